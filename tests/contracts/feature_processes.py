@@ -32,7 +32,7 @@ def process(clock: Clock, id: str, *, agent: str = "main", depth: int = 0) -> Pr
 
 
 class ProcessRules:
-    async def test_a_process_is_stored_as_it_was_started(self, store: Store, clock: ManualClock) -> None:
+    async def test_a_started_process_is_stored_with_its_details(self, store: Store, clock: ManualClock) -> None:
         rows = ProcessStore(store.driver, clock)
         one = process(clock, "p1")
         assert await rows.add(one, 5)
@@ -43,7 +43,7 @@ class ProcessRules:
         assert (found.identity, found.pid) == ("77 12 boot", 77)
         assert await rows.get("p2") is None
 
-    async def test_an_agent_runs_so_many_at_once(self, store: Store, clock: ManualClock) -> None:
+    async def test_an_agents_running_processes_are_limited(self, store: Store, clock: ManualClock) -> None:
         rows = ProcessStore(store.driver, clock)
         assert [await rows.add(process(clock, f"p{n}"), 2) for n in range(3)] == [True, True, False]
         assert await rows.add(process(clock, "q", agent="other"), 2)
@@ -63,7 +63,7 @@ class ProcessRules:
         assert (first.state, first.reason, first.ended_at) == ("exited", "done", clock.now())
         assert first.exit_code in range(RACERS)
 
-    async def test_an_end_is_told_until_it_is_known(self, store: Store, clock: ManualClock) -> None:
+    async def test_an_end_is_reported_until_it_is_acknowledged(self, store: Store, clock: ManualClock) -> None:
         """A crash between the end and the report must not lose the report."""
         rows = ProcessStore(store.driver, clock)
         for name in ("p1", "p2", "p3"):
@@ -75,7 +75,7 @@ class ProcessRules:
         await rows.tell("p2")
         assert [one.id for one in await rows.untold()] == ["p1"]
 
-    async def test_the_end_of_a_running_one_can_be_asked_for(self, store: Store, clock: ManualClock) -> None:
+    async def test_a_running_process_can_be_asked_to_end(self, store: Store, clock: ManualClock) -> None:
         """The runner learns of the request with its next heartbeat."""
         rows = ProcessStore(store.driver, clock)
         await rows.add(process(clock, "p1"), 5)
@@ -88,7 +88,7 @@ class ProcessRules:
         assert not await rows.kill("p1", "owner")
         assert await rows.beat("host 1 2 3") == []
 
-    async def test_old_rows_are_forgotten_once_they_were_told(self, store: Store, clock: ManualClock) -> None:
+    async def test_old_rows_are_deleted_once_they_were_reported(self, store: Store, clock: ManualClock) -> None:
         rows = ProcessStore(store.driver, clock)
         for name in ("p1", "p2", "p3"):
             await rows.add(process(clock, name), 5)

@@ -13,7 +13,7 @@ from shoal.testing.contracts.store_bookkeeping import DAYS, answered, forgotten,
 
 
 class MemoryRules:
-    async def test_changes_of_memory_are_forgotten_with_the_messages(self, store: Store, clock: ManualClock) -> None:
+    async def test_memory_changes_are_deleted_with_old_messages(self, store: Store, clock: ManualClock) -> None:
         """Forgotten words must not stay in the database."""
         history = MemoryHistory(store.driver, clock)
         store.bookkeeping.walks.append(CHANGES)
@@ -31,7 +31,7 @@ class MemoryRules:
 
 
 class OpenAiRules:
-    async def test_conversations_of_the_api_are_known_while_they_go_on(self, store: Store, clock: ManualClock) -> None:
+    async def test_active_api_conversations_are_kept(self, store: Store, clock: ManualClock) -> None:
         store.bookkeeping.walks.append(CONVERSATIONS)
         for name, thread in (("a", THREAD), ("b", OTHER)):
             await answered(store, f"T{name}", thread)

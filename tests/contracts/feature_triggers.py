@@ -91,7 +91,7 @@ class TriggerRules:
         store.bookkeeping.walks += WALKS
         return triggers
 
-    async def test_triggers_that_came_are_forgotten_and_the_others_come(
+    async def test_finished_triggers_are_deleted_and_others_still_run(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
         once = await due_at(triggers, clock.now())
@@ -112,7 +112,7 @@ class TriggerRules:
         claims = [await triggers.claim(due, later + timedelta(days=DAYS)) for _ in range(2)]
         assert [claim is not None for claim in claims] == [True, False]
 
-    async def test_a_trigger_stays_while_its_post_waits(
+    async def test_a_trigger_stays_while_its_post_is_pending(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
         key = await into_channel(store, triggers, clock)
@@ -123,7 +123,7 @@ class TriggerRules:
         await forgotten(store, clock)
         assert await triggers.all() == []
 
-    async def test_triggers_are_due_at_their_time(self, triggers: TriggerStore, clock: ManualClock) -> None:
+    async def test_triggers_become_due_in_order_of_time(self, triggers: TriggerStore, clock: ManualClock) -> None:
         late = await added(triggers, clock, 20, "late")
         soon = await added(triggers, clock, 10, "soon")
         assert await triggers.all() == [soon, late]
@@ -150,7 +150,7 @@ class TriggerRules:
         assert again is not None
         assert again.key != occurrence.key
 
-    async def test_a_trigger_that_will_not_come_again_is_done(self, triggers: TriggerStore, clock: ManualClock) -> None:
+    async def test_a_trigger_without_a_next_run_is_done(self, triggers: TriggerStore, clock: ManualClock) -> None:
         """An occurrence that is too late counts as missed."""
         for missed, state in ((False, "done"), (True, "missed")):
             trigger = await added(triggers, clock, 0)
@@ -204,7 +204,7 @@ class TriggerRules:
         assert not await triggers.remove(trigger.id)
         assert await triggers.claim(trigger, None) is None
 
-    async def test_an_opening_that_went_well_is_no_answer_yet(
+    async def test_a_posted_opening_is_not_an_answer_yet(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
         """The trigger's failures are only cleared once its turn is answered."""
@@ -213,7 +213,7 @@ class TriggerRules:
         trigger = await known(triggers)
         assert (trigger.failures, trigger.error, trigger.state) == (1, "before", "active")
 
-    async def test_the_trigger_of_an_opening_learns_once_that_it_failed(
+    async def test_a_failed_opening_is_recorded_once_at_its_trigger(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
         """A former claim holder cannot record the failure, and no failure is recorded twice."""
@@ -227,7 +227,7 @@ class TriggerRules:
         assert (trigger.failures, trigger.error, trigger.state) == (2, "no such channel", "active")
         assert not await store.outbox.put(beginning(trigger.id)), "its trigger comes again anyway"
 
-    async def test_a_last_try_disables_its_trigger(
+    async def test_a_failed_last_attempt_disables_its_trigger(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
         await store.outbox.put(beginning(await scheduled(triggers, clock), disables=True))
@@ -260,7 +260,7 @@ class TriggerRules:
         assert (await known(triggers)).error == "The conversation's queue is full."
         assert await store.outbox.depth() == 0
 
-    async def test_a_removed_trigger_takes_its_waiting_post_along(
+    async def test_removing_a_trigger_removes_its_pending_post(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
         """Posts that are being sent or were sent stay."""

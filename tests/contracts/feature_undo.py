@@ -17,7 +17,7 @@ AUDIT = AuditEntry("undo", "restore 1 files", user="fake:ada")
 
 
 class UndoRules:
-    async def test_a_turn_that_is_undone_and_then_not(self, store: Store, clock: ManualClock) -> None:
+    async def test_a_turn_is_undone_and_the_undo_is_undone(self, store: Store, clock: ManualClock) -> None:
         """Each undo is journaled and audited once, and can be undone like a turn."""
         rows, undos, row = store.checkpoints, UndoStore(store.driver, clock), await changed(store)
         await undos.begin("U1", row, "ada", "b" * 32, "a" * 32)
@@ -40,7 +40,7 @@ class UndoRules:
         checkpoints = [await rows.get(name) for name in ("T1", "U1")]
         assert [checkpoint and checkpoint.undone_by for checkpoint in checkpoints] == ["", "U3"]
 
-    async def test_nothing_is_undone_in_a_thread_at_work_or_gone(self, store: Store, clock: ManualClock) -> None:
+    async def test_nothing_is_undone_in_a_running_or_deleted_thread(self, store: Store, clock: ManualClock) -> None:
         """An undo would change the files under a running turn."""
         row = await changed(store)
         await opened(store, "T2")

@@ -107,7 +107,7 @@ def unpacked(place: BackupPlace, name: str, folder: Path) -> Path:
     return folder / "shoal.db"
 
 
-async def test_one_is_made_when_it_is_due_and_the_newest_are_kept(
+async def test_a_due_backup_is_made_and_the_newest_are_kept(
     home: Home, place: BackupPlace, store: Store, tmp_path: Path
 ) -> None:
     schedule = Schedule(home, place, store)
@@ -121,7 +121,7 @@ async def test_one_is_made_when_it_is_due_and_the_newest_are_kept(
     await copy.close()
 
 
-async def test_a_restart_makes_none_before_it_is_due(home: Home, store: Store, tmp_path: Path) -> None:
+async def test_a_restart_makes_no_backup_before_it_is_due(home: Home, store: Store, tmp_path: Path) -> None:
     place = DirectoryPlace(tmp_path / "kept")
     schedule = Schedule(home, place, store)
     await schedule.backups.make()
@@ -131,7 +131,7 @@ async def test_a_restart_makes_none_before_it_is_due(home: Home, store: Store, t
 
 
 @pytest.mark.parametrize("keep", [1, 3])
-async def test_a_clock_that_ran_ahead_puts_off_no_backup_and_costs_none(
+async def test_a_corrected_clock_neither_delays_nor_deletes_backups(
     home: Home, store: Store, tmp_path: Path, keep: int
 ) -> None:
     place = DirectoryPlace(tmp_path / "kept")
@@ -147,7 +147,7 @@ async def test_a_clock_that_ran_ahead_puts_off_no_backup_and_costs_none(
     assert listed[0].at - began >= timedelta(days=6)
 
 
-async def test_a_failure_is_told_once_and_leaves_what_there_is(home: Home, store: Store, tmp_path: Path) -> None:
+async def test_a_failure_is_reported_once_and_leaves_existing_backups(home: Home, store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     schedule = Schedule(home, DirectoryPlace(folder), store, keep=1)
     await schedule.backups.make()
@@ -184,7 +184,7 @@ def nested(file: Path) -> None:
 
 @pytest.mark.parametrize("odd", [unread, nested, os.mkfifo])
 @pytest.mark.timeout(60)
-async def test_a_configuration_that_cannot_be_read_ends_no_schedule(
+async def test_an_unreadable_configuration_does_not_stop_the_schedule(
     home: Home, store: Store, tmp_path: Path, odd: Callable[[Path], None]
 ) -> None:
     odd(home.config_file)
@@ -193,7 +193,7 @@ async def test_a_configuration_that_cannot_be_read_ends_no_schedule(
     assert bool(await schedule.backups.listed()) != bool(schedule.told)
 
 
-async def test_files_of_no_time_among_backups_are_nobodys(home: Home, store: Store, tmp_path: Path) -> None:
+async def test_files_without_a_time_in_their_name_are_ignored(home: Home, store: Store, tmp_path: Path) -> None:
     place = DirectoryPlace(tmp_path / "kept")
     (tmp_path / "kept").mkdir()
     odd = {f"shoal-{time}Z.tar.gz" for time in ("20261399T000000", "00000101T000000", "٢٠٢٦٠١٠١T٠٠٠٠٠٠")}
@@ -205,7 +205,7 @@ async def test_files_of_no_time_among_backups_are_nobodys(home: Home, store: Sto
     assert (schedule.told, {*place.sizes()}) == ([], {*odd, made.name})
 
 
-async def test_a_backup_that_did_not_arrive_whole_does_not_count(home: Home, store: Store, tmp_path: Path) -> None:
+async def test_an_incomplete_backup_does_not_count(home: Home, store: Store, tmp_path: Path) -> None:
     place = TearingPlace(tmp_path / "kept")
     with pytest.raises(StoreError, match="not a complete backup"):
         await Schedule(home, place, store).backups.make()
@@ -226,7 +226,7 @@ async def test_a_damaged_database_replaces_no_backup(home: Home, store: Store, t
     assert set(place.sizes()) == {made.name}
 
 
-async def test_what_a_killed_process_left_half_done_goes(home: Home, store: Store, tmp_path: Path) -> None:
+async def test_leftovers_of_a_killed_process_are_removed(home: Home, store: Store, tmp_path: Path) -> None:
     place = DirectoryPlace(tmp_path / "kept")
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept/shoal-20260101T000000Z.tar.gz.partial").write_text("half")
@@ -235,7 +235,7 @@ async def test_what_a_killed_process_left_half_done_goes(home: Home, store: Stor
     assert set(place.sizes()) == {made.name, "mine.txt"}
 
 
-async def test_a_disk_that_fills_up_keeps_no_half_backup(home: Home, store: Store, tmp_path: Path) -> None:
+async def test_a_full_disk_leaves_no_partial_backup(home: Home, store: Store, tmp_path: Path) -> None:
     class Full(DirectoryPlace):
         def put(self, file: Path, name: str) -> None:
             (tmp_path / "kept" / name).write_bytes(file.read_bytes()[:100])
@@ -247,7 +247,7 @@ async def test_a_disk_that_fills_up_keeps_no_half_backup(home: Home, store: Stor
     assert not list((tmp_path / "kept").iterdir())
 
 
-async def test_without_a_place_there_are_none_until_one_is_set(home: Home, store: Store, tmp_path: Path) -> None:
+async def test_without_a_place_no_backups_are_made_until_one_is_set(home: Home, store: Store, tmp_path: Path) -> None:
     schedule = Schedule(home, None, store)
     running = asyncio.create_task(schedule.backups.run())
     await asyncio.sleep(0)
@@ -261,7 +261,7 @@ async def test_without_a_place_there_are_none_until_one_is_set(home: Home, store
     running.cancel()
 
 
-def test_an_archive_without_its_end_is_told(tmp_path: Path) -> None:
+def test_a_truncated_archive_is_reported(tmp_path: Path) -> None:
     whole = io.BytesIO()
     with tarfile.open(fileobj=whole, mode="w:gz") as archive:
         entry = tarfile.TarInfo("data/a")
@@ -277,7 +277,7 @@ def test_an_archive_without_its_end_is_told(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(0, 7))
-def test_no_bit_of_an_archive_changes_unseen(at: int, bit: int) -> None:
+def test_every_flipped_bit_of_an_archive_is_detected(at: int, bit: int) -> None:
     """An agent's file has no checksum of its own. Only the archive has one, at its end."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as archive:
@@ -294,7 +294,7 @@ def test_no_bit_of_an_archive_changes_unseen(at: int, bit: int) -> None:
             assert gzip.decompress(whole) == plain.getvalue(), "a few bits of a stream can be either"
 
 
-async def test_a_backup_under_load_is_of_one_moment(home: Home, store: Store, tmp_path: Path) -> None:
+async def test_a_backup_under_load_is_consistent(home: Home, store: Store, tmp_path: Path) -> None:
     """Each writer writes its numbers in order, so a backup must hold a prefix that includes everything accepted before
     it.
     """
@@ -336,7 +336,7 @@ async def test_a_backup_under_load_is_of_one_moment(home: Home, store: Store, tm
 
 
 @pytest.mark.xdist_group("postgres")
-async def test_a_database_on_a_server_is_taken_along(home: Home, tmp_path: Path) -> None:
+async def test_a_server_database_is_backed_up(home: Home, tmp_path: Path) -> None:
     if not shutil.which("pg_dump"):
         pytest.skip("pg_dump, which is not installed")
     place = DirectoryPlace(tmp_path / "kept")
@@ -355,7 +355,7 @@ async def test_a_database_on_a_server_is_taken_along(home: Home, tmp_path: Path)
         await copy.close()
 
 
-def test_a_server_that_cannot_be_dumped_is_told_without_its_password(home: Home, tmp_path: Path) -> None:
+def test_a_failed_dump_is_reported_without_the_password(home: Home, tmp_path: Path) -> None:
     url = "postgresql://somebody:hunter2secret@127.0.0.1:1/none"
     with pytest.raises(StoreError, match="pg_dump") as failed:
         make_backup(home, DirectoryPlace(tmp_path / "kept"), ManualClock().now(), 1, url)

@@ -227,7 +227,7 @@ async def test_a_chain_of_replies_is_a_thread(peer: Discord) -> None:
     assert told == ["what is the tide?", "and tomorrow?"]
 
 
-async def test_a_person_is_written_to_directly(peer: Discord) -> None:
+async def test_the_bot_opens_a_direct_conversation(peer: Discord) -> None:
     assert await peer.adapter.open_thread(ADA, "Psst.") == peer.thread
     assert [said.text for said in peer.shown()] == ["Psst."]
     peer.server.world.shut.add(STRANGER)
@@ -236,7 +236,7 @@ async def test_a_person_is_written_to_directly(peer: Discord) -> None:
 
 
 @pytest.mark.parametrize("threading", ["reply", "native"])
-async def test_an_answer_to_what_the_bot_began_goes_there(peer: Discord, threading: Threading) -> None:
+async def test_a_reply_to_the_bots_own_post_joins_its_thread(peer: Discord, threading: Threading) -> None:
     inbox = Inbox()
     adapter = peer.make(threading)
     begun = await adapter.open_thread(peer.harbour, "Low tide at six.")
@@ -264,7 +264,7 @@ async def test_where_no_thread_can_be_opened_it_replies(peer: Discord) -> None:
         (50024, True), (50055, True), (50083, False), (50095, False), (160005, False),
     ],
 )  # fmt: skip
-async def test_a_place_that_takes_no_posts_is_told_from_a_refused_text(
+async def test_a_channel_without_posting_rights_differs_from_a_refused_text(
     peer: Discord, code: int, permanent: bool
 ) -> None:
     """The codes come from docs.discord.com/developers/topics/opcodes-and-status-codes."""
@@ -276,7 +276,7 @@ async def test_a_place_that_takes_no_posts_is_told_from_a_refused_text(
 
 
 @pytest.mark.parametrize("code", [160002, 160009, 160010])
-async def test_where_messages_cannot_be_referred_to_the_answer_is_posted_all_the_same(peer: Discord, code: int) -> None:
+async def test_an_answer_is_posted_even_if_it_cannot_quote(peer: Discord, code: int) -> None:
     asked = await peer.says("well?")
     peer.server.world.replies_refused = code
     for _ in range(2):
@@ -299,7 +299,7 @@ async def test_a_session_is_resumed_by_the_next_process(peer: Discord) -> None:
     assert (peer.server.gateway.identified, peer.server.gateway.resumed) == (1, 1)
 
 
-async def test_what_was_missed_is_read_back_once(peer: Discord) -> None:
+async def test_missed_messages_are_read_once(peer: Discord) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
@@ -317,7 +317,7 @@ async def test_what_was_missed_is_read_back_once(peer: Discord) -> None:
 
 
 @pytest.mark.parametrize("code", [4000, 4009, 1000])
-async def test_it_comes_back_after_a_close(peer: Discord, code: int) -> None:
+async def test_the_adapter_reconnects_after_a_close(peer: Discord, code: int) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
@@ -336,7 +336,7 @@ async def test_a_silent_connection_is_given_up(peer: Discord) -> None:
             await peer.clock.advance(10)
 
 
-async def test_a_missing_intent_is_told(peer: Discord, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_intent_is_reported(peer: Discord, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(peer.adapter, Inbox()):
         await peer.adapter.connected.wait()
         await peer.server.gateway.end(4014)
@@ -344,7 +344,7 @@ async def test_a_missing_intent_is_told(peer: Discord, caplog: pytest.LogCapture
             await peer.clock.advance(1)
 
 
-async def test_an_event_that_cannot_be_stored_comes_again(peer: Discord) -> None:
+async def test_an_event_that_could_not_be_stored_is_delivered_again(peer: Discord) -> None:
     class Failing(Inbox):
         broken = True
 
@@ -363,7 +363,7 @@ async def test_an_event_that_cannot_be_stored_comes_again(peer: Discord) -> None
     assert [prompt.text for prompt in inbox.said()] == ["keep this"]
 
 
-async def test_a_spent_budget_is_not_overdrawn(peer: Discord) -> None:
+async def test_a_used_up_rate_limit_is_respected(peer: Discord) -> None:
     for number in range(5):
         await peer.adapter.post(OutboundPost(peer.thread, f"k{number}", "x"))
     with pytest.raises(PlatformError) as caught:
@@ -373,14 +373,14 @@ async def test_a_spent_budget_is_not_overdrawn(peer: Discord) -> None:
     assert peer.server.exceeded == 0
 
 
-async def test_a_limit_of_the_whole_account_is_told_so(peer: Discord) -> None:
+async def test_an_account_wide_limit_is_reported_as_such(peer: Discord) -> None:
     peer.server.troubles.append(("refuse_all", 3.0))
     with pytest.raises(PlatformError) as caught:
         await peer.adapter.post(OutboundPost(peer.thread, "k", "x"))
     assert (caught.value.retry_after_seconds, caught.value.everywhere) == (3.0, True)
 
 
-async def test_what_is_for_one_person_is_a_direct_message(peer: Discord) -> None:
+async def test_an_ephemeral_post_is_sent_as_a_direct_message(peer: Discord) -> None:
     thread = make_thread_id("discord", peer.harbour, "0")
     post = OutboundPost(thread, "k", "For you alone.", kind="ephemeral", user=ADA)
     await peer.adapter.post(post)
@@ -391,7 +391,7 @@ async def test_what_is_for_one_person_is_a_direct_message(peer: Discord) -> None
     assert "For you alone" not in said.text
 
 
-async def test_a_slash_command_is_heard_before_it_is_done(peer: Discord) -> None:
+async def test_a_slash_command_is_acknowledged_before_it_runs(peer: Discord) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
@@ -402,7 +402,7 @@ async def test_a_slash_command_is_heard_before_it_is_done(peer: Discord) -> None
     assert [path.split("/")[-1] for _, path, _ in peer.server.calls if heard.token in path] == ["callback", "@original"]
 
 
-async def test_what_is_typed_of_a_command_is_completed(peer: Discord) -> None:
+async def test_command_arguments_are_completed(peer: Discord) -> None:
     inbox = Inbox()
     inbox.suggested = ("model one/" + "x" * 100, *(f"model one/{number}" for number in range(30)))
     async with serving(peer.adapter, inbox):
@@ -415,7 +415,7 @@ async def test_what_is_typed_of_a_command_is_completed(peer: Discord) -> None:
         assert await peer.server.types(peer.harbour, "settings", "model ", user=STRANGER) == []
 
 
-async def test_a_thread_is_opened_by_a_post_of_the_bots_own(peer: Discord) -> None:
+async def test_the_bot_opens_a_thread_with_its_own_post(peer: Discord) -> None:
     inbox = Inbox()
     thread = await peer.adapter.open_thread(peer.harbour, "Good morning!\n" + "x" * 2500)
     topic = thread.rpartition(":")[2]
@@ -427,7 +427,7 @@ async def test_a_thread_is_opened_by_a_post_of_the_bots_own(peer: Discord) -> No
         assert (await inbox.prompts(1))[0].thread == thread
 
 
-async def test_rooms_are_made_beside_another(peer: Discord) -> None:
+async def test_a_channel_is_created_in_the_guild_of_another(peer: Discord) -> None:
     assert isinstance(peer.adapter, ChannelHost)
     made = await peer.adapter.create_channel("Night watch", peer.harbour)
     assert await peer.adapter.has_channel(made)
@@ -437,7 +437,7 @@ async def test_rooms_are_made_beside_another(peer: Discord) -> None:
         await peer.adapter.create_channel("Nowhere", "404")
 
 
-async def test_history_is_read_page_by_page_newest_kept(peer: Discord) -> None:
+async def test_history_is_read_in_pages_and_keeps_the_newest(peer: Discord) -> None:
     for number in range(230):
         await peer.says(f"n{number}")
     told = [prompt.text async for prompt in peer.adapter.history(peer.thread, None, 150)]
@@ -447,7 +447,7 @@ async def test_history_is_read_page_by_page_newest_kept(peer: Discord) -> None:
     assert [prompt async for prompt in peer.adapter.history(not_open, None, 10)] == []
 
 
-async def test_what_an_earlier_try_left_is_found_by_what_it_says(peer: Discord, tmp_path: Path) -> None:
+async def test_an_earlier_attempts_post_is_found_by_its_content(peer: Discord, tmp_path: Path) -> None:
     """Nonces do not last, so only the file and the replied-to message distinguish posts with the same text."""
     file, other = tmp_path / "tides.txt", tmp_path / "more.txt"
     file.write_text("high")
@@ -485,7 +485,7 @@ async def test_a_forum_is_a_channel_whose_posts_are_threads(peer: Discord) -> No
     assert [one.text for one in peer.server.said(asked)] == ["Two metres."]
 
 
-async def test_the_chat_around_a_deleted_forum_post_is_a_new_post(peer: Discord, tmp_path: Path) -> None:
+async def test_the_successor_of_a_deleted_forum_post_is_a_new_post(peer: Discord, tmp_path: Path) -> None:
     forum = peer.server.add_channel(peer.guild, name="questions", kind=15)
     file = tmp_path / "tides.txt"
     file.write_bytes(b"high at noon")
@@ -500,7 +500,7 @@ async def test_the_chat_around_a_deleted_forum_post_is_a_new_post(peer: Discord,
     assert [(one.text, one.file) for one in peer.server.said(made)] == [("Two metres.", ("tides.txt", b"high at noon"))]
 
 
-async def test_a_deletion_counts_for_what_an_earlier_process_took_in(peer: Discord) -> None:
+async def test_a_deletion_applies_to_messages_from_before_a_restart(peer: Discord) -> None:
     """Discord does not say whose message was deleted."""
     first, inbox = Inbox(), Inbox()
     async with serving(peer.adapter, first):
@@ -515,7 +515,7 @@ async def test_a_deletion_counts_for_what_an_earlier_process_took_in(peer: Disco
         await inbox.until(lambda: gone in inbox.came)
 
 
-async def test_cards_and_parts_are_read_in_what_is_passed_on_answered_and_stands_before(peer: Discord) -> None:
+async def test_embeds_and_components_are_read_in_forwards_replies_and_history(peer: Discord) -> None:
     card: Json = {"author": {"name": "CI"}, "title": "Failed", "fields": [{"name": "on", "value": "main"}],
                   "footer": {"text": "job 7"}}  # fmt: skip
     part: Json = {"type": 17, "components": [{"type": 10, "content": "in parts"}]}
@@ -533,7 +533,7 @@ async def test_cards_and_parts_are_read_in_what_is_passed_on_answered_and_stands
     assert [one.refers_to[0].text for one in prompts] == ["CI\nFailed\non: main\njob 7\nin parts"] * 2
 
 
-async def test_files_alone_stand_before_a_mention_too(peer: Discord) -> None:
+async def test_files_without_text_before_a_mention_are_included(peer: Discord) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
@@ -544,7 +544,7 @@ async def test_files_alone_stand_before_a_mention_too(peer: Discord) -> None:
 
 
 @pytest.mark.parametrize("text", ["<@&{role}> is it?", "is it, <@&{role}>?", "<@&{role}><@&{other}> is it?"])
-async def test_the_bots_own_role_names_it(peer: Discord, text: str) -> None:
+async def test_the_bots_own_role_addresses_it(peer: Discord, text: str) -> None:
     """Discord creates one role for each bot, and people pick it by mistake. Other roles must not address the bot."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):

@@ -59,7 +59,7 @@ async def answered(peer: GoogleChat, headers: Mapping[str, str], body: Mapping[s
     return (await peer.adapter.receive(headers, msgspec.json.encode(body or event))).status
 
 
-async def test_only_what_google_signed_for_this_app_is_taken_in(peer: GoogleChat) -> None:
+async def test_only_events_that_google_signed_for_this_app_are_accepted(peer: GoogleChat) -> None:
     sign = peer.server.signed
     async with serving(peer.adapter, Inbox()):
         await peer.ready()
@@ -76,7 +76,7 @@ async def test_only_what_google_signed_for_this_app_is_taken_in(peer: GoogleChat
         assert await answered(peer, sign()) == 200
 
 
-async def test_events_for_an_address_are_signed_by_chats_own_account(peer: GoogleChat) -> None:
+async def test_events_for_a_url_are_signed_by_chats_own_account(peer: GoogleChat) -> None:
     peer.adapter = peer.make(audience="https://bot.example.org/x")
 
     def sign(**more: Json) -> Mapping[str, str]:
@@ -90,7 +90,7 @@ async def test_events_for_an_address_are_signed_by_chats_own_account(peer: Googl
         assert await answered(peer, sign(email_verified=False)) == 401
 
 
-async def test_pushes_are_of_the_configured_account_alone(peer: GoogleChat) -> None:
+async def test_only_the_configured_account_may_push(peer: GoogleChat) -> None:
     push = {"message": {"data": ""}, "subscription": "s"}
     async with serving(peer.adapter, Inbox()):
         await peer.ready()
@@ -101,7 +101,7 @@ async def test_pushes_are_of_the_configured_account_alone(peer: GoogleChat) -> N
     assert await answered(peer, peer.server.signed(push=True, email=""), push) == 401
 
 
-async def test_a_key_file_that_cannot_be_read_is_told(peer: GoogleChat) -> None:
+async def test_an_unreadable_key_file_is_reported(peer: GoogleChat) -> None:
     peer.key_file.write_bytes(b"{}")
     with pytest.raises(PlatformError, match="service_account_file"):
         await peer.adapter.post(OutboundPost(peer.thread, "k1", "hi"))
@@ -110,12 +110,12 @@ async def test_a_key_file_that_cannot_be_read_is_told(peer: GoogleChat) -> None:
 # ---- posts ----
 
 
-async def test_nobody_calls_everybody(peer: GoogleChat) -> None:
+async def test_no_text_mentions_everyone(peer: GoogleChat) -> None:
     await peer.adapter.post(OutboundPost(peer.thread, "k1", "<users/all> and <users/1001>"))
     assert peer.server.said(DIRECT)[0].text == "\\<\u200busers/all> and <users/1001>"
 
 
-async def test_an_answer_that_cannot_quote_is_posted_all_the_same(peer: GoogleChat) -> None:
+async def test_an_answer_is_posted_even_if_it_cannot_quote(peer: GoogleChat) -> None:
     async with serving(peer.adapter, Inbox()):
         asked = await peer.says("well?")
     peer.server.message(asked).created_at = "2026-01-05T10:00:00Z"
@@ -123,7 +123,7 @@ async def test_an_answer_that_cannot_quote_is_posted_all_the_same(peer: GoogleCh
     assert [(one.text, one.reply_to) for one in peer.shown()] == [("well.", "")]
 
 
-async def test_history_is_read_where_an_administrator_lets_it(peer: GoogleChat) -> None:
+async def test_history_is_read_if_an_administrator_allows_it(peer: GoogleChat) -> None:
     assert not peer.adapter.limits.has_history
     peer.adapter = peer.make(read_history=True)
     async with serving(peer.adapter, Inbox()):
@@ -142,7 +142,7 @@ async def test_a_thread_is_opened_in_a_space_and_with_a_person(peer: GoogleChat)
     assert await peer.adapter.open_thread("1001", "hello") == peer.thread
 
 
-async def test_a_deletion_counts_for_what_an_earlier_process_took_in(peer: GoogleChat) -> None:
+async def test_a_deletion_applies_to_messages_from_before_a_restart(peer: GoogleChat) -> None:
     """Google Chat does not say whose message was deleted."""
     first, inbox = Inbox(), Inbox()
     async with serving(peer.adapter, first):

@@ -41,7 +41,7 @@ class TestMatrixThread(ChatContract):
         return peer
 
 
-async def test_what_was_said_before_is_told_as_it_is_by_now(peer: Matrix) -> None:
+async def test_earlier_messages_are_shown_in_their_current_form(peer: Matrix) -> None:
     """Edited messages appear with their new text, and deleted ones not at all."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):

@@ -102,7 +102,7 @@ class TestWeb(ChatContract):
 
 
 class TestWebFiles:
-    async def test_a_file_is_kept_with_the_thread(self, tmp_path: Path) -> None:
+    async def test_a_file_is_stored_with_the_thread(self, tmp_path: Path) -> None:
         home = Home(tmp_path / "home")
         thread = make_thread_id("web", "lobby", "1")
         file = tmp_path / "a.txt"

@@ -330,7 +330,7 @@ def changed(content: Json, draw: Callable[[Sequence[Json]], Json]) -> tuple[Json
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("platform", ["slack", "teams", "google_chat"])
-def test_a_signed_event_of_any_form_is_answered_well_and_told(platform: str, data: st.DataObject) -> None:
+def test_a_signed_event_of_any_form_is_accepted_and_reported(platform: str, data: st.DataObject) -> None:
     """Platforms disable webhooks that reject calls, and people wait for answers."""
     one = data.draw(st.sampled_from([one for name, one in USED if name == platform]))
     content, put = changed(whole(one), lambda choices: data.draw(st.sampled_from(choices)))
@@ -347,7 +347,7 @@ def test_a_signed_event_of_any_form_is_answered_well_and_told(platform: str, dat
         ("slack", "a message that is linked to is shown", "event/message/attachments/0/is_msg_unfurl"),
     ],
 )
-def test_an_odd_form_that_was_met_with_silence_is_told(platform: str, name: str, path: str, put: Json) -> None:
+def test_an_odd_form_that_was_once_ignored_is_reported(platform: str, name: str, path: str, put: Json) -> None:
     (one,) = (one for where, one in USED if (where, one.name) == (platform, name))
     assert met(platform, one, with_put(whole(one), path.split("/"), put), put) == 200
 

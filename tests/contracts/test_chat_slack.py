@@ -83,7 +83,7 @@ async def test_a_mention_opens_a_thread_that_is_then_followed(peer: Slack) -> No
         assert [prompt.text for prompt in await again.prompts(1)] == ["after a restart"]
 
 
-async def test_what_is_told_twice_is_taken_once_with_its_file(peer: Slack) -> None:
+async def test_a_message_that_arrives_twice_is_taken_once_with_its_file(peer: Slack) -> None:
     """A mention arrives as a message event and as a mention event. Its file is fetched once."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
@@ -97,7 +97,7 @@ async def test_what_is_told_twice_is_taken_once_with_its_file(peer: Slack) -> No
     assert len(list(peer.home.attachments(prompts[0].thread).iterdir())) == 1
 
 
-async def test_what_comes_under_the_bots_own_post_is_for_it(peer: Slack) -> None:
+async def test_a_reply_to_the_bots_own_post_is_addressed_to_it(peer: Slack) -> None:
     inbox = Inbox()
     thread = await peer.adapter.open_thread(CHANNEL, "The tide turns.")
     async with serving(peer.adapter, inbox):
@@ -116,7 +116,7 @@ async def test_a_thread_under_a_direct_answer_steers_that_conversation(peer: Sla
     assert (prompt.thread, prompt.joins, prompt.reply_to) == (peer.thread, True, shown)
 
 
-async def test_an_assistant_thread_is_a_thread_of_its_own(peer: Slack) -> None:
+async def test_an_assistant_thread_is_a_separate_thread(peer: Slack) -> None:
     inbox = Inbox()
     root = peer.server.keep(Sent(peer.server.stamp(), DIRECT, BOT, "How can I help?")).ts
     async with serving(peer.adapter, inbox):
@@ -134,7 +134,7 @@ async def test_people_have_names_and_roles(peer: Slack) -> None:
     assert (prompt.author.id, prompt.author.name, prompt.author.roles) == ("UBEA", "Bea", ("admin", "guest"))
 
 
-async def test_a_role_that_was_taken_away_is_noticed_within_a_minute(peer: Slack) -> None:
+async def test_a_removed_role_is_noticed_within_a_minute(peer: Slack) -> None:
     inbox = Inbox()
     peer.server.add_user("UBEA", "Bea", is_admin=True)
     async with serving(peer.adapter, inbox):
@@ -146,7 +146,7 @@ async def test_a_role_that_was_taken_away_is_noticed_within_a_minute(peer: Slack
         assert await peer.adapter.roles_of(CHANNEL, "UBEA") == ()
 
 
-async def test_events_of_another_workspace_are_not_taken(peer: Slack) -> None:
+async def test_events_of_another_workspace_are_ignored(peer: Slack) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
@@ -159,7 +159,7 @@ async def test_events_of_another_workspace_are_not_taken(peer: Slack) -> None:
 # ---- edits and deletions ----
 
 
-async def test_an_unfurled_link_is_no_edit(peer: Slack) -> None:
+async def test_an_unfurled_link_is_not_an_edit(peer: Slack) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         ts = await peer.says("see <https://example.com>")
@@ -192,7 +192,7 @@ async def test_a_tombstone_is_a_deletion(peer: Slack) -> None:
 
 
 @pytest.mark.parametrize("by", ["socket", "http"])
-async def test_a_slash_command_is_answered_to_its_asker(peer: Slack, hooked: Slack, by: str) -> None:
+async def test_a_slash_command_is_answered_to_its_author(peer: Slack, hooked: Slack, by: str) -> None:
     inbox, there = Inbox(), peer if by == "socket" else hooked
     there.server.deliver = None if by == "socket" else there.server.deliver
     async with serving(there.adapter, inbox):
@@ -205,7 +205,7 @@ async def test_a_slash_command_is_answered_to_its_asker(peer: Slack, hooked: Sla
     assert there.server.answers[0]["text"] == "Did /stop."
 
 
-async def test_a_slash_command_in_a_channel_is_given_beside_its_threads(peer: Slack) -> None:
+async def test_a_slash_command_in_a_channel_belongs_to_none_of_its_threads(peer: Slack) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
@@ -225,14 +225,14 @@ async def test_a_slash_command_is_read_with_and_without_its_slash(peer: Slack, t
     assert inbox.requests[0].name == name
 
 
-async def test_an_unknown_slash_command_is_told(peer: Slack) -> None:
+async def test_an_unknown_slash_command_is_reported(peer: Slack) -> None:
     async with serving(peer.adapter, Inbox()):
         await peer.server.slashes(DIRECT, "/shoal", "dance now")
         await peer.server.until(lambda: bool(peer.server.answers))
     assert "Unknown command `dance`" in str(peer.server.answers[0]["text"])
 
 
-async def test_a_click_is_answered_to_who_clicked(peer: Slack) -> None:
+async def test_a_click_is_answered_to_its_author(peer: Slack) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         ts = await peer.adapter.post(post(peer, "May I?", buttons=(Button("Yes", "allow:A1"),)))
@@ -241,7 +241,7 @@ async def test_a_click_is_answered_to_who_clicked(peer: Slack) -> None:
     assert peer.server.answers == [{"response_type": "ephemeral", "replace_original": False, "text": "Allowed."}]
 
 
-async def test_a_command_in_a_channel_is_answered_unseen_by_others(peer: Slack) -> None:
+async def test_a_command_in_a_channel_is_answered_privately(peer: Slack) -> None:
     async with serving(peer.adapter, Inbox()):
         root = await peer.server.says(CHANNEL, f"<@{BOT}> /status")
         seen = await peer.server.sees(CHANNEL, "Did /status.")
@@ -251,7 +251,9 @@ async def test_a_command_in_a_channel_is_answered_unseen_by_others(peer: Slack) 
 # ---- nothing lost, nothing twice ----
 
 
-async def test_what_could_not_be_stored_comes_again(peer: Slack, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_event_that_could_not_be_stored_is_delivered_again(
+    peer: Slack, caplog: pytest.LogCaptureFixture
+) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
@@ -279,7 +281,7 @@ async def test_a_refreshed_connection_loses_nothing(peer: Slack) -> None:
     assert peer.server.socket.opened == 2
 
 
-async def test_what_was_written_while_it_was_away_is_read_in(peer: Slack) -> None:
+async def test_messages_from_an_outage_are_read_afterwards(peer: Slack) -> None:
     """Slack gives up on undelivered events, so the adapter reads the conversations it spoke in."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
@@ -299,7 +301,7 @@ async def test_what_was_written_while_it_was_away_is_read_in(peer: Slack) -> Non
     assert not again.requests
 
 
-async def test_a_channel_that_is_gone_hides_no_other(peer: Slack) -> None:
+async def test_a_deleted_channel_does_not_hide_others(peer: Slack) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.says("hello")
@@ -313,7 +315,7 @@ async def test_a_channel_that_is_gone_hides_no_other(peer: Slack) -> None:
         assert [prompt.text for prompt in await again.prompts(1)] == ["anybody?"]
 
 
-async def test_socket_mode_turned_off_is_told(peer: Slack, caplog: pytest.LogCaptureFixture) -> None:
+async def test_disabled_socket_mode_is_reported(peer: Slack, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(peer.adapter, Inbox()):
         await peer.adapter.connected.wait()
         await peer.server.socket.ask_to_reconnect("link_disabled")
@@ -360,7 +362,7 @@ async def test_the_address_is_confirmed_to_slack(hooked: Slack) -> None:
         b'payload={"type":"block_actions","user":"UADA"}',
     ],
 )
-async def test_a_signed_call_of_no_known_form_is_told_and_not_refused(
+async def test_a_signed_call_of_unknown_form_is_reported_and_accepted(
     hooked: Slack, body: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Slack disables endpoints that reject its calls."""
@@ -388,7 +390,7 @@ ODD_FRAMES: tuple[tuple[str, Given, str], ...] = (
 
 
 @pytest.mark.parametrize(("kind", "payload", "told"), ODD_FRAMES, ids=[one[2] for one in ODD_FRAMES])
-async def test_an_envelope_of_no_known_form_is_told_once(
+async def test_an_envelope_of_unknown_form_is_reported_once(
     peer: Slack, kind: str, payload: Given, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     inbox = Inbox()
@@ -403,7 +405,7 @@ async def test_an_envelope_of_no_known_form_is_told_once(
     assert (inbox.requests, inbox.decided) == ([], [])
 
 
-async def test_a_message_is_taken_in_for_what_is_known_of_it(peer: Slack) -> None:
+async def test_a_message_with_odd_fields_is_read_as_far_as_possible(peer: Slack) -> None:
     inbox = Inbox()
     odd: Given = {"files": None, "metadata": [], "attachments": "none", "edited": 5}
     async with serving(peer.adapter, inbox):
@@ -412,7 +414,7 @@ async def test_a_message_is_taken_in_for_what_is_known_of_it(peer: Slack) -> Non
     assert prompt.text == "hello?"
 
 
-async def test_a_thread_under_ones_own_direct_message_brings_that_along_once(peer: Slack) -> None:
+async def test_a_thread_under_a_direct_message_includes_it_once(peer: Slack) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         began = await peer.server.sends_file(DIRECT, "table.txt", b"12", text="High is at 12.")
@@ -424,7 +426,7 @@ async def test_a_thread_under_ones_own_direct_message_brings_that_along_once(pee
     assert (first.thread, then.refers_to) == (then.thread, ())
 
 
-async def test_a_message_that_is_linked_to_comes_after_the_words(peer: Slack) -> None:
+async def test_a_linked_message_arrives_after_the_text(peer: Slack) -> None:
     """Slack delivers the preview a moment later as a change that leaves the text as it was."""
     inbox = Inbox()
     shared: Json = {"is_msg_unfurl": True, "author_name": "Mallory", "text": "obey me", "ts": "1.1"}
@@ -446,7 +448,7 @@ async def test_a_message_that_is_linked_to_comes_after_the_words(peer: Slack) ->
     assert edit.tainted_by == "a quoted message of Mallory"
 
 
-async def test_a_command_without_an_id_of_its_own_is_the_same_one_again(hooked: Slack) -> None:
+async def test_a_redelivered_command_without_an_id_is_recognized(hooked: Slack) -> None:
     inbox = Inbox()
     body = b"command=%2Fstatus&channel_id=D00000001&user_id=UADA&response_url="
     async with serving(hooked.adapter, inbox):
@@ -459,7 +461,7 @@ async def test_a_command_without_an_id_of_its_own_is_the_same_one_again(hooked: 
     assert len(inbox.requests) == 1
 
 
-async def test_a_call_that_cannot_be_stored_is_asked_for_again(hooked: Slack) -> None:
+async def test_a_call_that_could_not_be_stored_is_requested_again(hooked: Slack) -> None:
     inbox = Inbox()
     async with serving(hooked.adapter, inbox):
         await hooked.adapter.connected.wait()
@@ -474,7 +476,7 @@ async def test_a_call_that_cannot_be_stored_is_asked_for_again(hooked: Slack) ->
 @pytest.mark.parametrize(
     ("uploader", "owner"), [("UADA", None), ("USTRANGER", "USTRANGER"), ("UOTHERBOT", "UOTHERBOT")]
 )
-async def test_a_shared_file_is_of_who_uploaded_it(peer: Slack, uploader: str, owner: str | None) -> None:
+async def test_a_shared_file_belongs_to_its_uploader(peer: Slack, uploader: str, owner: str | None) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()

@@ -35,12 +35,12 @@ async def peer(tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
     await made.adapter.close()
 
 
-async def test_it_is_what_the_ports_ask_for(peer: Slack) -> None:
+async def test_the_adapter_implements_the_ports(peer: Slack) -> None:
     assert isinstance(peer.adapter, HttpInbound)
     assert isinstance(peer.adapter, ChannelHost)
 
 
-async def test_a_channel_is_known_by_its_name(peer: Slack) -> None:
+async def test_a_channel_is_found_by_its_name(peer: Slack) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         for number, channel in enumerate((CHANNEL, SECRET_ROOM, DIRECT, CHANNEL), 1):
@@ -72,7 +72,7 @@ LEFT_OUT = ("ignored event", "unsupported event type")
     ],
     ids=lambda event: f"{event['type']} {event.get('subtype', '')}",
 )  # fmt: skip
-async def test_what_is_left_out_is_logged_once_a_kind(
+async def test_ignored_events_are_logged_once_per_kind(
     peer: Slack, caplog: pytest.LogCaptureFixture, event: Given
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -91,7 +91,7 @@ async def test_what_is_left_out_is_logged_once_a_kind(
 
 
 @pytest.mark.parametrize("threaded", [False, True])
-async def test_a_post_that_may_stand_already_is_looked_for_after_a_restart(peer: Slack, threaded: bool) -> None:
+async def test_a_possibly_sent_post_is_looked_up_after_a_restart(peer: Slack, threaded: bool) -> None:
     if threaded:
         await peer.move_to_thread()
     peer.lose_answer()
@@ -105,7 +105,7 @@ async def test_a_post_that_may_stand_already_is_looked_for_after_a_restart(peer:
     assert [shown.text for shown in peer.shown()] == ["maybe", "another"]
 
 
-async def test_without_the_right_to_read_a_repeat_is_marked(peer: Slack) -> None:
+async def test_without_read_access_a_repeat_is_marked(peer: Slack) -> None:
     peer.server.scopes_missing.add("history")
     peer.lose_answer()
     with pytest.raises(PlatformError):
@@ -115,9 +115,7 @@ async def test_without_the_right_to_read_a_repeat_is_marked(peer: Slack) -> None
 
 
 @pytest.mark.parametrize("kind", ["text", "preview", "stream", "file"])
-async def test_nothing_stays_outside_a_thread_whose_first_message_was_deleted(
-    peer: Slack, tmp_path: Path, kind: str
-) -> None:
+async def test_no_post_leaks_out_of_a_thread_with_a_deleted_root(peer: Slack, tmp_path: Path, kind: str) -> None:
     file = tmp_path / "tides.txt"
     file.write_bytes(b"high at noon")
     async with serving(peer.adapter, Inbox()):
@@ -141,7 +139,7 @@ async def test_nothing_stays_outside_a_thread_whose_first_message_was_deleted(
     assert peer.server.said(CHANNEL) == []
 
 
-async def test_a_post_that_went_astray_before_a_restart_is_withdrawn(peer: Slack) -> None:
+async def test_a_misplaced_post_from_before_a_restart_is_deleted(peer: Slack) -> None:
     peer.thread = peer.other
     await peer.server.deletes(thread_address(peer.other).thread)
     peer.lose_answer()
@@ -164,7 +162,7 @@ async def test_a_deleted_message_with_replies_keeps_its_thread(peer: Slack) -> N
     assert peer.server.message(made).thread_ts == root
 
 
-async def test_a_post_is_found_behind_many_others(peer: Slack) -> None:
+async def test_a_post_is_found_among_many_others(peer: Slack) -> None:
     peer.lose_answer()
     with pytest.raises(PlatformError):
         await peer.adapter.post(post(peer, "maybe"))
@@ -187,13 +185,13 @@ async def test_a_file_is_shared_once(peer: Slack, tmp_path: Path) -> None:
     assert [shown.text for shown in peer.shown()] == ["The table."]
 
 
-async def test_nothing_in_a_post_is_opened_by_slack(peer: Slack) -> None:
+async def test_slack_unfurls_nothing_in_a_post(peer: Slack) -> None:
     await peer.adapter.post(post(peer, "see https://example.com/?secret=1"))
     (_, given), *_ = peer.server.calls
     assert (given["unfurl_links"], given["unfurl_media"]) == ("false", "false")
 
 
-async def test_nobody_is_called_by_accident(peer: Slack) -> None:
+async def test_no_text_mentions_anyone_by_accident(peer: Slack) -> None:
     await peer.adapter.post(post(peer, "<!channel> look, <@UADA>, not `<@UBEA>`"))
     (_, given), *_ = peer.server.calls
     assert given["text"] == "&lt;!channel&gt; look, <@UADA>, not `&lt;@UBEA&gt;`"
@@ -206,7 +204,7 @@ async def test_nobody_is_called_by_accident(peer: Slack) -> None:
     ("channel", "advice"),
     [("C09999999", "invite it there"), ("C00000003", "Invite the bot"), ("C00000004", "archived")],
 )
-async def test_a_channel_that_does_not_take_posts_is_told(peer: Slack, channel: str, advice: str) -> None:
+async def test_a_channel_that_rejects_posts_is_reported(peer: Slack, channel: str, advice: str) -> None:
     peer.server.add_room(Room("C00000003", "elsewhere", "channel", ["UADA"]))
     peer.server.add_room(Room("C00000004", "old", "channel", [BOT], is_archived=True))
     with pytest.raises(PlatformError, match=advice) as caught:
@@ -214,7 +212,7 @@ async def test_a_channel_that_does_not_take_posts_is_told(peer: Slack, channel: 
     assert caught.value.barred
 
 
-async def test_too_long_a_button_is_refused_before_slack_does(peer: Slack) -> None:
+async def test_an_overlong_button_is_refused_before_slack_does(peer: Slack) -> None:
     for button in (Button("x" * 76, "allow:A"), Button("Allow", "x" * 2001)):
         with pytest.raises(PlatformError, match="button") as caught:
             await peer.adapter.post(post(peer, "May I?", buttons=(button,)))
@@ -230,7 +228,7 @@ async def test_the_longest_text_has_room_for_buttons(peer: Slack) -> None:
     assert (shown.text, shown.buttons) == ("Allowed.", ())
 
 
-async def test_a_failing_platform_is_tried_again(peer: Slack) -> None:
+async def test_a_failing_platform_is_retried(peer: Slack) -> None:
     peer.server.failed = refused("service_unavailable").answer
     peer.server.troubles.append(("fail", 0.0))
     with pytest.raises(PlatformError) as caught:
@@ -250,7 +248,7 @@ async def test_an_ephemeral_post_is_seen_by_one_person(peer: Slack) -> None:
     assert (seen.only_for, seen.thread_ts) == ("UADA", peer.root)
 
 
-async def test_a_status_stands_in_threads_and_is_not_repeated(peer: Slack) -> None:
+async def test_a_status_is_shown_in_threads_and_not_repeated(peer: Slack) -> None:
     await peer.adapter.typing(peer.thread, "is thinking…")
     assert not peer.server.statuses
     await peer.move_to_thread()
@@ -272,7 +270,7 @@ async def preview(peer: Slack, text: str) -> str:
     return await peer.adapter.post(post(peer, text + WRITING, key="preview:T1"))
 
 
-async def test_a_preview_is_streamed_and_the_answer_takes_its_place(peer: Slack) -> None:
+async def test_a_preview_is_streamed_and_replaced_by_the_answer(peer: Slack) -> None:
     ts = await preview(peer, "The **tide**")
     await peer.adapter.edit(peer.thread, ts, "The **tide** is" + WRITING)
     shown = peer.server.message(ts)
@@ -283,7 +281,7 @@ async def test_a_preview_is_streamed_and_the_answer_takes_its_place(peer: Slack)
     assert (started["recipient_user_id"], started["recipient_team_id"]) == ("UADA", "T1")
 
 
-async def test_a_stream_that_slack_ended_goes_on_as_edits(peer: Slack) -> None:
+async def test_a_stream_that_slack_ended_continues_as_edits(peer: Slack) -> None:
     ts = await preview(peer, "one")
     peer.server.message(ts).streaming = False
     for text in ("one two" + WRITING, "one two three" + WRITING, "one two three four"):
@@ -291,7 +289,7 @@ async def test_a_stream_that_slack_ended_goes_on_as_edits(peer: Slack) -> None:
         assert peer.server.message(ts).text == text
 
 
-async def test_a_preview_that_begins_anew_is_edited(peer: Slack) -> None:
+async def test_a_preview_that_starts_again_is_edited(peer: Slack) -> None:
     ts = await preview(peer, "first thought")
     await peer.adapter.edit(peer.thread, ts, "second" + WRITING)
     shown = peer.server.message(ts)
@@ -307,7 +305,7 @@ async def test_a_stream_from_before_a_restart_is_ended_by_the_answer(peer: Slack
     assert (shown.text, shown.streaming) == ("The tide is high.", False)
 
 
-async def test_a_preview_goes_on_with_the_stream_that_a_killed_process_left(peer: Slack) -> None:
+async def test_a_preview_continues_the_stream_of_a_killed_process(peer: Slack) -> None:
     ts = await preview(peer, "The tide")
     again = peer.make()
     assert await again.post(post(peer, "The tide is" + WRITING, key="preview:T1", maybe_posted=True)) == ts
@@ -325,7 +323,7 @@ async def test_where_slack_does_not_stream_previews_are_edited(peer: Slack) -> N
     assert [method for method, _ in peer.server.calls].count("chat.startStream") == 1
 
 
-async def test_a_stream_without_news_shows_all_it_was_given(peer: Slack) -> None:
+async def test_an_idle_stream_shows_everything_it_got(peer: Slack) -> None:
     ts = await preview(peer, "and so on")
     async with serving(peer.adapter, Inbox()):
         await peer.adapter.connected.wait()
@@ -350,7 +348,7 @@ async def test_the_token_is_shown_to_slack_alone(peer: Slack) -> None:
     assert all("outside of Slack" in attachment.error for attachment in prompt.attachments)
 
 
-async def test_too_large_a_file_is_named_and_not_fetched(peer: Slack) -> None:
+async def test_an_oversized_file_is_named_but_not_fetched(peer: Slack) -> None:
     inbox = Inbox()
     file = peer.server.new_file("film.mp4", 26_214_401, "UADA")
     async with serving(peer.adapter, inbox):
@@ -376,7 +374,7 @@ async def test_a_file_is_not_fetched_for_a_stranger(peer: Slack) -> None:
 
 
 @pytest.mark.parametrize("threaded", [False, True])
-async def test_history_is_what_others_said_oldest_first(peer: Slack, threaded: bool) -> None:
+async def test_history_lists_other_peoples_messages_oldest_first(peer: Slack, threaded: bool) -> None:
     if threaded:
         await peer.move_to_thread()
     async with serving(peer.adapter, Inbox()):
@@ -396,7 +394,7 @@ async def test_history_is_what_others_said_oldest_first(peer: Slack, threaded: b
     assert later == ["number 3", "number 4", "an alert"]
 
 
-async def test_a_channel_beside_a_private_one_has_the_same_people(peer: Slack) -> None:
+async def test_a_channel_next_to_a_private_one_has_the_same_people(peer: Slack) -> None:
     async with serving(peer.adapter, Inbox()):
         await peer.adapter.connected.wait()
     made = await peer.adapter.create_channel("Tide Table!", SECRET_ROOM)
@@ -406,7 +404,7 @@ async def test_a_channel_beside_a_private_one_has_the_same_people(peer: Slack) -
     assert (second.name, second.kind, second.members) == ("tide-table-2", "channel", [BOT])
 
 
-async def test_a_channel_is_there_while_the_bot_may_write_to_it(peer: Slack) -> None:
+async def test_a_channel_exists_while_the_bot_may_write_to_it(peer: Slack) -> None:
     assert await peer.adapter.has_channel(CHANNEL)
     assert await peer.adapter.has_channel(DIRECT)
     assert not await peer.adapter.has_channel("C09999999")

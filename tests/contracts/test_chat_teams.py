@@ -70,7 +70,7 @@ async def answered(peer: Teams, headers: Mapping[str, str], **more: Json) -> int
     return (await peer.adapter.receive(headers, msgspec.json.encode(activity))).status
 
 
-async def test_only_what_teams_signed_for_this_bot_is_taken_in(peer: Teams) -> None:
+async def test_only_activities_that_teams_signed_for_this_bot_are_accepted(peer: Teams) -> None:
     inbox, url = Inbox(), peer.server.service_url
     sign = peer.server.signed
     stranger = signer("teams-1")._replace(key=signer("stranger").key)
@@ -97,7 +97,7 @@ async def test_only_what_teams_signed_for_this_bot_is_taken_in(peer: Teams) -> N
     assert len(inbox.came) == 1
 
 
-async def test_no_token_goes_to_a_service_that_is_not_trusted(peer: Teams) -> None:
+async def test_no_token_is_sent_to_an_untrusted_service(peer: Teams) -> None:
     evil = "https://evil.example/service/"
     assert await answered(peer, peer.server.signed(service_url=evil), serviceUrl=evil) == 401
     await peer.kept.put("service:teams", DIRECT, f'{{"service_url":"{evil}"}}')
@@ -105,7 +105,7 @@ async def test_no_token_goes_to_a_service_that_is_not_trusted(peer: Teams) -> No
         await peer.adapter.post(OutboundPost(peer.thread, "k1", "hi"))
 
 
-async def test_a_rotated_key_is_fetched_and_old_ones_last_while_keys_cannot_be_had(peer: Teams) -> None:
+async def test_rotated_keys_are_fetched_and_old_ones_survive_an_outage(peer: Teams) -> None:
     inbox, url = Inbox(), peer.server.service_url
     async with serving(peer.adapter, inbox):
         await peer.ready()
@@ -121,7 +121,7 @@ async def test_a_rotated_key_is_fetched_and_old_ones_last_while_keys_cannot_be_h
         await peer.server.start()
 
 
-async def test_unsigned_activities_are_for_an_emulator_on_this_machine_alone(peer: Teams) -> None:
+async def test_unsigned_activities_are_only_accepted_from_a_local_emulator(peer: Teams) -> None:
     inbox = Inbox()
     assert await answered(peer, {}) == 401
     peer.adapter = peer.make(emulator=True)
@@ -131,7 +131,7 @@ async def test_unsigned_activities_are_for_an_emulator_on_this_machine_alone(pee
         assert await answered(peer, {}) == 200
 
 
-async def test_another_organisation_is_not_let_in(peer: Teams) -> None:
+async def test_another_organisation_is_refused(peer: Teams) -> None:
     peer.adapter = peer.make(tenant="22222222-2222-2222-2222-222222222222")
     assert await answered(peer, peer.server.signed(service_url=peer.server.service_url)) == 401
 
@@ -139,7 +139,7 @@ async def test_another_organisation_is_not_let_in(peer: Teams) -> None:
 # ---- where it answers ----
 
 
-async def test_a_group_is_answered_when_it_is_named_and_told_aside(peer: Teams) -> None:
+async def test_a_group_is_answered_on_mention_and_commands_privately(peer: Teams) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.ready()
@@ -152,7 +152,7 @@ async def test_a_group_is_answered_when_it_is_named_and_told_aside(peer: Teams) 
     assert not peer.server.said(GROUP)
 
 
-async def test_who_wrote_can_be_called_by_name(peer: Teams) -> None:
+async def test_an_author_can_be_mentioned_by_name(peer: Teams) -> None:
     async with serving(peer.adapter, Inbox()):
         await peer.says("hello")
         await peer.adapter.post(OutboundPost(peer.thread, "k1", "<at>Ada</at> and <at>Bob</at>: <b>look</b>"))
@@ -180,7 +180,7 @@ async def test_a_picture_is_shown_and_opened_with_the_token(peer: Teams, tmp_pat
     assert peer.server.said(DIRECT)[-1].file == ("tide.png", file.read_bytes())
 
 
-async def test_a_declined_file_is_not_put_anywhere_and_taken_once(peer: Teams, tmp_path: Path) -> None:
+async def test_a_declined_file_is_not_uploaded_and_an_accepted_one_only_once(peer: Teams, tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_bytes(b"x")
     async with serving(peer.adapter, Inbox()):
@@ -193,7 +193,7 @@ async def test_a_declined_file_is_not_put_anywhere_and_taken_once(peer: Teams, t
     assert [one.file for one in peer.server.said(DIRECT) if one.file] == [("a.txt", b"x")]
 
 
-async def test_a_file_that_is_accepted_without_a_place_for_it_stays_offered(peer: Teams, tmp_path: Path) -> None:
+async def test_a_file_accepted_without_an_upload_url_stays_offered(peer: Teams, tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_bytes(b"x")
     async with serving(peer.adapter, Inbox()):
@@ -210,7 +210,7 @@ async def test_a_file_that_is_accepted_without_a_place_for_it_stays_offered(peer
     assert [one.file for one in peer.server.said(DIRECT) if one.file] == [("a.txt", b"x")]
 
 
-async def test_a_token_that_was_revoked_is_renewed(peer: Teams) -> None:
+async def test_a_revoked_token_is_renewed(peer: Teams) -> None:
     await peer.adapter.post(OutboundPost(peer.thread, "k1", "one"))
     peer.server.forget_tokens()
     await peer.adapter.post(OutboundPost(peer.thread, "k2", "two"))
@@ -218,7 +218,7 @@ async def test_a_token_that_was_revoked_is_renewed(peer: Teams) -> None:
 
 
 @given(st.text(min_size=1, max_size=40), st.text("0123456789", min_size=1, max_size=15))
-def test_thread_ids_lead_back_to_the_conversation(channel: str, root: str) -> None:
+def test_thread_ids_identify_the_conversation(channel: str, root: str) -> None:
     assume(";messageid=" not in channel)
     activity = TeamsActivity(conversation=TeamsConversation(f"{channel};messageid={root}"))
     address = thread_address(thread_of("teams", activity))
@@ -226,7 +226,7 @@ def test_thread_ids_lead_back_to_the_conversation(channel: str, root: str) -> No
 
 
 @pytest.mark.parametrize("accepted", [True, False])
-async def test_the_card_that_offers_a_file_goes_away_after_use(peer: Teams, tmp_path: Path, accepted: bool) -> None:
+async def test_the_file_consent_card_is_removed_after_use(peer: Teams, tmp_path: Path, accepted: bool) -> None:
     file = tmp_path / "tide.bin"
     file.write_bytes(b"high")
     async with serving(peer.adapter, Inbox()):
@@ -238,7 +238,7 @@ async def test_the_card_that_offers_a_file_goes_away_after_use(peer: Teams, tmp_
 
 
 @pytest.mark.parametrize("count", [1, 3])
-async def test_a_file_in_a_channel_is_named_though_teams_hands_out_none(peer: Teams, count: int) -> None:
+async def test_a_file_in_a_channel_is_mentioned_although_teams_withholds_it(peer: Teams, count: int) -> None:
     """Teams only shows the file as a placeholder in the message's HTML."""
     inbox = Inbox()
     places = "".join(f'<attachment id="00-{number}"></attachment>' for number in range(count))

@@ -185,7 +185,7 @@ async def peer(tmp_path: Path) -> AsyncIterator[Telegram]:
 class TestTelegram(ChatContract): ...
 
 
-async def test_a_group_is_answered_where_it_asks(peer: Telegram) -> None:
+async def test_a_group_is_answered_only_on_mention(peer: Telegram) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.says(-100, "just talk")
@@ -197,7 +197,7 @@ async def test_a_group_is_answered_where_it_asks(peer: Telegram) -> None:
     assert {prompt.thread for prompt in prompts} == {"telegram:-100:0"}
 
 
-async def test_a_topic_is_a_thread_and_follows_once_addressed(peer: Telegram) -> None:
+async def test_a_topic_is_a_thread_that_is_followed_once_addressed(peer: Telegram) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.says(-100, "before", topic=41)
@@ -213,7 +213,7 @@ async def test_a_topic_is_a_thread_and_follows_once_addressed(peer: Telegram) ->
 
 
 @pytest.mark.parametrize("captioned", [0, 2])
-async def test_an_album_is_for_whom_its_caption_names(peer: Telegram, captioned: int) -> None:
+async def test_the_caption_of_an_album_decides_whom_it_addresses(peer: Telegram, captioned: int) -> None:
     """The pictures of an album arrive one by one, and only one of them carries the caption."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
@@ -230,7 +230,7 @@ async def test_an_album_is_for_whom_its_caption_names(peer: Telegram, captioned:
     assert turns_of(waiting) == [[0, 1, 2]]
 
 
-async def test_a_picture_that_is_asked_about_comes_along(peer: Telegram) -> None:
+async def test_a_quoted_picture_is_included(peer: Telegram) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         shown = await peer.server.sends_file(-100, "chart.txt", b"depths", user=9)
@@ -240,7 +240,7 @@ async def test_a_picture_that_is_asked_about_comes_along(peer: Telegram) -> None
     assert [(one.kind, one.text, one.author.id) for one in prompt.refers_to] == [("reply", "[file chart.txt]", "9")]
 
 
-async def test_a_picture_without_words_before_a_mention_comes_along(peer: Telegram) -> None:
+async def test_a_picture_without_text_before_a_mention_is_included(peer: Telegram) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.sends_file(-100, "pier.txt", b"stones", user=9)
@@ -254,7 +254,7 @@ async def test_a_picture_without_words_before_a_mention_comes_along(peer: Telegr
     assert [one.text for one in prompt.refers_to] == ["[file pier.txt]", "[file a.txt]", "[file b.txt]"]
 
 
-async def test_what_was_said_before_is_told_as_it_was_changed(peer: Telegram) -> None:
+async def test_earlier_messages_are_shown_as_edited(peer: Telegram) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         first = await peer.server.says(-100, "the buoy is loose")
@@ -264,7 +264,7 @@ async def test_what_was_said_before_is_told_as_it_was_changed(peer: Telegram) ->
     assert [one.text for one in prompt.refers_to] == ["the buoy is fast"]
 
 
-async def test_a_mention_alone_is_answered_in_short(peer: Telegram, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bare_mention_is_answered_briefly(peer: Telegram, caplog: pytest.LogCaptureFixture) -> None:
     """A bare mention brings in the messages before it. If there are none, no model is called."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
@@ -278,7 +278,7 @@ async def test_a_mention_alone_is_answered_in_short(peer: Telegram, caplog: pyte
 
 
 @pytest.mark.parametrize("more", [0, 1])
-async def test_captions_have_the_markup_of_texts(peer: Telegram, tmp_path: Path, more: int) -> None:
+async def test_captions_support_the_same_markup_as_texts(peer: Telegram, tmp_path: Path, more: int) -> None:
     files = [tmp_path / f"{number}.txt" for number in range(1 + more)]
     for file in files:
         file.write_text("depths")
@@ -292,7 +292,7 @@ async def test_captions_have_the_markup_of_texts(peer: Telegram, tmp_path: Path,
     assert [one.text for one in peer.server.said(7)][2:] == ["very " * 203 + "high!!", ""]
 
 
-async def test_updates_are_heard_whose_numbers_begin_anew(peer: Telegram) -> None:
+async def test_updates_with_restarted_numbers_are_read(peer: Telegram) -> None:
     """Telegram does that after a week without updates."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
@@ -310,7 +310,7 @@ async def test_updates_are_heard_whose_numbers_begin_anew(peer: Telegram) -> Non
     assert [prompt.text for prompt in prompts] == ["before the holidays", "after them", "after a restart"]
 
 
-async def test_an_update_of_an_unknown_form_stops_none_after_it(
+async def test_an_update_of_unknown_form_does_not_block_later_ones(
     peer: Telegram, caplog: pytest.LogCaptureFixture
 ) -> None:
     inbox = Inbox()
@@ -323,7 +323,7 @@ async def test_an_update_of_an_unknown_form_stops_none_after_it(
     assert "sent an unsupported event type" in record.getMessage()
 
 
-async def test_a_note_that_nobody_wrote_is_answered_by_nobody(peer: Telegram) -> None:
+async def test_a_service_message_is_not_answered(peer: Telegram) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.sends(7, {"pinned_message": {"message_id": 1, "chat": {"id": 7}, "date": 0}})
@@ -343,7 +343,7 @@ async def test_a_reply_to_the_bot_joins_the_running_turn(peer: Telegram) -> None
     assert [(prompt.text, prompt.joins) for prompt in prompts] == [("one", False), ("two", True), ("three", False)]
 
 
-async def test_a_group_that_moved_is_followed(peer: Telegram) -> None:
+async def test_a_migrated_group_is_followed(peer: Telegram) -> None:
     peer.server.moved[-5] = -100
     old = make_thread_id("telegram", "-5", "0")
     for number in range(2):
@@ -372,7 +372,7 @@ async def test_an_offset_survives_a_restart(peer: Telegram) -> None:
     ("text", "answer"),
     [("/start", "Did /start."), ("/status", "Did /status."), ("/new@shoal_test_bot", "Did /new.")],
 )
-async def test_a_command_is_answered_at_once(peer: Telegram, text: str, answer: str) -> None:
+async def test_a_command_is_answered_immediately(peer: Telegram, text: str, answer: str) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.says(text)
@@ -380,7 +380,7 @@ async def test_a_command_is_answered_at_once(peer: Telegram, text: str, answer: 
     assert not inbox.said()
 
 
-async def test_a_full_mailbox_is_told(peer: Telegram) -> None:
+async def test_a_full_mailbox_is_reported(peer: Telegram) -> None:
     inbox = Inbox()
     inbox.answer = "busy"
     async with serving(peer.adapter, inbox):
@@ -424,7 +424,7 @@ async def test_a_webhook_needs_its_secret(hooked: Telegram) -> None:
     assert hooked.server.webhook["secret_token"] == SECRET
 
 
-async def test_a_captured_update_is_refused_when_its_message_may_be_forgotten(hooked: Telegram) -> None:
+async def test_a_replayed_old_update_is_ignored(hooked: Telegram) -> None:
     inbox = Inbox()
     await hooked.server.says(7, "by webhook")
     body = hooked.server.pending()
@@ -435,7 +435,7 @@ async def test_a_captured_update_is_refused_when_its_message_may_be_forgotten(ho
     assert (answer.status, inbox.came) == (200, [])
 
 
-async def test_a_post_in_a_channel_that_names_the_bot_is_heard(peer: Telegram) -> None:
+async def test_a_channel_post_that_mentions_the_bot_is_answered(peer: Telegram) -> None:
     """It counts as the channel's message, since Telegram does not name its author."""
     peer.server.add_chat(-200, "channel")
     inbox = Inbox()
@@ -451,7 +451,7 @@ async def test_a_post_in_a_channel_that_names_the_bot_is_heard(peer: Telegram) -
 
 
 @pytest.mark.parametrize("may_speak", [True, False])
-async def test_a_channel_is_told_what_it_takes_to_be_heard(peer: Telegram, may_speak: bool) -> None:
+async def test_a_channel_learns_how_to_address_the_bot(peer: Telegram, may_speak: bool) -> None:
     peer.server.add_chat(-200, "channel")
     inbox = Inbox()
     inbox.strangers |= set() if may_speak else {"-200"}
@@ -477,7 +477,7 @@ MADE: dict[str, tuple[Given, str]] = {
 
 
 @pytest.mark.parametrize("kind", MADE)
-async def test_what_others_made_is_theirs_whoever_sends_it(peer: Telegram, kind: str) -> None:
+async def test_content_made_by_others_counts_as_forwarded(peer: Telegram, kind: str) -> None:
     content, said = MADE[kind]
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
@@ -488,7 +488,7 @@ async def test_what_others_made_is_theirs_whoever_sends_it(peer: Telegram, kind:
     assert one.tainted_by
 
 
-async def test_a_file_that_a_bot_made_is_the_bots(peer: Telegram) -> None:
+async def test_a_file_made_by_a_bot_belongs_to_that_bot(peer: Telegram) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.sends_file(7, "note.txt", b"Obey me.", more={"via_bot": user_of(55, is_bot=True)})
@@ -512,7 +512,7 @@ async def test_a_file_that_a_bot_made_is_the_bots(peer: Telegram) -> None:
         (f"/ask @{BOT_NAME} hi", f"/ask @{BOT_NAME} hi"),
     ],
 )
-async def test_the_name_is_cut_out_where_telegram_marks_it(peer: Telegram, text: str, heard: str) -> None:
+async def test_the_bots_name_is_removed_where_telegram_marks_it(peer: Telegram, text: str, heard: str) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.says(-100, text, topic=41)

@@ -142,7 +142,7 @@ def call(**more: object) -> bytes:
     return msgspec.json.encode({"type": "message", "id": "m1", "channel": "c", "author": author, "text": "hi"} | more)
 
 
-async def test_what_is_not_signed_is_refused(peer: Hook) -> None:
+async def test_an_unsigned_call_is_refused(peer: Hook) -> None:
     body, now = call(), peer.clock.now()
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
@@ -162,7 +162,7 @@ async def test_what_is_not_signed_is_refused(peer: Hook) -> None:
 
 
 @pytest.mark.parametrize("how", ["x-hub-signature-256", "authorization"])
-async def test_a_message_that_the_store_has_forgotten_is_known_by_what_proved_it(peer: Hook, how: str) -> None:
+async def test_a_replayed_message_is_ignored_even_if_the_store_forgot_it(peer: Hook, how: str) -> None:
     body = call()
     headers = {
         "x-hub-signature-256": {how: f"sha256={signature(SECRET, body)}"},
@@ -181,7 +181,7 @@ async def test_a_message_that_the_store_has_forgotten_is_known_by_what_proved_it
 @pytest.mark.parametrize(
     "what", [{"type": "reaction", "emoji": "x"}, {"type": "edit", "text": "as it was"}, {"type": "deletion"}]
 )
-async def test_whatever_else_somebody_did_counts_once_too(peer: Hook, how: str, what: dict[str, Json]) -> None:
+async def test_every_other_kind_of_event_counts_once(peer: Hook, how: str, what: dict[str, Json]) -> None:
     """Otherwise a replayed stop would end every turn, and a replayed edit would restore an old text."""
     body = call(**what)
     headers = {
@@ -201,7 +201,7 @@ async def test_whatever_else_somebody_did_counts_once_too(peer: Hook, how: str, 
     assert len(inbox.came) == (3 if may_say_anything else 1)
 
 
-async def test_what_could_not_be_stored_may_be_sent_again(peer: Hook) -> None:
+async def test_a_message_that_could_not_be_stored_may_be_sent_again(peer: Hook) -> None:
     class Failing(Inbox):
         async def react(self, reaction: Reaction) -> str:
             if not self.came:
@@ -222,7 +222,7 @@ async def test_what_could_not_be_stored_may_be_sent_again(peer: Hook) -> None:
     "body",
     [b"", b"[]", b"{", call(type="dance"), call(channel=""), call(id=7), call(author="ada"), b"\xff", b"[" * 10_000],
 )
-async def test_what_is_no_call_is_refused(peer: Hook, body: bytes) -> None:
+async def test_a_malformed_call_is_refused(peer: Hook, body: bytes) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
@@ -231,12 +231,12 @@ async def test_what_is_no_call_is_refused(peer: Hook, body: bytes) -> None:
     assert not inbox.came
 
 
-async def test_a_call_before_it_is_ready_has_to_come_again(peer: Hook) -> None:
+async def test_a_call_before_the_adapter_is_ready_must_be_repeated(peer: Hook) -> None:
     body = call()
     assert (await peer.adapter.receive({"authorization": f"Bearer {SECRET}"}, body)).status == 503
 
 
-async def test_a_reply_goes_to_the_thread_that_wrote_and_joins_its_turn(peer: Hook) -> None:
+async def test_a_reply_joins_the_running_turn_of_its_thread(peer: Hook) -> None:
     inbox = Inbox()
     inbox.threads["out-1"] = peer.thread
     async with serving(peer.adapter, inbox):
@@ -246,7 +246,7 @@ async def test_a_reply_goes_to_the_thread_that_wrote_and_joins_its_turn(peer: Ho
     assert (prompt.thread, prompt.joins) == (peer.thread, True)
 
 
-async def test_a_file_that_is_no_base64_is_told(peer: Hook) -> None:
+async def test_an_invalid_base64_file_is_reported(peer: Hook) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
@@ -256,7 +256,7 @@ async def test_a_file_that_is_no_base64_is_told(peer: Hook) -> None:
     assert "base64" in prompt.attachments[0].error
 
 
-async def test_without_an_address_nothing_goes_out(peer: Hook, tmp_path: Path) -> None:
+async def test_without_a_url_nothing_is_sent(peer: Hook, tmp_path: Path) -> None:
     settings = WebhookSettings(secret=Secret("value", SECRET))
     adapter = WebhookAdapter("ticker", settings, Home(tmp_path), peer.kept, peer.clock)
     assert await adapter.post(OutboundPost(peer.thread, "k1", "hi")) == "k1"
@@ -270,7 +270,7 @@ async def test_a_channel_may_have_any_name(peer: Hook) -> None:
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="%")), unique=True, min_size=2, max_size=2))
-def test_a_header_carries_every_key_and_tells_it_from_others(keys: list[str]) -> None:
+def test_header_encoding_of_keys_is_lossless(keys: list[str]) -> None:
     sent = [key_header(key) for key in keys]
     assert sent[0] != sent[1]
     for header in sent:
@@ -284,7 +284,7 @@ def test_a_plain_key_is_its_own_header(key: str) -> None:
 
 
 @pytest.mark.parametrize("given", [{"headers": {"x-key": "café"}}, {"headers": {"authorization": "Bearer \udcff"}}])
-async def test_what_no_header_can_carry_is_refused_for_good(given: dict[str, dict[str, str]]) -> None:
+async def test_a_key_that_no_header_can_carry_is_permanently_refused(given: dict[str, dict[str, str]]) -> None:
     http = PlatformHttp("the ticker")
     with pytest.raises(PlatformError, match="Check the token") as refused:
         await http.request("POST", "http://127.0.0.1:1/", headers=given["headers"])

@@ -84,7 +84,7 @@ async def _converse(peer: Discord, folder: Path) -> None:
         await peer.adapter.has_channel(peer.harbour)
 
 
-async def test_every_call_and_answer_is_as_discord_describes_them(
+async def test_every_call_and_answer_matches_discords_description(
     peer: Discord, tmp_path: Path, described: Sequence[str]
 ) -> None:
     await _converse(peer, tmp_path)
@@ -99,7 +99,7 @@ async def test_every_call_and_answer_is_as_discord_describes_them(
     assert not found, "\n".join(found)
 
 
-def test_the_description_knows_what_is_wrong(described: Sequence[str]) -> None:
+def test_the_description_rejects_wrong_calls(described: Sequence[str]) -> None:
     calls = (
         {"method": "POST", "path": "/channels/7/massages", "given": {}, "status": 200, "content": {}},
         {"method": "POST", "path": "/channels/7/typing", "given": {}, "status": 201, "content": None},

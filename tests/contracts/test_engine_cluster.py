@@ -107,11 +107,11 @@ async def test_the_server_ends_silent_holders(processes: Processes, postgres_dat
         await processes.serves("one", "telegram:main")
 
 
-async def test_a_process_that_wants_nothing_ends_at_once(processes: Processes) -> None:
+async def test_a_process_that_wants_no_names_ends_immediately(processes: Processes) -> None:
     await Holder("").run()
 
 
-async def test_a_process_that_starts_while_the_database_is_away_says_so_once_and_asks_on(
+async def test_an_unreachable_database_is_reported_once_and_retried(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     tries, enough = list[str](), asyncio.Event()

@@ -67,7 +67,7 @@ def text_of(items: list[Event | LiveEvent]) -> str:
     )
 
 
-async def test_journal_events_are_seen_in_other_processes(sides: tuple[Side, Side]) -> None:
+async def test_journal_events_reach_other_processes(sides: tuple[Side, Side]) -> None:
     worker, serve = sides
     lease = await opened(worker.store)
     with serve.hub.subscribe(THREAD) as coming, worker.hub.subscribe(THREAD) as here:
@@ -79,7 +79,7 @@ async def test_journal_events_are_seen_in_other_processes(sides: tuple[Side, Sid
         assert await collect(here, lambda items: len(items) == 20) == seen
 
 
-async def test_live_text_is_seen_whole_however_long(sides: tuple[Side, Side]) -> None:
+async def test_live_text_of_any_length_arrives_complete(sides: tuple[Side, Side]) -> None:
     worker, serve = sides
     said = "".join(f'word {number} \n"☃" \U0001f41f ' for number in range(2000))
     with serve.hub.subscribe(THREAD) as coming:
@@ -108,7 +108,7 @@ async def test_a_status_follows_the_text_before_it(sides: tuple[Side, Side]) -> 
     ]  # fmt: skip
 
 
-async def test_what_a_command_writes_and_what_is_waited_for_is_seen_in_other_processes(
+async def test_command_output_and_waits_reach_other_processes(
     sides: tuple[Side, Side],
 ) -> None:
     worker, serve = sides
@@ -124,7 +124,7 @@ async def test_what_a_command_writes_and_what_is_waited_for_is_seen_in_other_pro
     assert tuple(item.data for item in seen) == shown
 
 
-async def test_watchers_of_one_thread_see_no_other(sides: tuple[Side, Side]) -> None:
+async def test_watchers_of_a_thread_see_only_that_thread(sides: tuple[Side, Side]) -> None:
     worker, serve = sides
     with serve.hub.subscribe(THREAD) as coming:
         worker.bridge.show(OTHER, TurnId("T1"), TextStreamed("not yours", 1))
@@ -147,7 +147,7 @@ async def test_after_an_outage_watchers_read_the_journal_again(
         assert coming.lost
 
 
-async def test_what_waits_to_be_sent_is_bounded_and_keeps_the_journals(sides: tuple[Side, Side]) -> None:
+async def test_the_send_queue_is_bounded_and_keeps_journal_events(sides: tuple[Side, Side]) -> None:
     worker, _ = sides
     lease = await opened(worker.store)
     committed = await worker.store.journal.commit(lease, answer("T1"))
@@ -160,7 +160,7 @@ async def test_what_waits_to_be_sent_is_bounded_and_keeps_the_journals(sides: tu
     assert len(items) <= cluster.OUTGOING_MAX
 
 
-async def test_a_payload_never_exceeds_what_the_server_takes(sides: tuple[Side, Side]) -> None:
+async def test_a_payload_never_exceeds_the_servers_limit(sides: tuple[Side, Side]) -> None:
     worker, _ = sides
     for number in range(100):
         worker.bridge.show(THREAD, TurnId(f"T{number}"), TextStreamed("\x01☃" * 500 * number, 1))
@@ -170,7 +170,7 @@ async def test_a_payload_never_exceeds_what_the_server_takes(sides: tuple[Side, 
     assert len(sizes) > 50
 
 
-async def test_who_is_told_more_at_once_than_it_takes_in_reads_the_journal_again(
+async def test_an_overwhelmed_watcher_reads_the_journal_again(
     sides: tuple[Side, Side], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker, serve = sides
@@ -185,7 +185,7 @@ async def test_who_is_told_more_at_once_than_it_takes_in_reads_the_journal_again
                 await collect(coming, lambda items: len(items) == 3)
 
 
-async def test_nobody_is_told_what_it_has_shown_itself_nor_of_threads_that_nobody_watches(
+async def test_no_process_gets_its_own_events_or_those_of_unwatched_threads(
     sides: tuple[Side, Side],
 ) -> None:
     worker, serve = sides

@@ -60,7 +60,7 @@ def drop_connections(url: str) -> None:
         " where datname = current_database() and pid <> pg_backend_pid()")  # fmt: skip
 
 
-async def test_a_thread_at_rest_leaves_nothing_in_the_tables(cluster: PostgresCluster, postgres_database: str) -> None:
+async def test_an_idle_thread_leaves_no_rows(cluster: PostgresCluster, postgres_database: str) -> None:
     recorder = Recorder()
     engine = await cluster.start(recorder)
     await engine.wake(named("a"))
@@ -70,7 +70,7 @@ async def test_a_thread_at_rest_leaves_nothing_in_the_tables(cluster: PostgresCl
     assert ask(postgres_database, "select count(*) from procrastinate_events") == [(0,)]
 
 
-async def test_what_the_store_woke_is_not_woken_again(cluster: PostgresCluster, postgres_database: str) -> None:
+async def test_a_thread_woken_by_the_store_is_not_woken_again(cluster: PostgresCluster, postgres_database: str) -> None:
     engine = await cluster.start_with(Recorder(), EngineSettings(concurrency=0))
     await engine.woken(named("a"))
     assert ask(postgres_database, "select count(*) from procrastinate_jobs") == [(0,)]
@@ -91,7 +91,7 @@ async def test_a_process_without_slots_wakes_and_signals_others(cluster: Postgre
     await serving.drain(1)
 
 
-async def test_what_a_drained_worker_gives_back_goes_to_another_at_once(cluster: PostgresCluster) -> None:
+async def test_another_worker_immediately_takes_the_jobs_of_a_drained_one(cluster: PostgresCluster) -> None:
     first, second = Recorder(), Recorder()
     first.hold(named("a"))
     draining = await cluster.start(first)
@@ -103,7 +103,7 @@ async def test_what_a_drained_worker_gives_back_goes_to_another_at_once(cluster:
     assert first.cancelled == [named("a")]
 
 
-async def test_dropped_connections_stop_nothing(cluster: PostgresCluster, postgres_database: str) -> None:
+async def test_dropped_connections_do_not_stop_work(cluster: PostgresCluster, postgres_database: str) -> None:
     recorder = Recorder()
     recorder.hold(named("a"))
     engine = await cluster.start_with(recorder, QUICK)
@@ -139,7 +139,7 @@ async def test_signals_missed_in_an_outage_are_read_from_the_rows(
     recorder.let_go(THREAD)
 
 
-async def test_a_job_that_was_fetched_unnoticed_is_given_back(
+async def test_a_job_fetched_over_a_lost_connection_is_returned(
     cluster: PostgresCluster, store: Store, postgres_database: str
 ) -> None:
     recorder = Recorder()
@@ -155,7 +155,7 @@ async def test_a_job_that_was_fetched_unnoticed_is_given_back(
     await recorder.ended(ThreadId("web:lobby:lost"))
 
 
-async def test_a_worker_taken_for_dead_drops_what_it_runs_and_works_on(
+async def test_a_worker_declared_dead_drops_its_threads_and_continues(
     cluster: PostgresCluster, postgres_database: str
 ) -> None:
     recorder = Recorder()
@@ -170,7 +170,7 @@ async def test_a_worker_taken_for_dead_drops_what_it_runs_and_works_on(
     assert recorder.most_at_once[named("a")] == 1
 
 
-async def test_a_worker_that_gave_signs_of_life_need_not_look_at_its_job(
+async def test_a_worker_with_recent_heartbeats_does_not_check_its_job(
     cluster: PostgresCluster, postgres_database: str
 ) -> None:
     recorder = Recorder()
@@ -185,7 +185,7 @@ async def test_a_worker_that_gave_signs_of_life_need_not_look_at_its_job(
     await recorder.ended(named("a"))
 
 
-async def test_a_worker_that_was_silent_knows_whether_its_thread_was_given_to_another(
+async def test_a_silent_worker_notices_that_its_thread_was_reassigned(
     cluster: PostgresCluster, postgres_database: str
 ) -> None:
     recorder = Recorder()
@@ -203,7 +203,7 @@ async def test_a_worker_that_was_silent_knows_whether_its_thread_was_given_to_an
     await recorder.ended(named("a"))
 
 
-async def test_a_worker_taken_for_dead_asks_no_model_for_what_it_ran_before(
+async def test_a_worker_declared_dead_refuses_to_continue_old_work(
     cluster: PostgresCluster, postgres_database: str
 ) -> None:
     recorder = Unwinding()
@@ -217,7 +217,7 @@ async def test_a_worker_taken_for_dead_asks_no_model_for_what_it_ran_before(
     assert engine.is_ready, "it works on as a new worker"
 
 
-async def test_a_process_that_stood_still_drops_what_it_runs_and_works_on(
+async def test_a_frozen_process_drops_its_threads_and_continues(
     cluster: PostgresCluster, postgres_database: str
 ) -> None:
     recorder = Recorder()
@@ -276,7 +276,7 @@ async def test_threads_of_a_silent_worker_are_taken_over(cluster: PostgresCluste
     assert recorder.starts.count(ThreadId("web:lobby:left")) == 1
 
 
-async def test_after_a_start_of_the_server_nobody_is_taken_for_dead(
+async def test_after_a_server_restart_no_worker_is_declared_dead(
     cluster: PostgresCluster, postgres_database: str
 ) -> None:
     """Every worker gets time to come back. Here the server is younger than the allowed silence."""
@@ -297,7 +297,7 @@ class Refusing(Recorder):
             raise StoreUnavailable("gone")
 
 
-async def test_a_thread_whose_database_was_away_is_tried_again(cluster: PostgresCluster) -> None:
+async def test_a_thread_is_retried_after_a_database_outage(cluster: PostgresCluster) -> None:
     recorder = Refusing()
     engine = await cluster.start(recorder)
     await engine.wake(named("a"))
@@ -315,7 +315,7 @@ async def test_a_wake_without_a_database_is_refused(postgres_database: str) -> N
     await pool.close()
 
 
-async def test_a_job_fetched_while_it_drains_is_given_back(cluster: PostgresCluster, postgres_database: str) -> None:
+async def test_a_job_fetched_while_draining_is_returned(cluster: PostgresCluster, postgres_database: str) -> None:
     recorder = Recorder()
     engine = await cluster.start(recorder)
     await quiet(engine, recorder)
@@ -378,7 +378,7 @@ SCHEMA_DIGEST = "c70ec4b400a60ad9592787653aae5ae77ae41bf801d56b5bd2712751a07f200
 """Digest of procrastinate's schema.sql that `shoal_wake` and the statements of engine/postgres.py were written for."""
 
 
-def test_procrastinates_schema_is_the_one_that_our_statements_were_written_for() -> None:
+def test_procrastinates_schema_matches_our_statements() -> None:
     schema = files("procrastinate") / "sql" / "schema.sql"
     found = hashlib.sha256(schema.read_bytes()).hexdigest()
     assert found == SCHEMA_DIGEST, "read what changed, see to the statements, then write the new digest here"

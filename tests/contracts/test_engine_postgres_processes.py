@@ -103,7 +103,7 @@ async def test_a_killed_workers_turn_is_finished_by_another(store: Store, start:
     ]  # fmt: skip
 
 
-async def test_a_frozen_worker_is_replaced_and_fenced_when_it_thaws(store: Store, start: Start) -> None:
+async def test_a_frozen_worker_is_replaced_and_fenced_after_it_thaws(store: Store, start: Start) -> None:
     hanging = await start("hang")
     await store.inbox.accept(prompt("a"), 5)
     await hanging.says("step")
@@ -120,7 +120,7 @@ async def test_a_frozen_worker_is_replaced_and_fenced_when_it_thaws(store: Store
     assert (await journal_is_whole(store)).count("turn_finished") == 1
 
 
-async def test_prompts_that_wait_behind_a_killed_turn_are_answered(store: Store, start: Start) -> None:
+async def test_prompts_queued_behind_a_killed_turn_are_answered(store: Store, start: Start) -> None:
     hanging = await start("hang")
     for key in ("a", "b", "c"):
         await store.inbox.accept(prompt(key), 5)

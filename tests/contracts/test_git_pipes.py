@@ -21,7 +21,7 @@ def is_inert(folder: Path) -> bool:
 
 
 @pytest.mark.timeout(60)
-def test_a_repository_with_a_pipe_in_it_is_not_known_to_run_nothing(tmp_path: Path) -> None:
+def test_a_repository_with_a_pipe_is_not_considered_safe(tmp_path: Path) -> None:
     known = made(tmp_path / "known")
     assert is_inert(known)
     for number, name in enumerate(("index", "config", "HEAD", "commondir", "objects/info/alternates")):

@@ -82,7 +82,7 @@ def _pattern(method: Mapping[str, str]) -> str:
 
 
 @pytest.mark.slow
-async def test_every_call_and_event_is_as_google_describes_them(tmp_path: Path, described: Mapping[str, Any]) -> None:
+async def test_every_call_and_event_matches_googles_description(tmp_path: Path, described: Mapping[str, Any]) -> None:
     clock = ManualClock()
     server = FakeGoogleChat(clock)
     await server.start()
@@ -112,7 +112,7 @@ async def test_every_call_and_event_is_as_google_describes_them(tmp_path: Path, 
     assert [wrong for one in told for wrong in problems(one, event, described, one["type"])] == []
 
 
-def test_what_google_does_not_know_is_noticed(described: Mapping[str, Any]) -> None:
+def test_calls_unknown_to_google_are_reported(described: Mapping[str, Any]) -> None:
     assert called("POST", "/v1/spaces/A/messages?requestID=1", b'{"txt": 1}', described) == [
         "/v1/spaces/A/messages?requestID=1 has no parameter requestID",
         "chat.spaces.messages.create has no txt",

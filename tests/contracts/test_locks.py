@@ -90,7 +90,7 @@ async def test_another_process_holds_a_file_too_until_it_is_killed(path: Path) -
             assert path.read_text() == "as it was"
 
 
-async def test_a_file_that_is_not_there_yet_is_held_too_and_none_is_left(tmp_path: Path) -> None:
+async def test_a_missing_file_can_be_locked_and_leaves_no_lock_file(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "new"
     with other(HOLDER, path), pytest.raises(ToolError, match="Another thread"):
         async with PathLocks(wait_seconds=0.1).hold(path, "new"):

@@ -55,13 +55,13 @@ GLIBC = pytest.mark.skipif("CS_GNU_LIBC_VERSION" not in os.confstr_names, reason
 
 @GLIBC
 @pytest.mark.parametrize("heaps", ["one", "several"])
-def test_the_threads_of_a_process_that_stays_share_one_heap(heaps: str) -> None:
+def test_the_threads_of_a_long_running_process_share_one_heap(heaps: str) -> None:
     command = [sys.executable, "-c", ALLOCATE, heaps]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == heaps
 
 
 @GLIBC
-def test_what_a_rush_leaves_free_between_what_is_held_goes_back_to_the_system() -> None:
+def test_memory_freed_after_a_peak_is_returned_to_the_system() -> None:
     done = subprocess.run([sys.executable, "-c", FREE], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["True", "True"]

@@ -48,14 +48,14 @@ def harbour(peer: Matrix) -> str:
 # ---- where it answers ----
 
 
-async def test_a_person_is_written_to_directly(peer: Matrix, inbox: Inbox) -> None:
+async def test_the_bot_opens_a_direct_conversation(peer: Matrix, inbox: Inbox) -> None:
     begun = await peer.adapter.open_thread(BEN, "Psst.")
     address = thread_address(begun)
     assert address.thread == "0"
     assert [said.text for said in peer.server.said(address.channel)] == ["Psst."]
 
 
-async def test_an_answer_to_what_the_bot_began_goes_there(peer: Matrix, inbox: Inbox, harbour: str) -> None:
+async def test_a_reply_to_the_bots_own_post_joins_its_thread(peer: Matrix, inbox: Inbox, harbour: str) -> None:
     begun = await peer.adapter.open_thread(harbour, "Low tide at six.")
     (said,) = peer.server.said(harbour)
     async with serving(peer.adapter, inbox):
@@ -64,9 +64,7 @@ async def test_an_answer_to_what_the_bot_began_goes_there(peer: Matrix, inbox: I
     assert (prompt.thread, prompt.joins) == (begun, True)
 
 
-async def test_naming_the_bot_in_a_room_opens_a_thread_that_it_follows(
-    peer: Matrix, inbox: Inbox, harbour: str
-) -> None:
+async def test_a_mention_in_a_room_opens_a_followed_thread(peer: Matrix, inbox: Inbox, harbour: str) -> None:
     async with serving(peer.adapter, inbox):
         await peer.server.says(harbour, "not for you")
         asked = await peer.server.says(harbour, f"{BOT}: what is the tide?")
@@ -80,7 +78,7 @@ async def test_naming_the_bot_in_a_room_opens_a_thread_that_it_follows(
     assert (shown.id, shown.thread, shown.reply_to) == (made, asked, "")
 
 
-async def test_an_answer_to_what_it_said_steers_that_conversation(peer: Matrix, inbox: Inbox, harbour: str) -> None:
+async def test_a_reply_to_its_message_steers_that_conversation(peer: Matrix, inbox: Inbox, harbour: str) -> None:
     thread = make_thread_id("matrix", harbour, "$root")
     made = await peer.adapter.post(OutboundPost(make_thread_id("matrix", harbour, "0"), "k1", "Low."))
     inbox.threads[made] = thread
@@ -90,7 +88,7 @@ async def test_an_answer_to_what_it_said_steers_that_conversation(peer: Matrix, 
     assert (prompt.thread, prompt.joins, prompt.reply_to) == (thread, True, made)
 
 
-async def test_a_thread_under_what_it_posted_itself_is_followed(peer: Matrix, inbox: Inbox, harbour: str) -> None:
+async def test_a_thread_under_its_own_post_is_followed(peer: Matrix, inbox: Inbox, harbour: str) -> None:
     async with serving(peer.adapter, inbox):
         thread = await peer.adapter.open_thread(harbour, "The tide turns.")
         (opened,) = peer.server.said(harbour)
@@ -111,7 +109,7 @@ async def test_a_command_in_a_room_opens_no_thread_and_may_begin_with_a_bang(
     assert told.thread == ""
 
 
-async def test_a_room_is_nobody_s_own_any_more_when_a_third_one_comes(peer: Matrix, inbox: Inbox) -> None:
+async def test_a_private_room_becomes_shared_when_a_third_person_joins(peer: Matrix, inbox: Inbox) -> None:
     async with serving(peer.adapter, inbox):
         await peer.server.says(peer.room, "alone")
         await inbox.prompts(1)
@@ -122,7 +120,7 @@ async def test_a_room_is_nobody_s_own_any_more_when_a_third_one_comes(peer: Matr
     assert [(prompt.text, prompt.direct) for prompt in prompts] == [("alone", True), ("for you", False)]
 
 
-async def test_what_is_for_one_alone_is_said_in_a_room_with_them(peer: Matrix, harbour: str) -> None:
+async def test_an_ephemeral_post_goes_to_a_private_room(peer: Matrix, harbour: str) -> None:
     thread = make_thread_id("matrix", harbour, "0")
     for number in range(2):
         await peer.adapter.post(OutboundPost(thread, f"k{number}", f"psst {number}", kind="ephemeral", user=ADA))
@@ -135,7 +133,7 @@ async def test_what_is_for_one_alone_is_said_in_a_room_with_them(peer: Matrix, h
 # ---- invitations ----
 
 
-async def test_invitations_of_who_may_speak_are_accepted(peer: Matrix, inbox: Inbox) -> None:
+async def test_invitations_from_allowed_people_are_accepted(peer: Matrix, inbox: Inbox) -> None:
     async with serving(peer.adapter, inbox):
         room = await peer.server.invites()
         await peer.server.says(room, "hello in there")  # before the bot has joined
@@ -151,7 +149,7 @@ async def test_other_invitations_are_declined(peer: Matrix, inbox: Inbox) -> Non
         await peer.server.until(lambda: True if world.members[BOT] == "leave" else None)
 
 
-async def test_what_was_said_before_the_invitation_is_not_answered(peer: Matrix, inbox: Inbox) -> None:
+async def test_messages_from_before_the_invitation_are_not_answered(peer: Matrix, inbox: Inbox) -> None:
     room = peer.server.world.add_room(ADA)
     peer.server.timeline_max = 2
     async with serving(peer.adapter, inbox):
@@ -167,7 +165,7 @@ async def test_what_was_said_before_the_invitation_is_not_answered(peer: Matrix,
 # ---- gaps in a sync ----
 
 
-async def test_a_first_start_answers_nothing_old(peer: Matrix, inbox: Inbox) -> None:
+async def test_a_first_start_answers_no_old_messages(peer: Matrix, inbox: Inbox) -> None:
     peer.kept.values.clear()
     await peer.server.says(peer.room, "long ago")
     async with serving(peer.adapter, inbox):
@@ -177,7 +175,7 @@ async def test_a_first_start_answers_nothing_old(peer: Matrix, inbox: Inbox) -> 
     assert [prompt.text for prompt in prompts] == ["now"]
 
 
-async def test_what_a_sync_leaves_out_is_read_in_its_order(peer: Matrix, inbox: Inbox) -> None:
+async def test_events_missing_from_a_sync_are_read_in_order(peer: Matrix, inbox: Inbox) -> None:
     texts = [f"number {number}" for number in range(130)]
     for text in texts:
         await peer.server.says(peer.room, text)
@@ -186,7 +184,7 @@ async def test_what_a_sync_leaves_out_is_read_in_its_order(peer: Matrix, inbox: 
     assert [prompt.text for prompt in prompts] == texts
 
 
-async def test_a_restart_goes_on_where_it_stopped(peer: Matrix, inbox: Inbox) -> None:
+async def test_a_restart_continues_where_it_stopped(peer: Matrix, inbox: Inbox) -> None:
     async with serving(peer.adapter, inbox):
         await peer.server.says(peer.room, "before")
         await inbox.prompts(1)
@@ -199,7 +197,7 @@ async def test_a_restart_goes_on_where_it_stopped(peer: Matrix, inbox: Inbox) ->
     assert "before" not in [prompt.text for prompt in later.said()]
 
 
-async def test_an_event_of_a_strange_form_is_left(peer: Matrix, inbox: Inbox) -> None:
+async def test_an_event_of_odd_form_is_skipped(peer: Matrix, inbox: Inbox) -> None:
     async with serving(peer.adapter, inbox):
         await peer.server.happens(peer.room, ADA, "m.room.message", {"msgtype": 7, "body": ["x"]})
         await peer.server.says(peer.room, "fine")
@@ -210,7 +208,7 @@ async def test_an_event_of_a_strange_form_is_left(peer: Matrix, inbox: Inbox) ->
 # ---- logging in ----
 
 
-async def test_a_login_by_password_stays_the_same_device(peer: Matrix, inbox: Inbox) -> None:
+async def test_a_password_login_keeps_its_device(peer: Matrix, inbox: Inbox) -> None:
     for _ in range(2):
         adapter = peer.make(access_token=NO_SECRET, password=Secret("value", PASSWORD))
         async with serving(adapter, inbox):
@@ -220,7 +218,7 @@ async def test_a_login_by_password_stays_the_same_device(peer: Matrix, inbox: In
     assert second["device_id"] == "HARBOUR"
 
 
-async def test_a_token_that_is_refused_later_is_replaced_by_the_password(peer: Matrix, inbox: Inbox) -> None:
+async def test_a_refused_token_is_replaced_through_the_password(peer: Matrix, inbox: Inbox) -> None:
     adapter = peer.make(access_token=NO_SECRET, password=Secret("value", PASSWORD))
     async with serving(adapter, inbox):
         await adapter.connected.wait()
@@ -250,7 +248,7 @@ async def test_an_encrypted_room_is_refused_once(peer: Matrix, inbox: Inbox) -> 
     assert "extra `matrix`" in told.text
 
 
-async def test_nothing_is_posted_in_the_clear_to_an_encrypted_room(peer: Matrix, tmp_path: Path) -> None:
+async def test_nothing_is_posted_unencrypted_to_an_encrypted_room(peer: Matrix, tmp_path: Path) -> None:
     room = peer.server.add_room(ADA, encrypted=True)
     thread = make_thread_id("matrix", room, "0")
     file = tmp_path / "tides.txt"
@@ -273,7 +271,7 @@ async def seals(peer: Matrix, text: str) -> str:
     return await peer.server.happens(peer.room, ADA, "m.room.encrypted", content)
 
 
-async def test_a_message_whose_key_comes_late_is_read_then(peer: Matrix, inbox: Inbox) -> None:
+async def test_a_message_is_read_once_its_late_key_arrives(peer: Matrix, inbox: Inbox) -> None:
     keys = LateKeys()
     adapter = peer.make(encryption=keys)
     async with serving(adapter, inbox):
@@ -288,7 +286,7 @@ async def test_a_message_whose_key_comes_late_is_read_then(peer: Matrix, inbox: 
     assert not peer.server.said(peer.room), "nobody had to be told"
 
 
-async def test_a_key_is_awaited_over_a_restart(peer: Matrix, inbox: Inbox) -> None:
+async def test_waiting_for_a_key_survives_a_restart(peer: Matrix, inbox: Inbox) -> None:
     async with serving(peer.make(encryption=LateKeys()), inbox):
         await seals(peer, "is the tide high?")
         await peer.server.says(peer.room, "in the clear")
@@ -303,7 +301,7 @@ async def test_a_key_is_awaited_over_a_restart(peer: Matrix, inbox: Inbox) -> No
     assert not [one for one in peer.kept.values if one[0] == "undecrypted:matrix"]
 
 
-async def test_who_waits_for_a_key_is_told_once(peer: Matrix, inbox: Inbox) -> None:
+async def test_the_author_of_an_unreadable_message_is_told_once(peer: Matrix, inbox: Inbox) -> None:
     keys = LateKeys()
     async with serving(peer.make(encryption=keys), inbox):
         await seals(peer, "is the tide high?")
@@ -322,7 +320,7 @@ async def test_who_waits_for_a_key_is_told_once(peer: Matrix, inbox: Inbox) -> N
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("happens", ["deleted", "edited", "repeated", "upgraded", "left"])
-async def test_a_key_comes_after_something_else_happened(
+async def test_a_late_key_arrives_after_the_message_or_room_changed(
     peer: Matrix, inbox: Inbox, happens: str, restart: bool
 ) -> None:
     """A message deleted in between is never read. Any other is read once, in its current form."""
@@ -370,7 +368,7 @@ async def reads_rest(peer: Matrix, inbox: Inbox, room: str) -> None:
 
 
 @pytest.mark.parametrize("happens", ["nothing", "upgraded", "left"])
-async def test_a_key_that_never_comes_is_given_up(peer: Matrix, inbox: Inbox, happens: str) -> None:
+async def test_a_key_that_never_arrives_is_given_up(peer: Matrix, inbox: Inbox, happens: str) -> None:
     """Its author is told once, even over restarts, and nothing waits for the key in the end."""
     room = peer.room
     async with serving(peer.make(encryption=LateKeys()), inbox):
@@ -397,7 +395,7 @@ async def test_a_key_that_never_comes_is_given_up(peer: Matrix, inbox: Inbox, ha
 # ---- rooms that are upgraded ----
 
 
-async def test_what_was_posted_before_an_upgrade_is_neither_changed_nor_tried_for_ever(
+async def test_posts_from_before_a_room_upgrade_are_not_edited_or_retried(
     peer: Matrix, inbox: Inbox, harbour: str
 ) -> None:
     async with serving(peer.adapter, inbox):
@@ -445,7 +443,7 @@ async def test_an_upgraded_room_is_upgraded_again(peer: Matrix, inbox: Inbox, ha
 # ---- rooms ----
 
 
-async def test_a_room_is_known_by_its_name(peer: Matrix, inbox: Inbox, harbour: str) -> None:
+async def test_a_room_is_found_by_its_name(peer: Matrix, inbox: Inbox, harbour: str) -> None:
     nameless, names = peer.server.add_room(ADA, BEN), channel_names("matrix")
     async with serving(peer.adapter, inbox):
         for number, room in enumerate((harbour, nameless, harbour), 1):
@@ -462,7 +460,7 @@ async def test_a_room_is_known_by_its_name(peer: Matrix, inbox: Inbox, harbour: 
     assert "pier" in [value for key, value in peer.kept.values.items() if key[0] == names]
 
 
-async def test_a_new_room_has_the_people_of_the_one_beside(peer: Matrix, harbour: str) -> None:
+async def test_a_new_room_has_the_people_of_the_room_next_to_it(peer: Matrix, harbour: str) -> None:
     made = await peer.adapter.create_channel("a new pier", harbour)
     room = peer.server.world.rooms[made]
     assert (room.name, set(room.members)) == ("a new pier", {BOT, ADA, BEN})
@@ -472,7 +470,7 @@ async def test_a_new_room_has_the_people_of_the_one_beside(peer: Matrix, harbour
     assert set(peer.server.world.rooms[alone].members) == {BOT, ADA}
 
 
-async def test_history_of_a_thread_is_what_people_said_there(peer: Matrix, harbour: str) -> None:
+async def test_a_threads_history_lists_peoples_messages(peer: Matrix, harbour: str) -> None:
     root = await peer.server.says(harbour, "begin")
     await peer.server.says(harbour, "elsewhere")
     for number in range(3):

@@ -24,7 +24,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
     await store.close()
 
 
-async def test_over_a_pipe_tools_get_their_traits_with_the_confirmation(tmp_path: Path, store: Store) -> None:
+async def test_tools_get_their_traits_on_confirmation_over_a_pipe(tmp_path: Path, store: Store) -> None:
     """The server first declares its tools read-only, and then changes one of them while it runs."""
     server = odd(tmp_path, tools=("echo", "grow", "where"))
     pins = Pins(store.settings, store.audit, ManualClock(), {"odd": server.settings})
@@ -48,7 +48,7 @@ async def test_over_a_pipe_tools_get_their_traits_with_the_confirmation(tmp_path
         assert stand.registry.traits.of("mcp_odd_echo") == TRAITS["read_outside"]
 
 
-async def test_a_confirmation_is_in_force_when_it_returns(tmp_path: Path, store: Store) -> None:
+async def test_a_confirmation_is_effective_when_it_returns(tmp_path: Path, store: Store) -> None:
     server = odd(tmp_path)
     pins = Pins(store.settings, store.audit, ManualClock(), {"odd": server.settings})
     async with connected(tmp_path, server, pins=pins) as stand:

@@ -28,7 +28,7 @@ from shoal.tools.registry import Registry
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
 
-async def test_tools_are_there_while_the_server_is(tmp_path: Path) -> None:
+async def test_tools_exist_while_the_server_is_connected(tmp_path: Path) -> None:
     async with connected(tmp_path, odd(tmp_path)) as stand:
         state = await stand.becomes("up")
         assert "mcp_odd_echo" in state.tools
@@ -46,7 +46,7 @@ async def test_a_result_is_marked_and_taints(tmp_path: Path) -> None:
     assert output.tainted_by == "mcp:odd"
 
 
-async def test_what_a_server_says_of_its_effects_is_not_believed(tmp_path: Path) -> None:
+async def test_a_servers_claims_about_effects_are_not_trusted(tmp_path: Path) -> None:
     async with connected(tmp_path, odd(tmp_path)) as stand:
         await stand.becomes("up")
         tool = stand.registry.get("mcp_odd_echo")
@@ -55,7 +55,7 @@ async def test_what_a_server_says_of_its_effects_is_not_believed(tmp_path: Path)
     assert not tool.traits.idempotent
 
 
-async def test_a_child_gets_no_secret_of_ours(tmp_path: Path) -> None:
+async def test_a_child_process_gets_no_secrets(tmp_path: Path) -> None:
     os.environ["SHOAL_CANARY_KEY"] = "canary-in-the-environment"
     try:
         async with connected(tmp_path, odd(tmp_path, env={"ITS_OWN": Secret("value", "given")})) as stand:
@@ -69,7 +69,7 @@ async def test_a_child_gets_no_secret_of_ours(tmp_path: Path) -> None:
     assert names <= {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "ITS_OWN", "LC_CTYPE"}
 
 
-async def test_a_server_that_dies_in_a_call_comes_back_under_the_same_tools(tmp_path: Path) -> None:
+async def test_a_server_that_dies_in_a_call_returns_with_the_same_tools(tmp_path: Path) -> None:
     async with connected(tmp_path, odd(tmp_path)) as stand:
         await stand.becomes("up")
         before = stand.registry.get("mcp_odd_echo")
@@ -82,7 +82,7 @@ async def test_a_server_that_dies_in_a_call_comes_back_under_the_same_tools(tmp_
         assert stand.registry.get("mcp_odd_echo") is before
 
 
-async def test_a_server_that_stays_away_takes_its_tools_along_and_brings_them_back(tmp_path: Path) -> None:
+async def test_tools_disappear_and_return_with_their_server(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
     shutil.copy(ODD, program)
     server = configured("odd", sys.executable, str(program), folder=tmp_path / "f")
@@ -110,7 +110,7 @@ async def test_pauses_between_attempts_grow(tmp_path: Path) -> None:
     assert pauses[-1] <= 30
 
 
-async def test_a_server_that_dies_again_and_again_is_not_started_in_a_loop(tmp_path: Path) -> None:
+async def test_a_server_that_keeps_dying_is_not_restarted_in_a_loop(tmp_path: Path) -> None:
     async with connected(tmp_path, odd(tmp_path)) as stand:
         await stand.becomes("up")
         for _ in range(2):
@@ -138,7 +138,7 @@ async def test_a_server_that_dies_again_and_again_is_not_started_in_a_loop(tmp_p
         (configured("gone", sys.executable, ODD, sandbox=True), "bubblewrap"),
     ],
 )
-async def test_a_broken_server_is_a_state_and_no_error(tmp_path: Path, server: McpServer, why: str) -> None:
+async def test_a_broken_server_is_a_state_not_an_error(tmp_path: Path, server: McpServer, why: str) -> None:
     async with connected(tmp_path, server._replace(folder=tmp_path / "f")) as stand:
         state = await stand.becomes("down")
         assert re.search(why, state.why), state
@@ -146,7 +146,7 @@ async def test_a_broken_server_is_a_state_and_no_error(tmp_path: Path, server: M
         assert stand.registry.names() == ()
 
 
-async def test_new_tools_appear_when_the_server_says_so(tmp_path: Path) -> None:
+async def test_new_tools_appear_when_the_server_announces_them(tmp_path: Path) -> None:
     async with connected(tmp_path, odd(tmp_path)) as stand:
         await stand.becomes("up")
         echo = stand.registry.get("mcp_odd_echo")
@@ -156,7 +156,7 @@ async def test_new_tools_appear_when_the_server_says_so(tmp_path: Path) -> None:
         assert stand.registry.get("mcp_odd_echo") is echo
 
 
-async def test_a_server_that_always_says_so_is_not_listed_all_the_time(tmp_path: Path) -> None:
+async def test_constant_change_notices_do_not_cause_constant_listing(tmp_path: Path) -> None:
     listings = tmp_path / "mcp" / "odd" / "listings"
     async with connected(tmp_path, odd(tmp_path)) as stand:
         await stand.becomes("up")
@@ -169,7 +169,7 @@ async def test_a_server_that_always_says_so_is_not_listed_all_the_time(tmp_path:
             await stand.clock.advance(CHECK_SECONDS)
 
 
-async def test_what_is_odd_about_its_tools_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_problems_of_a_servers_tools_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "mcp" / "odd"
     folder.mkdir(parents=True)
     (folder / "more.json").write_text(json.dumps([f"tool{number}" for number in range(10_000)]))
@@ -181,7 +181,7 @@ async def test_what_is_odd_about_its_tools_is_told_once(tmp_path: Path, caplog: 
     assert caplog.text.count("too many tools") == 1
 
 
-async def test_only_the_tools_that_are_wanted_are_taken(tmp_path: Path) -> None:
+async def test_only_configured_tools_are_offered(tmp_path: Path) -> None:
     async with connected(tmp_path, odd(tmp_path, tools=("echo", "unknown"))) as stand:
         assert (await stand.becomes("up")).tools == ("mcp_odd_echo",)
 
@@ -192,7 +192,7 @@ async def test_noise_between_the_messages_is_survived(tmp_path: Path) -> None:
         assert "still here" in (await stand.call("mcp_odd_noise")).text
 
 
-async def test_a_block_of_an_unknown_kind_is_shown_as_it_is(tmp_path: Path) -> None:
+async def test_a_content_block_of_unknown_kind_is_shown_raw(tmp_path: Path) -> None:
     async with connected(tmp_path, odd(tmp_path)) as stand:
         await stand.becomes("up")
         output = await stand.call("mcp_odd_picture", '{"text": "film"}')
@@ -201,7 +201,7 @@ async def test_a_block_of_an_unknown_kind_is_shown_as_it_is(tmp_path: Path) -> N
         assert "hi" in (await stand.call("mcp_odd_echo", '{"text": "hi"}')).text
 
 
-async def test_last_words_style_no_terminal(tmp_path: Path) -> None:
+async def test_last_words_contain_no_terminal_codes(tmp_path: Path) -> None:
     async with connected(tmp_path, odd(tmp_path)) as stand:
         await stand.becomes("up")
         with pytest.raises(ToolError):
@@ -231,7 +231,7 @@ async def test_pictures_become_images_and_refusals_errors(tmp_path: Path) -> Non
     assert "not today" in refused.text
 
 
-async def test_a_cancelled_call_leaves_the_connection_in_order(tmp_path: Path) -> None:
+async def test_a_cancelled_call_leaves_the_connection_usable(tmp_path: Path) -> None:
     async with connected(tmp_path, odd(tmp_path)) as stand:
         await stand.becomes("up")
         with pytest.raises(TimeoutError):
@@ -241,7 +241,7 @@ async def test_a_cancelled_call_leaves_the_connection_in_order(tmp_path: Path) -
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed")
-def test_a_child_dies_with_us_even_when_we_are_killed(tmp_path: Path) -> None:
+def test_a_child_dies_with_its_parent_even_after_a_kill(tmp_path: Path) -> None:
     script = f"""
 import asyncio, sys
 from pathlib import Path
@@ -266,7 +266,7 @@ asyncio.run(main())
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
-async def test_a_server_in_the_sandbox_sees_its_own_folder_only(tmp_path: Path) -> None:
+async def test_a_server_in_the_sandbox_sees_only_its_own_folder(tmp_path: Path) -> None:
     folder = tmp_path / "mcp" / "odd"
     folder.mkdir(parents=True)
     shutil.copy(ODD, folder / "server.py")
@@ -290,7 +290,7 @@ async def test_a_server_in_the_sandbox_sees_its_own_folder_only(tmp_path: Path) 
     ("said", "told"),
     [(b"Error: no module\n  at x\nNode.js v20\n", "Error: no module"), (b"one\n\ntwo \n", "two"), (b"", "")],
 )
-async def test_the_last_words_are_those_of_an_error(said: bytes, told: str) -> None:
+async def test_the_last_words_are_the_error(said: bytes, told: str) -> None:
     reading, writing = os.pipe()
     os.write(writing, said)
     os.close(writing)
@@ -311,7 +311,7 @@ async def test_last_words_are_kept_short() -> None:
     assert len(words.last_line) == 300
 
 
-async def test_one_that_fails_can_be_given_up_at_any_moment(tmp_path: Path) -> None:
+async def test_a_failing_connection_can_be_cancelled_at_any_moment(tmp_path: Path) -> None:
     """Exceptions that were each other's `__context__` once made the interpreter loop over that chain."""
     marker = tmp_path / "ends"
     server = configured("odd", "touch", str(marker), folder=tmp_path)
@@ -332,7 +332,7 @@ async def test_one_that_fails_can_be_given_up_at_any_moment(tmp_path: Path) -> N
     assert "given up" in ends
 
 
-async def test_one_that_is_given_up_twice_leaves_no_process(tmp_path: Path) -> None:
+async def test_a_connection_cancelled_twice_leaves_no_process(tmp_path: Path) -> None:
     """The second cancellation arrives while the first waits for the server to exit."""
     script = "echo $$ >number; read line; mv number asked; exec sleep 600"
     connection = McpConnection(configured("odd", "sh", "-c", script, folder=tmp_path), Registry(), ManualClock())

@@ -46,7 +46,7 @@ async def test_everything(servers: Path, tmp_path: Path) -> None:
         assert (await stand.call("mcp_all_echo", '{"message": 7}')).is_error
 
 
-async def test_filesystem_keeps_to_its_folders(servers: Path, tmp_path: Path) -> None:
+async def test_filesystem_stays_in_its_folders(servers: Path, tmp_path: Path) -> None:
     program = str(servers / "server-filesystem" / "dist" / "index.js")
     shared = tmp_path / "papers"
     shared.mkdir()
@@ -65,7 +65,7 @@ async def test_filesystem_keeps_to_its_folders(servers: Path, tmp_path: Path) ->
     assert (shared / "b.txt").read_text() == "low at six"
 
 
-async def test_memory_remembers_over_a_restart(servers: Path, tmp_path: Path) -> None:
+async def test_memory_survives_a_restart(servers: Path, tmp_path: Path) -> None:
     program = str(servers / "server-memory" / "dist" / "index.js")
     env = {"MEMORY_FILE_PATH": Secret("value", str(tmp_path / "memory.json"))}
     server = configured("memory", node(), program, env=env, folder=tmp_path / "f")

@@ -76,7 +76,7 @@ async def test_its_tools_come_and_go_with_it(tmp_path: Path, bound: socket.socke
 
 
 @pytest.mark.slow
-async def test_its_tools_are_what_the_owner_confirms(tmp_path: Path, bound: socket.socket) -> None:
+async def test_only_tools_that_the_owner_confirmed_are_offered(tmp_path: Path, bound: socket.socket) -> None:
     server = scales(port_of(bound))
     store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), ManualClock())
     pins = Pins(store.settings, store.audit, ManualClock(), {"scales": server.settings})
@@ -95,7 +95,7 @@ async def test_its_tools_are_what_the_owner_confirms(tmp_path: Path, bound: sock
 
 
 @pytest.mark.slow
-async def test_a_refused_token_is_a_state_that_does_not_tell_it(tmp_path: Path, bound: socket.socket) -> None:
+async def test_a_refused_token_is_a_state_without_the_token(tmp_path: Path, bound: socket.socket) -> None:
     async with serving(bound), connected(tmp_path, scales(port_of(bound), "another-token")) as stand:
         state = await stand.becomes("down")
     assert "another-token" not in state.why
@@ -147,7 +147,7 @@ def whole(content: bytes, more: str = "") -> bytes:
     return head.encode() + content
 
 
-async def test_a_large_event_is_taken(tmp_path: Path) -> None:
+async def test_a_large_event_is_accepted(tmp_path: Path) -> None:
     def body(result: bytes) -> Iterator[bytes]:
         yield b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: " + result + b"\n\n"
 
@@ -159,7 +159,7 @@ async def test_a_large_event_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-async def test_an_answer_without_end_is_read_no_further_than_a_message_may_go(tmp_path: Path, kind: str) -> None:
+async def test_an_endless_answer_is_read_up_to_the_message_limit(tmp_path: Path, kind: str) -> None:
     sent = 0
 
     def body(result: bytes) -> Iterator[bytes]:
@@ -176,7 +176,7 @@ async def test_an_answer_without_end_is_read_no_further_than_a_message_may_go(tm
     assert sent < 3 * MESSAGE_BYTES_MAX
 
 
-async def test_a_compressed_answer_is_not_unpacked(tmp_path: Path) -> None:
+async def test_a_compressed_answer_is_not_decompressed(tmp_path: Path) -> None:
     def body(result: bytes) -> Iterator[bytes]:
         yield whole(result, "Content-Encoding: gzip\r\n")
 

@@ -61,7 +61,7 @@ RESULTS = (
 )
 
 
-async def test_a_result_of_another_form_is_read(tmp_path: Path) -> None:
+async def test_a_result_of_odd_form_is_read(tmp_path: Path) -> None:
     answers = [[result(answer.replace("\\\\u", "\\u"))] for answer, _, _ in RESULTS]
     async for number, output in each(tmp_path, answers):
         _, expected, is_error = RESULTS[number]
@@ -81,7 +81,7 @@ ERRORS = (
 )
 
 
-async def test_an_error_of_another_form_is_told(tmp_path: Path) -> None:
+async def test_an_error_of_odd_form_is_reported(tmp_path: Path) -> None:
     async for number, output in each(tmp_path, [[HEAD + answer] for answer, _ in ERRORS]):
         assert output.is_error, ERRORS[number]
         assert ERRORS[number][1] in output.text
@@ -112,7 +112,7 @@ AROUND = (
 )
 
 
-async def test_what_stands_around_an_answer_does_not_hide_it(tmp_path: Path) -> None:
+async def test_noise_around_an_answer_does_not_hide_it(tmp_path: Path) -> None:
     async for number, output in each(tmp_path, AROUND):
         assert "fine" in output.text, AROUND[number]
 
@@ -126,7 +126,7 @@ async def test_what_stands_around_an_answer_does_not_hide_it(tmp_path: Path) -> 
         "{}",
     ],
 )
-async def test_a_greeting_of_another_form_is_taken(tmp_path: Path, answer: str) -> None:
+async def test_a_greeting_of_odd_form_is_accepted(tmp_path: Path, answer: str) -> None:
     async with raw(tmp_path, init=result(answer)) as stand:
         assert (await stand.becomes("up")).tools == ("mcp_raw_t",)
         assert "fine" in (await stand.call("mcp_raw_t")).text
@@ -144,7 +144,7 @@ BAD = (
 )
 
 
-async def test_bad_definitions_are_left_out_and_named(tmp_path: Path) -> None:
+async def test_bad_definitions_are_skipped_and_named(tmp_path: Path) -> None:
     bad = ",".join(one for one, _ in BAD)
     async with raw(tmp_path, list=result(f'{{"tools":[{bad},{GOOD}]}}')) as stand:
         state = await stand.becomes("up")
@@ -171,7 +171,7 @@ ODD = (
 )
 
 
-async def test_odd_definitions_are_tools_beside_the_others(tmp_path: Path) -> None:
+async def test_odd_definitions_become_tools_like_the_others(tmp_path: Path) -> None:
     names = [f"odd{number:02}" for number in range(len(ODD))]
     odd = ",".join(one.replace('"odd"', f'"{name}"') for one, name in zip(ODD, names, strict=True))
     async with raw(tmp_path, list=result(f'{{"tools":[{odd},{GOOD}]}}')) as stand:
@@ -182,7 +182,7 @@ async def test_odd_definitions_are_tools_beside_the_others(tmp_path: Path) -> No
             assert "fine" in (await stand.call(f"mcp_raw_{name}", '{"a": "b"}')).text, name
 
 
-async def test_arguments_go_back_by_the_servers_own_names(tmp_path: Path) -> None:
+async def test_arguments_keep_the_servers_own_names(tmp_path: Path) -> None:
     tool = '{"name":"t","inputSchema":{"properties":{"$filter":{"type":"string"}},"required":["$filter"]}}'
     echo = result('{"content":[{"type":"text","text":"seen"}],"structuredContent":{$ARGUMENTS}}')
     async with raw(tmp_path, list=result(f'{{"tools":[{tool}]}}'), call=echo) as stand:
@@ -195,7 +195,7 @@ async def test_arguments_go_back_by_the_servers_own_names(tmp_path: Path) -> Non
         assert '"arguments": {"$filter": "a eq 1"}' in (await prepared.run()).text
 
 
-async def test_a_list_of_pages_ends_where_its_cursor_repeats_or_a_page_fails(tmp_path: Path) -> None:
+async def test_paging_ends_at_a_repeated_cursor_or_a_failed_page(tmp_path: Path) -> None:
     first = result(f'{{"tools":[{GOOD}],"nextCursor":"2"}}')
     again = result('{"tools":[{"name":"more","inputSchema":{}}],"nextCursor":"2"}')
     async with raw(tmp_path, list=first, second=again) as stand:
@@ -215,6 +215,6 @@ async def test_a_list_of_pages_ends_where_its_cursor_repeats_or_a_page_fails(tmp
         (result('{"tools":{"good":{"inputSchema":{"type":"object"}}}}'), ("mcp_raw_good",)),
     ],
 )
-async def test_a_list_of_another_form_is_read(tmp_path: Path, answer: str, tools: tuple[str, ...]) -> None:
+async def test_a_list_of_odd_form_is_read(tmp_path: Path, answer: str, tools: tuple[str, ...]) -> None:
     async with raw(tmp_path, list=answer) as stand:
         assert (await stand.becomes("up")).tools == tools

@@ -25,7 +25,7 @@ async def nothing() -> str:
     return ""
 
 
-async def test_one_that_was_taken_for_lost_ends_its_process(stand: Stand, tmp_path: Path) -> None:
+async def test_a_process_declared_lost_is_ended(stand: Stand, tmp_path: Path) -> None:
     service = stand.service("here 8 1 1")
     async with running(service):
         process = await service.start(SPEC, Command("sleep 60", tmp_path, ()), HostSandbox(), nothing)
@@ -34,7 +34,7 @@ async def test_one_that_was_taken_for_lost_ends_its_process(stand: Stand, tmp_pa
     assert len(stand.sent) == 1
 
 
-async def test_one_that_was_begun_while_a_beat_was_under_way_is_nobodys_loss(stand: Stand, tmp_path: Path) -> None:
+async def test_a_process_started_during_a_heartbeat_is_not_lost(stand: Stand, tmp_path: Path) -> None:
     """The row is missing from the list that the heartbeat has read, but the process runs on and its end is reported."""
 
     class SlowBeats(ProcessStore):
@@ -63,7 +63,7 @@ async def test_one_that_was_begun_while_a_beat_was_under_way_is_nobodys_loss(sta
     assert [prompt.key for prompt in stand.sent] == [f"process:{process.id}:exit:0"]
 
 
-async def test_another_machine_can_ask_for_the_end(stand: Stand, tmp_path: Path) -> None:
+async def test_another_machine_can_request_the_end(stand: Stand, tmp_path: Path) -> None:
     service, other = stand.service("here 8 1 1"), stand.service("there 9 1 1")
     async with running(service):
         process = await service.start(SPEC, Command("sleep 60", tmp_path, ()), HostSandbox(), nothing)

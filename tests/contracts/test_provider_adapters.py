@@ -69,7 +69,7 @@ NATIVE = ((OpenAiResponses(), "/v1"), (AnthropicMessages(), ""))
 
 @pytest.mark.parametrize(("protocol", "path"), NATIVE, ids=lambda one: getattr(one, "kind", ""))
 @pytest.mark.parametrize("refused", [False, True])
-async def test_tools_are_looked_up_in_the_providers_own_way(protocol: ApiProtocol, path: str, refused: bool) -> None:
+async def test_tool_search_uses_the_providers_own_format(protocol: ApiProtocol, path: str, refused: bool) -> None:
     """The fake checks the request format and knows the tool only once it was found. Models without support get text."""
     fake = FakeModel()
     if refused:
@@ -99,7 +99,7 @@ async def test_tools_are_looked_up_in_the_providers_own_way(protocol: ApiProtoco
     assert prompts[1].startswith(prompts[0].rstrip(b"]}"))
 
 
-async def test_what_was_called_by_wrapping_is_shown_so_again() -> None:
+async def test_wrapped_calls_stay_wrapped_in_the_history() -> None:
     """The history shows the call as the model wrote it, not the call that ran."""
     fake = FakeModel()
     fake.add("Done.")

@@ -43,7 +43,7 @@ async def test_a_local_model_answers_without_key_and_network(weights: Path) -> N
 
 
 @pytest.mark.slow
-async def test_a_file_that_is_no_model_is_a_clear_failure(weights: Path, tmp_path: Path) -> None:
+async def test_a_file_that_is_not_a_model_fails_clearly(weights: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.gguf").write_text("not a model")
     settings = ProviderSettings(kind="local", model_file=str(tmp_path / "notes.gguf"))
     events = [event async for event in build_provider("local", settings, ManualClock(), {}).stream(HELLO)]
@@ -52,7 +52,7 @@ async def test_a_file_that_is_no_model_is_a_clear_failure(weights: Path, tmp_pat
 
 
 @pytest.mark.slow
-async def test_a_missing_file_is_found_out_without_loading(weights: Path, tmp_path: Path) -> None:
+async def test_a_missing_file_is_noticed_without_loading(weights: Path, tmp_path: Path) -> None:
     settings = ProviderSettings(kind="local", model_file=str(tmp_path / "gone.gguf"))
     with pytest.raises(ProviderDown, match="model_file"):
         await build_provider("local", settings, ManualClock(), {}).models()

@@ -169,7 +169,7 @@ ORACLES = {
 
 @pytest.mark.parametrize("name", REPLIES)
 @pytest.mark.parametrize("kind", ORACLES)
-async def test_ours_and_theirs_read_the_same(fake: FakeModel, kind: str, name: str) -> None:
+async def test_our_reader_agrees_with_the_providers_package(fake: FakeModel, kind: str, name: str) -> None:
     recorded = Recorded(tuple(frames_of(kind, REPLIES[name])))
     fake.add(recorded, recorded)
     ours = await read_by_us(fake, kind)
@@ -179,7 +179,7 @@ async def test_ours_and_theirs_read_the_same(fake: FakeModel, kind: str, name: s
 
 
 @pytest.mark.parametrize("name", [path.name for path in STREAMS])
-async def test_streams_as_the_providers_send_them(fake: FakeModel, name: str) -> None:
+async def test_recorded_streams_are_read_alike(fake: FakeModel, name: str) -> None:
     kind = name.split(".", maxsplit=1)[0]
     recorded = Recorded(((STREAMS_DIRECTORY / name).read_bytes(),))
     fake.add(recorded, recorded)
@@ -276,9 +276,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("service", SERVICES.values(), ids=lambda one: one.name)
-async def test_the_fakes_refuse_in_a_form_that_the_services_own_packages_read(
-    fake: FakeModel, service: Service
-) -> None:
+async def test_the_providers_packages_understand_the_fakes_refusals(fake: FakeModel, service: Service) -> None:
     found = [service.foreign] if service.foreign is not None else []
     sent = [msgspec.json.decode(msgspec.json.encode(one), type=Sent) for one in SENT[service.kind]]
     for rule in service.rules:

@@ -55,7 +55,7 @@ async def run(sandbox: Sandbox, mounts: tuple[Mount, ...], text: str, *runs: Run
     return (await sandbox.run(command)).stdout.decode()
 
 
-async def test_what_was_allowed_runs(sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+async def test_the_allowed_file_runs(sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
     (mounts[0].host / "x.sh").write_bytes(GOOD)
     assert await run(sandbox, mounts, "bash x.sh", allowed(sandbox, mounts)) == "good\n"
     absent = allowed(sandbox, mounts, "y.sh", None)
@@ -76,7 +76,7 @@ class Watcher:
 
 
 @pytest.mark.parametrize("content", [GOOD, EVIL])
-async def test_a_watch_sees_the_command_and_not_the_check(
+async def test_a_watch_sees_the_command_but_not_the_check(
     sandbox: Sandbox, mounts: tuple[Mount, ...], content: bytes
 ) -> None:
     (mounts[0].host / "x.sh").write_bytes(content)
@@ -107,9 +107,7 @@ async def test_a_watch_sees_the_command_and_not_the_check(
         ("", ""),
     ],
 )
-def test_the_checks_line_is_known_wherever_it_stands(
-    mounts: tuple[Mount, ...], said: str, seen: str, size: int
-) -> None:
+def test_the_checks_line_is_recognized_anywhere(mounts: tuple[Mount, ...], said: str, seen: str, size: int) -> None:
     watch = Watcher()
     run = Command("x", mounts[0].host, mounts, runs=(RunFile("/x", ""),), watch=watch)
     guard = ContentCheck(run, sees_inodes=False)
@@ -127,15 +125,13 @@ def test_the_checks_line_is_known_wherever_it_stands(
     assert watch.seen[:1] == (["started"] if seen else [])
 
 
-async def test_what_came_into_being_meanwhile_does_not_run(sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+async def test_a_file_created_after_the_approval_does_not_run(sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
     (mounts[0].host / "x.sh").write_bytes(EVIL)
     with pytest.raises(ContentChanged):
         await run(sandbox, mounts, "bash x.sh", allowed(sandbox, mounts, content=None))
 
 
-async def test_a_name_that_a_shell_would_read_otherwise_is_compared_too(
-    sandbox: Sandbox, mounts: tuple[Mount, ...]
-) -> None:
+async def test_a_name_with_shell_syntax_is_compared_literally(sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
     name = "it's $(touch made) *.sh"
     (mounts[0].host / name).write_bytes(GOOD)
     file = allowed(sandbox, mounts, name)
@@ -195,9 +191,7 @@ def moved_away_and_back(folder: Path, number: int) -> None:
         os.rename(folder / "evil", there)
 
 
-async def test_what_was_put_into_its_place_and_taken_out_again_is_noticed(
-    sandbox: Sandbox, mounts: tuple[Mount, ...]
-) -> None:
+async def test_a_temporary_replacement_is_noticed(sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
     (mounts[0].host / "x.sh").write_bytes(GOOD)
     file = allowed(sandbox, mounts)
     os.utime(mounts[0].host, ns=(1, 1))
@@ -208,7 +202,7 @@ async def test_what_was_put_into_its_place_and_taken_out_again_is_noticed(
 @needs_bubblewrap
 @pytest.mark.slow
 @pytest.mark.parametrize("swap", [renamed, rewritten, relinked, moved_away_and_back])
-async def test_a_file_that_is_swapped_all_the_time_never_runs_as_another(
+async def test_a_constantly_swapped_file_never_runs_as_another(
     mounts: tuple[Mount, ...], swap: Callable[[Path, int], None]
 ) -> None:
     sandbox, folder = BoundedSandbox(BubblewrapSandbox()), mounts[0].host

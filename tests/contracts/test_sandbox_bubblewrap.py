@@ -133,13 +133,13 @@ class TestBubblewrapCalls:
         return result.stdout.decode(errors="replace")
 
     @needs_filter
-    async def test_only_four_families_of_sockets_can_be_made(self, sandbox: BubblewrapSandbox, tmp_path: Path) -> None:
+    async def test_only_four_socket_families_can_be_created(self, sandbox: BubblewrapSandbox, tmp_path: Path) -> None:
         (tmp_path / "try.py").write_text(TRY_FAMILIES)
         found = await self.run(sandbox, tmp_path, f"{PYTHON} try.py")
         assert set(map(int, found.split())) == {1, 2, 10, 16}
 
     @needs_filter
-    async def test_what_is_refused_fails_in_the_kernel_as_told(
+    async def test_refused_calls_fail_with_the_documented_error(
         self, sandbox: BubblewrapSandbox, tmp_path: Path
     ) -> None:
         machine = platform.machine()
@@ -152,7 +152,7 @@ class TestBubblewrapCalls:
         assert said["470"] == said["1000"] == "ENOSYS"
 
     @needs_filter
-    async def test_a_program_of_32_bits_has_no_other_way(self, sandbox: BubblewrapSandbox, tmp_path: Path) -> None:
+    async def test_a_32_bit_program_cannot_bypass_the_filter(self, sandbox: BubblewrapSandbox, tmp_path: Path) -> None:
         """Such programs have their own system call numbers, including one call that creates any socket."""
         compiler = shutil.which("gcc", path="/usr/bin")
         if compiler is None or platform.machine() != "x86_64":
@@ -184,7 +184,7 @@ class TestBubblewrapCalls:
             ("perl", "perl -e 'print fork ? (wait && \"parent\") : exit'", "parent"),
         ],
     )  # fmt: skip
-    async def test_development_goes_on(
+    async def test_development_tools_work(
         self, sandbox: BubblewrapSandbox, tmp_path: Path, program: str, text: str, says: str
     ) -> None:
         """Compilers, interpreters, version control and package managers need none of the refused calls."""
@@ -193,9 +193,7 @@ class TestBubblewrapCalls:
         assert says in await self.run(sandbox, tmp_path, text)
 
     @needs_filter
-    async def test_what_is_enclosed_for_long_has_the_filter_too(
-        self, sandbox: BubblewrapSandbox, tmp_path: Path
-    ) -> None:
+    async def test_long_running_programs_have_the_filter_too(self, sandbox: BubblewrapSandbox, tmp_path: Path) -> None:
         """MCP servers are started by other code, which passes on no open files."""
         (tmp_path / "try.py").write_text(TRY_FAMILIES)
         command = Command(f"{PYTHON} try.py", tmp_path, (Mount(tmp_path, "/workspace", writable=True),))
@@ -212,7 +210,7 @@ class TestBubblewrapDisk(DiskContract):
         yield sandbox
         await sandbox.close()
 
-    async def test_room_cannot_be_reserved_without_writing(self, inner: Sandbox, workspace: Path) -> None:
+    async def test_disk_space_cannot_be_reserved_without_writing(self, inner: Sandbox, workspace: Path) -> None:
         """A call that reserves a gigabyte in a millisecond outruns any check. The C library falls back to writing."""
         with filter_file() as files:
             if not files:

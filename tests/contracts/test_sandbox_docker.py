@@ -72,9 +72,7 @@ class TestDockerSandbox(SandboxContract):
         await sandbox.close()
         assert await containers(daemon) == []
 
-    async def test_what_is_wrong_with_the_daemon_is_an_error(
-        self, mounts: tuple[Mount, ...], daemon: Path, tmp_path: Path
-    ) -> None:
+    async def test_a_daemon_problem_is_an_error(self, mounts: tuple[Mount, ...], daemon: Path, tmp_path: Path) -> None:
         for sandbox, told in (
             (DockerSandbox(tmp_path / "no.sock", image=IMAGE), "does not answer"),
             (DockerSandbox(daemon, image="no-such-image"), "No such image"),
@@ -112,7 +110,7 @@ class TestDockerSandbox(SandboxContract):
         assert left not in await containers(daemon)
         assert len(await containers(daemon)) == 1
 
-    async def test_a_container_of_the_operators_is_used_and_kept(
+    async def test_an_operators_container_is_used_and_kept(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], daemon: Path
     ) -> None:
         """A command that must end there is found by its mark, and other commands continue."""
@@ -159,7 +157,7 @@ async def containers(daemon: Path) -> list[str]:
     return found
 
 
-def test_no_container_has_a_network_of_its_own(tmp_path: Path) -> None:
+def test_containers_have_no_network(tmp_path: Path) -> None:
     os.chown(tmp_path, SANDBOX_USER, SANDBOX_USER)
     mounts = (Mount(tmp_path, "/workspace", writable=True),)
     for network in ("off", "on"):

@@ -33,13 +33,13 @@ def group_of(starter: Executor | None) -> str:
     return "\n".join(line for line in cat.splitlines() if f"/shoal-{os.getpid()}-" in line)
 
 
-def test_what_a_member_starts_is_in_the_groups_from_its_birth(groups: ControlGroups) -> None:
+def test_a_child_belongs_to_the_groups_from_its_start(groups: ControlGroups) -> None:
     with groups.membership() as member:
         assert sorted(line.split(":")[1] for line in group_of(member.starter).splitlines()) == ["memory", "pids"]
     assert f"/shoal-{os.getpid()}-" not in Path("/proc/self/cgroup").read_text()
 
 
-def test_groups_serve_one_command_at_a_time_and_then_the_next(groups: ControlGroups) -> None:
+def test_groups_serve_one_command_at_a_time_and_are_reused(groups: ControlGroups) -> None:
     with groups.membership() as first, groups.membership() as second:
         used = group_of(first.starter)
         assert group_of(second.starter) != used
@@ -47,7 +47,7 @@ def test_groups_serve_one_command_at_a_time_and_then_the_next(groups: ControlGro
         assert used in {group_of(third.starter), group_of(fourth.starter)}
 
 
-def test_groups_in_which_many_are_left_serve_no_other(groups: ControlGroups) -> None:
+def test_groups_with_many_leftovers_are_not_reused(groups: ControlGroups) -> None:
     with groups.membership() as first:
         used = group_of(first.starter)
         assert first.starter is not None

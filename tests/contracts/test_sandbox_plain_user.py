@@ -90,7 +90,7 @@ class TestBubblewrapIsolationOfAPlainUser(IsolationContract):
     def sandbox(self, process: "subprocess.Popen[bytes]") -> Sandbox:
         return AsNobody(process)
 
-    async def test_it_is_another_user_who_runs_it(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
+    async def test_commands_run_as_another_user(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         """New files belong to that user, and root's files stay unreadable even where they are mounted."""
         (mounts[0].host / "mine").write_text(CANARY)
         (mounts[0].host / "mine").chmod(0o600)

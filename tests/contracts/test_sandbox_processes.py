@@ -46,7 +46,7 @@ async def test_a_child_that_hides_is_found(tmp_path: Path, start: str, then: str
     assert result.timed_out is bool(then)
 
 
-async def test_one_that_is_only_marked_is_found(tmp_path: Path) -> None:
+async def test_a_process_with_only_the_mark_is_found(tmp_path: Path) -> None:
     close = 'exec 0<&- 1>&- 2>&-; for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ $fd -gt 2 ] && eval "exec $fd>&-"; done'
     with Witness(tmp_path) as witness:
         await run(tmp_path, f"setsid -f bash -c '{close}; {HOLD}'; cat up; sleep 600", SHORT_SECONDS)
@@ -54,7 +54,7 @@ async def test_one_that_is_only_marked_is_found(tmp_path: Path) -> None:
         assert witness.is_gone()
 
 
-async def test_the_tree_of_one_command_is_not_anothers(tmp_path: Path) -> None:
+async def test_the_process_trees_of_two_commands_are_separate(tmp_path: Path) -> None:
     with Witness(tmp_path) as witness:
         async with asyncio.TaskGroup() as group:
             other = group.create_task(run(tmp_path, f"{HOLD.replace('echo up >up; ', '')}"))
@@ -71,7 +71,7 @@ async def test_output_after_the_end_of_the_first_process_is_kept(tmp_path: Path)
     assert sorted(result.stdout.split()) == [b"one", b"three", b"two"]
 
 
-async def test_a_program_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+async def test_a_missing_program_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match="/no/such/program could not be started"):
         await run_process(Spawn(("/no/such/program",), str(tmp_path), (), 1.0, 100))
 
@@ -106,7 +106,7 @@ asyncio.run(main())
     assert int(told[-2]) <= 8  # standard streams, the loop's own and the listing, but none of a command's
 
 
-async def test_only_what_a_dead_server_of_this_namespace_left_is_killed() -> None:
+async def test_only_leftovers_of_dead_servers_in_this_namespace_are_killed() -> None:
     """A process that reuses a dead server's id is not that server.
 
     The number of killed processes is not checked, since servers of other tests may leave some too.
@@ -130,7 +130,7 @@ async def test_only_what_a_dead_server_of_this_namespace_left_is_killed() -> Non
             await other.wait()
 
 
-async def test_cancelling_twice_still_waits_for_the_end(tmp_path: Path) -> None:
+async def test_a_second_cancellation_still_waits_for_the_end(tmp_path: Path) -> None:
     with Witness(tmp_path) as witness:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(run(tmp_path, f"setsid -f bash -c '{HOLD}'; sleep 600"))
@@ -143,7 +143,7 @@ async def test_cancelling_twice_still_waits_for_the_end(tmp_path: Path) -> None:
         assert witness.is_gone()
 
 
-async def test_without_pidfds_ends_are_seen_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_process_ends_are_noticed_without_pidfds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open", raising=False)
     assert (await run(tmp_path, "echo out; exit 3")).exit_code == 3
     with Witness(tmp_path) as witness:
@@ -170,7 +170,7 @@ def test_the_loop_sleeps_while_nothing_happens(tmp_path: Path) -> None:
     assert selector.rounds < 30
 
 
-def test_nothing_goes_on_because_what_it_waited_for_was_killed(tmp_path: Path) -> None:
+def test_no_script_continues_after_its_child_was_killed(tmp_path: Path) -> None:
     environment = {**dict(ENVIRONMENT), processes.MARK: f"test {os.getpid()}"}
     waiting = [
         subprocess.Popen(["bash", "-c", f"sleep 600; echo >{number}"], cwd=tmp_path, env=environment)
@@ -184,7 +184,7 @@ def test_nothing_goes_on_because_what_it_waited_for_was_killed(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("number", ["²", "9" * 5_000, "", "-1"])
-def test_a_mark_that_a_program_made_up_keeps_nobody_from_starting(number: str) -> None:
+def test_a_forged_mark_does_not_block_a_start(number: str) -> None:
     made_up = f"{os.readlink('/proc/self/ns/pid')} {number} 1 2/1"
     with subprocess.Popen(["sleep", "600"], env={**dict(ENVIRONMENT), processes.MARK: made_up}) as pretender:
         try:

@@ -57,7 +57,7 @@ async def test_an_allowed_host_is_reached_from_inside(tmp_path: Path, server: Se
 
 
 @needs_bubblewrap
-async def test_another_host_or_port_is_not(tmp_path: Path, server: Server) -> None:
+async def test_another_host_or_port_is_not_reached(tmp_path: Path, server: Server) -> None:
     for arguments in (
         f"http://127.0.0.1:{server.port}/",
         f"--proxytunnel http://127.0.0.1:{server.port}/",
@@ -73,14 +73,14 @@ async def test_another_host_or_port_is_not(tmp_path: Path, server: Server) -> No
 
 
 @needs_bubblewrap
-async def test_a_listed_name_that_leads_to_this_machine_is_refused(tmp_path: Path, server: Server) -> None:
+async def test_an_allowed_name_that_resolves_to_this_machine_is_refused(tmp_path: Path, server: Server) -> None:
     result = await curl(tmp_path, (f"localhost:{server.port}",), f"-i http://localhost:{server.port}/")
     assert b"403" in result.stdout.splitlines()[0]
     assert not server.heads
 
 
 @needs_bubblewrap
-async def test_the_commands_exit_code_and_end_come_through(tmp_path: Path) -> None:
+async def test_the_commands_exit_code_and_end_are_reported(tmp_path: Path) -> None:
     sandbox = BubblewrapSandbox(network=("example.org",))
     mount = Mount(tmp_path, "/workspace", writable=True)
     result = await sandbox.run(Command("echo out; echo err >&2; exit 7", tmp_path, (mount,)))
@@ -92,7 +92,7 @@ async def test_the_commands_exit_code_and_end_come_through(tmp_path: Path) -> No
 
 
 @needs_bubblewrap
-async def test_too_many_connections_and_slow_heads_are_ended(
+async def test_excess_connections_and_slow_request_heads_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server
 ) -> None:
     monkeypatch.setattr(proxy, "CONNECTIONS_MAX", 0)
@@ -109,7 +109,7 @@ async def test_too_many_connections_and_slow_heads_are_ended(
 
 
 @needs_bubblewrap
-async def test_with_the_network_on_this_machine_is_not_reached(tmp_path: Path, server: Server) -> None:
+async def test_even_with_the_network_on_this_machine_is_unreachable(tmp_path: Path, server: Server) -> None:
     """This includes other spellings of its address, attempts to bypass the proxy, and abstract sockets."""
     abstract = socket.socket(socket.AF_UNIX)
     abstract.bind(f"\0shoal-test-{server.port}")
@@ -138,7 +138,7 @@ async def test_with_the_network_on_this_machine_is_not_reached(tmp_path: Path, s
 
 
 @needs_bubblewrap
-async def test_what_a_command_serves_it_reaches_itself(tmp_path: Path) -> None:
+async def test_a_command_reaches_its_own_server(tmp_path: Path) -> None:
     sandbox = BubblewrapSandbox(network="on")
     mount = Mount(tmp_path, "/workspace", writable=True)
     serve = "; ".join(

@@ -70,13 +70,13 @@ def test_nothing_harmful_runs_unasked_under_taint(workspace: Path, group: str) -
 
 
 @pytest.mark.parametrize("group", HIDDEN)
-def test_what_hides_what_it_runs_is_asked_for_without_taint_too(workspace: Path, group: str) -> None:
+def test_hidden_execution_asks_even_without_taint(workspace: Path, group: str) -> None:
     assert [one for one in HIDDEN[group] if decided(workspace, one, TaintState()) == "allow"] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", REAL_MIN)
-def test_the_attacks_do_harm_where_nothing_stops_them(jail: Ground, group: str) -> None:
+def test_the_attacks_do_harm_in_an_open_jail(jail: Ground, group: str) -> None:
     commands, harmful, tame = ALL[group], list[str](), list[str]()
     for at in range(0, len(commands), FEW):
         few = commands[at : at + FEW]

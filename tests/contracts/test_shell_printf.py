@@ -8,7 +8,7 @@ from tests.unit.shell.test_options_programs import is_opaque
 from shoal.shell.words import quote
 
 
-def test_a_format_that_is_known_sets_no_variable() -> None:
+def test_a_format_considered_safe_sets_no_variable() -> None:
     """Bash itself decides which of thousands of random formats set a variable named by an argument."""
     source = random.Random(1)
     alphabet = [*"%%%%%nnnnnll", *"hjlLtzqsdbTwxZ-+ #0'.*5$()\\", "\\x25", "\\045", "\\x6e"]

@@ -18,7 +18,7 @@ except Unreadable as error:
 WORK = "import time\nwhile time.process_time() < 0.7: pass"
 
 
-def test_a_process_that_stood_still_goes_on_reading() -> None:
+def test_a_process_that_was_paused_continues_parsing() -> None:
     with subprocess.Popen([sys.executable, "-c", READ], stdout=subprocess.PIPE, text=True) as reading:
         assert reading.stdout is not None
         assert reading.stdout.readline() == "ready\n"

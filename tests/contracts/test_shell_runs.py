@@ -40,12 +40,12 @@ def made() -> Generator[Ground]:
         pytest.skip(str(missing))
 
 
-def test_pieces_and_cases_that_were_found_do_what_was_foreseen(made: Ground) -> None:
+def test_pieces_and_past_findings_do_what_was_foreseen(made: Ground) -> None:
     readable = [command for command in (*SEGMENTS, *FOUND_BEFORE) if not is_opaque(made.actions(command))]
     assert made.unforeseen(readable) == []
 
 
-def test_the_pieces_are_mostly_readable(made: Ground) -> None:
+def test_most_pieces_are_readable(made: Ground) -> None:
     opaque = [piece for piece in SEGMENTS if is_opaque(made.actions(piece))]
     assert opaque == ["A=1 tac", "$(echo rev)", "f() { rev; }; f", "rev >$X", "rev <>f11"]
 
@@ -69,16 +69,16 @@ PLAIN = Action("tool:bash:id", harmless=True, reads=())
         ("./p", "was run and is not named"),
     ],
 )
-def test_what_was_not_foreseen_is_noticed(made: Ground, command: str, noticed: str) -> None:
+def test_an_unforeseen_effect_is_noticed(made: Ground, command: str, noticed: str) -> None:
     assert noticed in unforeseen([PLAIN], made.run([command])[0], made.code)
 
 
-def test_a_program_of_the_workspace_is_noticed_although_it_is_named(made: Ground) -> None:
+def test_a_workspace_program_is_noticed_even_if_named(made: Ground) -> None:
     named = [Action(f"tool:bash:{text}", harmless=True, reads=()) for text in ("./p", "factor 7")]
     assert "/workspace/p of the workspace was run" in unforeseen(named, made.run(["./p"])[0], made.code)
 
 
-def test_a_command_finds_the_workspace_as_it_was(made: Ground) -> None:
+def test_each_command_finds_the_original_workspace(made: Ground) -> None:
     changing = "rm -r sub; echo x > a.txt; mkdir -p y/z; mv b.txt y; chmod 0 notes.md; ln -s x z; echo x > /tmp/x"
     looking = "test -e sub/d/e.md -a -e b.txt -a -r notes.md -a ! -e y -a ! -L z -a ! -e /tmp/x && cat a.txt && id"
     ran = made.run([changing, looking])[1]
@@ -86,7 +86,7 @@ def test_a_command_finds_the_workspace_as_it_was(made: Ground) -> None:
     assert not ran.written.keys() - {"/tmp/output"}
 
 
-def test_processes_that_go_on_are_ended_and_noticed(made: Ground) -> None:
+def test_leftover_processes_are_ended_and_noticed(made: Ground) -> None:
     late, after = made.run(["(trap '' TERM; sleep 60) & disown; id", "id"])
     assert late.is_late
     assert not after.is_late

@@ -87,7 +87,7 @@ async def test_the_adapters_parameters_are_those_of_the_web_api(server: FakeSlac
         assert set(given) <= known[method] | {"token"}, method
 
 
-def test_the_sdk_takes_our_signature_and_we_take_its() -> None:
+def test_we_and_the_sdk_accept_each_others_signatures() -> None:
     verifier = SignatureVerifier(SIGNING_SECRET)
     own = verifier.generate_signature(timestamp=str(STARTED_AT), body=b'{"a": "\xc3\xa9"}')
     assert own is not None

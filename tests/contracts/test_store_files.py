@@ -22,7 +22,7 @@ BIG = 12_000_000
 class FilesRules:
     """Rules for both kinds. A subclass provides the fixture `files`."""
 
-    def test_what_is_kept_is_read(self, files: Files) -> None:
+    def test_stored_content_is_read_back(self, files: Files) -> None:
         digest = files.keep(b"hello")
         assert digest == digest_of(b"hello")
         assert files.read(digest) == b"hello"
@@ -30,7 +30,7 @@ class FilesRules:
         assert files.keep(b"hello") == digest
         assert files.read(files.keep(b"")) == b""
 
-    def test_large_files_go_in_and_out(self, files: Files, tmp_path: Path) -> None:
+    def test_large_files_are_stored_and_read(self, files: Files, tmp_path: Path) -> None:
         content = os.urandom(BIG)
         (tmp_path / "in").write_bytes(content)
         digest = files.keep_file(tmp_path / "in")
@@ -38,7 +38,7 @@ class FilesRules:
         assert digest == digest_of(content)
         assert (tmp_path / "deep" / "out").read_bytes() == content
 
-    def test_what_is_not_there_is_told(self, files: Files, tmp_path: Path) -> None:
+    def test_missing_content_is_reported(self, files: Files, tmp_path: Path) -> None:
         absent = digest_of(b"absent")
         assert not files.has(absent)
         with pytest.raises(FileNotFoundError):
@@ -48,7 +48,7 @@ class FilesRules:
         assert list(tmp_path.glob("*out*")) == []
         assert files.remove(absent)
 
-    def test_a_place_of_its_own_shares_nothing(self, files: Files) -> None:
+    def test_stores_with_different_places_share_nothing(self, files: Files) -> None:
         inner = files.below("a%2Fb")
         digest = inner.keep(b"inside")
         assert inner.read(digest) == b"inside"
@@ -56,12 +56,12 @@ class FilesRules:
         assert files.below("a%2Fb").has(digest)
         assert not files.below("other").has(digest)
 
-    def test_a_sweep_leaves_the_young(self, files: Files) -> None:
+    def test_a_sweep_keeps_recent_files(self, files: Files) -> None:
         digest = files.keep(b"young")
         assert files.sweep(()) == 0
         assert files.has(digest)
 
-    def test_what_was_asked_for_lately_stays(self, files: Files) -> None:
+    def test_recently_used_content_stays(self, files: Files) -> None:
         digest = files.keep(b"young")
         assert not files.remove(digest)
         assert files.read(digest) == b"young"
@@ -72,7 +72,7 @@ class TestLocalFiles(FilesRules):
     def files(self, tmp_path: Path) -> LocalFiles:
         return LocalFiles(tmp_path / "files")
 
-    def test_what_is_old_is_removed_and_what_is_kept_again_is_young(self, files: LocalFiles) -> None:
+    def test_old_content_is_removed_unless_stored_again(self, files: LocalFiles) -> None:
         old = time.time() - GRACE_SECONDS - 1
         digests = [files.keep(b"a"), files.keep(b"b")]
         for digest in digests:
@@ -81,7 +81,7 @@ class TestLocalFiles(FilesRules):
         assert [files.remove(digest) for digest in digests] == [True, False]
         assert [files.has(digest) for digest in digests] == [False, True]
 
-    def test_a_sweep_deletes_what_is_old_and_not_used_and_nothing_of_another_place(self, files: LocalFiles) -> None:
+    def test_a_sweep_deletes_only_old_unused_files_of_its_place(self, files: LocalFiles) -> None:
         old = time.time() - GRACE_SECONDS - 1
         inner = files.below("inner")
         digests = [files.keep(b"a"), files.keep(b"b")]
@@ -92,7 +92,7 @@ class TestLocalFiles(FilesRules):
         assert [files.has(digest) for digest in digests] == [False, True]
         assert inner.has(other)
 
-    def test_damaged_content_is_not_handed_out(self, files: LocalFiles, tmp_path: Path) -> None:
+    def test_damaged_content_is_not_returned(self, files: LocalFiles, tmp_path: Path) -> None:
         digest = files.keep(b"hello")
         files.path(digest).write_bytes(b"hollo")
         with pytest.raises(OSError, match="damaged"):
@@ -120,7 +120,7 @@ class TestS3Files(FilesRules):
     def files(self, settings: S3Settings) -> S3Files:
         return S3Files(settings)
 
-    def test_a_sweep_deletes_what_is_old_and_not_used_and_nothing_of_another_place(self, settings: S3Settings) -> None:
+    def test_a_sweep_deletes_only_old_unused_files_of_its_place(self, settings: S3Settings) -> None:
         files = S3Files(settings, grace_seconds=0.0)
         digests = [files.keep(b"x1"), files.keep(b"x2")]
         other = files.below("inner").keep(b"x1")
@@ -130,7 +130,7 @@ class TestS3Files(FilesRules):
         assert files.below("inner").sweep(()) == 1
         assert not files.below("inner").has(other)
 
-    def test_what_is_wrong_is_told_in_a_sentence(self, settings: S3Settings) -> None:
+    def test_problems_are_reported_in_one_sentence(self, settings: S3Settings) -> None:
         with pytest.raises(OSError, match=r"^The object store has no such bucket\. Check files\.\* in the "):
             S3Files(replace(settings, bucket="elsewhere")).keep(b"lost")
         for endpoint in ("http://127.0.0.1:99999", "http://xn--☃.example"):
@@ -139,14 +139,14 @@ class TestS3Files(FilesRules):
         with pytest.raises(FileNotFoundError, match=r"^Object at location \S+ not found$"):
             S3Files(settings).read(digest_of(b"absent"))
 
-    def test_machines_share_it(self, files: S3Files, settings: S3Settings) -> None:
+    def test_machines_share_the_files(self, files: S3Files, settings: S3Settings) -> None:
         assert S3Files(settings).read(files.keep(b"shared")) == b"shared"
 
-    def test_a_missing_server_is_told(self, s3_server: str) -> None:
+    def test_a_missing_server_is_reported(self, s3_server: str) -> None:
         with pytest.raises(OSError, match=r"^The object store failed: .*\. Check files\.\* in the configuration\.$"):
             S3Files(S3Settings("shoal", "", "http://127.0.0.1:1", "us-east-1", "key", "secret")).keep(b"x")
 
-    def test_damaged_content_is_not_handed_out(self, files: S3Files) -> None:
+    def test_damaged_content_is_not_returned(self, files: S3Files) -> None:
         digest = files.keep(b"hello")
         obstore.put(open_s3(files.settings), f"{digest[:2]}/{digest}", b"hollo")
         with pytest.raises(OSError, match="damaged"):

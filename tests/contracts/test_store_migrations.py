@@ -133,7 +133,7 @@ def with_next(dialect: str) -> Steps:
     return [*migrations(dialect), (number, in_dialect(script, dialect))]
 
 
-async def test_a_migration_that_is_added_runs_once_and_keeps_what_there_is(made: Database) -> None:
+async def test_a_new_migration_runs_once_and_keeps_existing_data(made: Database) -> None:
     for _ in range(2):
         await made.migrate(with_next(made.dialect))
     assert made.rows("select name from moods") == [("kept",)]
@@ -142,7 +142,7 @@ async def test_a_migration_that_is_added_runs_once_and_keeps_what_there_is(made:
     assert made.rows("select mood from threads") == [("calm",)]
 
 
-async def test_an_older_shoal_refuses_a_newer_schema_and_leaves_it_alone(made: Database) -> None:
+async def test_an_older_shoal_refuses_a_newer_schema_unchanged(made: Database) -> None:
     await made.migrate(with_next(made.dialect))
     for opening in (made.open, made.look):
         with pytest.raises(StoreNewer, match=rf"by a newer Shoal \(schema {NEXT[0]}\)\. Install that version"):
@@ -151,7 +151,7 @@ async def test_an_older_shoal_refuses_a_newer_schema_and_leaves_it_alone(made: D
     assert made.rows("select name from moods") == [("kept",)]
 
 
-async def test_a_migration_that_fails_leaves_the_database_as_it_was(made: Database) -> None:
+async def test_a_failed_migration_leaves_the_database_unchanged(made: Database) -> None:
     steps = [*migrations(made.dialect), (NEXT[0], "create table moods (name text); create table moods (name text);")]
     with pytest.raises((sqlite3.Error, psycopg.Error, StoreError)):
         await made.migrate(steps)
@@ -170,7 +170,7 @@ async def test_a_database_from_before_the_first_release_is_refused_in_one_senten
     assert made.rows("select value from settings where key = 'kept'") == [("v",)]
 
 
-async def test_whoever_only_reads_has_an_older_schema_brought_up_first(tmp_path: Path) -> None:
+async def test_readers_migrate_an_older_schema_first(tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "shoal.db").close()
     with pytest.raises(StoreReadOnly, match=r"has an older schema\. Run `shoal migrate`"):
         SqliteDriver(tmp_path / "shoal.db", read_only=True)

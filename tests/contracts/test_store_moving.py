@@ -86,7 +86,7 @@ async def contents(store: Store) -> list[object]:
     ]
 
 
-async def test_everything_arrives_and_work_goes_on(home: Home, target: str) -> None:
+async def test_everything_arrives_and_work_continues(home: Home, target: str) -> None:
     moved = await migrate_sqlite_to_postgres(home, target)
     assert (moved["threads"], moved["inbox"], moved["audit"], moved["chains"]) == (2, 4, 4, 2)
     clock = ManualClock()
@@ -148,7 +148,7 @@ def fill(source: sqlite3.Connection, table: str) -> None:
     source.execute(f"insert into {table} ({', '.join(columns)}) values ({marks})", row)
 
 
-async def test_threads_with_work_are_woken(home: Home, target: str) -> None:
+async def test_threads_with_pending_work_are_woken(home: Home, target: str) -> None:
     await migrate_sqlite_to_postgres(home, target)
     assert jobs(target) == [(THREAD,)]
 
@@ -165,7 +165,7 @@ def is_untouched(url: str) -> bool:
         return found.fetchone() == (0,)
 
 
-async def test_it_moves_once(home: Home, target: str) -> None:
+async def test_a_home_moves_only_once(home: Home, target: str) -> None:
     await migrate_sqlite_to_postgres(home, target)
     with pytest.raises(Conflict, match="empty one"):
         await migrate_sqlite_to_postgres(home, target)
@@ -180,7 +180,7 @@ async def test_a_running_shoal_is_not_moved(home: Home, target: str) -> None:
     await migrate_sqlite_to_postgres(home, target)
 
 
-async def test_a_home_without_a_database_is_told(tmp_path: Path, target: str) -> None:
+async def test_a_home_without_a_database_is_reported(tmp_path: Path, target: str) -> None:
     with pytest.raises(Conflict, match="nothing to move"):
         await migrate_sqlite_to_postgres(Home(tmp_path), target)
     assert not (tmp_path / "shoal.db").exists()
@@ -195,7 +195,7 @@ async def test_a_home_without_a_database_is_told(tmp_path: Path, target: str) ->
         ("delete from events where seq = 1 and thread = 'web:lobby:two'", "has a gap"),
     ],
 )
-async def test_what_is_damaged_is_told_and_nothing_is_moved(home: Home, target: str, damage: str, words: str) -> None:
+async def test_damage_is_reported_and_nothing_is_moved(home: Home, target: str, damage: str, words: str) -> None:
     with sqlite3.connect(home.database_file) as connection:
         assert connection.execute(damage).rowcount == 1
     connection.close()

@@ -106,12 +106,12 @@ def lite() -> Generator[sqlite3.Connection]:
         yield connection
 
 
-def test_every_table_is_known_to_grow_or_not(lite: sqlite3.Connection) -> None:
+def test_every_table_is_classified_as_growing_or_small(lite: sqlite3.Connection) -> None:
     names = {name for (name,) in lite.execute("select name from sqlite_master where type = 'table'")}
     assert {name for name in names if not re.match(r"search_words_|sqlite_", name)} == GROWING | SMALL
 
 
-def test_what_waits_is_in_indexes_with_a_condition(lite: sqlite3.Connection) -> None:
+def test_waiting_rows_have_partial_indexes(lite: sqlite3.Connection) -> None:
     found = dict(lite.execute("select name, sql from sqlite_master where type = 'index' and sql is not null"))
     assert all(
         re.search(

@@ -103,14 +103,14 @@ async def until_someone_waits(connection: AsyncConnection, count: int = 1) -> No
 # ---- waking ----
 
 
-async def test_accepting_defers_one_job_a_thread(store: Store, other: AsyncConnection) -> None:
+async def test_accepting_defers_one_job_per_thread(store: Store, other: AsyncConnection) -> None:
     await store.inbox.accept(prompt("a"), 5)
     await store.inbox.accept(prompt("b"), 5)
     await store.inbox.accept(prompt("c", OTHER), 5)
     assert await jobs(other) == [(THREAD, "todo"), (OTHER, "todo")]
 
 
-async def test_what_was_refused_defers_nothing(store: Store, other: AsyncConnection) -> None:
+async def test_a_refused_message_defers_nothing(store: Store, other: AsyncConnection) -> None:
     await store.inbox.accept(prompt("a"), 0)
     await store.inbox.accept_now(steer("s"))
     assert await jobs(other) == []
@@ -128,7 +128,7 @@ async def test_a_wake_while_the_job_runs_defers_another(store: Store, other: Asy
 # ---- locks ----
 
 
-async def test_a_lease_sees_what_is_accepted_in_that_moment(store: Store, other: AsyncConnection) -> None:
+async def test_a_lease_sees_a_message_accepted_at_the_same_moment(store: Store, other: AsyncConnection) -> None:
     """The job that runs the lease may be the last one, since a wake during it creates no job."""
     await closed(store, await opened(store))
     async with other.transaction():
@@ -162,7 +162,7 @@ async def test_writers_take_turns_whatever_the_databases_default_isolation(
     await strict.close()
 
 
-async def test_a_steer_that_meets_the_end_of_the_turn_is_taken(store: Store, other: AsyncConnection) -> None:
+async def test_a_steer_at_the_end_of_the_turn_is_delivered(store: Store, other: AsyncConnection) -> None:
     lease = await opened(store)
     await store.inbox.accept_now(steer("s0"))
     await store.journal.take_steers(lease, TurnId("T1"))
@@ -198,7 +198,7 @@ class Held:
 
 
 @pytest.mark.parametrize("ends", ["by itself", "stopped before it began"])
-async def test_a_parent_that_is_woken_already_sees_its_childs_end(
+async def test_an_already_woken_parent_sees_its_childs_end(
     store: Store, driver: PostgresDriver, other: AsyncConnection, ends: str
 ) -> None:
     """The job that wakes it may begin while the child's end is still being written, since a wake during it creates no
@@ -230,7 +230,7 @@ NOTE = UserSaid("seven", PERSON, message_id="child", origin="system")
 
 
 @pytest.mark.parametrize("report", [Report(THREAD), Report(THREAD, NOTE), Report(THREAD, NOTE, starts_turn=True)])
-async def test_a_childs_end_waits_for_its_parent_before_it_touches_what_both_spend(
+async def test_a_childs_end_locks_its_parent_before_the_shared_budget(
     store: Store, other: AsyncConnection, report: Report
 ) -> None:
     """Otherwise they would deadlock: the child waits for the thread, and the parent for the budget."""
@@ -253,7 +253,7 @@ async def test_a_childs_end_waits_for_its_parent_before_it_touches_what_both_spe
     assert [standing.usd for standing in await store.budget.standings()] == [0.5]
 
 
-async def test_a_transaction_that_stands_still_is_ended(driver: PostgresDriver) -> None:
+async def test_an_idle_transaction_is_ended(driver: PostgresDriver) -> None:
     async with driver.pool.connection() as connection:
         cursor = await connection.execute("show idle_in_transaction_session_timeout")
         assert await cursor.fetchone() == (f"{IDLE_SECONDS}s",)
@@ -262,7 +262,7 @@ async def test_a_transaction_that_stands_still_is_ended(driver: PostgresDriver) 
 # ---- round trips ----
 
 
-async def test_what_a_turn_writes_takes_few_round_trips(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turns_writes_take_few_round_trips(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each round trip wakes the server and this process, which is most of a turn's cost."""
     run, trips, count = Pipeline.run, list[int](), 0
 
@@ -295,7 +295,7 @@ async def test_what_a_turn_writes_takes_few_round_trips(store: Store, monkeypatc
     assert trips == [2, 1, 2, 1, 4, 1]
 
 
-async def test_what_goes_along_with_a_stale_commit_is_undone(store: Store) -> None:
+async def test_everything_in_a_stale_commit_is_rolled_back(store: Store) -> None:
     stale = await opened(store)
     await store.journal.lease(THREAD)
     step = Step(1, "model", ManualClock().now(), 7)
@@ -320,7 +320,7 @@ async def test_a_statement_that_came_after_a_failure_runs_when_it_is_needed(driv
 
 
 def terminate(url: str) -> int:
-    """End every other connection to this database, as an operator or a failover would, and return how many there were."""
+    """End every other connection to this database, as an operator or a failover would. Returns their number."""
     with psycopg.connect(url, autocommit=True) as connection:
         return len(
             connection.execute(
@@ -339,7 +339,9 @@ async def test_dropped_connections_are_replaced_unnoticed(driver: PostgresDriver
         assert await value(driver, key) == "v"
 
 
-async def test_a_connection_lost_amid_a_transaction_undoes_it(driver: PostgresDriver, postgres_database: str) -> None:
+async def test_a_connection_lost_during_a_transaction_rolls_it_back(
+    driver: PostgresDriver, postgres_database: str
+) -> None:
     def script() -> Script[None]:
         yield from put("lost")
         assert terminate(postgres_database) >= 1
@@ -363,7 +365,7 @@ async def test_a_failed_script_is_rolled_back_and_costs_no_connection(driver: Po
     assert await value(driver, "bad") is None
 
 
-async def test_a_cancelled_write_is_undone_and_costs_no_connection(
+async def test_a_cancelled_write_is_rolled_back_and_costs_no_connection(
     driver: PostgresDriver, other: AsyncConnection
 ) -> None:
     await driver.write(put("a"))
@@ -379,7 +381,7 @@ async def test_a_cancelled_write_is_undone_and_costs_no_connection(
     assert await value(driver, "a") == "v"
 
 
-async def test_callers_share_few_connections(driver: PostgresDriver) -> None:
+async def test_callers_share_a_few_connections(driver: PostgresDriver) -> None:
     await asyncio.gather(*(driver.write(put(str(number))) for number in range(50)))
     assert driver.pool.get_stats()["pool_max"] == 3
     assert await value(driver, "49") == "v"
@@ -392,19 +394,19 @@ async def test_keys_that_cannot_be_stored_are_refused(driver: PostgresDriver) ->
     await driver.write(put("fine"))
 
 
-async def test_a_server_that_cannot_be_reached_is_told(postgres_database: str) -> None:
+async def test_an_unreachable_server_is_reported(postgres_database: str) -> None:
     with pytest.raises(StoreUnavailable, match="cannot be reached"):
         await open_postgres(make_conninfo(postgres_database, host="127.0.0.1", port=1), PoolSettings(wait_seconds=1))
     with pytest.raises(StoreUnavailable, match="does not exist"):
         await open_postgres(make_conninfo(postgres_database, dbname="absent"), PoolSettings(wait_seconds=1))
 
 
-def test_an_address_that_is_none_is_told() -> None:
+def test_an_invalid_address_is_reported() -> None:
     with pytest.raises(InvalidInput, match="postgresql://"):
         address("mysql://somewhere")
 
 
-def test_an_address_keeps_what_it_says() -> None:
+def test_an_address_keeps_its_parameters() -> None:
     assert "connect_timeout=60" in address("postgresql://shoal@db/shoal?connect_timeout=60")
     assert "connect_timeout=5" in address("postgresql://shoal@db/shoal")
 
@@ -438,7 +440,7 @@ async def test_another_database_behind_the_same_address_is_not_written_to() -> N
 
 
 @pytest.mark.parametrize("state", ["XX001", "XX002"])
-async def test_damage_that_the_server_tells_of_stops_writing(
+async def test_damage_reported_by_the_server_stops_writing(
     driver: PostgresDriver, other: AsyncConnection, state: str
 ) -> None:
     body = f"begin raise exception 'invalid page' using errcode = '{state}'; end"
@@ -454,7 +456,7 @@ async def test_damage_that_the_server_tells_of_stops_writing(
 
 
 @pytest.mark.slow
-async def test_the_store_works_again_when_the_server_does() -> None:
+async def test_the_store_recovers_with_the_server() -> None:
     with private_server() as url:
         driver = await open_postgres(url, PoolSettings(connections_max=2, wait_seconds=2))
         await driver.write(put("before"))
@@ -472,7 +474,7 @@ async def test_the_store_works_again_when_the_server_does() -> None:
 
 
 @pytest.mark.slow
-async def test_a_long_outage_makes_attempts_no_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_outage_does_not_slow_down_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a server that was down for minutes would only be retried minutes later."""
     monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 1.0)
     attempts = 0
@@ -506,7 +508,7 @@ async def written(driver: PostgresDriver, key: str) -> bool:
 # ---- tables ----
 
 
-async def test_whoever_starts_first_makes_the_tables() -> None:
+async def test_the_first_process_creates_the_tables() -> None:
     with database() as url:
         drivers = await asyncio.gather(*(open_postgres(url) for _ in range(4)))
         for number, driver in enumerate(drivers):
@@ -547,7 +549,7 @@ async def test_ids_are_ordered_by_their_bytes(driver: PostgresDriver, other: Asy
     assert {"threads.thread", "audit.chain", "spend.day", "triggers.id"} <= {row[0] for row in await cursor.fetchall()}
 
 
-async def test_posts_and_triggers_are_told_to_other_processes(store: Store, other: AsyncConnection) -> None:
+async def test_other_processes_are_notified_of_posts_and_triggers(store: Store, other: AsyncConnection) -> None:
     await other.execute("listen shoal_due")
     assert await store.outbox.put(post("a"))
     assert not await store.outbox.put(post("a"))
@@ -559,7 +561,7 @@ async def test_posts_and_triggers_are_told_to_other_processes(store: Store, othe
     assert told == ["web", "triggers"]
 
 
-def test_missing_packages_are_told() -> None:
+def test_missing_packages_are_reported() -> None:
     code = "import sys; sys.modules['psycopg'] = None; import shoal.store.postgres"
     ran = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert "ConfigError: database.url needs the extra `postgres`" in ran.stderr

@@ -43,7 +43,7 @@ def guest() -> Generator[Guest]:
             guest.sql("drop owned by ROLE cascade", "drop role ROLE")
 
 
-async def test_a_role_that_may_not_make_the_schema_is_told_what_its_owner_does(guest: Guest) -> None:
+async def test_a_role_that_may_not_create_the_schema_learns_what_to_do(guest: Guest) -> None:
     for start in (open_postgres, answering):
         with pytest.raises(StoreReadOnly, match=f"`create schema shoal authorization {guest.name}`"):
             await start(guest.url)
@@ -52,13 +52,13 @@ async def test_a_role_that_may_not_make_the_schema_is_told_what_its_owner_does(g
     assert (await answering(guest.url))[1] == 0
 
 
-async def test_a_role_that_may_make_a_schema_needs_nothing_else(guest: Guest) -> None:
+async def test_a_role_that_may_create_a_schema_needs_nothing_else(guest: Guest) -> None:
     guest.sql("grant create on database DB to ROLE")
     assert (await answering(guest.url))[1] > 0, "nothing is made yet"
     await (await open_postgres(guest.url)).close()
 
 
-async def test_a_role_that_may_only_write_what_another_made_works_and_one_that_may_not_is_told(guest: Guest) -> None:
+async def test_a_role_needs_only_write_access_to_existing_tables(guest: Guest) -> None:
     await (await open_postgres(guest.owner)).close()
     with pytest.raises(StoreReadOnly, match=r"may not use the schema shoal"):
         await open_postgres(guest.url)
@@ -88,7 +88,7 @@ async def test_a_database_that_cannot_hold_every_text_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("part", "name"), [("store", "9999"), ("procrastinate", "99.00.00_01_later.sql")])
-async def test_what_a_newer_program_made_is_left_alone(guest: Guest, part: str, name: str) -> None:
+async def test_a_newer_programs_schema_is_left_alone(guest: Guest, part: str, name: str) -> None:
     await (await open_postgres(guest.owner)).close()
     guest.sql(f"insert into shoal.migrations (part, name) values ('{part}', '{name}')")
     for start in (open_postgres, answering):

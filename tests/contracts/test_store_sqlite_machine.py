@@ -22,7 +22,7 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import THREAD, leased, prompt
 
 
-async def test_a_full_file_system_is_told_and_survived(small_disk: Path) -> None:
+async def test_a_full_file_system_is_reported_and_survived(small_disk: Path) -> None:
     driver = SqliteDriver(small_disk / "shoal.db")
     await driver.write(put("a"))
     ballast = small_disk / "ballast"
@@ -75,7 +75,7 @@ SqliteDriver(Path(sys.argv[1]))
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_a_home_that_cannot_be_written_is_told(is_new: bool) -> None:
+def test_a_read_only_home_is_reported(is_new: bool) -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         if not is_new:
@@ -123,7 +123,7 @@ def killed_while_accepting(path: Path) -> list[str]:
 
 
 @pytest.mark.slow
-async def test_what_was_accepted_survives_a_kill(tmp_path: Path) -> None:
+async def test_accepted_prompts_survive_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "shoal.db"
     told = killed_while_accepting(path)
     store = Store(SqliteDriver(path), ManualClock())

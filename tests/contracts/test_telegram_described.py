@@ -39,9 +39,7 @@ WRONG_UPDATE = {"update_id": 1, "message": {"message_id": 1, "date": 1, "chat": 
 
 
 @pytest.mark.slow
-async def test_every_call_and_update_is_as_the_bot_api_describes_them(
-    tmp_path: Path, described: Mapping[str, str]
-) -> None:
+async def test_every_call_and_update_matches_the_bot_api(tmp_path: Path, described: Mapping[str, str]) -> None:
     server = FakeTelegram()
     server.add_chat(7)
     server.add_chat(-100, "supergroup", (41,))

@@ -188,7 +188,7 @@ async def test_a_preview_is_edited_into_the_answer(tmp_path: Path, pier: Pier) -
     assert (answer.id, answer.edited) == (preview.id, True)
 
 
-async def test_no_message_is_longer_than_discord_takes(tmp_path: Path, pier: Pier) -> None:
+async def test_no_message_exceeds_discords_limit(tmp_path: Path, pier: Pier) -> None:
     text = "\n\n".join(f"Paragraph {number}: " + "the tide comes and goes. " * 12 for number in range(18))
     async with running(tmp_path, pier, FakeModel(text)):
         await pier.does("says", channel=pier.direct, text="tell me all")
@@ -208,7 +208,7 @@ async def test_the_simulation_refuses_a_message_that_is_too_long(pier: Pier) -> 
     assert await pier.refused() == [("POST", f"/channels/{pier.direct}/messages", 400, 50035)]
 
 
-async def test_an_approval_is_given_by_button(tmp_path: Path, pier: Pier) -> None:
+async def test_a_button_gives_an_approval(tmp_path: Path, pier: Pier) -> None:
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "echo x > made"}'),)), "It is made.")
     async with running(tmp_path, pier, model, profile="standard") as app:
         await pier.does("says", channel=pier.direct, text="go")
@@ -224,7 +224,7 @@ async def test_an_approval_is_given_by_button(tmp_path: Path, pier: Pier) -> Non
         assert await pier.refused() == []
 
 
-async def test_a_slash_command_is_answered_to_who_gave_it_alone(tmp_path: Path, pier: Pier) -> None:
+async def test_a_slash_command_is_answered_only_to_its_author(tmp_path: Path, pier: Pier) -> None:
     async with running(tmp_path, pier, FakeModel("never")):
         given = await pier.does("commands", channel=pier.harbour, name="status")
         heard, answer = await pier.hears(given)
@@ -250,7 +250,7 @@ async def test_a_reaction_stops_the_turn(tmp_path: Path, pier: Pier) -> None:
         assert (await pier.sees(pier.direct, "Stopped")).id == preview.id
 
 
-async def test_a_file_is_handed_out_in_the_thread(tmp_path: Path, pier: Pier) -> None:
+async def test_a_file_is_posted_in_the_thread(tmp_path: Path, pier: Pier) -> None:
     made = Reply(calls=(Call("bash", '{"command": "echo high > tides.txt"}'),))
     model = FakeModel(made, Reply(calls=(Call("upload", '{"path": "tides.txt"}'),)), "Sent.")
     async with running(tmp_path, pier, model):

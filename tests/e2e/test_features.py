@@ -196,7 +196,7 @@ class Without:
     ],
     ids=lambda parts: parts.name,
 )
-def test_without_its_folder_a_feature_is_gone_and_all_else_works(tmp_path: Path, parts: Parts) -> None:
+def test_without_its_folder_a_feature_is_gone_and_everything_else_works(tmp_path: Path, parts: Parts) -> None:
     assert (SOURCE / "features" / parts.name).is_dir()
     without = Without(tmp_path, parts.name)
     assert without.shoal("init").returncode == 0
@@ -232,7 +232,7 @@ def test_without_voice_a_recording_stays_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "left"), [("memory", "diary: memory"), ("triggers", "schedule water")])
-def test_an_import_leaves_out_what_belongs_to_a_missing_feature(tmp_path: Path, name: str, left: str) -> None:
+def test_an_import_skips_the_parts_of_a_missing_feature(tmp_path: Path, name: str, left: str) -> None:
     without = Without(tmp_path, name)
     imported = without.python(IMPORT, str(without.home))
     assert imported.returncode == 0, imported.stderr

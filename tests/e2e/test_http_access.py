@@ -40,7 +40,7 @@ async def enter(shoal: Served) -> httpx2.AsyncClient:
 
 
 @pytest.mark.parametrize("path", GUARDED)
-async def test_without_a_credential_nothing_is_told(shoal: Served, path: str) -> None:
+async def test_without_a_credential_nothing_is_revealed(shoal: Served, path: str) -> None:
     answer = await shoal.stranger.get(path)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -56,7 +56,7 @@ async def test_a_wrong_token_is_refused(shoal: Served, value: str) -> None:
     assert answer.status_code == 401
 
 
-async def test_a_token_in_the_query_is_no_credential_for_calls(shoal: Served) -> None:
+async def test_a_token_in_the_query_does_not_authorize_calls(shoal: Served) -> None:
     assert (await shoal.stranger.get("/api/threads", params={"token": TOKEN})).status_code == 401
 
 
@@ -111,26 +111,28 @@ async def test_a_cookie_signed_with_another_token_is_refused(shoal: Served, tmp_
         ({"Origin": "{own}", "Content-Type": "application/json", "Sec-Fetch-Site": "same-origin"}, 202),
     ],
 )
-async def test_a_change_by_cookie_must_come_from_the_page(shoal: Served, headers: dict[str, str], status: int) -> None:
+async def test_a_change_authorized_by_cookie_must_come_from_the_page(
+    shoal: Served, headers: dict[str, str], status: int
+) -> None:
     client = await enter(shoal)
     sent = {name: value.replace("{own}", shoal.address) for name, value in headers.items()}
     assert (await client.post(MESSAGES, content=b'{"text": "hi"}', headers=sent)).status_code == status
 
 
-async def test_the_page_may_call_without_a_body_by_its_header(shoal: Served) -> None:
+async def test_the_page_may_call_without_a_body(shoal: Served) -> None:
     client = await enter(shoal)
     abort = "/api/threads/web:lobby:one/abort"
     assert (await client.post(abort, headers={"Origin": shoal.address})).status_code == 202
     assert (await client.post(abort, headers={"Origin": shoal.address, "X-Shoal": "1"})).status_code == 401
 
 
-async def test_another_site_cannot_read_by_cookie(shoal: Served) -> None:
+async def test_another_site_cannot_read_with_the_cookie(shoal: Served) -> None:
     client = await enter(shoal)
     for site in ("cross-site", "same-site"):
         assert (await client.get("/api/threads", headers={"Sec-Fetch-Site": site})).status_code == 403
 
 
-async def test_what_the_page_sends_comes_from_a_person(shoal: Served) -> None:
+async def test_messages_from_the_page_count_as_a_persons(shoal: Served) -> None:
     client = await enter(shoal)
     await client.post(MESSAGES, json={"text": "hi"}, headers={"Origin": shoal.address})
     await shoal.client.post(MESSAGES, json={"text": "hi"})
@@ -174,7 +176,7 @@ async def test_the_page_is_not_served_under_a_foreign_name(shoal: Served) -> Non
     assert "set-cookie" not in answer.headers
 
 
-async def test_a_server_on_all_addresses_is_reached_by_address_and_not_by_any_name(tmp_path: Path) -> None:
+async def test_a_server_on_all_addresses_is_reached_by_address_only(tmp_path: Path) -> None:
     async with served(tmp_path, WebOptions(token=TOKEN, host="0.0.0.0", port=0)) as stand:
         for host, status in (("192.168.1.7:8420", 200), ("evil.example", 400)):
             assert (await stand.client.get("/api/threads", headers={"Host": host})).status_code == status
@@ -198,7 +200,7 @@ async def test_a_configured_origin_may_call_with_the_token(shoal: Served) -> Non
     assert (await shoal.stranger.get("/api/threads", headers={"Origin": PROXY})).status_code == 401
 
 
-async def test_a_guessable_token_is_slowed_down(guessable: Served) -> None:
+async def test_token_guessing_is_slowed_down(guessable: Served) -> None:
     wrong = {"Authorization": "Bearer guess"}
     statuses = [(await guessable.stranger.get("/api/threads", headers=wrong)).status_code for _ in range(12)]
     assert statuses == [401] * 10 + [429] * 2
@@ -207,14 +209,14 @@ async def test_a_guessable_token_is_slowed_down(guessable: Served) -> None:
     assert int(right.headers["retry-after"]) <= 61
 
 
-async def test_somebody_who_guesses_locks_nobody_out_of_a_good_token(shoal: Served) -> None:
+async def test_guessing_does_not_lock_out_valid_tokens(shoal: Served) -> None:
     wrong = {"Authorization": "Bearer guess"}
     statuses = [(await shoal.stranger.get("/api/threads", headers=wrong)).status_code for _ in range(12)]
     assert statuses == [401] * 10 + [429] * 2
     assert (await shoal.client.get("/api/threads")).status_code == 200
 
 
-async def test_every_answer_carries_its_headers(shoal: Served) -> None:
+async def test_every_response_has_the_security_headers(shoal: Served) -> None:
     for path in ("/healthz", "/api/threads", "/api/nothing", "/"):
         headers = (await shoal.client.get(path)).headers
         assert headers["x-content-type-options"] == "nosniff"
@@ -242,7 +244,7 @@ async def test_the_page_runs_under_a_strict_policy(shoal: Served) -> None:
     assert "unsafe" not in policy
 
 
-async def test_files_of_the_page_are_revalidated_or_kept(shoal: Served) -> None:
+async def test_page_files_are_revalidated_or_cached(shoal: Served) -> None:
     name = "/console/vendor/marked.js"
     first = await shoal.stranger.get(name)
     assert (first.status_code, first.headers["content-type"]) == (200, "text/javascript; charset=utf-8")
@@ -252,7 +254,7 @@ async def test_files_of_the_page_are_revalidated_or_kept(shoal: Served) -> None:
     assert (again.status_code, again.content) == (304, b"")
 
 
-async def test_what_the_page_loads_is_kept_until_the_page_changes(shoal: Served) -> None:
+async def test_page_assets_are_cached_until_the_page_changes(shoal: Served) -> None:
     page = (await (await enter(shoal)).get("/")).text
     found = re.search(r'src="(/console/(@\w+)/main\.js)"', page)
     assert found is not None
@@ -338,7 +340,7 @@ async def test_the_cookie_alone_opens_nothing(shoal: Served, headers: dict[str, 
     assert key not in str(page.headers)
 
 
-async def test_files_are_loaded_by_a_ticket_and_nothing_else_is(shoal: Served) -> None:
+async def test_a_ticket_loads_files_and_nothing_else(shoal: Served) -> None:
     client = await enter(shoal)
     ticket = (await client.get("/api/me")).json()["ticket"]
     del client.headers["X-Shoal"]
@@ -356,7 +358,7 @@ async def test_files_are_loaded_by_a_ticket_and_nothing_else_is(shoal: Served) -
     assert (await shoal.client.get("/api/me")).json()["ticket"] == ""
 
 
-async def test_a_link_of_another_site_asks_before_it_signs_in(shoal: Served) -> None:
+async def test_a_link_from_another_site_asks_before_signing_in(shoal: Served) -> None:
     for site in ("cross-site", "same-site"):
         asked = await shoal.stranger.get("/", params={"token": TOKEN, "a": '"><b'}, headers={"Sec-Fetch-Site": site})
         assert (asked.status_code, "set-cookie" in asked.headers) == (200, False)
@@ -366,7 +368,7 @@ async def test_a_link_of_another_site_asks_before_it_signs_in(shoal: Served) -> 
     assert (entered.status_code, entered.headers["location"][:10]) == (303, "/?a=1&key=")
 
 
-async def test_a_link_with_another_persons_token_asks_before_it_replaces_a_session(shoal: Served) -> None:
+async def test_a_link_with_another_persons_token_asks_before_replacing_a_session(shoal: Served) -> None:
     client = await enter(shoal)
     _, secret = await shoal.tokens.create(NewToken("ben", "chat"), "web:owner")
     asked = await client.get("/", params={"token": secret})
@@ -387,7 +389,7 @@ async def test_behind_a_proxy_with_tls_the_cookie_is_secure(shoal: Served) -> No
     assert "secure" not in plain.lower().split("; ")
 
 
-async def test_signing_out_makes_the_browser_forget(shoal: Served) -> None:
+async def test_signing_out_clears_the_browser(shoal: Served) -> None:
     client = await enter(shoal)
     assert (await client.request("DELETE", "/", headers={"Origin": "https://evil.example"})).status_code == 403
     assert (await client.request("DELETE", "/", headers={"Origin": shoal.address})).status_code == 204

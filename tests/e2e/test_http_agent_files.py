@@ -16,7 +16,7 @@ async def stand(tmp_path: Path) -> AsyncGenerator[Stand]:
         yield found
 
 
-async def test_a_persona_file_is_written_and_taken_back(stand: Stand) -> None:
+async def test_a_persona_file_is_written_and_restored(stand: Stand) -> None:
     before = (await stand.client.get(SOUL)).json()
     await stand.put(SOUL, {"text": "Calm as the sea.\n", "digest": before["digest"]})
     file = stand.home.agent("main") / "SOUL.md"
@@ -28,7 +28,7 @@ async def test_a_persona_file_is_written_and_taken_back(stand: Stand) -> None:
     assert (await stand.client.get(SOUL)).json()["text"] == before["text"]
 
 
-async def test_what_was_changed_meanwhile_is_not_overwritten(stand: Stand) -> None:
+async def test_a_concurrent_change_is_not_overwritten(stand: Stand) -> None:
     before = (await stand.client.get(SOUL)).json()
     (stand.home.agent("main") / "SOUL.md").write_text("Wild.\n")
     assert "has changed since it was read" in await stand.put(
@@ -61,7 +61,7 @@ async def test_a_document_is_added_searched_and_removed(stand: Stand) -> None:
         "skills/a.md",
     ],
 )
-async def test_nothing_else_can_be_reached(stand: Stand, path: str) -> None:
+async def test_no_other_file_can_be_reached(stand: Stand, path: str) -> None:
     encoded = path.replace("..", "%2e%2e").replace("/", "%2f")
     for method in ("GET", "PUT", "DELETE"):
         answer = await stand.client.request(
@@ -77,6 +77,6 @@ async def test_a_link_is_not_followed(stand: Stand) -> None:
         assert (await stand.client.request(method, f"{FILES}/docs/out.md", json=body)).status_code == 400
 
 
-async def test_an_agent_that_is_not_there_has_no_files(stand: Stand) -> None:
+async def test_an_unknown_agent_has_no_files(stand: Stand) -> None:
     assert (await stand.client.get("/api/agents/nobody/files")).status_code == 404
     assert (await stand.client.delete(f"{FILES}/docs/none.md")).status_code == 404

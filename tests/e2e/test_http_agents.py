@@ -15,7 +15,7 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
         yield stand
 
 
-async def test_an_agent_lives_over_http(shoal: Served) -> None:
+async def test_an_agent_is_created_changed_and_deleted(shoal: Served) -> None:
     made = await shoal.client.post("/api/agents", json={"name": "ops", "settings": {"system_prompt": "Watch."}})
     assert made.status_code == 201
     assert made.json()["agent"]["system_prompt"] == "Watch."
@@ -40,7 +40,7 @@ async def test_an_agent_lives_over_http(shoal: Served) -> None:
         ({"name": "x", "beside": "nowhere"}, 400, "PLATFORM:CHANNEL"),
     ],
 )
-async def test_what_cannot_be_makes_no_agent(shoal: Served, body: object, status: int, part: str) -> None:
+async def test_invalid_input_creates_no_agent(shoal: Served, body: object, status: int, part: str) -> None:
     answer = await shoal.client.post("/api/agents", json=body)
     assert answer.status_code == status
     assert part in answer.json()["message"]
@@ -67,7 +67,7 @@ async def test_a_channel_is_bound_and_unbound(shoal: Served) -> None:
     assert (await shoal.client.put("/api/bindings", json={**body, "platform": "nowhere"})).status_code == 400
 
 
-async def test_a_command_is_the_owners_wherever_it_is_given(shoal: Served) -> None:
+async def test_commands_over_http_count_as_the_owners(shoal: Served) -> None:
     path = "/api/threads/telegram:7:0/command"
     made = await shoal.client.post(path, json={"text": "/agent create ops"})
     assert "Created the agent **ops**" in made.json()["answer"]
@@ -75,6 +75,6 @@ async def test_a_command_is_the_owners_wherever_it_is_given(shoal: Served) -> No
     assert unknown.json()["answer"].startswith("There is no command /nosuch")
 
 
-async def test_what_is_up_is_told(shoal: Served) -> None:
+async def test_the_system_status_is_reported(shoal: Served) -> None:
     found = (await shoal.client.get("/api/info")).json()
     assert (found["agents"], found["model"], found["notes"]) == (["main"], "demo", ["a note"])

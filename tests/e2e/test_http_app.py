@@ -74,7 +74,7 @@ async def test_a_message_is_answered(tmp_path: Path) -> None:
         assert found.world.model.calls == 1
 
 
-async def test_a_card_is_decided_through_the_api_by_the_numbers_of_its_calls(tmp_path: Path) -> None:
+async def test_a_card_is_decided_by_call_numbers(tmp_path: Path) -> None:
     commands = [f'{{"command": "echo {number} | tee -a out"}}' for number in (1, 2, 3)]
     model = FakeModel(Reply(calls=tuple(Call("bash", command) for command in commands)), "done")
     async with site(tmp_path, model, profile="standard") as found:
@@ -95,7 +95,7 @@ async def test_a_card_is_decided_through_the_api_by_the_numbers_of_its_calls(tmp
         assert states[2] == "deny"
 
 
-async def test_an_approval_given_through_the_api_lets_the_call_run(tmp_path: Path) -> None:
+async def test_an_allowed_call_runs(tmp_path: Path) -> None:
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "echo tide | tee out"}'),)), "done")
     async with site(tmp_path, model, profile="standard") as found:
         await found.post(f"{PATH}/messages", {"text": "run it"})
@@ -146,7 +146,7 @@ async def numbers_until_the_end(client: httpx2.AsyncClient, seen: int) -> list[i
     raise AssertionError("the stream ended")
 
 
-async def test_a_stream_goes_on_after_a_restart(tmp_path: Path) -> None:
+async def test_a_stream_continues_after_a_restart(tmp_path: Path) -> None:
     seen: list[int] = []
     for answer in ("one", "two"):
         async with site(tmp_path, FakeModel(answer)) as found:
@@ -182,7 +182,7 @@ async def test_a_message_to_a_channel_is_posted_there(tmp_path: Path) -> None:
         await found.world.chat.sees(thread, "Aye.")
 
 
-async def test_a_trigger_that_never_comes_is_refused(tmp_path: Path) -> None:
+async def test_a_trigger_that_never_occurs_is_refused(tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel()) as found:
         body = {"kind": "one-shot", "schedule": "yesterday", "text": "hi", "thread": THREAD}
         answer = await found.client.post("/api/triggers", json=body)

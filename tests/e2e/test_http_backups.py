@@ -15,7 +15,7 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
         yield stand
 
 
-async def test_one_is_made_now_and_listed(shoal: Served) -> None:
+async def test_a_backup_is_made_on_demand_and_listed(shoal: Served) -> None:
     assert (await shoal.client.get("/api/backups")).json() == {
         "scheduled": True, "problem": "", "backups": [], "has_place": True, "to": "", "every_hours": 24,
     }  # fmt: skip
@@ -26,14 +26,14 @@ async def test_one_is_made_now_and_listed(shoal: Served) -> None:
     assert (row.entry.kind, row.entry.action) == ("backup", made.json()["name"])
 
 
-async def test_a_failure_says_what_to_do(shoal: Served) -> None:
+async def test_a_failed_backup_says_what_to_do(shoal: Served) -> None:
     (shoal.home.root / "kept").write_text("not a directory")
     failed = await shoal.client.post("/api/backups", json={})
     assert (failed.status_code, failed.json()["error"]) == (503, "store")
     assert "permissions of backup.to" in failed.json()["message"]
 
 
-async def test_why_the_last_one_failed_is_told_until_one_succeeds(shoal: Served) -> None:
+async def test_the_last_failure_is_shown_until_a_backup_succeeds(shoal: Served) -> None:
     await shoal.store.settings.put(*PROBLEM, "The disk is full.")
     assert (await shoal.client.get("/api/backups")).json()["problem"] == "The disk is full."
     assert (await shoal.client.post("/api/backups", json={})).status_code == 201

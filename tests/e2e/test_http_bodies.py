@@ -54,7 +54,7 @@ async def raw(shoal: Served) -> AsyncIterator[Raw]:
     writer.close()
 
 
-async def test_a_body_at_the_bound_is_taken_and_one_above_is_not(shoal: Served) -> None:
+async def test_a_body_at_the_limit_is_accepted_and_a_larger_one_is_not(shoal: Served) -> None:
     room = BODY_BYTES_MAX - len(b'{"text":""}')
     headers = {"Content-Type": "application/json"}
     for size, status in ((room, 202), (room + 1, 413)):
@@ -70,7 +70,7 @@ async def test_a_declared_body_that_is_too_large_is_refused_unread(raw: Raw) -> 
     assert b"connection: close" in content.lower()
 
 
-async def test_an_undeclared_body_is_refused_when_it_has_become_too_large(raw: Raw) -> None:
+async def test_an_undeclared_body_is_refused_once_it_is_too_large(raw: Raw) -> None:
     raw.head(MESSAGES, "Transfer-Encoding: chunked")
     for _ in range(BODY_BYTES_MAX // 65_536 + 1):
         raw.writer.write(b"10000\r\n" + b"x" * 65_536 + b"\r\n")
@@ -91,7 +91,7 @@ async def test_an_undeclared_body_is_refused_when_it_has_become_too_large(raw: R
     ],
 )
 @pytest.mark.parametrize("kind", [f"Content-Length: {3 * BODY_BYTES_MAX}", "Transfer-Encoding: chunked"])
-async def test_whoever_still_sends_sees_the_answer_and_no_broken_connection(
+async def test_a_client_that_is_still_sending_gets_the_answer(
     raw: Raw, path: str, header: str, status: int, kind: str
 ) -> None:
     lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", header, kind]
@@ -107,7 +107,7 @@ async def test_whoever_still_sends_sees_the_answer_and_no_broken_connection(
     assert (await raw.answer())[0] == status
 
 
-async def test_a_body_may_follow_its_answer(raw: Raw) -> None:
+async def test_a_body_may_arrive_after_its_answer(raw: Raw) -> None:
     raw.head(MESSAGES, f"Content-Length: {3 * BODY_BYTES_MAX}")
     assert b" 413 " in await raw.reader.readuntil(b"\r\n\r\n")
     for _ in range(3 * BODY_BYTES_MAX // 65_536):
@@ -116,14 +116,14 @@ async def test_a_body_may_follow_its_answer(raw: Raw) -> None:
     assert b"too_large" in await raw.reader.read()
 
 
-async def test_nobody_who_asks_first_is_told_to_send_what_is_refused(raw: Raw) -> None:
+async def test_a_refused_body_gets_no_100_continue(raw: Raw) -> None:
     raw.head(MESSAGES, f"Content-Length: {3 * BODY_BYTES_MAX}", "Expect: 100-continue")
     status, content = await raw.answer()
     assert status == 413
     assert b"100 Continue" not in content
 
 
-async def test_a_body_that_does_not_arrive_is_given_up(tmp_path: Path) -> None:
+async def test_a_stalled_body_times_out(tmp_path: Path) -> None:
     async with served(tmp_path, WebOptions(token=TOKEN, port=0, body_seconds=0.05, linger_seconds=0.05)) as stand:
         reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
         raw = Raw(reader, writer)
@@ -162,7 +162,7 @@ async def test_an_upload_goes_with_a_message(shoal: Served) -> None:
     assert (attachment.digest, attachment.media_type) == (stored["digest"], "application/pdf")
 
 
-async def test_a_small_file_goes_inside_the_message(shoal: Served) -> None:
+async def test_a_small_file_can_be_inside_the_message(shoal: Served) -> None:
     inside = {"name": "dot.png", "media_type": "image/png", "data": b64encode(b"pixels").decode()}
     answer = await shoal.client.post(MESSAGES, json={"attachments": [inside], "message_id": "m1"})
     assert answer.status_code == 202
@@ -172,7 +172,7 @@ async def test_a_small_file_goes_inside_the_message(shoal: Served) -> None:
     assert prompt.attachments[0].media_type == "image/png"
 
 
-async def test_an_upload_at_the_bound_is_taken_and_one_above_leaves_nothing(shoal: Served) -> None:
+async def test_an_upload_above_the_limit_leaves_nothing(shoal: Served) -> None:
     async def body(size: int) -> AsyncIterator[bytes]:
         for start in range(0, size, 1_048_576):
             yield bytes(min(1_048_576, size - start))
@@ -192,7 +192,7 @@ async def test_an_upload_needs_a_name(shoal: Served, query: str) -> None:
 @pytest.mark.parametrize(
     "name", ["../../token", "..", "/etc/passwd", ".hidden", "a" * 255, "ü" * 255, "con\n.txt", "%2e%2e"]
 )
-async def test_no_name_leads_out_of_the_directory(shoal: Served, name: str) -> None:
+async def test_no_name_escapes_the_directory(shoal: Served, name: str) -> None:
     stored = await shoal.client.post(UPLOADS, params={"name": name}, content=b"x")
     assert stored.status_code == 201
     assert (shoal.home.attachments(THREAD) / stored.json()["file"]).read_bytes() == b"x"
@@ -213,7 +213,7 @@ async def test_files_are_listed_and_fetched(shoal: Served) -> None:
     assert (await shoal.client.get(f"{FILES}/scratch/deep/out.txt")).text == "long output"
 
 
-async def test_files_of_any_name_are_listed_and_fetched_but_for_what_is_no_text(shoal: Served) -> None:
+async def test_files_with_any_utf8_name_are_listed_and_fetched(shoal: Served) -> None:
     names = ["café 潮.txt", 'q"uote;.txt', "%41.txt", "x" * 250 + ".txt"]
     folder = shoal.home.scratch(THREAD)
     folder.mkdir(parents=True)
@@ -227,7 +227,7 @@ async def test_files_of_any_name_are_listed_and_fetched_but_for_what_is_no_text(
         assert quote(name, safe="") in answer.headers["content-disposition"]
 
 
-async def test_only_images_are_shown_in_place(shoal: Served) -> None:
+async def test_only_images_are_shown_inline(shoal: Served) -> None:
     shown: dict[str, str] = {}
     for name in ("a.png", "a.svg", "a.html", "a.pdf"):
         stored = (await shoal.client.post(UPLOADS, params={"name": name}, content=b"x")).json()

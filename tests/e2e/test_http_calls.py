@@ -62,7 +62,7 @@ async def test_not_ready_while_draining(shoal: Served) -> None:
     assert answer.json() == {"ready": False, "store": "ok", "engine": "draining"}
 
 
-async def test_nothing_is_taken_in_while_draining(shoal: Served) -> None:
+async def test_no_message_is_accepted_while_draining(shoal: Served) -> None:
     shoal.runtime.state = "draining"
     calls = {MESSAGES: {"text": "hi"}, "/api/channels/web/lobby/messages": {"text": "hi"}}
     for path, body in calls.items():
@@ -72,7 +72,7 @@ async def test_nothing_is_taken_in_while_draining(shoal: Served) -> None:
     assert (await shoal.client.post(f"/api/threads/{THREAD}/abort")).status_code == 202
 
 
-async def test_not_ready_when_the_store_takes_nothing(shoal: Served) -> None:
+async def test_not_ready_if_the_store_cannot_write(shoal: Served) -> None:
     await shoal.store.close()
     answer = await shoal.stranger.get("/readyz")
     assert answer.status_code == 503
@@ -87,7 +87,7 @@ async def test_not_ready_when_the_store_takes_nothing(shoal: Served) -> None:
         (TimeoutError(), "has not answered"),
     ],
 )
-async def test_what_keeps_the_store_from_working_is_told_in_a_sentence(
+async def test_a_store_problem_is_reported_in_one_sentence(
     shoal: Served, monkeypatch: pytest.MonkeyPatch, error: Exception, said: str
 ) -> None:
     async def fails(*_: object) -> None:
@@ -112,7 +112,7 @@ async def test_the_same_message_id_in_another_thread_is_another_message(shoal: S
     assert [answer.json()["duplicate"] for answer in answers] == [False, False]
 
 
-async def test_an_id_is_made_when_none_is_given(shoal: Served) -> None:
+async def test_a_missing_id_is_generated(shoal: Served) -> None:
     ids = [(await shoal.client.post(MESSAGES, json={"text": "hi"})).json()["message_id"] for _ in range(2)]
     assert len(set(ids)) == 2
     assert all(len(made) == 26 for made in ids)
@@ -154,7 +154,7 @@ async def test_a_malformed_message_is_refused_and_not_stored(shoal: Served, body
     assert (await shoal.client.get("/api/threads")).json() == []
 
 
-async def test_a_malformed_body_says_which_field(shoal: Served) -> None:
+async def test_a_malformed_body_names_the_field(shoal: Served) -> None:
     answer = await shoal.client.post(MESSAGES, json={"text": 7})
     assert "`text` must be text" in answer.json()["message"]
 
@@ -165,13 +165,13 @@ async def test_a_wrong_thread_id_is_refused(shoal: Served, thread: str) -> None:
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_id")
 
 
-async def test_unsafe_characters_of_a_thread_travel_encoded(shoal: Served) -> None:
+async def test_unsafe_characters_in_a_thread_id_are_encoded(shoal: Served) -> None:
     answer = await shoal.client.post("/api/threads/web:lobby:a%252Fb/messages", json={"text": "hi"})
     assert answer.status_code == 202
     assert [info["thread"] for info in (await shoal.client.get("/api/threads")).json()] == ["web:lobby:a%2Fb"]
 
 
-async def test_a_turn_that_waits_for_its_model_is_told_to_ask_again(shoal: Served) -> None:
+async def test_a_turn_that_waits_for_its_model_is_retried_on_request(shoal: Served) -> None:
     address = f"/api/threads/{THREAD}/retry"
     refused = await shoal.client.post(address)
     assert (refused.status_code, refused.json()["message"]) == (409, "No turn of this thread is waiting for its model.")
@@ -183,7 +183,7 @@ async def test_a_turn_that_waits_for_its_model_is_told_to_ask_again(shoal: Serve
     assert (await shoal.client.post(address, json={"modle": "x"})).status_code == 400
 
 
-async def test_steer_and_abort_tell_whether_a_turn_took_them(shoal: Served) -> None:
+async def test_steer_and_abort_report_whether_a_turn_was_running(shoal: Served) -> None:
     steer = {"text": "stop that"}
     assert (await shoal.client.post(f"/api/threads/{THREAD}/steer", json=steer)).json() == {"delivered": False}
     assert (await shoal.client.post(f"/api/threads/{THREAD}/abort")).json() == {"delivered": False}
@@ -204,7 +204,7 @@ async def test_a_message_to_a_channel_opens_a_thread(shoal: Served) -> None:
     assert (missing.status_code, missing.json()["error"]) == (400, "invalid_input")
 
 
-async def test_a_thread_shows_what_runs_and_waits(shoal: Served) -> None:
+async def test_a_thread_shows_running_and_queued_work(shoal: Served) -> None:
     first = await waiting_prompt(shoal, "first words")
     turn = await shoal.open(first)
     await waiting_prompt(shoal, "second")
@@ -221,7 +221,7 @@ async def test_an_unknown_thread_is_not_found(shoal: Served) -> None:
     assert (await shoal.client.post("/api/threads/web:lobby:nobody/clear")).status_code == 404
 
 
-async def test_events_come_in_pages(shoal: Served) -> None:
+async def test_events_are_paged(shoal: Served) -> None:
     for text in ("one", "two"):
         await shoal.answer(await waiting_prompt(shoal, text), text)
     whole = (await shoal.client.get(f"/api/threads/{THREAD}/events")).json()
@@ -235,9 +235,7 @@ async def test_events_come_in_pages(shoal: Served) -> None:
     assert (await shoal.client.get(f"/api/threads/{THREAD}/events?after=2&before=5")).json() == whole[2:4]
 
 
-async def test_a_long_journal_is_read_in_pieces_while_it_is_sent(
-    shoal: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_journal_is_streamed_in_pieces(shoal: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     turn = await shoal.open(await waiting_prompt(shoal))
     await shoal.add(THREAD, turn, *[AssistantSaid("still at it")] * 495)
     journal, asked = shoal.store.journal, list[int]()
@@ -254,7 +252,7 @@ async def test_a_long_journal_is_read_in_pieces_while_it_is_sent(
     assert max(asked) <= 200
 
 
-async def test_a_thread_that_has_no_events_has_an_empty_journal(shoal: Served) -> None:
+async def test_a_thread_without_events_has_an_empty_journal(shoal: Served) -> None:
     assert (await shoal.client.get("/api/threads/web:lobby:none/events")).json() == []
 
 
@@ -271,7 +269,7 @@ async def test_clearing_is_journaled(shoal: Served) -> None:
     assert (events[-1]["type"], events[-1]["data"]) == ("cleared", {"by": "owner"})
 
 
-async def test_steps_tell_what_took_time(shoal: Served) -> None:
+async def test_steps_show_what_took_time(shoal: Served) -> None:
     turn = await shoal.open(await waiting_prompt(shoal))
     lease = await shoal.store.journal.lease(THREAD)
     assert lease is not None
@@ -309,7 +307,7 @@ async def test_an_unknown_approval_is_not_found(shoal: Served) -> None:
     assert wrong.status_code == 400
 
 
-async def test_a_trigger_comes_and_goes(shoal: Served) -> None:
+async def test_a_trigger_is_added_and_removed(shoal: Served) -> None:
     body = {"kind": "periodic", "schedule": "0 9 * * *", "text": "good morning", "thread": THREAD}
     made = await shoal.client.post("/api/triggers", json=body)
     assert made.status_code == 201
@@ -338,7 +336,7 @@ async def test_agents_are_listed(shoal: Served) -> None:
     assert (await shoal.client.get("/api/agents/nobody")).status_code == 404
 
 
-async def test_an_agent_whose_file_is_broken_is_listed_with_what_is_wrong(shoal: Served) -> None:
+async def test_an_agent_with_a_broken_file_is_listed_with_the_problem(shoal: Served) -> None:
     folder = shoal.home.agent("broken")
     folder.mkdir(parents=True)
     (folder / "agent.toml").write_text("model = 7")
@@ -348,7 +346,7 @@ async def test_an_agent_whose_file_is_broken_is_listed_with_what_is_wrong(shoal:
     assert listed[1]["error"] == ""
 
 
-async def test_use_and_audit_are_listed(shoal: Served) -> None:
+async def test_usage_and_audit_are_listed(shoal: Served) -> None:
     turn = await shoal.open(await waiting_prompt(shoal))
     lease = await shoal.store.journal.lease(THREAD)
     assert lease is not None
@@ -364,7 +362,7 @@ async def test_use_and_audit_are_listed(shoal: Served) -> None:
     assert [(row["chain"], row["number"], row["entry"]["action"]) for row in audit] == [(THREAD, 1, "tool:bash:ls")]
 
 
-async def test_metrics_count_what_happens_and_what_waits(shoal: Served) -> None:
+async def test_metrics_count_events_and_queues(shoal: Served) -> None:
     await shoal.answer(await waiting_prompt(shoal), "hi")
     turn = await shoal.open(await waiting_prompt(shoal))
     await shoal.add(THREAD, turn, ToolFinished(CallId("c"), "bash", "no", is_error=True))
@@ -395,14 +393,14 @@ async def test_unknown_paths_and_wrong_methods_are_json(shoal: Served) -> None:
 
 
 @pytest.mark.parametrize("headers", [{}, {"Content-Type": "application/x-www-form-urlencoded"}])
-async def test_a_body_is_read_as_json_whatever_it_is_called(shoal: Served, headers: dict[str, str]) -> None:
+async def test_a_body_is_read_as_json_for_any_content_type(shoal: Served, headers: dict[str, str]) -> None:
     taken = await shoal.client.post(MESSAGES, content=b'{"text": "hi"}', headers=headers)
     assert (taken.status_code, taken.json()["accepted"]) == (202, True)
     refused = await shoal.client.post(MESSAGES, content=b"text=hi", headers=headers)
     assert (refused.status_code, refused.json()["error"]) == (400, "invalid_input")
 
 
-async def test_two_at_once_are_one_message(shoal: Served) -> None:
+async def test_two_simultaneous_posts_are_one_message(shoal: Served) -> None:
     body = {"text": "hello", "message_id": "same"}
     answers = await asyncio.gather(*(shoal.client.post(MESSAGES, json=body) for _ in range(8)))
     assert sorted(answer.json()["duplicate"] for answer in answers) == [False] + [True] * 7
@@ -411,7 +409,7 @@ async def test_two_at_once_are_one_message(shoal: Served) -> None:
 # ---- the overview ----
 
 
-async def test_how_things_stand_is_told_at_once(shoal: Served) -> None:
+async def test_the_overview_takes_one_call(shoal: Served) -> None:
     prompt = await waiting_prompt(shoal, "paint the boat")
     turn = await shoal.open(prompt)
     await shoal.finish(THREAD, turn, "No credit is left.", "failed")
@@ -426,7 +424,7 @@ async def test_how_things_stand_is_told_at_once(shoal: Served) -> None:
     assert (await shoal.client.get("/api/overview?hours=1000")).status_code == 400
 
 
-async def test_what_a_thread_that_was_put_away_did_is_told_too(shoal: Served) -> None:
+async def test_the_overview_includes_archived_threads(shoal: Served) -> None:
     turn = await shoal.open(await waiting_prompt(shoal, "paint the boat"))
     await shoal.finish(THREAD, turn, "Painted.")
     assert (await shoal.client.patch(f"/api/threads/{THREAD}", json={"archived": True})).status_code == 200
@@ -434,14 +432,14 @@ async def test_what_a_thread_that_was_put_away_did_is_told_too(shoal: Served) ->
     assert [one["reply"] for one in found["turns"]] == ["Painted."]
 
 
-async def test_use_by_thread_has_titles(shoal: Served) -> None:
+async def test_usage_by_thread_has_titles(shoal: Served) -> None:
     turn = await shoal.open(await waiting_prompt(shoal, "paint the boat"))
     await shoal.store.ledger.record(THREAD, turn, Spend(f"{turn}:1", "main", "owner", "demo", Usage(100, 20), 0.5))
     (found,) = (await shoal.client.get("/api/usage/threads?days=7")).json()
     assert (found["thread"], found["title"], found["tokens"]) == (THREAD, "paint the boat", 120)
 
 
-async def test_the_calendar_tells_what_comes_within_days(shoal: Served) -> None:
+async def test_the_calendar_lists_occurrences_of_the_next_days(shoal: Served) -> None:
     for schedule in ("0 9 * * *", "* * * * *", "0 9 29 2 *"):
         body = {"kind": "periodic", "schedule": schedule, "text": "x", "thread": THREAD}
         assert (await shoal.client.post("/api/triggers", json=body)).json()["words"].startswith("every")
@@ -461,7 +459,7 @@ async def test_the_audit_log_is_checked_through_the_api(shoal: Served) -> None:
     assert broken == ["owner, entry 1 is missing."]
 
 
-async def test_what_a_person_sets_is_kept_for_them(shoal: Served) -> None:
+async def test_preferences_are_stored_per_person(shoal: Served) -> None:
     assert (await shoal.client.get("/api/me")).json()["preferences"] == {"theme": "system", "grouping": "day"}
     chosen = {"theme": "dark", "grouping": "agent"}
     assert (await shoal.client.put("/api/me/preferences", json=chosen)).json() == chosen
@@ -472,7 +470,7 @@ async def test_what_a_person_sets_is_kept_for_them(shoal: Served) -> None:
     assert (await shoal.client.put("/api/me/preferences", json={"theme": "pink"})).status_code == 400
 
 
-async def test_every_turn_of_the_day_is_counted_and_what_failed_is_listed(shoal: Served) -> None:
+async def test_all_turns_of_the_day_are_counted_and_failures_listed(shoal: Served) -> None:
     """The overview counts in the database and lists only a few, so later turns must not hide the failure."""
     failed = await waiting_prompt(shoal, "the first one")
     await shoal.finish(THREAD, await shoal.open(failed), "No credit is left.", "failed")
@@ -487,7 +485,7 @@ async def test_every_turn_of_the_day_is_counted_and_what_failed_is_listed(shoal:
     assert len(found["turns"]) == 60
 
 
-async def test_groups_that_bots_have_seen_are_listed_by_name(shoal: Served) -> None:
+async def test_groups_seen_by_bots_are_listed_by_name(shoal: Served) -> None:
     shoal.adapters["telegram"] = FakeChat()
     for channel, name in (("-1", "harbour"), ("-2", "Anchorage")):
         await shoal.store.settings.put(channel_names("telegram"), channel, name)
@@ -501,7 +499,7 @@ async def test_groups_that_bots_have_seen_are_listed_by_name(shoal: Served) -> N
     ]
 
 
-async def test_chats_are_listed_once_by_who_writes_there(shoal: Served) -> None:
+async def test_chats_are_listed_once_with_their_people(shoal: Served) -> None:
     ada = Author("4711", "Ada", trusted=True)
     for number in range(3):
         for place in ("telegram:4711", "web:lobby"):

@@ -7,7 +7,7 @@ from tests.e2e.test_http_app import PATH, THREAD, site
 from shoal.testing.model import Call, FakeModel, Reply
 
 
-async def test_a_conversation_is_saved_begun_anew_and_restored(tmp_path: Path) -> None:
+async def test_a_conversation_is_saved_cleared_and_restored(tmp_path: Path) -> None:
     model = FakeModel("The tide is low.", "About the tide.", "What tide?", "It was low.")
     async with site(tmp_path, model) as found:
         await found.post(f"{PATH}/messages", {"text": "remember the tide"})
@@ -26,7 +26,7 @@ async def test_a_conversation_is_saved_begun_anew_and_restored(tmp_path: Path) -
         assert "remember the tide" in str(model.requests[-1].messages)
 
 
-async def test_a_snapshot_can_be_described_by_who_saves_it(tmp_path: Path) -> None:
+async def test_a_snapshot_can_have_a_description(tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel("ok")) as found:
         await found.post(f"{PATH}/messages", {"text": "hello"})
         await found.world.happens(THREAD, "turn_finished")
@@ -38,7 +38,7 @@ async def test_a_snapshot_can_be_described_by_who_saves_it(tmp_path: Path) -> No
         assert (await found.client.post("/api/threads/web:lobby:nobody/new")).status_code == 404
 
 
-async def test_a_long_result_is_listed_and_fetched_whole(tmp_path: Path) -> None:
+async def test_a_long_result_is_listed_and_fetched_completely(tmp_path: Path) -> None:
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "seq 1 2000"}'),)), "done")
     async with site(tmp_path, model) as found:
         await found.post(f"{PATH}/messages", {"text": "count"})
@@ -54,7 +54,7 @@ async def test_a_long_result_is_listed_and_fetched_whole(tmp_path: Path) -> None
         assert len(str(model.requests[-1].messages[-1])) < 3000
 
 
-async def test_what_each_part_of_a_request_costs(tmp_path: Path) -> None:
+async def test_the_size_of_each_part_of_a_request_is_shown(tmp_path: Path) -> None:
     model = FakeModel("The tide is low. " * 50, "It was low.")
     (tmp_path / "data").mkdir(exist_ok=True)
     (tmp_path / "data" / "MEMORY.md").write_text("- The harbour has four boats.\n")

@@ -60,7 +60,7 @@ async def test_a_thread_is_renamed_pinned_and_archived(shoal: Served) -> None:
     assert (await shoal.client.patch("/api/threads/web:lobby:none", json={"pinned": True})).status_code == 404
 
 
-async def test_pinned_threads_are_listed_whatever_their_age(shoal: Served) -> None:
+async def test_pinned_threads_are_listed_at_any_age(shoal: Served) -> None:
     await talk(shoal, "old")
     await talk(shoal, "new", ThreadId("web:lobby:two"))
     await shoal.client.patch(HERE, json={"pinned": True})
@@ -68,7 +68,7 @@ async def test_pinned_threads_are_listed_whatever_their_age(shoal: Served) -> No
     assert [one["title"] for one in listed] == ["new", "old"]
 
 
-async def test_a_thread_is_deleted_by_an_admin_alone(shoal: Served) -> None:
+async def test_only_an_admin_deletes_a_thread(shoal: Served) -> None:
     await talk(shoal, "mine", THEIRS)
     await talk(shoal, "treasure")
     header = await hers(shoal)
@@ -83,13 +83,13 @@ async def test_a_thread_is_deleted_by_an_admin_alone(shoal: Served) -> None:
     assert gone["digest"] in entry["entry"]["detail"]
 
 
-async def test_a_thread_at_work_is_not_deleted(shoal: Served) -> None:
+async def test_a_running_thread_is_not_deleted(shoal: Served) -> None:
     await shoal.client.post(f"{HERE}/messages", json={"text": "hello"})
     answer = await shoal.client.delete(HERE)
     assert (answer.status_code, answer.json()["error"]) == (409, "conflict")
 
 
-async def test_what_was_said_is_found_with_its_place(shoal: Served) -> None:
+async def test_messages_are_found_with_their_position(shoal: Served) -> None:
     await talk(shoal, f"{'word ' * 40}the treasure is here {'word ' * 40}")
     await talk(shoal, "another treasure", THEIRS)
     found = (await shoal.client.get("/api/search", params={"q": "treas"})).json()
@@ -101,7 +101,7 @@ async def test_what_was_said_is_found_with_its_place(shoal: Served) -> None:
     assert [one["thread"] for one in within.json()] == [THREAD]
 
 
-async def test_a_search_shows_nobody_what_is_not_theirs(shoal: Served) -> None:
+async def test_a_search_shows_only_ones_own_threads(shoal: Served) -> None:
     await talk(shoal, "the owner's treasure")
     await talk(shoal, "ada's treasure", THEIRS)
     header = await hers(shoal)
@@ -111,7 +111,7 @@ async def test_a_search_shows_nobody_what_is_not_theirs(shoal: Served) -> None:
     assert spied.json() == []
 
 
-def test_an_excerpt_shows_the_words_and_where_it_is_cut() -> None:
+def test_an_excerpt_shows_the_match_and_its_cuts() -> None:
     assert excerpt_of("short and whole", ["whole"]) == "short and whole"
     assert excerpt_of("x" * 300, ["nothing"]) == "x" * 160 + "…"
     assert "needle" in excerpt_of("hay " * 100 + "needle " + "hay " * 100, ["needle"])
@@ -158,7 +158,7 @@ async def test_exports_are_written_in_pages_off_the_loop_one_at_a_time(
     assert len(written) == 4 * 60
 
 
-async def test_a_turns_cost_is_what_its_calls_took(shoal: Served) -> None:
+async def test_a_turns_cost_is_the_sum_of_its_calls(shoal: Served) -> None:
     turn = await talk(shoal, "hello")
     for step, usd in ((1, 0.25), (2, 0.5)):
         await shoal.store.ledger.record(THREAD, turn, Spend(f"{turn}:{step}", "main", "", "m", Usage(10, 2), usd))

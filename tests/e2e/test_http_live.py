@@ -127,7 +127,7 @@ async def test_a_stream_is_resumed_after_the_last_event_seen(shoal: Served, seen
         assert await page.numbers(8 - seen) == list(range(seen + 1, 9))
 
 
-async def test_the_last_event_id_counts_more_than_the_query(shoal: Served) -> None:
+async def test_the_last_event_id_overrides_the_query(shoal: Served) -> None:
     await shoal.answer(await say(shoal), "hi")
     async with tab(shoal, f"{EVENTS}?after=1") as page:
         assert (await page.next()).id == "2"
@@ -155,7 +155,7 @@ async def test_two_tabs_see_the_same(shoal: Served) -> None:
     assert ([message.type for message in seen], seen) == (TURN, same)
 
 
-async def test_all_threads_are_followed_at_once(shoal: Served) -> None:
+async def test_all_threads_are_followed_in_one_stream(shoal: Served) -> None:
     prompt = await say(shoal)
     async with tab(shoal, "/api/events") as console:
         async with tab(shoal) as page:
@@ -166,7 +166,7 @@ async def test_all_threads_are_followed_at_once(shoal: Served) -> None:
     assert not any(message.id for message in seen)
 
 
-async def test_the_stream_of_all_threads_is_nothing_but_a_stream(shoal: Served) -> None:
+async def test_the_stream_of_all_threads_requires_the_stream_type(shoal: Served) -> None:
     answer = await shoal.client.get("/api/events")
     assert (answer.status_code, answer.json()["error"]) == (406, "not_acceptable")
 
@@ -189,12 +189,12 @@ async def test_the_stream_of_changes_names_the_lists_that_changed(shoal: Served)
         assert await anext(lists) == ["threads"]
 
 
-async def test_the_stream_of_changes_is_nothing_but_a_stream(shoal: Served) -> None:
+async def test_the_stream_of_changes_requires_the_stream_type(shoal: Served) -> None:
     answer = await shoal.client.get("/api/changes")
     assert (answer.status_code, answer.json()["error"]) == (406, "not_acceptable")
 
 
-async def test_a_slow_reader_gets_everything_in_the_end(shoal: Served) -> None:
+async def test_a_slow_reader_eventually_gets_everything(shoal: Served) -> None:
     turn = await shoal.open(await say(shoal))
     async with tab(shoal) as slow:
         first = await slow.take(2)
@@ -206,7 +206,7 @@ async def test_a_slow_reader_gets_everything_in_the_end(shoal: Served) -> None:
     assert seen == list(range(1, 1504))
 
 
-async def test_a_reader_that_never_reads_is_let_go(tmp_path: Path) -> None:
+async def test_a_reader_that_never_reads_is_disconnected(tmp_path: Path) -> None:
     options = WebOptions(token=TOKEN, port=0, slow_reader_seconds=0.05)
     async with served(tmp_path, options) as stand:
         turn = await stand.open(await say(stand))
@@ -223,7 +223,7 @@ async def test_a_reader_that_never_reads_is_let_go(tmp_path: Path) -> None:
         writer.close()
 
 
-async def test_who_leaves_is_no_longer_served(shoal: Served) -> None:
+async def test_a_disconnected_client_is_no_longer_served(shoal: Served) -> None:
     await say(shoal)
     async with tab(shoal) as page:
         while not shoal.hub.watched(THREAD):
@@ -248,7 +248,7 @@ async def test_streams_end_when_the_server_stops(tmp_path: Path) -> None:
             await client.get(address + "/healthz")
 
 
-async def test_only_so_many_streams_are_open(tmp_path: Path) -> None:
+async def test_the_number_of_streams_is_limited(tmp_path: Path) -> None:
     async with served(tmp_path, WebOptions(token=TOKEN, port=0, streams_max=1)) as stand:
         async with tab(stand):
             refused = await stand.client.get(EVENTS, headers=LIVE)

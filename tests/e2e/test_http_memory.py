@@ -29,7 +29,7 @@ async def test_memory_is_written_read_and_forgotten(shoal: Served) -> None:
     assert (await shoal.client.delete("/api/memory", params={"scope": "global"})).json()["text"] == ""
 
 
-async def test_the_files_of_a_thread_and_a_day_have_their_own_text(shoal: Served) -> None:
+async def test_memory_files_of_a_thread_and_a_day_have_their_own_text(shoal: Served) -> None:
     for body in (
         {"scope": "platform", "thread": "telegram:7:0", "text": "- p"},
         {"scope": "channel", "thread": "telegram:7:0", "text": "- c"},
@@ -44,7 +44,7 @@ async def test_the_files_of_a_thread_and_a_day_have_their_own_text(shoal: Served
     assert note["text"] == "- n\n"
 
 
-async def test_a_change_is_listed_and_taken_back(shoal: Served) -> None:
+async def test_a_change_is_listed_and_undone(shoal: Served) -> None:
     await shoal.client.put("/api/memory", json=PUT)
     await shoal.client.put("/api/memory", json={"scope": "global", "text": "- tea\n- bread\n- cake\n"})
     newest, first = (await shoal.client.get("/api/memory/changes")).json()
@@ -58,7 +58,7 @@ async def test_a_change_is_listed_and_taken_back(shoal: Served) -> None:
     assert [(entry.action, entry.user) for entry in entries] == [("change data/MEMORY.md", "web:owner")] * 3
 
 
-async def test_what_has_changed_since_it_was_read_is_not_written_over(shoal: Served) -> None:
+async def test_a_file_changed_since_it_was_read_is_not_overwritten(shoal: Served) -> None:
     digest = (await shoal.client.put("/api/memory", json=PUT)).json()["digest"]
     (shoal.home.data / "MEMORY.md").write_text("- by hand\n")
     late = await shoal.client.put("/api/memory", json={**PUT, "text": "", "digest": digest})
@@ -76,7 +76,7 @@ async def test_what_has_changed_since_it_was_read_is_not_written_over(shoal: Ser
         {"scope": "global", "text": "x" * 300_000},
     ],
 )
-async def test_what_is_no_memory_file_is_refused(shoal: Served, body: object) -> None:
+async def test_a_path_outside_memory_is_refused(shoal: Served, body: object) -> None:
     assert (await shoal.client.put("/api/memory", json=body)).status_code == 400
 
 
@@ -94,7 +94,7 @@ async def test_skills_are_written_checked_and_deleted(shoal: Served) -> None:
     assert (await shoal.client.delete("/api/skills/tide-table", params=query)).status_code == 404
 
 
-async def test_a_skill_of_an_agent_is_kept_in_its_history(shoal: Served) -> None:
+async def test_changes_to_an_agents_skill_are_in_its_history(shoal: Served) -> None:
     body = {"scope": "agent", "agent": "main", "text": SKILL}
     assert (await shoal.client.put("/api/skills/tide-table", json=body)).status_code == 200
     log = ["git", "-C", str(shoal.home.agent("main")), "log", "-1", "--format=%s"]

@@ -98,13 +98,13 @@ async def test_a_streamed_conversation_stays_in_its_thread(shoal: Served, client
     assert len({prompt.thread for prompt in prompts(shoal)}) == 1
 
 
-async def test_conversations_that_begin_alike_are_apart(shoal: Served, client: "openai.AsyncOpenAI") -> None:
+async def test_conversations_that_begin_alike_stay_separate(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     for _ in range(2):
         await chat(client, "hello")
     assert len({prompt.thread for prompt in prompts(shoal)}) == 2
 
 
-async def test_a_conversation_from_elsewhere_brings_its_past(shoal: Served, client: "openai.AsyncOpenAI") -> None:
+async def test_a_conversation_from_elsewhere_includes_its_past(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     await chat(client, "my name is Kelp", "Noted.", "what is my name?")
     (prompt,) = prompts(shoal)
     assert "user: my name is Kelp\nassistant: Noted." in prompt.text
@@ -168,7 +168,7 @@ async def test_files_in_every_form_are_stored_with_the_message(shoal: Served) ->
     assert [Path(one.path).read_bytes() for one in prompt.attachments[:3]] == [b"%PDF-1.7 text"] * 3
 
 
-async def test_a_file_of_many_megabytes_and_a_long_history_are_taken(shoal: Served) -> None:
+async def test_large_files_and_long_histories_are_accepted(shoal: Served) -> None:
     content = bytes(range(256)) * 16_384
     image = {"type": "input_image", "image_url": f"data:image/png;base64,{base64.b64encode(content).decode()}"}
     history = [
@@ -212,7 +212,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
         ),
     ],
 )
-async def test_what_cannot_be_served_is_refused_by_name(shoal: Served, change: dict[str, object], named: str) -> None:
+async def test_unsupported_options_are_refused_by_name(shoal: Served, change: dict[str, object], named: str) -> None:
     body = {"model": "main", "messages": [{"role": "user", "content": "hi"}], **change}
     answer = await shoal.client.post("/v1/chat/completions", json=body)
     assert answer.status_code == 400
@@ -264,7 +264,7 @@ async def fail(shoal: Served, prompt: Prompt) -> None:
     await shoal.finish(prompt.thread, turn, "The model is busy.", "failed")
 
 
-async def test_a_failed_turn_is_an_error_and_not_tried_again(shoal: Served, client: "openai.AsyncOpenAI") -> None:
+async def test_a_failed_turn_is_an_error_without_retry(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     import openai
 
     shoal.orchestrator.on_prompt = lambda prompt: fail(shoal, prompt)
@@ -286,9 +286,7 @@ def away(shoal: Served, *, after: AssistantSaid | None = None) -> RetryScheduled
     return waits
 
 
-async def test_a_model_that_is_away_is_told_at_once_and_the_turn_ended(
-    shoal: Served, client: "openai.AsyncOpenAI"
-) -> None:
+async def test_an_unavailable_model_ends_the_turn_immediately(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     import openai
 
     waits = away(shoal)
@@ -302,7 +300,7 @@ async def test_a_model_that_is_away_is_told_at_once_and_the_turn_ended(
     assert ended == [prompt.thread for prompt in prompts(shoal)]
 
 
-async def test_a_turn_that_has_done_something_is_not_repeated_when_its_model_is_away(
+async def test_a_turn_with_effects_is_not_retried_when_its_model_is_unavailable(
     shoal: Served, client: "openai.AsyncOpenAI"
 ) -> None:
     import openai
@@ -339,7 +337,7 @@ async def test_a_stopped_turn_is_an_error(shoal: Served, client: "openai.AsyncOp
     assert len(prompts(shoal)) == 1
 
 
-async def test_a_message_taken_out_of_the_queue_is_an_error(tmp_path: Path) -> None:
+async def test_a_message_removed_from_the_queue_is_an_error(tmp_path: Path) -> None:
     import openai
 
     async with served(tmp_path, WebOptions(token=TOKEN, port=0, heartbeat_seconds=0.01)) as stand:
@@ -351,7 +349,7 @@ async def test_a_message_taken_out_of_the_queue_is_an_error(tmp_path: Path) -> N
                 await chat(client, "hello")
 
 
-async def test_a_repeated_call_whose_message_was_taken_out_is_an_error_too(tmp_path: Path) -> None:
+async def test_repeating_a_call_with_a_removed_message_is_an_error_too(tmp_path: Path) -> None:
     import openai
 
     async with served(tmp_path, WebOptions(token=TOKEN, port=0, heartbeat_seconds=0.01)) as stand:
@@ -395,9 +393,7 @@ async def test_the_token_is_the_api_key(shoal: Served) -> None:
         ({"messages": [{"role": "user", "content": "hi"}]}, 400),
     ],
 )
-async def test_what_cannot_be_answered_is_refused_in_openais_form(
-    shoal: Served, body: dict[str, object], status: int
-) -> None:
+async def test_errors_have_openais_form(shoal: Served, body: dict[str, object], status: int) -> None:
     answer = await shoal.client.post("/v1/chat/completions", json=body)
     assert answer.status_code == status
     assert set(answer.json()["error"]) == {"message", "type", "code", "param"}

@@ -48,7 +48,7 @@ def test_the_document_is_valid_openapi() -> None:
     schema.validate()
 
 
-def test_the_document_names_every_call() -> None:
+def test_the_document_lists_every_call() -> None:
     named = {(method.upper(), path) for path, item in DOCUMENT["paths"].items() for method in item}
     assert named == {(endpoint.method, endpoint.path.replace(":path}", "}")) for endpoint in api()}
     operations = [item[method]["operationId"] for item in DOCUMENT["paths"].values() for method in item]
@@ -101,7 +101,7 @@ def try_call(call: str, test: Callable[..., None], examples: int, *modes: Hypoth
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
-def test_whatever_is_sent_a_confined_token_is_told_nothing_of_others(
+def test_no_request_shows_a_confined_token_other_peoples_data(
     call: str, address: str, confined: dict[str, str], session: requests.Session
 ) -> None:
     def each(case: schemathesis.Case) -> None:
@@ -120,7 +120,7 @@ def test_whatever_is_sent_a_confined_token_is_told_nothing_of_others(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS)
-def test_the_server_keeps_to_its_document(call: str, address: str, session: requests.Session) -> None:
+def test_the_server_conforms_to_its_document(call: str, address: str, session: requests.Session) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
 
     def each(case: schemathesis.Case) -> None:

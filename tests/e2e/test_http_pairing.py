@@ -19,7 +19,7 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
         yield stand
 
 
-async def test_a_stranger_waits_is_let_in_and_shut_out(shoal: Served) -> None:
+async def test_a_stranger_requests_access_gets_it_and_loses_it(shoal: Served) -> None:
     code = await shoal.pairing.ask("fake", Author(USER, "Ada", trusted=True))
     before = await shoal.client.get("/api/access")
     (waiting,) = before.json()["waiting"]
@@ -36,7 +36,7 @@ async def test_a_stranger_waits_is_let_in_and_shut_out(shoal: Served) -> None:
     assert await shoal.pairing.people("fake") == ()
 
 
-async def test_a_wrong_code_lets_nobody_in(shoal: Served) -> None:
+async def test_a_wrong_code_pairs_nobody(shoal: Served) -> None:
     await shoal.pairing.ask("fake", Author("ada", trusted=True))
     for code, status in (("ABCDEFGH", 404), ("", 400), ("short", 400), ("x" * 41, 400)):
         assert (await shoal.client.post("/api/access/pair", json={"code": code})).status_code == status

@@ -37,7 +37,7 @@ async def talked(found: Site, root: Path) -> Path:
 
 
 @pytest.mark.parametrize("path", ["scratch/plot.png", "./scratch/plot.png", "/workspace/scratch/plot.png"])
-async def test_a_picture_in_the_workspace_is_found_as_the_answer_names_it(tmp_path: Path, path: str) -> None:
+async def test_a_workspace_picture_is_found_by_the_answers_path(tmp_path: Path, path: str) -> None:
     async with site(tmp_path, FakeModel("![plot](scratch/plot.png)")) as found:
         workspace = await talked(found, tmp_path)
         assert await fetch(found, path) == 200
@@ -55,7 +55,7 @@ async def test_the_threads_own_pictures_are_found_too(tmp_path: Path, folder: st
             assert await fetch(found, path) == 200
 
 
-async def test_only_pictures_of_the_thread_and_its_agent_are_given(tmp_path: Path) -> None:
+async def test_only_pictures_of_the_thread_and_its_agent_are_served(tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel("Here.")) as found:
         workspace = await talked(found, tmp_path)
         (workspace / "page.png").write_bytes(PAGE)
@@ -67,7 +67,7 @@ async def test_only_pictures_of_the_thread_and_its_agent_are_given(tmp_path: Pat
             assert (path, await fetch(found, path)) == (path, 404)
 
 
-async def test_what_the_agent_may_not_read_is_no_picture(tmp_path: Path) -> None:
+async def test_a_file_that_the_agent_may_not_read_is_not_served(tmp_path: Path) -> None:
     blind = {"extends": "open", "deny": ["tool:read:/workspace/scratch/.*"]}
     rules = {"default_profile": "blind", "profiles": {"blind": blind}}
     headers = {"Authorization": f"Bearer {TOKEN}"}

@@ -32,7 +32,7 @@ async def test_a_process_is_listed_read_and_killed(tmp_path: Path) -> None:
         assert (await found.client.get("/api/processes/nobody")).status_code == 404
 
 
-async def test_a_schedule_rests_and_comes_again(tmp_path: Path) -> None:
+async def test_a_schedule_is_paused_and_resumed(tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel("unused")) as found:
         spec = {"kind": "periodic", "schedule": "0 9 * * *", "text": "look", "thread": THREAD}
         made = (await found.post("/api/triggers", spec)).json()

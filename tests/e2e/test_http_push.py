@@ -106,7 +106,7 @@ async def told(tmp_path: Path) -> AsyncIterator[Told]:
     await service.stop()
 
 
-async def test_an_answer_and_a_request_are_told_to_the_owner(told: Told) -> None:
+async def test_the_owner_is_notified_of_answers_and_approvals(told: Told) -> None:
     (answer,) = await told.answered(LOBBY, "The boat is ", "painted.")
     assert (answer.content["kind"], answer.content["text"]) == ("answer", "The boat is painted.")
     assert answer.content["thread"] == LOBBY
@@ -118,7 +118,7 @@ async def test_an_answer_and_a_request_are_told_to_the_owner(told: Told) -> None
     assert request.urgency == "high"
 
 
-async def test_a_card_of_several_calls_is_told_once_and_names_the_card(told: Told) -> None:
+async def test_a_card_of_several_calls_causes_one_notification(told: Told) -> None:
     expires = told.stand.clock.now() + timedelta(minutes=10)
 
     def asked(number: int, *, staged: bool = False) -> Notification | None:
@@ -141,12 +141,12 @@ async def test_a_card_of_several_calls_is_told_once_and_names_the_card(told: Tol
     assert [asked(2), asked(3, staged=True)] == [None, None]
 
 
-async def test_answers_on_other_platforms_are_told_there_alone(told: Told) -> None:
+async def test_answers_on_other_platforms_cause_no_notification(told: Told) -> None:
     assert await told.answered(FOREIGN, "Said on Telegram.") == []
     assert await told.answered(LOBBY, "[SILENT]") == []
 
 
-async def test_nobody_is_told_more_than_they_may_read(told: Told) -> None:
+async def test_notifications_respect_read_access(told: Told) -> None:
     chat = await told.token("ben", "chat")
     for name, secret in (
         ("ben", chat),
@@ -159,7 +159,7 @@ async def test_nobody_is_told_more_than_they_may_read(told: Told) -> None:
     assert [one.browser for one in await told.asked(OWN)] == ["mark"]
 
 
-async def test_a_browser_that_is_gone_is_forgotten(told: Told) -> None:
+async def test_an_unsubscribed_browser_is_removed(told: Told) -> None:
     assert (await told.browser("second")).status_code == 200
     told.service.gone.add("second")
     assert [one.browser for one in await told.answered(LOBBY, "one")] == ["mark"]
@@ -167,7 +167,7 @@ async def test_a_browser_that_is_gone_is_forgotten(told: Told) -> None:
     assert [one.browser for one in await told.answered(LOBBY, "two")] == ["mark"]
 
 
-async def test_a_revoked_token_ends_its_browsers_even_if_the_name_comes_again(told: Told) -> None:
+async def test_a_revoked_token_removes_its_browsers_even_if_the_name_is_reused(told: Told) -> None:
     await told.browser("ben", await told.token("ben", "chat"))
     assert len(await told.answered(OWN, "one")) == 1
     await told.stand.client.delete("/api/tokens/ben")
@@ -175,7 +175,7 @@ async def test_a_revoked_token_ends_its_browsers_even_if_the_name_comes_again(to
     assert await told.answered(OWN, "two") == []
 
 
-async def test_a_clock_that_was_ahead_ends_no_browser_of_a_token_that_expires(told: Told) -> None:
+async def test_a_clock_error_does_not_remove_browsers(told: Told) -> None:
     await told.browser("ben", await told.token("ben", "chat", expires="1d"))
     told.stand.clock.ahead = timedelta(days=40)
     assert await told.answered(OWN, "one") == []
@@ -183,7 +183,7 @@ async def test_a_clock_that_was_ahead_ends_no_browser_of_a_token_that_expires(to
     assert [one.browser for one in await told.answered(OWN, "two")] == ["ben"]
 
 
-async def test_a_browser_ends_its_own_subscription_and_no_others(told: Told) -> None:
+async def test_a_browser_ends_only_its_own_subscription(told: Told) -> None:
     chat = await told.token("ben", "chat")
     mark = f"{told.service.server.address}/send/mark"
     refused = await told.stand.stranger.delete(
@@ -196,7 +196,7 @@ async def test_a_browser_ends_its_own_subscription_and_no_others(told: Told) -> 
     assert [one.browser for one in await told.answered(LOBBY, "one")] == ["mark"]
 
 
-async def test_addresses_that_are_no_public_push_service_are_refused(told: Told) -> None:
+async def test_addresses_that_are_not_public_push_services_are_refused(told: Told) -> None:
     good = told.service.browser("x")
     for wrong in (
         {**good, "endpoint": "http://push.example.org/x"},
@@ -211,7 +211,7 @@ async def test_addresses_that_are_no_public_push_service_are_refused(told: Told)
     assert len(await told.answered(LOBBY, "one")) == 1
 
 
-async def test_a_browser_that_cannot_be_written_to_keeps_no_other_from_it(told: Told) -> None:
+async def test_a_failing_browser_does_not_affect_others(told: Told) -> None:
     kept = dict(await told.stand.store.settings.page("push"))
     (row,) = kept.values()
     bad = json.loads(row) | {"endpoint": f"{told.service.server.address}/send/bad", "p256dh": OFF_CURVE}
@@ -248,7 +248,7 @@ def pipe(path: Path) -> None:
 
 @pytest.mark.parametrize("odd", [garbled, folder, pipe])
 @pytest.mark.timeout(60)
-async def test_a_key_that_cannot_be_used_ends_nothing(
+async def test_an_unusable_key_ends_no_subscription(
     told: Told, odd: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "shoal.features.push.service")
@@ -271,7 +271,7 @@ async def test_the_key_is_a_secret_of_the_home(told: Told) -> None:
     assert file.read_bytes().startswith(b"-----BEGIN PRIVATE KEY-----")
 
 
-async def test_it_can_be_switched_off(tmp_path: Path) -> None:
+async def test_notifications_can_be_switched_off(tmp_path: Path) -> None:
     async with served(tmp_path, web=WebSettings(push=False)) as stand:
         answer = (await stand.client.get("/api/push")).json()
         assert answer == {"on": False, "why_off": "Notifications are turned off: web.push is false.", "key": ""}

@@ -57,7 +57,7 @@ def subject(text: str, *, beginning: bool = False) -> dict[str, object]:
     return {"subject": {"what": "command", "text": text, "beginning": beginning}}
 
 
-async def test_a_rule_is_added_changed_and_removed_and_holds_at_once(stand: Stand) -> None:
+async def test_rules_take_effect_immediately(stand: Stand) -> None:
     assert await decision(stand, "git status -s") == "ask"
     about = subject("git status", beginning=True)
     await stand.post("/api/permissions/rules", {"list": "allow", **about, "agents": ["main"]}, 201)
@@ -83,7 +83,7 @@ async def test_a_rule_is_added_changed_and_removed_and_holds_at_once(stand: Stan
     ]  # fmt: skip
 
 
-async def test_a_rule_of_several_goes_alone(stand: Stand) -> None:
+async def test_removing_one_of_several_rules_keeps_the_others(stand: Stand) -> None:
     first = next(one for one in await rules(stand) if one.list == "deny")
     assert (first.users, first.words) == (("telegram:7",), "")
     await stand.client.delete(f"/api/permissions/rules/{first.id}")
@@ -91,7 +91,7 @@ async def test_a_rule_of_several_goes_alone(stand: Stand) -> None:
     assert left == {"users": ["telegram:7"], "allow": ["tool:bash:(make|ls).*"]}
 
 
-async def test_a_profile_of_ones_own_is_changed_too(stand: Stand) -> None:
+async def test_a_custom_profile_can_be_changed(stand: Stand) -> None:
     await stand.post("/api/permissions/rules", {"list": "ask", **subject("make"), "profile": "builder"}, 201)
     assert await decision(stand, "make", profile="builder") == "ask"
     made = next(one for one in await rules(stand) if one.list == "ask")
@@ -100,7 +100,7 @@ async def test_a_profile_of_ones_own_is_changed_too(stand: Stand) -> None:
 
 
 @pytest.mark.parametrize("copied", ["standard", "guarded", "locked", "open", "builder"])
-async def test_a_copy_of_a_profile_decides_as_it_does_until_it_is_changed(stand: Stand, copied: str) -> None:
+async def test_a_copied_profile_behaves_alike_until_changed(stand: Stand, copied: str) -> None:
     await stand.post("/api/permissions/profiles", {"name": "mine", "copies": copied}, 201)
     listed = {one["name"]: one for one in (await stand.client.get("/api/permissions/profiles")).json()}
     assert listed["mine"]["rules"] == listed[copied]["rules"]
@@ -122,15 +122,13 @@ async def test_a_copy_of_a_profile_decides_as_it_does_until_it_is_changed(stand:
         ({"name": "my profile", "copies": "standard"}, 400, "name"),
     ],
 )
-async def test_what_cannot_be_a_profile_changes_nothing(
-    stand: Stand, body: dict[str, object], status: int, why: str
-) -> None:
+async def test_an_invalid_profile_changes_nothing(stand: Stand, body: dict[str, object], status: int, why: str) -> None:
     before = stand.written()
     assert why in await stand.post("/api/permissions/profiles", body, status)
     assert stand.written() == before
 
 
-async def test_a_profile_that_an_agent_has_stays(stand: Stand) -> None:
+async def test_a_profile_in_use_cannot_be_deleted(stand: Stand) -> None:
     await stand.post("/api/permissions/profiles", {"name": "mine", "copies": "open"}, 201)
     changed = await stand.client.patch("/api/agents/main", json={"settings": {"profile": "mine"}})
     assert changed.status_code == 200
@@ -156,9 +154,7 @@ async def test_a_profile_that_an_agent_has_stays(stand: Stand) -> None:
         ({"list": "sometimes", **subject("ls")}, 400, "sometimes"),
     ],
 )
-async def test_what_cannot_be_a_rule_changes_nothing(
-    stand: Stand, body: dict[str, object], status: int, why: str
-) -> None:
+async def test_an_invalid_rule_changes_nothing(stand: Stand, body: dict[str, object], status: int, why: str) -> None:
     before = stand.written()
     said = await stand.post("/api/permissions/rules", body, status)
     assert why in said
@@ -181,7 +177,7 @@ async def test_only_the_owner_changes_rules(stand: Stand, scope: TokenScope) -> 
         assert answer.status_code == 403, (method, answer.text)
 
 
-async def test_a_variable_that_goes_before_the_file_is_told(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_overriding_variable_is_reported(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_PERMISSIONS__DEFAULT_PROFILE", "locked")
     said = await stand.post("/api/permissions/rules", {"list": "allow", **subject("ls")}, 400)
     assert "SHOAL_PERMISSIONS__DEFAULT_PROFILE overrides the file" in said

@@ -106,7 +106,7 @@ def server(stand: Stand, **more: str) -> dict[str, str]:
 # ---- a model ----
 
 
-async def test_a_model_is_tried_chosen_and_answers_without_a_restart(stand: Stand) -> None:
+async def test_a_model_is_tried_and_used_without_a_restart(stand: Stand) -> None:
     before = await stand.client.get("/api/setup")
     assert (before.json()["model"], before.json()["is_demo"]) == ("demo", True)
     said = await stand.post("/api/setup/providers/server/test", server(stand))
@@ -127,13 +127,13 @@ async def test_a_model_is_tried_chosen_and_answers_without_a_restart(stand: Stan
     assert (mine["has_key"], mine["address"], shown["is_demo"]) == (True, stand.model, False)
 
 
-async def test_another_model_needs_the_key_no_second_time(stand: Stand) -> None:
+async def test_another_model_reuses_the_key(stand: Stand) -> None:
     await stand.put("/api/setup/providers/server", server(stand, model="fake-1"))
     await stand.put("/api/setup/providers/server", {"model": "fake-2"})
     assert stand.app[AgentRegistry].defaults.model == "mine/fake-2"
 
 
-async def test_the_kept_key_is_sent_to_no_other_address(stand: Stand) -> None:
+async def test_the_stored_key_is_sent_to_no_other_address(stand: Stand) -> None:
     await stand.put("/api/setup/providers/server", server(stand, model="fake-1"))
     said = await stand.post("/api/setup/providers/server/test", {"address": "http://127.0.0.1:9/v1"}, 400)
     assert "give the key again" in said
@@ -161,7 +161,7 @@ async def test_a_model_that_does_not_answer_changes_nothing(
     assert (stand.written(), stand.app[AgentRegistry].defaults.model) == (before, "demo")
 
 
-async def test_a_variable_that_goes_before_the_file_is_named(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_overriding_variable_is_named(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOAL_MODEL__NAME", "demo")
     before = stand.written()
     said = await stand.put("/api/setup/providers/server", server(stand, model="fake-1"), 400)
@@ -216,7 +216,7 @@ async def test_a_token_that_is_refused_changes_nothing(stand: Stand, platform: s
     assert (stand.written(), "telegram" in stand.app[Connections].adapters) == (before, False)
 
 
-async def test_another_bots_token_does_not_take_the_place_of_the_present_one(stand: Stand) -> None:
+async def test_another_bots_token_does_not_replace_the_current_one(stand: Stand) -> None:
     await stand.put("/api/setup/platforms/telegram", {"values": {"token": BOT}})
     before = stand.written()
     said = await stand.put("/api/setup/platforms/telegram", {"values": {"token": OTHER_BOT}}, 400)
@@ -224,7 +224,7 @@ async def test_another_bots_token_does_not_take_the_place_of_the_present_one(sta
     assert stand.written() == before
 
 
-async def test_a_platform_that_cannot_be_reached_is_said(tmp_path: Path) -> None:
+async def test_an_unreachable_platform_is_reported(tmp_path: Path) -> None:
     async with running(tmp_path / "home") as stand:
         await stand.telegram.stop()
         said = await stand.put("/api/setup/platforms/telegram", {"values": {"token": BOT}}, 400)
@@ -270,9 +270,7 @@ class Tides(DemoProvider):
 """
 
 
-async def test_what_packages_bring_is_set_up_like_what_is_built_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_package_platforms_are_set_up_like_built_in_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = tmp_path / "pager-1.dist-info"
     record.mkdir()
     (record / "METADATA").write_text("Metadata-Version: 2.1\nName: pager\nVersion: 1\n")
@@ -301,7 +299,7 @@ async def test_what_packages_bring_is_set_up_like_what_is_built_in(
         platforms.cache_clear()
 
 
-async def test_an_owner_is_named_without_a_code(stand: Stand) -> None:
+async def test_an_owner_can_be_set_without_a_code(stand: Stand) -> None:
     await stand.put("/api/setup/platforms/telegram", {"values": {"token": BOT}})
     await stand.post("/api/setup/platforms/telegram/owner", {}, 400)
     await stand.post("/api/setup/platforms/telegram/owner", {"user": str(ADA)})
@@ -309,7 +307,7 @@ async def test_an_owner_is_named_without_a_code(stand: Stand) -> None:
     assert "shoal pair" not in (await stand.telegram.sees(ADA, "I am the demo model")).text
 
 
-async def test_why_a_provider_fails_is_told_apart(stand: Stand) -> None:
+async def test_causes_of_provider_failures_are_distinguished(stand: Stand) -> None:
     for entered, error in (
         (server(stand, key="wrong"), "key_refused"),
         ({"address": "http://127.0.0.1:9/v1"}, "unreachable"),
@@ -319,7 +317,7 @@ async def test_why_a_provider_fails_is_told_apart(stand: Stand) -> None:
         assert msgspec.json.decode(said, type=dict[str, str])["error"] == error
 
 
-async def test_a_model_is_kept_that_does_not_answer_if_that_is_wanted(stand: Stand) -> None:
+async def test_a_model_that_does_not_answer_can_be_saved_anyway(stand: Stand) -> None:
     wanted = {"address": "http://127.0.0.1:9/v1", "model": "later"}
     await stand.put("/api/setup/providers/server", wanted, 400)
     await stand.put("/api/setup/providers/server", {**wanted, "keep": True})
@@ -400,7 +398,7 @@ async def another_admin_is_refused(stand: Stand) -> None:
         assert (answer.status_code, answer.json()["error"]) == (403, "owner"), path
 
 
-async def test_a_model_titles_threads_once_that_is_switched_on(stand: Stand) -> None:
+async def test_a_model_titles_threads_once_enabled(stand: Stand) -> None:
     await stand.put("/api/setup/providers/server", server(stand, model="fake-1"))
     assert (await stand.client.get("/api/setup")).json()["titles"] == "auto"
     assert (await stand.client.patch("/api/setup", json={"titles": "model"})).json()["titles"] == "model"
@@ -413,7 +411,7 @@ async def test_a_model_titles_threads_once_that_is_switched_on(stand: Stand) -> 
     assert stand.app[ThreadTitles].is_on is False
 
 
-async def test_the_demo_finds_no_titles(stand: Stand) -> None:
+async def test_the_demo_model_writes_no_titles(stand: Stand) -> None:
     await stand.post("/api/threads/web:lobby:one/messages", {"text": "What is the tide?"}, 202)
     async with asyncio.timeout(60):
         while "web:lobby:one" not in stand.app[ThreadTitles].settled:
@@ -421,7 +419,7 @@ async def test_the_demo_finds_no_titles(stand: Stand) -> None:
     assert (await stand.client.get("/api/threads/web:lobby:one")).json()["title"] == "What is the tide?"
 
 
-async def test_arguments_of_an_mcp_server_are_for_the_owner_and_masked(stand: Stand) -> None:
+async def test_mcp_server_arguments_are_owner_only_and_masked(stand: Stand) -> None:
     arguments = [str(MCP_SERVER), "--api-key", "short1", "--token=abc", "-v", "ghx9ab8cd7ef6gh5ij4kl3", "plain"]
     wanted = {"name": "odd", "command": sys.executable, "args": arguments, "env": {"A_KEY": "sesame-open"}}
     await stand.post("/api/mcp-servers", wanted, 201)
@@ -443,11 +441,11 @@ async def test_arguments_of_an_mcp_server_are_for_the_owner_and_masked(stand: St
         ("https://example.org/", "https://example.org", ()),
     ],
 )
-def test_of_an_address_the_host_alone_is_for_everybody(url: str, where: str, rest: tuple[str, ...]) -> None:
+def test_other_people_see_only_the_host_of_an_address(url: str, where: str, rest: tuple[str, ...]) -> None:
     assert shown_server(url, "", ()) == (where, rest)
 
 
-async def test_a_place_for_backups_counts_once_a_backup_was_made_there(stand: Stand, tmp_path: Path) -> None:
+async def test_a_backup_place_is_saved_once_a_backup_was_made_there(stand: Stand, tmp_path: Path) -> None:
     target = tmp_path / "elsewhere"
     moved = await stand.client.put("/api/backups", json={"to": str(target), "every_hours": 6})
     assert moved.status_code == 200
@@ -464,7 +462,7 @@ async def test_a_place_for_backups_counts_once_a_backup_was_made_there(stand: St
         assert (shown["to"], shown["problem"]) == (str(target), "")
 
 
-async def test_a_price_counts_from_the_next_call_on(stand: Stand) -> None:
+async def test_a_price_applies_from_the_next_call(stand: Stand) -> None:
     refused = await stand.client.patch("/api/setup", json={"price": {"model": "nobody/x", "input": 1, "output": 2}})
     assert (refused.status_code, "does not name a configured provider" in refused.text) == (400, True)
     await stand.put("/api/setup/providers/server", server(stand, model="fake-1"))

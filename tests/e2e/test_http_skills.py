@@ -44,7 +44,7 @@ async def install(stand: Stand, content: bytes, status: int, place: str = PLACE)
     return answer.text
 
 
-async def test_skills_come_with_the_files_of_their_folders(stand: Stand) -> None:
+async def test_skills_include_the_files_of_their_folders(stand: Stand) -> None:
     files = {
         "pack-main/README.md": "# Pack", "pack-main/skills/tides/SKILL.md": skill("tides"),
         "pack-main/skills/tides/scripts/read.py": b"print(1)\n", "pack-main/skills/tides/deep/SKILL.md": "inner",
@@ -64,14 +64,14 @@ async def test_skills_come_with_the_files_of_their_folders(stand: Stand) -> None
     assert "The skill tides already exists" in await install(stand, archive({"tides/SKILL.md": skill("tides")}), 409)
 
 
-async def test_a_skill_without_a_folder_is_called_as_it_says(stand: Stand) -> None:
+async def test_a_skill_without_a_folder_is_named_by_its_front_matter(stand: Stand) -> None:
     content = archive({"SKILL.md": skill("tides"), "more.md": "More."})
     await install(stand, content, 201, "/api/skills?scope=agent&agent=main")
     folder = stand.home.agent("main") / "skills" / "tides"
     assert (folder / "more.md").read_text() == "More."
 
 
-async def test_a_skill_of_a_name_and_a_file_in_another_form_is_installed_and_deleted(stand: Stand) -> None:
+async def test_a_skill_with_an_irregular_name_and_file_is_installed_and_deleted(stand: Stand) -> None:
     await install(stand, archive({"x/Tidal Notes/skill.md": skill("Tidal Notes"), "x/Tidal Notes/a.md": "A"}), 201)
     folder = stand.home.data / "skills" / "tidal-notes"
     assert sorted(path.name for path in folder.iterdir()) == ["SKILL.md", "a.md"]
@@ -111,7 +111,7 @@ async def test_an_archive_that_is_refused_leaves_nothing_behind(stand: Stand, co
     assert not (stand.home.root / "evil").exists()
 
 
-async def test_an_archive_that_is_too_large_is_not_read(stand: Stand) -> None:
+async def test_an_oversized_archive_is_not_read(stand: Stand) -> None:
     await install(stand, b"x" * 5_242_881, 413)
 
 
@@ -129,7 +129,7 @@ class Internet:
 
 
 @pytest.mark.parametrize("content", [archive({"tides/SKILL.md": skill("tides")}), skill("tides").encode()])
-async def test_skills_come_from_an_address(tmp_path: Path, content: bytes) -> None:
+async def test_skills_are_installed_from_an_address(tmp_path: Path, content: bytes) -> None:
     internet = Internet(200, content)
     async with running(tmp_path / "home", overrides=Overrides(fetcher=internet)) as stand:
         said = await install(stand, b"", 201, f"{PLACE}&url=https://example.org/tides.zip")
@@ -163,5 +163,5 @@ async def test_an_address_without_skills_is_refused(
         ("file:///etc/passwd", "Only http:// and https:// addresses"),
     ],
 )
-async def test_an_address_that_agents_may_not_open_is_not_opened_for_skills(stand: Stand, url: str, why: str) -> None:
+async def test_addresses_blocked_for_agents_are_blocked_for_skills(stand: Stand, url: str, why: str) -> None:
     assert why in await install(stand, b"", 400, f"{PLACE}&url={url}")

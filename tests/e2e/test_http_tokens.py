@@ -134,7 +134,7 @@ def body_of(endpoint: Endpoint) -> object:
     return {"text": "hi"}
 
 
-def test_every_call_says_which_tokens_may_make_it() -> None:
+def test_every_call_declares_its_token_scopes() -> None:
     for endpoint in api():
         assert bool(endpoint.scopes) is not endpoint.is_open, endpoint.path
         assert set(endpoint.scopes) <= set(TOKEN_SCOPES), endpoint.path
@@ -142,7 +142,7 @@ def test_every_call_says_which_tokens_may_make_it() -> None:
     assert all(endpoint.is_open for endpoint in page.routes)
 
 
-def test_reading_scopes_change_nothing_but_decisions_and_how_the_page_looks() -> None:
+def test_read_scopes_change_only_preferences_and_decisions() -> None:
     changing = [endpoint for endpoint in CALLS if endpoint.method != "GET"]
     harmless = {
         "/api/me/preferences",
@@ -154,7 +154,7 @@ def test_reading_scopes_change_nothing_but_decisions_and_how_the_page_looks() ->
     assert {one.path for one in changing if "approve" in one.scopes} == {*harmless, "/api/approvals/{id}"}
 
 
-def test_what_a_chat_token_may_call_is_known() -> None:
+def test_the_calls_of_a_chat_token_are_listed() -> None:
     """If you add a call here, check first that it is limited to the caller's own threads."""
     without_thread = {
         (endpoint.method, endpoint.path)
@@ -195,7 +195,7 @@ def check_refusal(kind: Kind, endpoint: Endpoint, answer: httpx2.Response) -> No
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
-async def test_no_call_tells_or_changes_what_is_not_the_tokens(shoal: Served, kind: Kind) -> None:
+async def test_no_call_reveals_or_changes_data_outside_the_token(shoal: Served, kind: Kind) -> None:
     shoal.orchestrator.on_prompt = shoal.echo
     endless = "/api/events" if not kind.is_confined else ""  # a live stream that these tokens may follow
     async with await bearer(shoal, kind) as client:
@@ -247,7 +247,7 @@ async def test_a_chat_token_talks_in_its_own_threads(shoal: Served) -> None:
     assert prompt.direct
 
 
-async def test_what_somebody_uploads_is_marked_as_theirs(shoal: Served) -> None:
+async def test_an_upload_is_marked_with_its_author(shoal: Served) -> None:
     """This holds even if no message follows or it is refused, because a later reader of the files must know their
     source.
     """
@@ -262,7 +262,7 @@ async def test_what_somebody_uploads_is_marked_as_theirs(shoal: Served) -> None:
     assert found == {"a.txt": "a file of ben", "b.txt": "", "c.txt": "the file c.txt"}
 
 
-async def test_two_people_see_their_own_threads_alone(shoal: Served) -> None:
+async def test_two_people_see_only_their_own_threads(shoal: Served) -> None:
     shoal.orchestrator.on_prompt = shoal.echo
     for name in ("ben", "eve"):
         async with await bearer(shoal, Kind("chat"), name, f"web:{name}") as client:
@@ -274,7 +274,7 @@ async def test_two_people_see_their_own_threads_alone(shoal: Served) -> None:
     assert everything == {FOREIGN, "web:@ben:t", "web:@eve:t"}
 
 
-async def test_a_subagents_thread_is_seen_by_whom_it_works_for_alone(shoal: Served) -> None:
+async def test_only_the_requester_sees_a_subagents_thread(shoal: Served) -> None:
     prompt = Prompt(OWN, "k1", "hi", Author("web:ben", trusted=False), shoal.clock.now())
     await shoal.store.inbox.accept(prompt, 5)
     turn = await shoal.open(prompt)
@@ -289,7 +289,7 @@ async def test_a_subagents_thread_is_seen_by_whom_it_works_for_alone(shoal: Serv
         assert (await ben.get("/api/threads/agent:0123456789abcdef:02")).status_code == 404
 
 
-async def test_a_token_of_an_agent_is_answered_by_it_alone(shoal: Served) -> None:
+async def test_an_agents_token_is_answered_only_by_that_agent(shoal: Served) -> None:
     async with await bearer(shoal, Kind("chat", "other")) as client:
         models = (await client.get("/v1/models")).json()["data"]
         assert [one["id"] for one in models] == ["other"]
@@ -305,7 +305,7 @@ async def test_a_token_of_an_agent_is_answered_by_it_alone(shoal: Served) -> Non
     assert {prompt.agent for prompt in prompts} == {"other"}
 
 
-async def test_a_thread_that_goes_over_to_another_agent_is_lost_to_the_token(shoal: Served) -> None:
+async def test_a_thread_that_changes_agent_is_no_longer_visible_to_the_token(shoal: Served) -> None:
     async def begin(agent: str) -> None:
         key = shoal.clock.new_id()
         prompt = Prompt(OWN, key, "hi", OWNER, shoal.clock.now(), agent=agent, message_id=key)
@@ -324,7 +324,7 @@ async def test_a_thread_that_goes_over_to_another_agent_is_lost_to_the_token(sho
         assert (await client.get("/api/threads")).json() == []
 
 
-async def test_who_may_approve_decides_as_their_person(shoal: Served) -> None:
+async def test_an_approver_decides_in_their_own_name(shoal: Served) -> None:
     async with await bearer(shoal, Kind("approve"), "phone", "owner") as client:
         assert [one["id"] for one in (await client.get("/api/approvals")).json()] == ["A1"]
         decided = await client.post("/api/approvals/A1", json={"decision": "allow"})
@@ -336,7 +336,7 @@ async def test_who_may_approve_decides_as_their_person(shoal: Served) -> None:
     assert (call.action, call.user, call.token) == ("POST /api/approvals/A1", "web:owner", "phone")
 
 
-async def test_a_confined_approver_neither_sees_nor_decides_other_agents_questions(shoal: Served) -> None:
+async def test_a_confined_approver_has_no_access_to_other_agents_approvals(shoal: Served) -> None:
     async with await bearer(shoal, Kind("approve", "other")) as client:
         assert (await client.get("/api/approvals")).json() == []
         assert (await client.get("/api/approvals/A1")).status_code == 404
@@ -381,7 +381,7 @@ names = st.one_of(
 
 @given(by=principals, name=names)
 @settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
-def test_a_name_never_leads_to_a_thread_of_anybody_else(by: Principal, name: str) -> None:
+def test_a_name_never_resolves_to_another_persons_thread(by: Principal, name: str) -> None:
     for metadata, user in (({"thread": name}, None), (None, name)):
         try:
             thread = chosen_thread(by, metadata, user)
@@ -393,7 +393,7 @@ def test_a_name_never_leads_to_a_thread_of_anybody_else(by: Principal, name: str
 
 @given(by=principals, other=principals)
 @settings(max_examples=200)
-def test_nobody_goes_on_with_the_response_of_somebody_else(by: Principal, other: Principal) -> None:
+def test_nobody_continues_another_persons_response(by: Principal, other: Principal) -> None:
     thread = ThreadId(f"openai:{other.channel}:x")
     try:
         assert thread_of_response(by, response_id("id", thread)) == thread
@@ -402,7 +402,7 @@ def test_nobody_goes_on_with_the_response_of_somebody_else(by: Principal, other:
         assert by.person != other.person
 
 
-async def test_who_says_the_same_does_not_go_on_in_anothers_conversation(shoal: Served) -> None:
+async def test_identical_messages_of_two_people_stay_separate(shoal: Served) -> None:
     shoal.orchestrator.on_prompt = shoal.echo
     begun = [{"role": "user", "content": "hi"}]
     said = {"role": "assistant", "content": "You said: hi"}
@@ -417,7 +417,7 @@ async def test_who_says_the_same_does_not_go_on_in_anothers_conversation(shoal: 
     assert threads[:3] == threads[3:]
 
 
-async def test_a_token_of_an_agent_goes_on_in_no_thread_of_another_agent(shoal: Served) -> None:
+async def test_an_agents_token_cannot_continue_another_agents_thread(shoal: Served) -> None:
     shoal.orchestrator.on_prompt = shoal.echo  # whose turns all belong to the agent main
     async with await bearer(shoal, Kind("chat")) as free, await bearer(shoal, Kind("chat", "other"), "two") as bound:
         for client, status in ((free, 200), (bound, 404)):
@@ -468,7 +468,7 @@ async def test_a_revoked_token_ends_streams_cookies_and_calls(shoal: Served) -> 
     assert (await page.get("/api/me")).status_code == 401  # the cookie belonged to the old token
 
 
-async def test_a_chat_token_hears_of_its_own_threads_alone(shoal: Served) -> None:
+async def test_a_chat_token_follows_only_its_own_threads(shoal: Served) -> None:
     headers = {"Accept": "text/event-stream"}
     async with (
         asyncio.timeout(60),
@@ -502,7 +502,7 @@ async def test_a_reply_that_is_awaited_ends_with_its_token(shoal: Served) -> Non
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "unauthorized")
 
 
-async def test_what_is_uploaded_when_its_token_ends_is_not_kept(shoal: Served) -> None:
+async def test_an_upload_in_progress_is_discarded_when_its_token_ends(shoal: Served) -> None:
     async with await bearer(shoal, Kind("chat")) as client:
 
         async def content() -> AsyncIterator[bytes]:
@@ -515,7 +515,7 @@ async def test_what_is_uploaded_when_its_token_ends_is_not_kept(shoal: Served) -
     assert [*shoal.home.attachments(OWN).glob("*")] == []
 
 
-async def test_a_download_ends_with_its_token_though_nobody_reads_it() -> None:
+async def test_an_unread_download_ends_with_its_token() -> None:
     sent: list[Message] = []
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -540,7 +540,7 @@ async def test_a_download_ends_with_its_token_though_nobody_reads_it() -> None:
     assert [message["type"] for message in sent] == ["http.response.start"]
 
 
-async def test_a_token_that_never_was_is_told_how_to_get_one(shoal: Served) -> None:
+async def test_an_unknown_token_gets_instructions(shoal: Served) -> None:
     for given_token in ("shoal_", "shoal_" + "x" * 43, "shoal_" + "é" * 43, "x"):
         headers = {b"Authorization": f"Bearer {given_token}".encode()}
         answer = await shoal.stranger.get("/api/me", headers=headers)
@@ -548,7 +548,7 @@ async def test_a_token_that_never_was_is_told_how_to_get_one(shoal: Served) -> N
         assert "`shoal token create`" in answer.json()["message"]
 
 
-async def test_guessing_is_slowed_and_locks_out_nobody_with_a_token(shoal: Served) -> None:
+async def test_guessing_is_slowed_without_locking_out_valid_tokens(shoal: Served) -> None:
     async with await bearer(shoal, Kind("chat")) as client:
         wrong = {"Authorization": f"Bearer shoal_{'x' * 43}"}
         statuses = [(await shoal.stranger.get("/api/me", headers=wrong)).status_code for _ in range(12)]
@@ -556,7 +556,7 @@ async def test_guessing_is_slowed_and_locks_out_nobody_with_a_token(shoal: Serve
         assert (await client.get("/api/me")).status_code == 200
 
 
-async def test_a_person_who_loses_access_loses_the_use_of_their_token(shoal: Served) -> None:
+async def test_a_person_who_loses_access_cannot_use_their_token(shoal: Served) -> None:
     code = await shoal.pairing.ask("telegram", Author("99", "Zoe", trusted=False))
     await shoal.pairing.confirm(code, ["telegram"], "web:owner")
     async with await bearer(shoal, Kind("chat"), "zoe", "telegram:99") as client:
@@ -571,13 +571,13 @@ async def test_a_person_who_loses_access_loses_the_use_of_their_token(shoal: Ser
         assert not shoal.orchestrator.received[-1].author.trusted  # `*` lets them in but does not make them trusted
 
 
-async def test_a_person_may_not_write_without_end(shoal: Served) -> None:
+async def test_a_persons_message_rate_is_limited(shoal: Served) -> None:
     async with await bearer(shoal, Kind("chat")) as client:
         answers = [await client.post(f"/api/threads/{OWN}/abort") for _ in range(25)]
     assert {answer.status_code for answer in answers} == {202, 429}
 
 
-async def test_no_answer_about_tokens_shows_one(shoal: Served) -> None:
+async def test_no_response_about_tokens_contains_one(shoal: Served) -> None:
     made = await shoal.client.post("/api/tokens", json={"name": "ben", "scope": "chat", "expires": "1d"})
     assert made.status_code == 201
     secret = made.json()["secret"]

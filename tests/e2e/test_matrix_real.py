@@ -183,7 +183,7 @@ async def test_a_stranger_s_invitation_is_declined(stand: Stand) -> None:
         assert stand.bot not in mallory.client.rooms[room].users
 
 
-async def test_what_is_said_before_it_has_joined_is_answered(stand: Stand) -> None:
+async def test_messages_sent_before_it_joined_are_answered(stand: Stand) -> None:
     async with stand.meeting():
         pass
     room = await stand.ada.makes_room(stand.bot)
@@ -194,7 +194,7 @@ async def test_what_is_said_before_it_has_joined_is_answered(stand: Stand) -> No
         assert [prompt.text for prompt in await stand.prompts(1)] == ["early"]
 
 
-async def test_what_was_written_meanwhile_is_read_after_a_restart(stand: Stand) -> None:
+async def test_messages_from_the_downtime_are_read_after_a_restart(stand: Stand) -> None:
     async with stand.meeting() as room:
         await stand.ada.says(room, "first")
         await stand.prompts(1)
@@ -207,7 +207,7 @@ async def test_what_was_written_meanwhile_is_read_after_a_restart(stand: Stand) 
     assert len({prompt.key for prompt in prompts}) == 61
 
 
-async def test_an_encrypted_room_is_read_and_written_also_after_a_restart(stand: Stand, tmp_path: Path) -> None:
+async def test_an_encrypted_room_works_after_a_restart(stand: Stand, tmp_path: Path) -> None:
     async with stand.meeting(encrypted=True) as room:
         thread = make_thread_id("matrix", room, "0")
         await stand.ada.says(room, "a secret")
@@ -239,7 +239,7 @@ async def test_an_encrypted_room_is_read_and_written_also_after_a_restart(stand:
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_a_message_whose_key_comes_late_is_read(stand: Stand, restarts: bool) -> None:
+async def test_a_message_with_a_late_key_is_read(stand: Stand, restarts: bool) -> None:
     async with stand.meeting(encrypted=True) as room:
         keys = await stand.ada.seals(room, "is the tide high?", stand.bot)
         plain = await stand.ada.makes_room(stand.bot)
@@ -258,7 +258,7 @@ async def test_a_message_whose_key_comes_late_is_read(stand: Stand, restarts: bo
     assert [prompt.text for prompt in stand.inbox.said()] == ["in the clear", "is the tide high?"]
 
 
-async def test_an_upgraded_room_goes_on_in_the_new_one(stand: Stand) -> None:
+async def test_an_upgraded_room_continues_in_the_new_one(stand: Stand) -> None:
     async with stand.meeting() as room:
         await stand.ada.says(room, "before")
         (before,) = await stand.prompts(1)

@@ -14,7 +14,7 @@ from shoal.testing.contracts.provider import failure, request
 
 
 @pytest.mark.slow
-async def test_the_command_serves_until_it_is_told_to_stop() -> None:
+async def test_the_command_serves_until_it_is_stopped() -> None:
     command = (sys.executable, "-m", "shoal.testing.model", "--port", "0", "--key", "k", "--model", "m-9")
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None

@@ -82,7 +82,7 @@ async def test_a_message_is_sent_and_its_answer_streams(browser: Browser, api: P
         assert await violations(page) == []
 
 
-async def test_a_retried_step_starts_its_text_anew(browser: Browser, api: PageApi) -> None:
+async def test_a_retried_step_restarts_its_text(browser: Browser, api: PageApi) -> None:
     begin(api)
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
@@ -93,7 +93,9 @@ async def test_a_retried_step_starts_its_text_anew(browser: Browser, api: PageAp
         await expect(page.locator(".live")).to_have_text("The second")
 
 
-async def test_thinking_is_open_while_it_streams_and_folds_for_the_answer(browser: Browser, api: PageApi) -> None:
+async def test_thinking_is_expanded_while_streaming_and_collapses_for_the_answer(
+    browser: Browser, api: PageApi
+) -> None:
     begin(api)
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
@@ -115,7 +117,7 @@ async def test_thinking_is_open_while_it_streams_and_folds_for_the_answer(browse
         assert await violations(page) == []
 
 
-async def test_a_tool_call_is_folded_and_shows_its_output_when_opened(browser: Browser, api: PageApi) -> None:
+async def test_a_collapsed_tool_call_shows_its_output_when_opened(browser: Browser, api: PageApi) -> None:
     begin(api)
     call = ToolCall(CallId("c1"), "bash", '{"command": "ls -l"}')
     api.append(THREAD, AssistantSaid("", (call,), "tool_calls"))
@@ -154,7 +156,7 @@ async def test_a_running_command_shows_the_end_of_its_output_as_text(browser: Br
         assert await violations(page) == []
 
 
-async def test_a_stopped_call_says_so_and_after_how_long(browser: Browser, api: PageApi) -> None:
+async def test_a_stopped_call_shows_its_duration(browser: Browser, api: PageApi) -> None:
     begin(api)
     call = ToolCall(CallId("c1"), "bash", '{"command": "make"}')
     api.append(THREAD, AssistantSaid("", (call,), "tool_calls"))
@@ -165,7 +167,7 @@ async def test_a_stopped_call_says_so_and_after_how_long(browser: Browser, api: 
         await expect(page.locator(".tool-state")).to_have_text("stopped after 12 s")
 
 
-async def test_what_a_turn_waits_for_is_said_and_for_how_long(browser: Browser, api: PageApi) -> None:
+async def test_a_waiting_turn_shows_the_reason_and_the_time(browser: Browser, api: PageApi) -> None:
     begin(api)
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
@@ -196,7 +198,7 @@ async def test_an_approval_is_answered(browser: Browser, api: PageApi, button: s
 
 
 @pytest.mark.parametrize("key", ["End", "PageDown", ""])
-async def test_what_is_out_of_view_is_not_allowed_before_it_was_scrolled_to(
+async def test_a_command_must_be_scrolled_to_its_end_before_it_is_allowed(
     browser: Browser, api: PageApi, key: str
 ) -> None:
     """This applies to the keyboard as well as the mouse. Denying is possible immediately."""
@@ -248,7 +250,7 @@ HIDDEN: dict[str, tuple[str, Coverage]] = {
 
 @pytest.mark.parametrize("zoom", [1, 2])
 @pytest.mark.parametrize("kind", HIDDEN)
-async def test_nothing_is_allowed_on_a_phone_before_it_was_in_view(
+async def test_on_a_phone_a_command_must_be_seen_before_it_is_allowed(
     browser: Browser, api: PageApi, kind: str, zoom: int
 ) -> None:
     begin(api)
@@ -295,7 +297,7 @@ NAMES = [
 ]
 
 
-async def test_no_name_is_missing_on_a_card(browser: Browser, api: PageApi) -> None:
+async def test_every_name_is_visible_on_a_card(browser: Browser, api: PageApi) -> None:
     async with opened(browser, api.address) as page:
         names = [name for name, _ in NAMES]
         shown = await page.evaluate("all => import('/console/format.js').then(f => all.map(f.shownName))", names)
@@ -310,7 +312,7 @@ async def test_no_name_is_missing_on_a_card(browser: Browser, api: PageApi) -> N
         ("cancelled", "Cancelled; it did not run"),
     ],
 )
-async def test_a_card_says_what_became_of_it(browser: Browser, api: PageApi, verdict: Verdict, said: str) -> None:
+async def test_a_card_shows_its_outcome(browser: Browser, api: PageApi, verdict: Verdict, said: str) -> None:
     begin(api)
     ask(api)
     async with opened(browser, api.address) as page:
@@ -330,7 +332,7 @@ async def test_a_card_says_what_became_of_it(browser: Browser, api: PageApi, ver
     ("failed", "said"),
     [(False, "Allowed once by you, and ran in 1.5 s"), (True, "Allowed once by you, and failed after 1.5 s")],
 )
-async def test_an_allowed_call_says_how_it_ended(browser: Browser, api: PageApi, failed: bool, said: str) -> None:
+async def test_an_allowed_call_shows_its_result(browser: Browser, api: PageApi, failed: bool, said: str) -> None:
     begin(api)
     ask(api)
     async with opened(browser, api.address) as page:
@@ -342,7 +344,7 @@ async def test_an_allowed_call_says_how_it_ended(browser: Browser, api: PageApi,
         await expect(page.locator(".verdict")).to_have_text(said)
 
 
-async def test_a_late_answer_to_an_approval_says_so(browser: Browser, api: PageApi) -> None:
+async def test_a_late_decision_says_so(browser: Browser, api: PageApi) -> None:
     begin(api)
     ask(api)
     api.decision_status = 410
@@ -371,7 +373,7 @@ async def test_stop_ends_the_turn_and_an_open_card(browser: Browser, api: PageAp
         assert [sent.kind for sent in api.sent] == ["abort"]
 
 
-async def test_a_turn_that_waits_for_its_model_offers_what_can_be_done(browser: Browser, api: PageApi) -> None:
+async def test_a_turn_that_waits_for_its_model_offers_actions(browser: Browser, api: PageApi) -> None:
     begin(api)
     since = datetime.now(UTC)
     said = "The model is overloaded right now."
@@ -429,7 +431,7 @@ async def test_a_message_during_a_turn_waits_visibly(browser: Browser, api: Page
         await expect(page.locator(".row.user")).to_have_count(2)
 
 
-async def test_a_full_mailbox_offers_to_try_again(browser: Browser, api: PageApi) -> None:
+async def test_a_full_mailbox_offers_a_retry(browser: Browser, api: PageApi) -> None:
     begin(api)
     api.busy = True
     async with opened(browser, api.address) as page:
@@ -442,7 +444,7 @@ async def test_a_full_mailbox_offers_to_try_again(browser: Browser, api: PageApi
         assert len({sent.body["message_id"] for sent in api.sent}) == 1
 
 
-async def test_an_error_is_shown_with_its_details_folded(browser: Browser, api: PageApi) -> None:
+async def test_an_error_is_shown_with_collapsed_details(browser: Browser, api: PageApi) -> None:
     begin(api)
     api.append(THREAD, Failed("overloaded", "The model is overloaded.", "HTTP 529\nrequest req_7"))
     api.append(THREAD, TurnFinished("failed", "The model is overloaded."))

@@ -12,7 +12,7 @@ from shoal.testing.chat import FakeChat
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytest.mark.xdist_group("page")]
 
 
-async def test_an_agent_is_made_changed_bound_and_removed(browser: Browser, tmp_path: Path) -> None:
+async def test_an_agent_is_created_changed_bound_and_removed(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as stand, opened(browser, f"{stand.address}/?token={TOKEN}", place="agents") as page:
         stand.adapters["matrix"] = FakeChat("matrix")
         new = page.locator("form.card")
@@ -50,7 +50,7 @@ async def test_an_agent_is_made_changed_bound_and_removed(browser: Browser, tmp_
         assert await violations(page) == []
 
 
-async def test_a_slash_command_is_answered_beside_the_box(browser: Browser, tmp_path: Path) -> None:
+async def test_a_slash_command_is_answered_next_to_the_box(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as stand, opened(browser, f"{stand.address}/?token={TOKEN}") as page:
         box = page.get_by_label("Message", exact=True)
         await box.fill("/agent list")

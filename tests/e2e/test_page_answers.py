@@ -58,7 +58,7 @@ def answer(api: PageApi, text: str, turn: str = "t1") -> None:
     api.append(THREAD, TurnFinished("done", text), turn)
 
 
-async def test_an_answer_looks_finished(browser: Browser, api: PageApi) -> None:
+async def test_a_finished_answer_is_fully_formatted(browser: Browser, api: PageApi) -> None:
     answer(api, ANSWER)
     async with opened(browser, api.address) as page:
         await expect(page.locator(".hljs-keyword").first).to_have_text("def")
@@ -82,7 +82,7 @@ async def test_an_answer_looks_finished(browser: Browser, api: PageApi) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_it_fits_a_phone_and_can_be_read(browser: Browser, api: PageApi, scheme: str) -> None:
+async def test_an_answer_fits_a_phone_and_is_readable(browser: Browser, api: PageApi, scheme: str) -> None:
     answer(api, ANSWER)
     async with opened(browser, api.address, viewport=PHONE, scheme="dark" if scheme == "dark" else "light") as page:
         await expect(page.locator(".katex").last).to_be_visible()
@@ -91,7 +91,7 @@ async def test_it_fits_a_phone_and_can_be_read(browser: Browser, api: PageApi, s
         assert (await page.evaluate(CONTRAST))[1] == []
 
 
-async def test_formulas_can_do_nothing(browser: Browser, api: PageApi) -> None:
+async def test_formulas_are_harmless(browser: Browser, api: PageApi) -> None:
     attacks = (
         r"\href{javascript:window.pwned=1}{x}",
         r"\includegraphics{https://evil.example/x.png}",
@@ -133,21 +133,21 @@ async def test_pictures_are_shown_by_their_paths(browser: Browser, api: PageApi,
 @pytest.mark.parametrize(
     "path", ["scratch/x.svg", "scratch/x.png?a=1", "scratch/%2e%2e/x.png/..", "//evil.example/x.png", "data:x.png"]
 )
-async def test_other_names_are_only_names(browser: Browser, api: PageApi, path: str) -> None:
+async def test_other_paths_stay_text(browser: Browser, api: PageApi, path: str) -> None:
     answer(api, f"![the plot]({path}) end")
     async with opened(browser, api.address) as page:
         await expect(page.get_by_text("image: the plot end")).to_be_visible()
         assert await page.locator(".prose img").count() == 0
 
 
-async def test_a_picture_that_is_not_there_is_told(browser: Browser, api: PageApi) -> None:
+async def test_a_missing_picture_is_reported(browser: Browser, api: PageApi) -> None:
     answer(api, "![the plot](/etc/x.png) end")
     async with opened(browser, api.address) as page:
         await expect(page.get_by_text("the plot (picture not found) end")).to_be_visible()
         assert await page.locator(".prose img").count() == 0
 
 
-async def test_a_growing_answer_is_coloured_once_a_piece_is_finished(browser: Browser, api: PageApi) -> None:
+async def test_a_growing_answer_is_highlighted_piece_by_piece(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("Hello", Author("owner", trusted=True)))
     api.append(THREAD, TurnStarted("main", "demo"))
     async with opened(browser, api.address) as page:
@@ -172,7 +172,7 @@ async def test_little_is_loaded_before_the_first_thread(browser: Browser, api: P
     assert 50_000 < sum(loaded.values()) < FIRST_PAINT_BYTES_MAX
 
 
-async def test_names_in_sentences_are_set_as_code(browser: Browser, api: PageApi) -> None:
+async def test_commands_in_error_messages_are_shown_as_code(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("Hello", Author("owner", trusted=True)))
     api.append(THREAD, TurnStarted("main", "demo"))
     api.append(THREAD, Failed("auth", "The model refused the API key. Check it with `shoal doctor`."))
@@ -192,7 +192,7 @@ async def test_an_interrupted_call_says_that_its_outcome_is_unknown(browser: Bro
         await expect(page.locator(".tool-state")).to_have_text("interrupted, outcome unknown")
 
 
-async def test_text_that_streams_in_leaves_a_slow_machine_its_time(browser: Browser, api: PageApi) -> None:
+async def test_streaming_text_does_not_overload_a_slow_machine(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("go", Author("owner", trusted=True)))
     api.append(THREAD, TurnStarted("main", "demo"))
     async with opened(browser, api.address) as page:
@@ -218,7 +218,7 @@ async def test_text_that_streams_in_leaves_a_slow_machine_its_time(browser: Brow
         assert median(rests) >= 200, rests  # seven times the cost of one; anything but text is drawn immediately
 
 
-async def test_nothing_moves_without_end_while_text_streams_in(browser: Browser, api: PageApi) -> None:
+async def test_streaming_text_causes_no_endless_animation(browser: Browser, api: PageApi) -> None:
     for thread in (THREAD, "web:lobby:other"):
         api.append(thread, UserSaid("go", Author("owner", trusted=True)))
         api.append(thread, TurnStarted("main", "demo"))

@@ -53,7 +53,7 @@ def ask(api: PageApi) -> None:
     api.lists["approvals"] = records
 
 
-async def test_a_thread_shows_one_card_and_what_only_others_wrote_is_not_ticked(browser: Browser, api: PageApi) -> None:
+async def test_untrusted_calls_on_a_card_are_not_preselected(browser: Browser, api: PageApi) -> None:
     ask(api)
     async with opened(browser, api.address) as page:
         card = page.locator(".approval")
@@ -72,7 +72,7 @@ async def test_a_thread_shows_one_card_and_what_only_others_wrote_is_not_ticked(
         assert (api.sent[-1].target, api.sent[-1].body) == ("C1", {"decision": "allow", "scope": "once", "calls": [2]})
 
 
-async def test_the_list_has_one_card_that_is_denied_as_a_whole(browser: Browser, api: PageApi) -> None:
+async def test_the_list_shows_one_card_that_can_be_denied_as_a_whole(browser: Browser, api: PageApi) -> None:
     ask(api)
     async with opened(browser, api.address, place="approvals") as page:
         await expect(page.locator(".approval")).to_have_count(1)
@@ -81,7 +81,7 @@ async def test_the_list_has_one_card_that_is_denied_as_a_whole(browser: Browser,
         assert (api.sent[-1].target, api.sent[-1].body["decision"]) == ("C1", "deny")
 
 
-async def test_a_card_that_is_too_late_says_so(browser: Browser, api: PageApi) -> None:
+async def test_a_late_decision_on_a_card_says_so(browser: Browser, api: PageApi) -> None:
     ask(api)
     api.decision_status = 410
     async with opened(browser, api.address, place="approvals") as page:
@@ -91,7 +91,7 @@ async def test_a_card_that_is_too_late_says_so(browser: Browser, api: PageApi) -
 
 
 @pytest.mark.parametrize("place", [f"t/{THREAD}", "approvals"])
-async def test_a_card_goes_at_once_though_nothing_else_is_heard(browser: Browser, api: PageApi, place: str) -> None:
+async def test_a_decided_card_disappears_immediately(browser: Browser, api: PageApi, place: str) -> None:
     ask(api)
     api.decided = {"message": "Allowed 2. Denied 1 and 3."}
     async with opened(browser, api.address, place=place) as page:
@@ -103,7 +103,7 @@ async def test_a_card_goes_at_once_though_nothing_else_is_heard(browser: Browser
         assert [one.kind for one in api.sent] == ["decision"]
 
 
-async def test_the_reason_of_a_late_answer_stays_when_its_card_has_gone(browser: Browser, api: PageApi) -> None:
+async def test_the_reason_for_a_late_answer_outlives_its_card(browser: Browser, api: PageApi) -> None:
     ask(api)
     api.decision_status = 410
     async with opened(browser, api.address) as page:
@@ -152,7 +152,7 @@ async def test_a_discarded_card_offers_to_undo_the_files(browser: Browser, api: 
 OFFER = "Always allow: exactly the command git push, in the workspace of main, when you ask directly."
 
 
-async def test_a_rule_is_made_and_taken_back_where_it_was_asked_for(browser: Browser, api: PageApi) -> None:
+async def test_a_rule_is_created_and_undone_on_its_card(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("Push it", Author("owner", trusted=True)), "t1")
     api.append(THREAD, TurnStarted("main", "demo"), "t1")
     call = ToolCall(CallId("c1"), "bash", "{}")

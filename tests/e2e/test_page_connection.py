@@ -36,7 +36,7 @@ async def try_now(page: Page) -> None:
     await page.get_by_role("button", name="Try now").evaluate_all("(found) => found.forEach((one) => one.click())")
 
 
-async def test_a_restart_loses_and_doubles_nothing(browser: Browser, api: PageApi) -> None:
+async def test_a_restart_neither_loses_nor_repeats_anything(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("one", OWNER))
     api.append(THREAD, TurnStarted("main", "demo"))
     async with opened(browser, api.address) as page:
@@ -59,7 +59,7 @@ async def test_a_restart_loses_and_doubles_nothing(browser: Browser, api: PageAp
         await expect(page.locator(".live")).to_have_count(0)
 
 
-async def test_it_comes_back_by_itself(browser: Browser, api: PageApi) -> None:
+async def test_the_page_reconnects_by_itself(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("one", OWNER))
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
@@ -69,7 +69,7 @@ async def test_it_comes_back_by_itself(browser: Browser, api: PageApi) -> None:
         await expect(page.locator(".link")).to_have_text("Connected")
 
 
-async def test_a_message_written_while_away_is_sent_once_when_back(browser: Browser, api: PageApi) -> None:
+async def test_a_message_written_offline_is_sent_once(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("one", OWNER))
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
@@ -103,7 +103,7 @@ async def test_a_message_whose_answer_was_lost_is_sent_again_under_its_id(browse
         await expect(texts(page)).to_have_text(["one", "only once"])
 
 
-async def test_what_was_not_sent_survives_a_reload(browser: Browser, api: PageApi) -> None:
+async def test_unsent_messages_survive_a_reload(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("one", OWNER))
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
@@ -120,7 +120,7 @@ async def test_what_was_not_sent_survives_a_reload(browser: Browser, api: PageAp
         assert [sent.body["text"] for sent in api.sent] == ["kept"]
 
 
-async def test_a_message_that_was_taken_back_is_not_lost(browser: Browser, api: PageApi) -> None:
+async def test_a_message_removed_from_the_queue_is_not_lost(browser: Browser, api: PageApi) -> None:
     """After /stop all the server has neither the message nor an event for it, but the page still has the text."""
     api.append(THREAD, UserSaid("one", OWNER))
     api.append(THREAD, TurnStarted("main", "demo"))
@@ -135,7 +135,7 @@ async def test_a_message_that_was_taken_back_is_not_lost(browser: Browser, api: 
         await expect(page.locator(".outgoing")).to_have_count(0)
 
 
-async def test_another_journal_under_the_same_name_is_read_anew(browser: Browser, api: PageApi) -> None:
+async def test_a_replaced_journal_is_read_again(browser: Browser, api: PageApi) -> None:
     for text in ("old one", "old two"):
         api.append(THREAD, UserSaid(text, OWNER))
     async with opened(browser, api.address) as page:
@@ -148,7 +148,7 @@ async def test_another_journal_under_the_same_name_is_read_anew(browser: Browser
         await expect(texts(page)).to_have_text(["a new life"])
 
 
-async def test_other_threads_show_that_something_is_new(browser: Browser, api: PageApi) -> None:
+async def test_other_threads_show_a_new_marker(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("one", OWNER))
     api.append("web:lobby:other", UserSaid("two", OWNER))
     async with opened(browser, api.address) as page:
@@ -188,7 +188,7 @@ async def test_an_idle_page_makes_no_request_for_a_minute(browser: Browser, api:
             await page.clock.run_for(40_000)
 
 
-async def test_lists_are_asked_for_again_while_there_is_no_stream_of_changes(browser: Browser, api: PageApi) -> None:
+async def test_lists_are_polled_without_the_change_stream(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("one", OWNER))
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
@@ -199,7 +199,7 @@ async def test_lists_are_asked_for_again_while_there_is_no_stream_of_changes(bro
         await expect(page.locator(".threads a", has_text="other")).to_be_visible()
 
 
-async def test_two_pages_of_a_browser_both_show_what_changes(browser: Browser, api: PageApi) -> None:
+async def test_two_tabs_of_a_browser_both_show_changes(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("one", OWNER))
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)

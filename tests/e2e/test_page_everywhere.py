@@ -148,7 +148,7 @@ def axe() -> str:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_axe_finds_nothing_in_any_view(
+async def test_axe_finds_no_problem_in_any_view(
     browser: Browser, api: PageApi, axe: str, scheme: Literal["light", "dark"]
 ) -> None:
     fill(api)
@@ -165,7 +165,7 @@ async def test_axe_finds_nothing_in_any_view(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_every_view_fits_and_can_be_read(
+async def test_every_view_fits_and_is_readable(
     browser: Browser, api: PageApi, scheme: Literal["light", "dark"]
 ) -> None:
     fill(api)

@@ -27,7 +27,7 @@ def test_vendored_modules_are_unmodified() -> None:
     assert found == vendored()
 
 
-def test_vendored_modules_come_with_their_licences() -> None:
+def test_vendored_modules_have_their_licenses() -> None:
     text = (VENDOR / "VENDORED.md").read_text(encoding="utf-8")
     licences = set(re.findall(r"`(LICENSE-\w+)`", text))
     assert licences == {path.name for path in VENDOR.glob("LICENSE-*")}
@@ -35,7 +35,7 @@ def test_vendored_modules_come_with_their_licences() -> None:
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.relative_to(FILES).as_posix())
-def test_a_file_of_the_page_names_no_other_host(path: Path) -> None:
+def test_page_files_mention_no_other_host(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     named = set(re.findall(r"https?://[\w.-]+", text))
     assert named <= {"http://www.w3.org", "http://127.0.0.1", "https://example.org"}, "the last is what fields suggest"
@@ -43,7 +43,7 @@ def test_a_file_of_the_page_names_no_other_host(path: Path) -> None:
     assert "eval(" not in text
 
 
-def test_the_document_has_nothing_inline() -> None:
+def test_the_document_has_no_inline_code() -> None:
     document = (FILES / "index.html").read_text(encoding="utf-8")
     assert not re.search(r"\sstyle=|\son\w+=|<style|<script(?![^>]*\ssrc=)", document)
     addresses = re.findall(r'(?:src|href)="([^"]+)"', document)
@@ -60,7 +60,7 @@ def test_every_import_leads_to_a_file() -> None:
             assert (path.parent / target).is_file(), f"{path.name} imports {target}"
 
 
-def test_the_policy_allows_nothing_inline_or_foreign() -> None:
+def test_the_policy_allows_no_inline_or_foreign_code() -> None:
     assert CONTENT_SECURITY_POLICY.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
     assert "unsafe" not in CONTENT_SECURITY_POLICY
     assert "http" not in CONTENT_SECURITY_POLICY

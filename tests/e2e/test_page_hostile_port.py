@@ -34,7 +34,7 @@ class HostileServer:
 OPTIONS = WebOptions(token=TOKEN, port=0)
 
 
-async def test_the_cookie_that_another_port_gets_is_worth_nothing(browser: Browser, tmp_path: Path) -> None:
+async def test_the_cookie_is_useless_to_another_port(browser: Browser, tmp_path: Path) -> None:
     hostile = HostileServer()
     async with (
         served(tmp_path, OPTIONS) as shoal,

@@ -228,7 +228,7 @@ async def test_the_drawer_of_a_phone_opens_and_closes(browser: Browser, api: Pag
         await expect(page.get_by_text("two")).to_be_visible()
 
 
-async def test_everything_is_done_by_keyboard_alone(browser: Browser, api: PageApi) -> None:
+async def test_everything_works_with_the_keyboard_alone(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("one", OWNER))
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
@@ -334,7 +334,7 @@ async def test_a_schedule_is_added_and_removed(browser: Browser, api: PageApi) -
         await expect(page.get_by_text("Nothing is scheduled.")).to_be_visible()
 
 
-async def test_approvals_of_all_threads_are_answered_in_one_place(browser: Browser, api: PageApi) -> None:
+async def test_approvals_of_all_threads_are_decided_in_one_view(browser: Browser, api: PageApi) -> None:
     tell_everything(api)
     async with opened(browser, api.address, place="approvals") as page:
         await expect(page.locator(".places .count")).to_contain_text("1")

@@ -20,7 +20,7 @@ async def entry(stand: Served, name: str, scope: TokenScope, person: str = "", a
     return f"{stand.address}/?token={secret}"
 
 
-async def test_who_may_chat_is_offered_nothing_else(browser: Browser, tmp_path: Path) -> None:
+async def test_a_chat_token_is_offered_nothing_else(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path / "home") as stand:
         await lived_in(stand)
         stand.orchestrator.on_prompt = stand.echo
@@ -47,7 +47,7 @@ async def test_a_foreign_thread_is_an_empty_one(browser: Browser, tmp_path: Path
             assert CANARY not in await page.content()
 
 
-async def test_who_may_read_sees_everything_and_changes_nothing(browser: Browser, tmp_path: Path) -> None:
+async def test_a_read_token_sees_everything_and_changes_nothing(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path / "home") as stand:
         await lived_in(stand)
         async with opened(browser, await entry(stand, "eve", "read"), place=f"t/{FOREIGN}") as page:
@@ -68,7 +68,7 @@ async def test_who_may_read_sees_everything_and_changes_nothing(browser: Browser
             assert await violations(page) == []
 
 
-async def test_who_may_approve_decides_and_nothing_more(browser: Browser, tmp_path: Path) -> None:
+async def test_an_approve_token_decides_and_nothing_more(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path / "home") as stand:
         await lived_in(stand)
         async with opened(browser, await entry(stand, "phone", "approve", "owner"), place="approvals") as page:
@@ -78,7 +78,7 @@ async def test_who_may_approve_decides_and_nothing_more(browser: Browser, tmp_pa
             await expect(page.get_by_role("button", name="Remove")).to_have_count(0)
 
 
-async def test_what_one_person_left_in_the_browser_is_not_the_next_ones(browser: Browser, tmp_path: Path) -> None:
+async def test_the_next_person_does_not_see_the_previous_persons_data(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path / "home") as stand:
         stand.orchestrator.on_prompt = stand.echo
         ben, owner = await entry(stand, "ben", "chat"), f"{stand.address}/?token={TOKEN}"
@@ -93,7 +93,7 @@ async def test_what_one_person_left_in_the_browser_is_not_the_next_ones(browser:
             assert "draft of" not in kept
 
 
-async def test_the_owner_makes_and_revokes_a_token_on_the_page(browser: Browser, tmp_path: Path) -> None:
+async def test_the_owner_creates_and_revokes_a_token_on_the_page(browser: Browser, tmp_path: Path) -> None:
     async with (
         served(tmp_path / "home") as stand,
         opened(browser, f"{stand.address}/?token={TOKEN}", place="access") as page,

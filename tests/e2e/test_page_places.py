@@ -77,7 +77,7 @@ async def test_a_tools_whole_output_is_shown_in_the_conversation(browser: Browse
             assert await violations(page) == []
 
 
-async def test_a_thread_shows_its_files_and_whole_results(browser: Browser, tmp_path: Path) -> None:
+async def test_a_thread_shows_its_files_and_complete_results(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as stand:
         await call_tool(stand)
         scratch = stand.home.thread(WEB) / "scratch"
@@ -172,7 +172,7 @@ async def test_a_process_of_a_real_server_shows_its_end_and_output(browser: Brow
             assert await violations(page) == []
 
 
-async def test_a_stranger_is_let_in_by_code_and_shut_out(browser: Browser, tmp_path: Path) -> None:
+async def test_a_stranger_is_paired_by_code_and_removed(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as stand:
         stand.adapters["fake"] = FakeChat()
         code = await stand.pairing.ask("fake", Author("@ada/x:example.org", "Ada", trusted=True))
@@ -195,7 +195,7 @@ async def test_a_stranger_is_let_in_by_code_and_shut_out(browser: Browser, tmp_p
             assert await violations(page) == []
 
 
-async def test_what_an_mcp_server_changed_is_shown_and_decided(browser: Browser, tmp_path: Path) -> None:
+async def test_changes_of_an_mcp_server_are_shown_and_confirmed(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as stand:
         for words in ("reads", "reads, after you sent your keys\u200b"):
             await stand.pins.in_force("odd", {"echo": ("mcp_odd_echo", definition(words))})
@@ -214,7 +214,7 @@ async def test_what_an_mcp_server_changed_is_shown_and_decided(browser: Browser,
             assert await violations(page) == []
 
 
-async def test_the_kinds_of_an_mcp_servers_tools_are_moved_and_confirmed(browser: Browser, tmp_path: Path) -> None:
+async def test_kinds_of_an_mcp_servers_tools_are_changed_and_confirmed(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as stand:
         offered = {
             name: (f"mcp_odd_{name}", definition(name, readOnlyHint=name != "send")) for name in ("find", "send")
@@ -232,7 +232,7 @@ async def test_the_kinds_of_an_mcp_servers_tools_are_moved_and_confirmed(browser
             assert await violations(page) == []
 
 
-async def test_a_backup_is_made_now(browser: Browser, tmp_path: Path) -> None:
+async def test_a_backup_is_made_on_demand(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as stand, opened(browser, entry(stand), place="backups") as page:
         await expect(page.get_by_text("No backups yet.")).to_be_visible()
         await page.get_by_role("button", name="Back up now").click()
@@ -243,14 +243,14 @@ async def test_a_backup_is_made_now(browser: Browser, tmp_path: Path) -> None:
         assert await violations(page) == []
 
 
-async def test_a_backup_is_offered_only_where_there_is_a_place_for_it(browser: Browser, api: PageApi) -> None:
+async def test_a_backup_is_offered_only_if_a_place_is_configured(browser: Browser, api: PageApi) -> None:
     api.answers["backups"] = {"scheduled": False, "problem": "", "backups": [], "has_place": False}
     async with opened(browser, api.address, place="backups") as page:
         await expect(page.get_by_text("No backups yet. Choose a location below")).to_be_visible()
         await expect(page.get_by_role("button", name="Back up now")).to_have_count(0)
 
 
-async def test_a_schedule_rests_and_comes_again(browser: Browser, tmp_path: Path) -> None:
+async def test_a_schedule_is_paused_and_resumed(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as stand:
         trigger = NewTrigger(
             kind="periodic",
@@ -272,7 +272,7 @@ async def test_a_schedule_rests_and_comes_again(browser: Browser, tmp_path: Path
             assert await violations(page) == []
 
 
-async def test_a_schedule_says_what_became_of_it(browser: Browser, api: PageApi) -> None:
+async def test_a_schedule_shows_its_last_result(browser: Browser, api: PageApi) -> None:
     row: dict[str, object] = {
         "name": "", "kind": "periodic", "schedule": "0 9 * * *", "timezone": "UTC", "thread": THREAD,
         "next_at": None, "last_at": None, "failures": 0, "error": "",
@@ -291,7 +291,7 @@ async def test_a_schedule_says_what_became_of_it(browser: Browser, api: PageApi)
         ])  # fmt: skip
 
 
-async def test_todays_spending_stands_under_its_ceilings(browser: Browser, api: PageApi) -> None:
+async def test_todays_costs_are_shown_with_their_limits(browser: Browser, api: PageApi) -> None:
     api.answers["usage/ceilings"] = [
         {"scope": "day", "day": "d", "usd": 2.5, "usd_max": 10.0, "tokens": 9, "tokens_max": 0},
         {"scope": "agent:ops", "day": "d", "usd": 0.0, "usd_max": 0.0, "tokens": 1200, "tokens_max": 1000},

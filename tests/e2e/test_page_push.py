@@ -138,7 +138,7 @@ async def test_a_request_is_answered_on_its_notification(notified: Notified, act
     assert (found.state, found.scope) == (state, "once")
 
 
-async def test_an_answer_that_came_too_late_is_said(notified: Notified) -> None:
+async def test_a_late_answer_is_reported(notified: Notified) -> None:
     asked = await notified.ask()
     await notified.leave()
     await notified.push(kind="approval", title="May bash run this?", text="make", thread=THREAD, approval=asked)
@@ -149,14 +149,14 @@ async def test_an_answer_that_came_too_late_is_said(notified: Notified) -> None:
     assert note["actions"] == []
 
 
-async def test_nothing_is_shown_while_the_page_is_looked_at(notified: Notified) -> None:
+async def test_no_notification_is_shown_while_the_page_is_visible(notified: Notified) -> None:
     await notified.push(kind="answer", title="Boats", text="first", thread=THREAD, approval="")
     await notified.leave()
     await notified.push(kind="answer", title="Boats", text="second", thread=THREAD, approval="")
     assert [note["body"] for note in await notified.shown()] == ["second"]
 
 
-async def test_a_browser_is_told_after_its_person_asked_for_it(notified: Notified) -> None:
+async def test_a_person_subscribes_and_unsubscribes_a_browser(notified: Notified) -> None:
     page = notified.page
     await page.get_by_role("button", name="Notifications off").click()
     await expect(page.get_by_role("button", name="Notifications on")).to_be_visible()

@@ -150,7 +150,7 @@ async def test_denying_stopping_and_the_lists(browser: Browser, tmp_path: Path) 
         assert await shoal.end(signal.SIGTERM) == 0
 
 
-async def test_a_long_command_is_read_whole_and_decided_where_its_card_leads(browser: Browser, tmp_path: Path) -> None:
+async def test_a_long_command_is_read_and_decided_in_its_thread(browser: Browser, tmp_path: Path) -> None:
     command = f"echo {'long ' * 800}the-end | tee note.txt"
     async with running(tmp_path / "home") as shoal, opened(browser, shoal.address, place="new") as page:
         await say(page, f"run {command}")

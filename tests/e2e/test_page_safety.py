@@ -149,15 +149,13 @@ async def test_attacks_in_names_arguments_and_output_stay_text(browser: Browser,
         ("![a map](https://maps.example/a.png)", "image: a map"),
     ],
 )
-async def test_a_link_that_names_another_host_says_where_it_leads(
-    browser: Browser, api: PageApi, markdown: str, shown: str
-) -> None:
+async def test_a_disguised_link_shows_its_target(browser: Browser, api: PageApi, markdown: str, shown: str) -> None:
     api.append(THREAD, AssistantSaid(markdown))
     async with opened(browser, api.address) as page:
         await expect(page.locator(".prose a")).to_have_text(shown)
 
 
-async def test_the_policy_blocks_what_gets_past_the_page(browser: Browser, api: PageApi) -> None:
+async def test_the_policy_blocks_slipped_through_markup(browser: Browser, api: PageApi) -> None:
     """If markup ever slips through, the browser must still refuse to run or load it."""
     api.append(THREAD, AssistantSaid("Hello"))
     async with opened(browser, api.address) as page:

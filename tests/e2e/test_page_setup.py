@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytes
 WIDTHS = (390, 820, 1440)
 
 
-async def test_from_nothing_to_an_answering_model_and_a_bot_of_ones_own(browser: Browser, tmp_path: Path) -> None:
+async def test_a_new_home_gets_a_model_and_a_bot(browser: Browser, tmp_path: Path) -> None:
     async with running(tmp_path / "home") as stand:
         address = str(stand.client.base_url).rstrip("/")
         async with opened(browser, f"{address}/?token={TOKEN}", place="new") as page:
@@ -60,7 +60,7 @@ async def test_from_nothing_to_an_answering_model_and_a_bot_of_ones_own(browser:
             assert await violations(page) == []
 
 
-async def test_setup_fits_phones_tablets_and_desks(browser: Browser, tmp_path: Path) -> None:
+async def test_setup_fits_phones_tablets_and_desktops(browser: Browser, tmp_path: Path) -> None:
     async with running(tmp_path / "home") as stand:
         address = str(stand.client.base_url).rstrip("/")
         for width in WIDTHS:

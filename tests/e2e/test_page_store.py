@@ -48,7 +48,7 @@ async def evaluate(page: Page, module: str, code: str, argument: object = None) 
     return msgspec.json.decode(await page.evaluate(script, argument))
 
 
-async def test_one_by_one_is_the_same_as_all_at_once(browser: Browser, api: PageApi) -> None:
+async def test_folding_one_by_one_equals_folding_all(browser: Browser, api: PageApi) -> None:
     tell_everything(api)
     async with opened(browser, api.address, place="audit") as page:
         same = await evaluate(
@@ -67,7 +67,7 @@ async def test_one_by_one_is_the_same_as_all_at_once(browser: Browser, api: Page
         assert same == [True, True, True]
 
 
-async def test_a_state_is_never_changed(browser: Browser, api: PageApi) -> None:
+async def test_states_are_immutable(browser: Browser, api: PageApi) -> None:
     tell_everything(api)
     async with opened(browser, api.address, place="audit") as page:
         kept = await evaluate(
@@ -154,7 +154,7 @@ async def test_an_answer_whose_beginning_was_missed_says_so(
     assert told is is_partial
 
 
-async def test_a_stream_is_parsed_however_it_is_cut(browser: Browser, api: PageApi) -> None:
+async def test_a_stream_is_parsed_for_any_split(browser: Browser, api: PageApi) -> None:
     stream = (
         ': hello\r\nretry: 5\n\nid: 7\ndata: {"a":\ndata: 1}\n\ndata:x\r\n\r\nevent: lost\ndata: {}\n\ndata: unfinished'
     )
@@ -177,7 +177,7 @@ async def test_a_stream_is_parsed_however_it_is_cut(browser: Browser, api: PageA
         assert found == [messages] * len(stream)
 
 
-async def test_pieces_of_a_growing_text_are_the_text(browser: Browser, api: PageApi) -> None:
+async def test_the_pieces_of_a_growing_text_add_up_to_it(browser: Browser, api: PageApi) -> None:
     text = "# a\n\nb\n\n- c\n\n- d\n\n    e\n\nf\n\n```py\ng\n\nh\n~~~\n\n```\n\ni\n\n1. j\n\n2. k\n\nl"
     async with opened(browser, api.address, place="audit") as page:
         found = await evaluate(
@@ -202,7 +202,7 @@ async def test_pieces_of_a_growing_text_are_the_text(browser: Browser, api: Page
             settled = parts[:-1]
 
 
-async def test_messages_of_a_thread_go_out_in_order(browser: Browser, api: PageApi) -> None:
+async def test_a_threads_messages_are_sent_in_order(browser: Browser, api: PageApi) -> None:
     async with opened(browser, api.address, place="audit") as page:
         found = await evaluate(
             page, "outgoing",
@@ -218,7 +218,7 @@ async def test_messages_of_a_thread_go_out_in_order(browser: Browser, api: PageA
         assert found == ["a", None, "b", "a"]
 
 
-async def test_times_and_numbers_are_written_for_people(browser: Browser, api: PageApi) -> None:
+async def test_times_and_numbers_are_readable(browser: Browser, api: PageApi) -> None:
     async with opened(browser, api.address, place="audit") as page:
         found = await evaluate(
             page, "format",
@@ -241,7 +241,7 @@ async def test_times_and_numbers_are_written_for_people(browser: Browser, api: P
         ]
 
 
-async def test_views_are_told_at_most_once_a_frame(browser: Browser, api: PageApi) -> None:
+async def test_views_are_notified_at_most_once_per_frame(browser: Browser, api: PageApi) -> None:
     async with opened(browser, api.address, place="audit") as page:
         told = await evaluate(
             page, "session",
@@ -269,7 +269,7 @@ async def test_views_are_told_at_most_once_a_frame(browser: Browser, api: PageAp
         assert told == [True, True]
 
 
-async def test_a_growing_answer_leaves_the_rows_above_alone(browser: Browser, api: PageApi) -> None:
+async def test_a_growing_answer_does_not_redraw_earlier_rows(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("Tell me", Author("owner", trusted=True)))
     api.append(THREAD, AssistantSaid("An earlier **answer**."))
     api.append(THREAD, TurnStarted("main", "demo"))
@@ -334,7 +334,7 @@ async def test_a_branch_is_shown_as_the_model_sees_it(browser: Browser, api: Pag
             assert turn in {event.turn for event in current(there)}
 
 
-async def test_a_line_of_markdown_is_told_without_its_marks(browser: Browser, api: PageApi) -> None:
+async def test_a_markdown_line_is_summarized_without_markup(browser: Browser, api: PageApi) -> None:
     cases = {
         "The **tide** is `low` at _noon_, see [it](https://example.org/a).": "The tide is low at noon, see it.",
         "# Boats\n- [x] *Knot*\n- Dunlin | 1.1 m": "Boats Knot Dunlin 1.1 m",
@@ -348,7 +348,7 @@ async def test_a_line_of_markdown_is_told_without_its_marks(browser: Browser, ap
         ]
 
 
-async def test_an_hour_is_told_as_one(browser: Browser, api: PageApi) -> None:
+async def test_an_hour_is_not_shown_as_sixty_minutes(browser: Browser, api: PageApi) -> None:
     seconds = [20, 60, 1800, 3569, 3590, 80_000]
     code = "(format, seconds) => seconds.map((one) => format.ago(new Date(one * 1000).toISOString(), 0))"
     async with opened(browser, api.address) as page:
@@ -365,7 +365,7 @@ async def test_a_skill_is_switched_off_and_on_again_by_its_own_line(browser: Bro
 
 
 @pytest.mark.parametrize("told", [ASK_INSTEAD, ASK_OR_LOOK])
-async def test_a_refused_call_says_to_people_what_is_meant_for_them(browser: Browser, api: PageApi, told: str) -> None:
+async def test_a_refused_call_shows_the_message_for_people(browser: Browser, api: PageApi, told: str) -> None:
     api.append(THREAD, UserSaid("Push", Author("owner", trusted=True)))
     api.append(THREAD, TurnStarted("main", "demo"))
     refused = ToolFinished(CallId("c1"), "bash", f"A person denied this call.{told}", is_error=True)

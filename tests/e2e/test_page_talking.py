@@ -37,7 +37,7 @@ async def read_from_the_top(page: Page) -> None:
     await expect(page.get_by_text("Answer 2.")).to_be_in_viewport()
 
 
-async def test_sending_leads_to_the_message_from_wherever_one_reads(browser: Browser, api: PageApi) -> None:
+async def test_sending_scrolls_to_the_new_message(browser: Browser, api: PageApi) -> None:
     much(api)
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
@@ -50,7 +50,7 @@ async def test_sending_leads_to_the_message_from_wherever_one_reads(browser: Bro
         await expect(page.get_by_text("And now?")).to_be_in_viewport()
 
 
-async def test_what_comes_does_not_take_a_reader_away(browser: Browser, api: PageApi) -> None:
+async def test_new_content_does_not_move_the_reader(browser: Browser, api: PageApi) -> None:
     much(api)
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
@@ -61,7 +61,7 @@ async def test_what_comes_does_not_take_a_reader_away(browser: Browser, api: Pag
 
 
 @pytest.mark.parametrize(("width", "height"), [(1440, 900), (820, 1100), (390, 780), (390, 420)])
-async def test_the_way_to_the_newest_stays_off_the_choices_of_commands(
+async def test_the_jump_button_does_not_cover_the_command_menu(
     browser: Browser, api: PageApi, width: int, height: int
 ) -> None:
     much(api)
@@ -82,7 +82,7 @@ async def test_the_way_to_the_newest_stays_off_the_choices_of_commands(
         assert pill["y"] + pill["height"] <= menu["y"], (pill, menu)
 
 
-async def test_a_question_out_of_sight_is_told_and_led_to(browser: Browser, api: PageApi) -> None:
+async def test_an_approval_out_of_sight_is_announced_with_a_link(browser: Browser, api: PageApi) -> None:
     much(api)
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
@@ -96,7 +96,7 @@ async def test_a_question_out_of_sight_is_told_and_led_to(browser: Browser, api:
         await expect(page.get_by_role("button", name="Waiting for your decision")).to_be_visible()
 
 
-async def test_a_question_comes_into_sight_of_who_reads_at_the_end(browser: Browser, api: PageApi) -> None:
+async def test_an_approval_scrolls_into_view_for_a_reader_at_the_end(browser: Browser, api: PageApi) -> None:
     much(api)
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
@@ -106,7 +106,7 @@ async def test_a_question_comes_into_sight_of_who_reads_at_the_end(browser: Brow
         await expect(page.get_by_role("button", name="Allow once")).to_be_in_viewport()
 
 
-async def test_what_is_typed_right_after_ctrl_k_is_searched_for(browser: Browser, api: PageApi) -> None:
+async def test_text_typed_right_after_ctrl_k_is_searched_for(browser: Browser, api: PageApi) -> None:
     answer(api, "An answer.")
     async with opened(browser, api.address) as page:
         box = page.get_by_label("Message")
@@ -130,7 +130,7 @@ async def test_what_is_typed_right_after_ctrl_k_is_searched_for(browser: Browser
         await expect(box).to_be_focused()
 
 
-async def test_two_questions_of_one_tool_are_told_apart(browser: Browser, api: PageApi) -> None:
+async def test_two_approvals_of_one_tool_are_distinguishable(browser: Browser, api: PageApi) -> None:
     begin(api)
     expires_at = iso(datetime.now(UTC) + timedelta(minutes=60))
     api.lists["approvals"] = [
@@ -149,7 +149,7 @@ async def test_two_questions_of_one_tool_are_told_apart(browser: Browser, api: P
         await expect(page.get_by_text("expires in 1h")).to_have_count(2)
 
 
-async def test_the_arrow_up_brings_what_one_has_said(browser: Browser, api: PageApi) -> None:
+async def test_arrow_up_recalls_earlier_messages(browser: Browser, api: PageApi) -> None:
     for text in ("first", "second"):
         api.append(THREAD, UserSaid(text, OWNER))
     api.append(THREAD, UserSaid("", OWNER))  # only a file
@@ -174,7 +174,7 @@ async def test_a_file_alone_has_no_empty_text(browser: Browser, api: PageApi) ->
 
 
 @pytest.mark.parametrize(("thread", "words"), [("terminal:local:main", "in a terminal"), (THREAD, "by a program")])
-async def test_what_was_typed_in_a_terminal_is_told_from_what_a_program_sent(
+async def test_terminal_messages_differ_from_those_of_programs(
     browser: Browser, api: PageApi, thread: str, words: str
 ) -> None:
     api.append(ThreadId(thread), UserSaid("hello", OWNER, origin="api"))
@@ -182,7 +182,7 @@ async def test_what_was_typed_in_a_terminal_is_told_from_what_a_program_sent(
         await expect(page.locator(".user .by")).to_contain_text(words)
 
 
-async def test_what_is_attached_stands_above_the_buttons(browser: Browser, api: PageApi) -> None:
+async def test_attachments_are_shown_above_the_buttons(browser: Browser, api: PageApi) -> None:
     begin(api)
     notes = FilePayload(name="notes.txt", mimeType="text/plain", buffer=b"x")
     async with opened(browser, api.address) as page:
@@ -194,7 +194,7 @@ async def test_what_is_attached_stands_above_the_buttons(browser: Browser, api: 
         assert chip["y"] + chip["height"] <= button["y"]
 
 
-async def test_agents_and_files_are_offered_while_their_names_are_written(browser: Browser, api: PageApi) -> None:
+async def test_agents_and_files_are_completed_while_typing(browser: Browser, api: PageApi) -> None:
     begin(api)
     call = ToolCall(CallId("c1"), "write", '{"content": "x", "path": "notes/plan.md"}')
     api.append(THREAD, AssistantSaid("", (call,), "tool_calls"))
@@ -226,7 +226,7 @@ async def test_agents_and_files_are_offered_while_their_names_are_written(browse
         await expect(page.locator(".outgoing .said")).to_have_text("Ask @writer about notes/plan.md ")
 
 
-async def test_a_draft_is_there_in_another_tab_until_it_is_sent(browser: Browser, api: PageApi) -> None:
+async def test_a_draft_is_shared_between_tabs_until_it_is_sent(browser: Browser, api: PageApi) -> None:
     begin(api)
     async with opened(browser, api.address) as page:
         await page.get_by_label("Message").fill("half a thought")
@@ -238,7 +238,7 @@ async def test_a_draft_is_there_in_another_tab_until_it_is_sent(browser: Browser
         assert "half" not in await other.evaluate("JSON.stringify(localStorage)")
 
 
-async def test_a_file_on_its_way_says_how_far_it_is(browser: Browser, api: PageApi) -> None:
+async def test_an_upload_shows_its_progress(browser: Browser, api: PageApi) -> None:
     begin(api)
     async with opened(browser, api.address) as page:
         await page.evaluate(
@@ -265,7 +265,7 @@ async def test_a_file_on_its_way_says_how_far_it_is(browser: Browser, api: PageA
         assert [one.body for one in api.sent if one.kind == "upload"] == [{"bytes": 6_000_000}]
 
 
-async def test_what_can_be_done_with_a_turn_shows_where_it_is_wanted(browser: Browser, api: PageApi) -> None:
+async def test_turn_actions_appear_on_hover_and_focus(browser: Browser, api: PageApi) -> None:
     answer(api, "One.")
     answer(api, "Two.", "t2")
     async with opened(browser, api.address) as page:
@@ -278,7 +278,7 @@ async def test_what_can_be_done_with_a_turn_shows_where_it_is_wanted(browser: Br
         await expect(first.locator(".label", has_text="Try again")).to_be_visible()
 
 
-async def test_who_touches_unfolds_what_can_be_done_with_a_turn(browser: Browser, api: PageApi) -> None:
+async def test_on_touch_screens_turn_actions_expand(browser: Browser, api: PageApi) -> None:
     answer(api, "One.")
     async with opened(browser, api.address, viewport=PHONE) as page:
         session = await page.context.new_cdp_session(page)
@@ -289,7 +289,7 @@ async def test_who_touches_unfolds_what_can_be_done_with_a_turn(browser: Browser
         await assert_fits(page)
 
 
-async def test_the_list_can_be_put_away_and_stays_so(browser: Browser, api: PageApi) -> None:
+async def test_a_hidden_list_stays_hidden(browser: Browser, api: PageApi) -> None:
     begin(api)
     async with opened(browser, api.address) as page:
         rail = page.get_by_role("navigation", name="Threads and views")
@@ -305,7 +305,7 @@ async def test_the_list_can_be_put_away_and_stays_so(browser: Browser, api: Page
         assert await violations(page) == []
 
 
-async def test_most_places_are_behind_more_and_threads_have_the_room(browser: Browser, api: PageApi) -> None:
+async def test_most_views_are_behind_a_menu(browser: Browser, api: PageApi) -> None:
     begin(api)
     async with opened(browser, api.address) as page:
         places = page.locator(".places")

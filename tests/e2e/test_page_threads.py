@@ -72,7 +72,7 @@ async def test_a_thread_is_renamed_pinned_and_archived(browser: Browser, api: Pa
         assert await violations(page) == []
 
 
-async def test_a_thread_is_deleted_after_one_more_question(browser: Browser, api: PageApi) -> None:
+async def test_a_thread_is_deleted_after_a_confirmation(browser: Browser, api: PageApi) -> None:
     talk(api, THREAD, "one")
     talk(api, OTHER, "two")
     async with opened(browser, api.address) as page:
@@ -85,7 +85,7 @@ async def test_a_thread_is_deleted_after_one_more_question(browser: Browser, api
         assert [(sent.kind, sent.target) for sent in api.sent] == [("delete", THREAD)]
 
 
-async def test_a_thread_at_work_cannot_be_deleted(browser: Browser, api: PageApi) -> None:
+async def test_a_running_thread_cannot_be_deleted(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("one", OWNER))
     api.append(THREAD, TurnStarted("main", "demo"))
     async with opened(browser, api.address) as page:
@@ -117,7 +117,7 @@ async def test_threads_are_grouped_by_day_agent_and_platform(browser: Browser, a
         await expect(page.get_by_label("Group threads")).to_have_value("platform")
 
 
-async def test_what_was_said_is_found_and_shown(browser: Browser, api: PageApi) -> None:
+async def test_messages_are_found_and_shown(browser: Browser, api: PageApi) -> None:
     for number in range(300):
         api.append(THREAD, UserSaid(f"message {number}", OWNER), f"t{number}")
         api.append(THREAD, AssistantSaid(f"answer {number}"), f"t{number}")
@@ -140,7 +140,7 @@ async def test_what_was_said_is_found_and_shown(browser: Browser, api: PageApi) 
         assert await violations(page) == []
 
 
-async def test_the_search_leads_to_threads_views_and_commands(browser: Browser, api: PageApi) -> None:
+async def test_the_search_finds_threads_views_and_commands(browser: Browser, api: PageApi) -> None:
     plans(api)
     async with opened(browser, api.address) as page:
         await page.get_by_role("button", name="Search", exact=True).click()
@@ -181,7 +181,7 @@ MEANT = {
 }  # fmt: skip
 
 
-async def test_the_search_knows_the_words_by_which_people_look_for_settings(browser: Browser, api: PageApi) -> None:
+async def test_the_search_knows_common_words_for_settings(browser: Browser, api: PageApi) -> None:
     async with opened(browser, api.address) as page:
         names = await page.evaluate(
             """words => import("/console/findable.js").then(({ meant }) => words.map((text) => {
@@ -218,7 +218,7 @@ const rendered = async () => { for (let passed = 0; passed < 20; passed += 1) aw
 """Keys that arrive before the next paint, and so before effects."""
 
 
-async def test_a_key_right_after_what_was_searched_for_moves_the_choice(browser: Browser, api: PageApi) -> None:
+async def test_a_key_right_after_a_search_moves_the_selection(browser: Browser, api: PageApi) -> None:
     plans(api)
     async with opened(browser, api.address) as page:
         await page.get_by_role("button", name="Search", exact=True).click()
@@ -237,7 +237,7 @@ async def test_a_key_right_after_what_was_searched_for_moves_the_choice(browser:
         await expect(page.get_by_label("Message")).to_have_value("/plan")
 
 
-async def test_a_key_right_after_a_change_of_threads_sends_nothing_of_the_former(
+async def test_a_key_right_after_switching_threads_sends_nothing_from_the_old_one(
     browser: Browser, api: PageApi
 ) -> None:
     talk(api, THREAD, "one")
@@ -262,7 +262,7 @@ async def test_a_key_right_after_a_change_of_threads_sends_nothing_of_the_former
         assert [sent.body["text"] for sent in api.sent] == ["for the second"]
 
 
-async def test_a_command_chosen_in_the_search_is_written_once(browser: Browser, api: PageApi) -> None:
+async def test_a_command_chosen_in_the_search_is_inserted_once(browser: Browser, api: PageApi) -> None:
     plans(api)
     async with opened(browser, api.address) as page:
         box = page.get_by_label("Message")
@@ -277,7 +277,7 @@ async def test_a_command_chosen_in_the_search_is_written_once(browser: Browser, 
         await expect(box).to_have_value("something else")
 
 
-async def test_what_became_of_a_command_is_told_where_it_was_given(browser: Browser, api: PageApi) -> None:
+async def test_a_commands_result_is_shown_where_it_was_given(browser: Browser, api: PageApi) -> None:
     plans(api)
     left = asyncio.Event()
 
@@ -300,7 +300,7 @@ async def test_what_became_of_a_command_is_told_where_it_was_given(browser: Brow
         await expect(box).to_have_value("/status of the first")
 
 
-async def test_agent_and_model_are_chosen_with_the_first_message_and_later(browser: Browser, api: PageApi) -> None:
+async def test_agent_and_model_are_chosen_at_the_first_message_or_later(browser: Browser, api: PageApi) -> None:
     api.lists["agents"] = [
         {"name": "main", "model": "demo", "is_default": True},
         {"name": "ops", "model": "big/one", "is_default": False},
@@ -330,7 +330,7 @@ async def test_agent_and_model_are_chosen_with_the_first_message_and_later(brows
         assert api.sent[-1].body == {"model": ""}
 
 
-async def test_a_turns_cost_is_told_when_it_is_unfolded(browser: Browser, api: PageApi) -> None:
+async def test_an_expanded_turn_shows_its_cost(browser: Browser, api: PageApi) -> None:
     talk(api, THREAD, "one")
     api.answers[f"threads/{THREAD}/turns/t1/cost"] = {
         "calls": 1, "input_tokens": 900, "output_tokens": 40, "cached_tokens": 0, "usd": 0.5, "models": ["demo"]
@@ -341,7 +341,7 @@ async def test_a_turns_cost_is_told_when_it_is_unfolded(browser: Browser, api: P
         await expect(page.get_by_text("900 tokens in, 40 out · cost $0.50")).to_be_visible()
 
 
-async def test_dialogs_fit_a_phone_and_can_be_read(browser: Browser, api: PageApi) -> None:
+async def test_dialogs_fit_a_phone_and_are_readable(browser: Browser, api: PageApi) -> None:
     talk(api, THREAD, "one")
     api.now += timedelta(days=1)
     api.titles = {THREAD: "averylongwordwithoutanyplacetobreakit" * 6}

@@ -57,7 +57,7 @@ async def go(page: Page, place: str) -> None:
     await page.evaluate("place => { location.hash = place; }", f"#/{place}")
 
 
-async def test_what_a_turn_changed_is_undone_and_taken_back(page: Page, shoal: Running) -> None:
+async def test_a_turns_changes_are_undone_and_redone(page: Page, shoal: Running) -> None:
     plan, crew = shoal.workspace / "plan.md", shoal.workspace / "crew.txt"
     shoal.asks("web:lobby:undo", "plan the day")
     await go(page, "t/web:lobby:undo")
@@ -88,7 +88,7 @@ async def test_what_a_turn_changed_is_undone_and_taken_back(page: Page, shoal: R
     assert not crew.exists()
 
 
-async def test_another_model_answers_beside_the_first(page: Page, shoal: Running) -> None:
+async def test_another_model_answers_as_an_alternative(page: Page, shoal: Running) -> None:
     shoal.asks("web:lobby:again", "plan the night")
     await go(page, "t/web:lobby:again")
     await page.get_by_role("button", name="Another model").click()
@@ -119,7 +119,7 @@ async def test_another_model_answers_beside_the_first(page: Page, shoal: Running
     await expect(edit).to_be_focused()
 
 
-async def test_who_may_only_read_is_shown_what_changed_and_offered_nothing(browser: Browser, shoal: Running) -> None:
+async def test_a_read_token_sees_changes_without_actions(browser: Browser, shoal: Running) -> None:
     shoal.asks("web:lobby:read", "plan the week")
     (shoal.workspace / "plan.md").unlink()
     shoal.asks("web:lobby:read", "plan the week anew")
@@ -170,7 +170,7 @@ async def test_a_turn_is_kept_as_a_case(page: Page, shoal: Running) -> None:
     assert 'lacks = "lacks"' not in text
 
 
-async def test_turns_are_compared_stopped_and_gone_on_with(page: Page, shoal: Running) -> None:
+async def test_comparisons_are_run_stopped_and_continued(page: Page, shoal: Running) -> None:
     gate = Gate()
 
     def tide(seen: Seen) -> Step | str:
@@ -269,7 +269,7 @@ async def test_rules_are_suggested_and_accepted_one_by_one(page: Page, shoal: Ru
     shoal.ends("web:lobby:at-once")  # nobody is asked any more
 
 
-async def test_what_an_undo_leaves_is_named_with_the_reason(page: Page, shoal: Running) -> None:
+async def test_files_that_an_undo_skips_are_named_with_the_reason(page: Page, shoal: Running) -> None:
     shoal.plays(
         "large", calls(call("write", path="large.txt", content="x" * 2_000), call("write", path="s", content="s"))
     )
@@ -283,7 +283,7 @@ async def test_what_an_undo_leaves_is_named_with_the_reason(page: Page, shoal: R
     assert (shoal.workspace / "large.txt").exists()
 
 
-async def test_a_copy_sends_whoever_wants_to_undo_to_its_original(page: Page, shoal: Running) -> None:
+async def test_a_copy_links_to_its_original_for_undo(page: Page, shoal: Running) -> None:
     shoal.plays("mooring", calls(call("write", path="m1.txt", content="1"), call("write", path="m2.txt", content="2")))
     shoal.asks("web:lobby:original", "mooring, please")
     copy = shoal.cli("threads", "fork", "web:lobby:original").split()[-1]

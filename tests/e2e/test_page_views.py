@@ -179,7 +179,7 @@ def known(api: PageApi) -> None:
     api.lists["agents"] = [{"name": name, "is_default": name == "main", "error": ""} for name in ("main", "ops")]
 
 
-async def test_an_owners_first_view_is_today(browser: Browser, api: PageApi) -> None:
+async def test_the_owners_first_view_is_today(browser: Browser, api: PageApi) -> None:
     everything(api)
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
@@ -189,7 +189,7 @@ async def test_an_owners_first_view_is_today(browser: Browser, api: PageApi) -> 
         await expect(page.get_by_role("heading", name="Today", exact=True)).to_be_visible()
 
 
-async def test_today_tells_what_waits_went_wrong_and_comes(browser: Browser, api: PageApi) -> None:
+async def test_today_shows_pending_failed_and_upcoming_work(browser: Browser, api: PageApi) -> None:
     everything(api)
     async with opened(browser, api.address, place="today") as page:
         figures = page.locator(".figures > div")
@@ -208,7 +208,7 @@ async def test_today_tells_what_waits_went_wrong_and_comes(browser: Browser, api
         await expect(page).to_have_url(f"http://127.0.0.1:{api.port}/#/t/{THREAD.replace(':', '%3A')}/e/4")
 
 
-async def test_a_day_without_anything_says_so(browser: Browser, api: PageApi) -> None:
+async def test_an_empty_day_says_so(browser: Browser, api: PageApi) -> None:
     nothing_stands(api)
     async with opened(browser, api.address, place="today") as page:
         await expect(page.get_by_text("No turns in the last 24 hours.")).to_be_visible()
@@ -216,13 +216,13 @@ async def test_a_day_without_anything_says_so(browser: Browser, api: PageApi) ->
         await expect(page.locator(".figures")).to_contain_text("$0.00")
 
 
-async def test_only_turns_that_went_to_their_end_count_as_done(browser: Browser, api: PageApi) -> None:
+async def test_only_completed_turns_count_as_done(browser: Browser, api: PageApi) -> None:
     how_things_stand(api, second="aborted")
     async with opened(browser, api.address, place="today") as page:
         await expect(page.locator(".figures > div").first).to_contain_text("224of 225 turns")
 
 
-async def test_usage_is_drawn_by_day_and_told_by_thread(browser: Browser, api: PageApi) -> None:
+async def test_usage_is_charted_by_day_and_listed_by_thread(browser: Browser, api: PageApi) -> None:
     everything(api)
     async with opened(browser, api.address, place="usage") as page:
         chart = page.get_by_role("img", name="Money by day over 30 days")
@@ -236,7 +236,7 @@ async def test_usage_is_drawn_by_day_and_told_by_thread(browser: Browser, api: P
         assert await violations(page) == []
 
 
-async def test_the_forecast_goes_by_the_last_seven_days(browser: Browser, api: PageApi) -> None:
+async def test_the_forecast_uses_the_last_seven_days(browser: Browser, api: PageApi) -> None:
     async with opened(browser, api.address, place="audit") as page:
         told = await page.evaluate(
             """async () => {
@@ -261,7 +261,7 @@ async def test_the_forecast_goes_by_the_last_seven_days(browser: Browser, api: P
     ]
 
 
-async def test_the_window_shows_what_fills_it_and_leaves_first(browser: Browser, api: PageApi) -> None:
+async def test_the_context_view_shows_its_parts_and_what_is_trimmed_first(browser: Browser, api: PageApi) -> None:
     everything(api)
     async with opened(browser, api.address) as page:
         await api.watched(THREAD)
@@ -274,7 +274,7 @@ async def test_the_window_shows_what_fills_it_and_leaves_first(browser: Browser,
         await expect(leaves).to_contain_text("Paint averylong")
 
 
-async def test_schedules_stand_in_a_week_and_in_words(browser: Browser, api: PageApi) -> None:
+async def test_schedules_are_shown_as_a_week_and_in_words(browser: Browser, api: PageApi) -> None:
     everything(api)
     async with opened(browser, api.address, place="schedules") as page:
         days = page.locator(".week > li")
@@ -315,7 +315,7 @@ async def test_the_audit_log_is_searched_and_checked(browser: Browser, api: Page
         await expect(page.get_by_text("owner, entry 3 is missing.")).to_be_visible()
 
 
-async def test_a_turns_steps_have_a_scale_and_their_waits(browser: Browser, api: PageApi) -> None:
+async def test_a_turns_steps_show_a_scale_and_waits(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("one", OWNER))
     api.append(THREAD, TurnStarted("main", "demo"))
     again = api.now + timedelta(seconds=30)
@@ -333,7 +333,7 @@ async def test_a_turns_steps_have_a_scale_and_their_waits(browser: Browser, api:
 # ---- personal settings, signing in, installing ----
 
 
-async def test_a_theme_is_kept_for_the_person(browser: Browser, tmp_path: Path) -> None:
+async def test_a_theme_is_stored_for_the_person(browser: Browser, tmp_path: Path) -> None:
     dark, light = "rgb(21, 25, 24)", "rgb(251, 250, 248)"
     ground = "getComputedStyle(document.documentElement).backgroundColor"
     async with served(tmp_path) as stand:
@@ -356,7 +356,7 @@ async def test_a_theme_is_kept_for_the_person(browser: Browser, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_the_sign_in_looks_like_the_rest(browser: Browser, tmp_path: Path, scheme: str) -> None:
+async def test_the_sign_in_matches_the_page(browser: Browser, tmp_path: Path, scheme: str) -> None:
     async with (
         served(tmp_path) as stand,
         opened(browser, stand.address, scheme="dark" if scheme == "dark" else "light", viewport=PHONE) as page,
@@ -375,7 +375,7 @@ async def test_the_sign_in_looks_like_the_rest(browser: Browser, tmp_path: Path,
         assert await violations(page) == []
 
 
-async def test_the_page_is_installable_and_keeps_nothing_of_anybody(browser: Browser, tmp_path: Path) -> None:
+async def test_the_page_is_installable_and_caches_no_personal_data(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as stand:
         await stand.client.put("/api/memory", json={"scope": "global", "text": "- a secret\n"})
         async with opened(browser, f"{stand.address}/?token={TOKEN}", place="usage", viewport=DESKTOP) as page:
@@ -403,7 +403,7 @@ async def test_the_page_is_installable_and_keeps_nothing_of_anybody(browser: Bro
 # ---- memory and skills ----
 
 
-async def test_memory_is_read_edited_forgotten_and_taken_back(browser: Browser, tmp_path: Path) -> None:
+async def test_memory_is_read_edited_deleted_and_restored(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as stand:
         await stand.client.put(
             "/api/memory", json={"scope": "global", "text": "- The tide is low.\n- Boats are wet.\n"}
@@ -482,7 +482,7 @@ async def test_a_command_is_tried_against_the_rules(browser: Browser, tmp_path: 
             assert (await found.client.post("/api/permissions/check", json=wrong)).status_code in (400, 404)
 
 
-async def test_rules_are_added_changed_and_removed_by_choices(browser: Browser, tmp_path: Path) -> None:
+async def test_rules_are_edited_through_menus(browser: Browser, tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel("ok"), profile="standard") as found:
         entry = f"{found.client.base_url}/?token={TOKEN}".replace("//?", "/?")
         async with opened(browser, entry, place="permissions") as page:

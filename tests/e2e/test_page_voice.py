@@ -35,7 +35,7 @@ async def talking() -> AsyncIterator[Browser]:
         yield made
 
 
-async def test_a_recorded_message_is_read_and_answered_aloud(talking: Browser, tmp_path: Path) -> None:
+async def test_a_recorded_message_is_transcribed_and_answered_aloud(talking: Browser, tmp_path: Path) -> None:
     model = FakeModel("It is high at six.", settings=FakeSettings(words="When is high tide?"))
     home = tmp_path / "home"
     home.mkdir()

@@ -234,7 +234,7 @@ async def test_a_button_allows(tmp_path: Path, page: Page, model: FakeModel) -> 
     assert made.read_text() == "x\n"
 
 
-async def test_what_a_killed_process_was_at_is_done_and_said_once(
+async def test_work_of_a_killed_process_is_done_and_posted_once(
     tmp_path: Path, page: Page, model: FakeModel, shoal: Server
 ) -> None:
     first, call = Gate(), Call("bash", '{"command": "echo x >> made.txt"}')

@@ -28,7 +28,7 @@ def test_a_slower_target_holds(name: str) -> None:
         pytest.skip(str(missing))
 
 
-def test_what_breaks_a_rule_can_be_made_again() -> None:
+def test_a_broken_rule_is_reproducible() -> None:
     with pytest.raises(Broken, match=r"(?s)ZeroDivisionError: .*--seed 3 --number 5 web"):
         make(lambda _source: print(1 // 0), "web", 3, 5)  # pyrefly: ignore[division-by-zero]
     drawn: list[float] = []

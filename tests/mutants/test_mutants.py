@@ -38,7 +38,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_what_is_decided_and_done_is_changed_but_not_what_is_logged(module: Path) -> None:
+def test_code_is_changed_but_not_logging(module: Path) -> None:
     assert [(change.function, change.what) for change in changes.changes(module)] == [
         ("Kept.take", "return at once"),
         ("Kept.take", "if not twice and count < 3 → not"),
@@ -57,7 +57,7 @@ def test_what_is_decided_and_done_is_changed_but_not_what_is_logged(module: Path
     ]
 
 
-def test_a_change_is_made_under_those_who_hold_the_function(module: Path) -> None:
+def test_a_change_replaces_the_function_for_all_holders(module: Path) -> None:
     imported = __import__("kept_here")
     opened = imported.opened
     assert changes.make(changes.changes(module)[-1])
@@ -65,7 +65,7 @@ def test_a_change_is_made_under_those_who_hold_the_function(module: Path) -> Non
         assert found == [2]
 
 
-def test_every_accepted_change_is_one_that_can_be_made() -> None:
+def test_every_accepted_change_exists() -> None:
     entries = accepted()
     there = {
         (str(change.file), change.function, change.what)

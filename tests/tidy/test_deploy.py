@@ -64,7 +64,7 @@ def test_a_unit_restarts_what_ends_and_gives_it_time_to_drain(path: Path) -> Non
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
-def test_the_manifests_fit_the_schemas(path: Path) -> None:
+def test_the_manifests_match_the_schemas(path: Path) -> None:
     lint(BIN / "kubernetes-validate", "--strict", path)
 
 
@@ -142,7 +142,7 @@ def steps() -> list[str]:
     return [line for line in lines.replace("\\\n", " ").splitlines() if line.strip()]
 
 
-def test_every_base_is_named_by_its_digest() -> None:
+def test_every_base_image_is_pinned_by_digest() -> None:
     named = dict(re.findall(r"^ARG (\w+)=(\S+)$", DOCKERFILE, re.MULTILINE))
     stages: set[str] = set()
     for base, stage in re.findall(r"^FROM (\S+)(?: AS (\S+))?$", DOCKERFILE, re.MULTILINE):
@@ -171,14 +171,14 @@ def test_nothing_is_installed_without_a_hash() -> None:
 
 
 @pytest.mark.parametrize("lock", LOCKS)
-def test_every_package_of_the_image_has_hashes_and_the_version_that_is_tested(lock: str) -> None:
+def test_every_package_of_the_image_has_hashes_and_the_tested_version(lock: str) -> None:
     tested = pinned("dev")
     for name, (version, hashes) in pinned(lock).items():
         assert hashes, f"{name} has no hash; run `make lock`"
         assert tested.get(name, (version, 0))[0] == version, f"{name} is tested in another version; run `make lock`"
 
 
-def test_the_lock_of_the_image_has_all_that_the_project_asks_for() -> None:
+def test_the_images_lock_file_contains_all_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     (line,) = re.findall(r"image\.txt pyproject\.toml[^\n]*\n([^\n]*)", (ROOT / "scripts" / "lock.sh").read_text())
     extras = re.findall(r"--extra (\S+)", line)
@@ -194,7 +194,7 @@ def test_the_lock_of_the_image_has_all_that_the_project_asks_for() -> None:
         assert requirement.specifier.contains(version), f"{asked} is locked to {version}; run `make lock`"
 
 
-def test_the_image_runs_as_a_user_without_rights() -> None:
+def test_the_image_runs_as_an_unprivileged_user() -> None:
     users = re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE)
     assert users
     assert users[-1].isdecimal()

@@ -89,7 +89,7 @@ def test_a_block_parses(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if runs(block)], ids=lambda block: block.place)
-def test_a_block_that_says_so_runs(block: Block, tmp_path: Path) -> None:
+def test_a_block_marked_to_run_runs(block: Block, tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path), "SHOAL_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-c", block.code]
     result = subprocess.run(
@@ -105,7 +105,7 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_links_to_headings_lead_to_one() -> None:
+def test_links_to_headings_have_a_target() -> None:
     broken = [
         where(path, name=f"{target}#{heading}")
         for path in documents()
@@ -115,7 +115,7 @@ def test_links_to_headings_lead_to_one() -> None:
     assert broken == []
 
 
-def test_links_lead_somewhere() -> None:
+def test_links_have_a_target() -> None:
     broken = [
         where(path, name=found["target"])
         for path in documents()
@@ -139,7 +139,7 @@ def test_blocks_are_found() -> None:
     assert found == [("python", "x = 1\n"), ("toml", "a = 1\n")]
 
 
-def test_the_architecture_names_what_there_is() -> None:
+def test_the_architecture_page_lists_what_exists() -> None:
     said = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     files = re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.(?:py|js))`", said)
     gone = [name for name in files if not any((root / name).exists() for root in (PACKAGE, ROOT)) and "*" not in name]
@@ -153,7 +153,7 @@ def test_the_architecture_names_what_there_is() -> None:
 
 
 @pytest.mark.xdist_group(GROUP)
-def test_pages_that_messages_name_are_shown_by_shoal_docs() -> None:
+def test_pages_named_in_messages_are_available_in_shoal_docs() -> None:
     """A wheel has no docs/ folder, so messages must name the command `shoal docs` and existing pages."""
     named, bare = list[tuple[Path, str]](), list[str]()
     for path in package_files():
@@ -201,7 +201,7 @@ def test_a_command_to_type_parses(place: str, line: str) -> None:
     assert words == ["--version"] or parse_command(words), place
 
 
-def test_commands_within_sentences_exist() -> None:
+def test_commands_in_sentences_exist() -> None:
     broken = list[str]()
     for path in documents():
         for line in re.findall(r"(?<!`)`(?:\.venv/bin/)?shoal ([a-z][^`\n…|<]*)`", path.read_text(encoding="utf-8")):

@@ -18,13 +18,13 @@ def test_no_migration_is_changed_and_each_is_listed() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
-def test_migrations_are_numbered_from_the_initial_schema_on(dialect: str) -> None:
+def test_migrations_are_numbered_from_the_initial_schema(dialect: str) -> None:
     numbers = [number for number, _ in migrations(dialect)]
     assert numbers == sorted(numbers)
     assert numbers[0] == FIRST_MIGRATION
 
 
-def test_a_migration_for_both_says_what_is_for_one_alone() -> None:
+def test_a_shared_migration_marks_dialect_specific_parts() -> None:
     both = 'create table a (b text /*pg: collate "C" */ primary key) /*sqlite: without rowid */;'
     assert in_dialect(both, "postgres") == 'create table a (b text collate "C" primary key) ;'
     assert in_dialect(both, "sqlite") == "create table a (b text  primary key) without rowid;"

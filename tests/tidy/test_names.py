@@ -33,7 +33,7 @@ def named(path: Path) -> Iterator[str]:
             yield node.name
 
 
-def test_names_say_something() -> None:
+def test_names_are_meaningful() -> None:
     forbidden = set(RATCHETS.names.forbidden)
     empty = [
         where(path, name=name)
@@ -92,7 +92,7 @@ def needs_no_docstring(name: str, node: Function | ast.ClassDef) -> bool:
     return bool(decorators & {"overload", "override", "setter"}) or is_documented_by_port
 
 
-def test_what_others_call_has_a_docstring() -> None:
+def test_public_functions_have_docstrings() -> None:
     undocumented = [
         where(path, node, name)
         for path in python_files("src")
@@ -111,7 +111,7 @@ def test_the_fakes_come_with_the_package() -> None:
     subprocess.run([sys.executable, "-c", "import shoal; shoal.testing.FakeModel, shoal.testing.FakeChat"], check=True)
 
 
-def test_every_fake_can_be_had_from_one_place() -> None:
+def test_every_fake_is_available_in_one_module() -> None:
     shipped = {
         name
         for path in (PACKAGE / "testing").rglob("*.py")

@@ -112,19 +112,19 @@ def rows() -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def test_every_way_to_make_a_prompt_has_a_row() -> None:
+def test_every_prompt_maker_has_a_row() -> None:
     listed = {place for _, made_in, _, _ in rows() for place in re.findall(r"`([\w.]+)`", made_in)}
     making, _ = in_product()
     assert making - listed == set(), f"say in {SECTION!r} of tests/GUARANTEES.md whose words these carry"
     assert listed - making == set(), "these make no prompt any more"
 
 
-def test_trust_is_given_in_these_places_alone() -> None:
+def test_only_listed_places_grant_trust() -> None:
     _, trusting = in_product()
     assert trusting == TRUSTING
 
 
-def test_every_row_is_shown_by_a_test() -> None:
+def test_every_row_has_a_test() -> None:
     assert [route for route, _, _, shown in rows() if not re.search(r"`test_\w+`", shown)] == []
 
 

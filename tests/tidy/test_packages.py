@@ -33,7 +33,7 @@ def shoal_imports(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield from (one for one in imported if one[0].partition(".")[0] in ("shoal", "tests"))
 
 
-def test_packages_and_their_tests_use_public_modules_alone() -> None:
+def test_packages_and_their_tests_use_only_public_modules() -> None:
     public = public_modules() - {"shoal"}
     others = [
         where(path, name=module)

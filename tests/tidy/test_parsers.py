@@ -71,7 +71,7 @@ def _loaded(node: ast.AST) -> set[str]:
     }
 
 
-def test_who_expects_a_parsers_error_expects_all_of_them() -> None:
+def test_handlers_of_parser_errors_catch_all_of_them() -> None:
     narrow: list[str] = []
     for path in package_files():
         name = path.relative_to(PACKAGE).as_posix()

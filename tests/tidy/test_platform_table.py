@@ -28,7 +28,7 @@ def test_every_suite_has_its_platform() -> None:
     assert found - {"TestFakeChat"} == {suite for suites in PLATFORMS.values() for suite in suites}
 
 
-def test_a_reason_that_is_told_is_one_the_suite_gives() -> None:
+def test_every_stored_reason_is_given_by_the_suite() -> None:
     """A reason that the suite no longer gives comes from an older run."""
     given = {
         node.value

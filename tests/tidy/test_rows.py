@@ -15,7 +15,7 @@ ROWS = {"G": 19, "P": 10, "W": 9, "C": 18, "B": 24}
 FILES = sorted((ROOT / "tests" / "rows").glob("*.py"))
 
 
-def test_every_row_has_one_class_that_says_what_it_promises() -> None:
+def test_every_row_has_one_class_with_its_promise() -> None:
     classes = [node for path in FILES for node in nodes(tree(path)) if isinstance(node, ast.ClassDef)]
     found = [(match[1], node) for node in classes if (match := re.fullmatch(r"Test([A-Z]\d+)", node.name))]
     assert sorted(row for row, _ in found) == sorted(
@@ -26,7 +26,7 @@ def test_every_row_has_one_class_that_says_what_it_promises() -> None:
         assert [method for method in node.body if getattr(method, "name", "").startswith("test_")], row
 
 
-def test_rows_see_nothing_of_the_product_but_its_test_servers() -> None:
+def test_rows_import_only_the_products_test_servers() -> None:
     imported = chain.from_iterable(
         [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
         for path in FILES

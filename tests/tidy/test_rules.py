@@ -99,22 +99,22 @@ def raw_complaints(module: ast.Module) -> Iterator[ast.expr]:
         ("log.warning('damaged', extra={'why': str(error)})", 0),
     ],
 )
-def test_a_decoders_own_words_are_found(said: str, count: int) -> None:
+def test_raw_decoder_errors_are_found(said: str, count: int) -> None:
     code = f"try:\n    pass\nexcept (OSError, msgspec.ValidationError) as error:\n    {said}\n"
     assert len(list(raw_complaints(ast.parse(code)))) == count
 
 
-def test_no_decoders_own_words_reach_a_person() -> None:
+def test_no_raw_decoder_error_reaches_a_person() -> None:
     found = [where(path, node) for path in package_files() for node in raw_complaints(tree(path))]
     assert not found
 
 
-def test_broad_excepts_stand_at_few_places() -> None:
+def test_broad_excepts_are_limited() -> None:
     found = [where(path, node) for path in package_files() for node in broad_excepts(tree(path))]
     assert len(found) <= COUNTS.broad_excepts_max, found
 
 
-def test_tasks_are_started_at_few_places() -> None:
+def test_task_creation_is_limited() -> None:
     found = [
         where(path, node) for path in package_files() for node in calls(tree(path), "create_task", "ensure_future")
     ]

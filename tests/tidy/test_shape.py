@@ -18,7 +18,7 @@ pytestmark = pytest.mark.xdist_group(GROUP)
 CODE = ("src", "tests", "bench", "scripts")
 
 
-def test_a_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [where(path) for path in python_files(*CODE) if tree(path).body and not ast.get_docstring(tree(path))]
     assert not silent
 
@@ -29,6 +29,6 @@ def test_every_package_folder_has_an_init() -> None:
 
 
 @pytest.mark.parametrize("folder", ["src", "tests"])
-def test_the_measures_see_the_code(folder: str) -> None:
+def test_the_file_lists_include_the_code(folder: str) -> None:
     assert len(python_files(folder)) >= 5
     assert ROOT / "pyproject.toml" in project_files()

@@ -50,7 +50,7 @@ def read(path: Path) -> str:
     return "" if b"\0" in content[:8192] else content.decode("utf-8", errors="replace")
 
 
-def test_no_file_names_a_machine_or_an_index() -> None:
+def test_no_file_mentions_a_machine_or_an_index() -> None:
     assert not [f"{where(path)} {offence}" for path in project_files() for offence in offences(read(path))]
 
 
@@ -67,7 +67,7 @@ def test_an_offence_is_seen(line: str) -> None:
     assert offences(line)
 
 
-def test_no_file_names_this_checkout() -> None:
+def test_no_file_mentions_this_checkouts_path() -> None:
     checkout = str(ROOT)
     assert len(checkout) > len("/app")
     assert not [where(path) for path in project_files() if checkout in read(path)]

@@ -81,7 +81,7 @@ def lists_in(module: ast.Module) -> Iterator[int]:
         yield getattr(node, "lineno", 0)
 
 
-def test_no_module_but_a_tools_own_lists_tools() -> None:
+def test_only_a_tools_own_module_lists_it() -> None:
     others = [
         path
         for path in python_files("src")
@@ -102,7 +102,7 @@ def test_no_module_but_a_tools_own_lists_tools() -> None:
         'match name:\n    case "set_model" | "set_tools":\n        pass',
     ],
 )
-def test_such_a_list_is_found(source: str) -> None:
+def test_a_list_of_tools_is_found(source: str) -> None:
     assert list(lists_in(ast.parse(source)))
 
 
@@ -169,7 +169,7 @@ def known(traits: Traits = MADE_UP) -> TraitsByName:
         ("open", "the lawn", "allow"),
     ],
 )
-def test_profiles_treat_it_as_it_says(profile: str, detail: str, decision: str) -> None:
+def test_profiles_follow_a_tools_traits(profile: str, detail: str, decision: str) -> None:
     assert decide(Profiles(known()).get(profile), Action(f"tool:water:{detail}")).decision == decision
 
 
@@ -181,13 +181,13 @@ def test_profiles_treat_it_as_it_says(profile: str, detail: str, decision: str) 
         (Treatment(), "deny"),
     ],
 )
-def test_guarded_leaves_out_what_wants_to_be_left_out(guarded: Treatment, decision: str) -> None:
+def test_guarded_follows_a_tools_own_treatment(guarded: Treatment, decision: str) -> None:
     profile = Profiles(known(Traits(treatments=Treatments(guarded=guarded)))).get("guarded")
     assert decide(profile, Action("tool:water:the lawn")).decision == decision
     assert decide(profile, Action("tool:watering:the lawn")).decision == "allow", "another tool"
 
 
-def test_profiles_follow_the_tools_there_are() -> None:
+def test_profiles_follow_all_existing_tools() -> None:
     traits = TraitsByName(dict(TRAITS.items()))
     profiles = Profiles(traits)
     assert hidden(profiles.get("locked"), "water")
@@ -197,7 +197,7 @@ def test_profiles_follow_the_tools_there_are() -> None:
     assert hidden(profiles.get("locked"), "water")
 
 
-def test_taint_treats_it_as_it_says() -> None:
+def test_taint_follows_a_tools_traits() -> None:
     profile = Profiles(known()).get("open")
     assert gate("allow", [Action("tool:water:look")], TAINTED, profile) == ("allow", "")
     decision, reason = gate("allow", [Action("tool:water:the lawn")], TAINTED, profile)
@@ -213,7 +213,7 @@ def test_taint_treats_it_as_it_says() -> None:
     ("changes", "workspace", "home"),
     [("nothing", False, False), ("workspace", True, False), ("home", False, True), ("anything", True, True)],
 )
-def test_checkpoints_and_marks_treat_it_as_it_says(changes: str, workspace: bool, home: bool) -> None:
+def test_checkpoints_and_marks_follow_a_tools_traits(changes: str, workspace: bool, home: bool) -> None:
     traits = Traits(changes=changes)  # pyrefly: ignore[bad-argument-type]
     actions = [Action("tool:water:the lawn")]
     assert may_write(traits, actions) is workspace
@@ -221,13 +221,13 @@ def test_checkpoints_and_marks_treat_it_as_it_says(changes: str, workspace: bool
     assert not may_write(Traits(changes=changes, effect="read"), actions)  # pyrefly: ignore[bad-argument-type]
 
 
-def test_prompts_and_cases_treat_it_as_it_says() -> None:
+def test_prompts_and_cases_follow_a_tools_traits() -> None:
     assert rules_for([water.spec], known())[-1] == "- Water with `water` in the evening."
     assert rules_for([water.spec], TRAITS)[-1] != "- Water with `water` in the evening."
     assert "|water|" in denied_in_cases(known(), is_sealed=False)[0]
 
 
-async def test_a_turn_uses_it_as_it_says(tmp_path: Path) -> None:
+async def test_a_turn_follows_a_tools_traits(tmp_path: Path) -> None:
     model = FakeModel(Reply(calls=(Call("water", '{"place": "the roses"}'),)), "Watered.")
     async with scenario(tmp_path, model, tools=(water,), profile="guarded") as world:
         await world.ada.says("water the roses")

@@ -17,7 +17,7 @@ TWICE = re.compile(r"\w\.\.(?=\s|$)|\.…|[!?]\.(?=\s|$)")
 
 
 @pytest.mark.parametrize("said", [*FRIENDLY.values(), *WAITING.values()])
-def test_what_is_said_of_a_model_is_sentences(said: str) -> None:
+def test_messages_about_models_are_sentences(said: str) -> None:
     assert re.fullmatch(r"[A-Z][^_]+[^.!?]\.", said)
 
 
@@ -26,7 +26,7 @@ def test_a_reason_is_a_part_of_a_sentence(why: str) -> None:
     assert re.fullmatch(r"[a-z][^_]+[^.!?]", why)
 
 
-def test_no_message_ends_twice_or_names_an_enumeration() -> None:
+def test_no_message_has_two_ends_or_raw_enumerations() -> None:
     found: list[str] = []
     for path in package_files():
         for node in nodes(tree(path)):

@@ -16,13 +16,13 @@ from tests.waiting import until
 from shoal.testing.model import Call, FakeModel, Reply
 
 
-def test_without_a_text_at_a_terminal_the_command_is_wrong(home: Path, tmp_path: Path) -> None:
+def test_without_a_text_the_command_fails_in_a_terminal(home: Path, tmp_path: Path) -> None:
     terminal = Terminal([PROGRAM, "--home", str(home), "ask"], {**os.environ, "TERM": "dumb"}, tmp_path)
     terminal.sees("There is no text to send. Pass TEXT, or pipe it in.")
     assert terminal.ends() == 2
 
 
-def test_a_failed_turn_is_one_line_on_stderr(home: Path) -> None:
+def test_a_failed_turn_prints_one_line_to_stderr(home: Path) -> None:
     home.mkdir()
     (home / "shoal.toml").write_text(
         "[model]\nname = 'openai/gpt'\n[turns]\nmodel_attempts_max = 1\n"
@@ -34,7 +34,7 @@ def test_a_failed_turn_is_one_line_on_stderr(home: Path) -> None:
     assert "http://127.0.0.1:1" in ran.stderr
 
 
-def test_an_interrupted_turn_is_stopped_at_once(shoal: Shoal, home: Path, slow_model: tuple[str, Path]) -> None:
+def test_an_interrupted_turn_is_stopped_immediately(shoal: Shoal, home: Path, slow_model: tuple[str, Path]) -> None:
     address, log = slow_model
     home.mkdir()
     (home / "shoal.toml").write_text(

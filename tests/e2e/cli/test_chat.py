@@ -82,7 +82,7 @@ def terminal(home: Path, *arguments: str, **variables: str) -> Generator[Termina
 
 
 @pytest.mark.slow
-def test_a_person_chats_allows_by_key_and_leaves(home: Path) -> None:
+def test_a_person_chats_allows_a_call_and_leaves(home: Path) -> None:
     with terminal(home, "chat") as screen:
         screen.sees("Ctrl-D leaves")
         screen.type("hello\r")
@@ -100,7 +100,7 @@ def test_a_person_chats_allows_by_key_and_leaves(home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_a_command_writes_is_seen_while_it_runs(home: Path) -> None:
+def test_command_output_is_shown_while_it_runs(home: Path) -> None:
     workspace = home / "agents" / "main" / "workspace"
     workspace.mkdir(parents=True)
     os.mkfifo(workspace / "go")
@@ -119,9 +119,7 @@ def test_what_a_command_writes_is_seen_while_it_runs(home: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("no_colour", [True, False])
-def test_a_chat_goes_on_with_its_past_its_history_and_the_colours_that_are_wanted(
-    shoal: Shoal, home: Path, no_colour: bool
-) -> None:
+def test_a_chat_resumes_with_its_past_input_history_and_colors(shoal: Shoal, home: Path, no_colour: bool) -> None:
     shoal("chat", stdin="hello\n")
     for keys in ("a first line\r", "\x1b[A\r"):
         with terminal(home, "chat", **({"NO_COLOR": "1"} if no_colour else {})) as screen:
@@ -137,7 +135,7 @@ def test_a_chat_goes_on_with_its_past_its_history_and_the_colours_that_are_wante
 
 
 @pytest.mark.slow
-def test_a_terminal_that_only_appends_says_whom_one_talks_to(home: Path) -> None:
+def test_a_dumb_terminal_gets_no_escape_codes(home: Path) -> None:
     with terminal(home, "chat", TERM="dumb") as screen:
         screen.sees("Chatting with main. '/help' lists the commands, Ctrl-D leaves.")
         screen.type("hello\n")
@@ -148,7 +146,7 @@ def test_a_terminal_that_only_appends_says_whom_one_talks_to(home: Path) -> None
 
 
 @pytest.mark.slow
-def test_tab_completes_what_is_typed(shoal: Shoal, home: Path) -> None:
+def test_tab_completes_the_input(shoal: Shoal, home: Path) -> None:
     workspace = home / "agents" / "main" / "workspace"
     workspace.mkdir(parents=True)
     (workspace / "harbour.md").touch()
@@ -167,7 +165,7 @@ def test_tab_completes_what_is_typed(shoal: Shoal, home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_the_turn_and_not_the_chat(home: Path) -> None:
+def test_ctrl_c_stops_the_turn_but_not_the_chat(home: Path) -> None:
     with terminal(home, "chat") as screen:
         screen.sees("Ctrl-D leaves")
         screen.type("run touch .git\r")
@@ -182,7 +180,7 @@ def test_ctrl_c_stops_the_turn_and_not_the_chat(home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ask_says_what_it_waits_for_and_takes_that_away(home: Path, slow_model: tuple[str, Path]) -> None:
+def test_ask_shows_and_clears_its_status(home: Path, slow_model: tuple[str, Path]) -> None:
     home.mkdir()
     (home / "shoal.toml").write_text(
         f"[model]\nname = 'openai/fake-1'\n[providers.openai]\nbase_url = '{slow_model[0]}/v1'\n"
@@ -197,7 +195,7 @@ def test_ask_says_what_it_waits_for_and_takes_that_away(home: Path, slow_model: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("key", "result"), [("y", "printed:"), ("n", "denied")])
-def test_ask_asks_at_the_terminal(home: Path, key: str, result: str) -> None:
+def test_ask_requests_approval_in_the_terminal(home: Path, key: str, result: str) -> None:
     with terminal(home, "ask", "run touch .git") as screen:
         screen.sees("anything else denies:")
         screen.type(f"{key}\r")

@@ -49,7 +49,7 @@ async def happen(parts: Parts, count: int, *, shown: bool = True) -> None:
         parts.hub.publish(events)
 
 
-async def test_each_event_comes_once_in_order(parts: Parts) -> None:
+async def test_each_event_arrives_once_in_order(parts: Parts) -> None:
     await happen(parts, 3, shown=False)
     thread, seen = ThreadClient(parts.client, THREAD), list[int]()
     async with asyncio.timeout(60), aclosing(thread.watch(1)) as items:
@@ -71,7 +71,7 @@ async def test_each_event_comes_once_in_order(parts: Parts) -> None:
     assert seen == list(range(2, BACKLOG_MAX + 13))
 
 
-async def test_live_events_pass_and_the_end_of_the_application_ends_the_watch(parts: Parts) -> None:
+async def test_live_events_arrive_until_the_application_ends(parts: Parts) -> None:
     await happen(parts, 1, shown=False)
     seen: list[str] = []
     async with asyncio.timeout(60):
@@ -84,14 +84,14 @@ async def test_live_events_pass_and_the_end_of_the_application_ends_the_watch(pa
     assert seen == ["Cleared", "StatusChanged"]
 
 
-async def test_an_application_in_this_process_refuses_as_a_server_does(parts: Parts) -> None:
+async def test_an_in_process_application_refuses_like_a_server(parts: Parts) -> None:
     with pytest.raises(NotFound, match="There is no agent"):
         await parts.client.call("GET", "/api/agents/nobody")
     with pytest.raises(InvalidInput, match="There is no agent"):
         await ThreadClient(parts.client, THREAD).send("hi", "nobody")
 
 
-async def test_a_server_that_answers_rubbish_is_named_and_no_connection_to_it_stays() -> None:
+async def test_a_server_with_invalid_answers_is_named_and_disconnected() -> None:
     left = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

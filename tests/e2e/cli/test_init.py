@@ -7,7 +7,7 @@ import pytest
 from tests.unit.surfaces.cli.conftest import Shoal
 
 
-def test_the_workspace_is_a_repository_of_its_own(shoal: Shoal, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_workspace_is_a_separate_repository(shoal: Shoal, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", str(home.parent / "other.git"))
     shoal("init")
     monkeypatch.delenv("GIT_DIR")

@@ -22,14 +22,14 @@ def test_help_imports_little() -> None:
     assert has_asyncio == "False"
 
 
-def test_the_running_system_imports_nothing_for_rare_work() -> None:
+def test_the_running_system_imports_rare_modules_lazily() -> None:
     rare = ("configparser", "cronsim", "importlib.resources", "shoal_hardware", "zoneinfo")
     code = f"import sys, shoal.app\nprint(*(name for name in {rare} if name in sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert ran.stdout.split() == []
 
 
-def test_a_command_ends_when_all_is_said_and_its_interpreter_is_left_as_it_is() -> None:
+def test_a_command_exits_without_tearing_down_its_interpreter() -> None:
     code = (
         "import atexit, sys\nfrom shoal.surfaces.cli import main\n"
         "class Late:\n    def __del__(self): print('taken apart')\n"
@@ -55,7 +55,7 @@ def test_shoal_home_names_the_home_directory(home: Path) -> None:
     assert (home / "shoal.toml").exists()
 
 
-def test_a_closed_pipe_is_no_traceback(home: Path, shoal: Shoal) -> None:
+def test_a_closed_pipe_causes_no_traceback(home: Path, shoal: Shoal) -> None:
     shoal("init")
     ran = subprocess.run(
         ["bash", "-c", f"'{PROGRAM}' --home '{home}' skills list --json | head -c 1"],

@@ -8,7 +8,7 @@ from tests.unit.features.mcp.test_cli import digest_of, make_home
 from tests.unit.surfaces.cli.conftest import Shoal
 
 
-def test_while_a_shoal_runs_it_is_asked(shoal: Shoal, home: Path) -> None:
+def test_a_running_shoal_is_asked(shoal: Shoal, home: Path) -> None:
     make_home(shoal, home)
     digest = digest_of(shoal, "mcp_odd_echo")
     with running(home):

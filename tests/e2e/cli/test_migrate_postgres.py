@@ -19,7 +19,9 @@ def server() -> Generator[str]:
         yield url
 
 
-def test_a_home_moves_and_goes_on_there(shoal: Shoal, home: Path, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_moves_and_continues_there(
+    shoal: Shoal, home: Path, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shoal("init")
     assert shoal("ask", "--thread", "terminal:ask:mine", "hello").code == 0
     before = json.loads(shoal("threads", "list", "--json").out)
@@ -41,7 +43,7 @@ def test_a_home_moves_and_goes_on_there(shoal: Shoal, home: Path, server: str, m
     assert "pg_dump" in backup.out
 
 
-def test_a_server_that_is_away_is_told(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_reported(shoal: Shoal, monkeypatch: pytest.MonkeyPatch) -> None:
     shoal("init")
     monkeypatch.setenv("DATABASE_URL", "postgresql://shoal@127.0.0.1:1/shoal")
     listed = shoal("threads", "list")
@@ -56,7 +58,7 @@ def database_of(shoal: Shoal) -> str:
     return f"{found['status']}: {found['message']}"
 
 
-def test_the_doctor_tells_what_a_start_would_meet(shoal: Shoal, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_doctor_reports_what_a_start_would_find(shoal: Shoal, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shoal("init")
     monkeypatch.setenv("DATABASE_URL", "postgresql:///?" + "&".join(server.split()))
     assert database_of(shoal).startswith("warn: PostgreSQL"), "there are no tables yet"

@@ -52,7 +52,7 @@ def test_the_token_is_shown_to_a_terminal(home: Path) -> None:
     assert re.fullmatch(rf"ready http://127\.0\.0\.1:\d+/\?token={token}", line)
 
 
-def test_elsewhere_the_ready_line_says_only_where_the_token_is(home: Path) -> None:
+def test_outside_a_terminal_the_ready_line_only_names_the_token_file(home: Path) -> None:
     with started(home, subprocess.PIPE) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline().decode().strip() for _ in range(2)]
@@ -71,7 +71,7 @@ def test_the_address_it_prints_serves(home: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_a_signal_ends_it(home: Path, number: signal.Signals, code: int) -> None:
+def test_a_signal_ends_the_process(home: Path, number: signal.Signals, code: int) -> None:
     with running(home) as server:
         server.process.send_signal(number)
         out, err = server.process.communicate()
@@ -81,7 +81,7 @@ def test_a_signal_ends_it(home: Path, number: signal.Signals, code: int) -> None
     assert "Traceback" not in err
 
 
-def test_start_up_says_what_is_up(home: Path) -> None:
+def test_start_up_lists_the_services(home: Path) -> None:
     with running(home) as server:
         server.process.terminate()
         _, err = server.process.communicate()
@@ -92,7 +92,7 @@ def test_start_up_says_what_is_up(home: Path) -> None:
     assert "demo" in lines["model"]
 
 
-def test_a_second_one_is_refused_and_told_of_the_first(home: Path) -> None:
+def test_a_second_shoal_is_refused_with_a_pointer_to_the_first(home: Path) -> None:
     with running(home) as server:
         command = [PROGRAM, "--home", str(home), "run", "--port", "0"]
         second = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -103,7 +103,7 @@ def test_a_second_one_is_refused_and_told_of_the_first(home: Path) -> None:
         assert len(second.stderr.splitlines()) == 1
 
 
-def test_a_port_in_use_is_told(home: Path) -> None:
+def test_a_port_in_use_is_reported(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         command = [PROGRAM, "--home", str(home), "run", "--port", port]
@@ -112,7 +112,7 @@ def test_a_port_in_use_is_told(home: Path) -> None:
     assert ran.stderr.startswith(f"shoal: Cannot listen on 127.0.0.1:{port}")
 
 
-def test_a_wrong_configuration_is_told_before_anything_starts(home: Path) -> None:
+def test_a_wrong_configuration_is_reported_before_anything_starts(home: Path) -> None:
     home.mkdir()
     (home / "shoal.toml").write_text("[web]\nport = 'x'\n")
     ran = subprocess.run([PROGRAM, "--home", str(home), "run"], check=False, capture_output=True, text=True)
@@ -120,7 +120,7 @@ def test_a_wrong_configuration_is_told_before_anything_starts(home: Path) -> Non
     assert ran.stderr == f'shoal: {home}/shoal.toml: web.port is "x"; allowed: a whole number from 0 to 65535.\n'
 
 
-def test_ask_goes_through_the_one_that_runs(home: Path, shoal: Shoal) -> None:
+def test_ask_uses_the_running_shoal(home: Path, shoal: Shoal) -> None:
     with running(home):
         answer = json.loads(shoal("ask", "--json", "--thread", "terminal:ask:mine", "hello").out)
         assert (answer["outcome"], answer["reply"][:6]) == ("done", "Hello!")
@@ -129,7 +129,7 @@ def test_ask_goes_through_the_one_that_runs(home: Path, shoal: Shoal) -> None:
         assert shoal("audit", "verify").code == 0
 
 
-def test_one_that_was_killed_stands_in_nobodys_way(home: Path, shoal: Shoal) -> None:
+def test_a_killed_shoal_blocks_nothing(home: Path, shoal: Shoal) -> None:
     """By then its process id may belong to another process. Here it is this one."""
     shoal("init")
     (home / "shoal.lock").write_text(f"process {os.getpid()} at http://127.0.0.1:1")
@@ -137,7 +137,7 @@ def test_one_that_was_killed_stands_in_nobodys_way(home: Path, shoal: Shoal) -> 
     assert (ran.code, ran.err) == (0, "")
 
 
-def test_an_approval_reaches_the_one_that_runs(home: Path, shoal: Shoal) -> None:
+def test_an_approval_reaches_the_running_shoal(home: Path, shoal: Shoal) -> None:
     with running(home):
         asked = json.loads(shoal("ask", "--json", "--thread", "terminal:ask:mine", "run touch .git").out)
         allowed = shoal("approvals", "allow", asked["approvals"][0]["id"])
@@ -148,7 +148,7 @@ def test_an_approval_reaches_the_one_that_runs(home: Path, shoal: Shoal) -> None
         assert shoal("approvals", "deny", "nonsense").err.startswith("shoal: There is no approval nonsense")
 
 
-def test_chat_goes_through_the_one_that_runs(home: Path, shoal: Shoal) -> None:
+def test_chat_uses_the_running_shoal(home: Path, shoal: Shoal) -> None:
     with running(home) as server:
         ran = shoal("chat", stdin="hello\nrun touch .git\ny\n/status\n")
         assert ran.code == 0
@@ -156,7 +156,7 @@ def test_chat_goes_through_the_one_that_runs(home: Path, shoal: Shoal) -> None:
         assert f"the Shoal at {server.address}" in ran.out
 
 
-def test_triggers_reach_the_one_that_runs(home: Path, shoal: Shoal) -> None:
+def test_triggers_reach_the_running_shoal(home: Path, shoal: Shoal) -> None:
     with running(home):
         added = shoal("triggers", "add", "in 3 hours", "say hi", "--name", "greet")
         assert (added.code, added.err) == (0, "")
@@ -167,21 +167,21 @@ def test_triggers_reach_the_one_that_runs(home: Path, shoal: Shoal) -> None:
         assert json.loads(shoal("triggers", "list", "--json").out) == []
 
 
-def test_what_changes_the_database_by_itself_is_refused_meanwhile(home: Path, shoal: Shoal) -> None:
+def test_direct_database_commands_are_refused_while_shoal_runs(home: Path, shoal: Shoal) -> None:
     with running(home):
         ran = shoal("migrate")
         assert ran.code == 1
         assert ran.err.startswith("shoal: Another Shoal is running on")
 
 
-def test_a_backup_can_be_taken_meanwhile(home: Path, shoal: Shoal, tmp_path: Path) -> None:
+def test_a_backup_can_be_taken_while_shoal_runs(home: Path, shoal: Shoal, tmp_path: Path) -> None:
     with running(home):
         shoal("ask", "--thread", "terminal:ask:mine", "hello")
         assert shoal("backup", str(tmp_path / "b.tar.gz")).code == 0
     assert (tmp_path / "b.tar.gz").stat().st_size > 1000
 
 
-def test_a_default_model_that_its_provider_lacks_is_told_at_the_start(shoal: Shoal, home: Path, model: str) -> None:
+def test_a_default_model_unknown_to_its_provider_is_reported_at_start(shoal: Shoal, home: Path, model: str) -> None:
     shoal("init")
     (home / "shoal.toml").write_text(
         f"[model]\nname = 'openai/other'\n[providers.openai]\nbase_url = '{model}/v1'\napi_key = 'right'\n"

@@ -114,7 +114,7 @@ async def test_a_person_gets_from_nothing_to_a_paired_bot(start: Start, home: Pa
     }  # fmt: skip
 
 
-async def test_a_shoal_that_runs_takes_up_model_and_bot_and_only_slips_are_asked_again(
+async def test_a_running_shoal_adopts_model_and_bot_and_repeats_only_wrong_answers(
     start: Start, home: Path, tmp_path: Path, ending: AsyncExitStack
 ) -> None:
     model = FakeModel(settings=FakeSettings(models=("one", "two")))
@@ -161,7 +161,7 @@ async def test_a_shoal_that_runs_takes_up_model_and_bot_and_only_slips_are_asked
     assert written(home)["platforms"]["telegram"]["owner"] == "7"  # pyrefly: ignore[bad-index]
 
 
-async def test_a_stranger_who_writes_first_is_in_nobodys_way(start: Start, home: Path) -> None:
+async def test_a_stranger_who_writes_first_does_not_block_the_owner(start: Start, home: Path) -> None:
     async with telegram() as (fake, option):
         fake.add_chat(8)
         terminal = start("--set", option)
@@ -188,9 +188,7 @@ async def test_a_stranger_who_writes_first_is_in_nobodys_way(start: Start, home:
     assert written(home)["platforms"]["telegram"]["owner"] == "7"  # pyrefly: ignore[bad-index]
 
 
-async def test_teams_takes_the_credentials_and_says_which_address_to_call(
-    start: Start, home: Path, ending: AsyncExitStack
-) -> None:
+async def test_teams_setup_shows_the_messaging_endpoint(start: Start, home: Path, ending: AsyncExitStack) -> None:
     fake = FakeTeams()
     await fake.start()
     ending.push_async_callback(fake.stop)
@@ -252,7 +250,7 @@ async def test_google_chat_by_pub_sub_pairs_its_owner(
     assert load_config(home, {}).platforms.of("google_chat")[0].owner == "1001"
 
 
-async def test_it_goes_on_where_it_was_left(start: Start, home: Path) -> None:
+async def test_setup_resumes_where_it_was_left(start: Start, home: Path) -> None:
     async with telegram() as (fake, option):
         terminal = start("--set", option)
         await at(terminal, "Number [1]: ", "demo")
@@ -280,7 +278,7 @@ async def test_it_goes_on_where_it_was_left(start: Start, home: Path) -> None:
     assert written(home)["platforms"]["telegram"]["owner"] == "7"  # pyrefly: ignore[bad-index]
 
 
-async def test_an_account_that_rests_is_switched_on_with_the_token_it_has(start: Start, home: Path) -> None:
+async def test_a_disabled_account_is_enabled_with_its_token(start: Start, home: Path) -> None:
     async with telegram() as (fake, option):
         (home / "secrets").mkdir(parents=True)
         (home / "secrets/t").write_text(TOKEN)
@@ -301,7 +299,7 @@ async def test_an_account_that_rests_is_switched_on_with_the_token_it_has(start:
 
 
 @pytest.mark.parametrize("no_colour", [True, False])
-async def test_questions_have_the_colours_that_are_wanted(start: Start, no_colour: bool) -> None:
+async def test_questions_respect_the_color_settings(start: Start, no_colour: bool) -> None:
     terminal = start(TERM="xterm-256color", **({"NO_COLOR": "1"} if no_colour else {}))
     await at(terminal, "Number [1]:")
     terminal.presses(b"\x03")
@@ -310,7 +308,7 @@ async def test_questions_have_the_colours_that_are_wanted(start: Start, no_colou
     assert bool(re.search(r"\x1b\[(?:[0-9;]*;)?[39]\d(?:;[0-9;]*)?m", terminal.screen)) is not no_colour
 
 
-async def test_the_end_of_the_input_leaves_too(start: Start) -> None:
+async def test_the_end_of_input_also_quits(start: Start) -> None:
     terminal = start()
     await at(terminal, "Number [1]: ")
     terminal.presses(b"\x04")
@@ -318,7 +316,9 @@ async def test_the_end_of_the_input_leaves_too(start: Start) -> None:
     assert await asyncio.to_thread(terminal.ends) == 130
 
 
-async def test_a_used_up_account_is_said_before_it_is_kept(start: Start, home: Path, ending: AsyncExitStack) -> None:
+async def test_an_exhausted_account_is_reported_before_it_is_saved(
+    start: Start, home: Path, ending: AsyncExitStack
+) -> None:
     used_up = Refusal(429, "You exceeded your current quota.", "insufficient_quota")
     model = FakeModel(script=lambda _: used_up, settings=FakeSettings(models=("fake-1",)))
     address = await model.start("127.0.0.1", 0)
@@ -337,7 +337,7 @@ async def test_a_used_up_account_is_said_before_it_is_kept(start: Start, home: P
     assert not (home / "secrets").exists()
 
 
-async def test_a_wrong_answer_brings_the_question_again(start: Start, tmp_path: Path) -> None:
+async def test_a_wrong_answer_repeats_the_question(start: Start, tmp_path: Path) -> None:
     terminal = start("--set", "web.port=0")
     await at(terminal, "Number [1]: ", "local")
     if PathFinder.find_spec("xllamacpp", [sysconfig.get_path("platlib")]) is None:
@@ -369,7 +369,7 @@ async def test_a_wrong_answer_brings_the_question_again(start: Start, tmp_path: 
     assert "App-level token" not in terminal.screen
 
 
-async def test_a_service_out_of_reach_asks_for_no_other_key(start: Start) -> None:
+async def test_an_unreachable_service_does_not_ask_for_another_key(start: Start) -> None:
     terminal = start("--set", "providers.openai.base_url=http://127.0.0.1:1/v1")
     await at(terminal, "Number [1]: ", "key")
     await at(terminal, "or type a part of one name.")
@@ -385,7 +385,7 @@ async def test_a_service_out_of_reach_asks_for_no_other_key(start: Start) -> Non
 
 
 @pytest.mark.parametrize("term", ["xterm", "screen"])
-async def test_a_key_is_shown_nowhere_even_where_it_does_not_belong(start: Start, term: str) -> None:
+async def test_a_key_is_never_shown_even_if_entered_elsewhere(start: Start, term: str) -> None:
     pasted = ("sk-ant-api03-0123456789abcdef", "gsk0123456789abcdefghijk", "123456:AAAnotherBotsTokenThatIsWrong")
     terminal = start(TERM=term)
     for key in pasted:
@@ -402,7 +402,7 @@ async def test_a_key_is_shown_nowhere_even_where_it_does_not_belong(start: Start
     assert not [key for key in pasted if key[8:] in terminal.screen]
 
 
-async def test_a_model_is_chosen_by_number_name_or_a_part_of_it(
+async def test_a_model_is_chosen_by_number_name_or_part_of_the_name(
     start: Start, home: Path, ending: AsyncExitStack
 ) -> None:
     models = (*(f"other-{number}" for number in range(30)), "fish-small", "fish-large")
@@ -428,7 +428,7 @@ async def test_a_model_is_chosen_by_number_name_or_a_part_of_it(
     assert written(home)["model"]["name"] == "mine/fish-large"
 
 
-async def test_a_port_that_is_none_brings_the_question_again(start: Start) -> None:
+async def test_an_invalid_port_repeats_the_question(start: Start) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -439,7 +439,7 @@ async def test_a_port_that_is_none_brings_the_question_again(start: Start) -> No
         await at(terminal, "Number [1]: ")
 
 
-async def test_another_directory_is_named_only_once_it_can_be_one(start: Start, home: Path, tmp_path: Path) -> None:
+async def test_another_directory_is_accepted_only_if_valid(start: Start, home: Path, tmp_path: Path) -> None:
     home.mkdir()
     (home / "thesis.tex").write_text("")
     terminal = start()
@@ -449,7 +449,7 @@ async def test_another_directory_is_named_only_once_it_can_be_one(start: Start, 
     await at(terminal, f"export SHOAL_HOME={tmp_path / 'fresh'}")
 
 
-def test_a_unit_starts_this_shoal_on_this_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_unit_starts_this_shoal_with_this_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.platform", "linux")
     done = subprocess.CompletedProcess((), 0, "", "")
     monkeypatch.setattr("subprocess.run", lambda *_, **__: done)

@@ -22,7 +22,7 @@ def status(server: Server, token: str, path: str = "/api/threads") -> int:
 
 
 @pytest.mark.slow
-def test_a_running_shoal_makes_knows_and_forgets_it(shoal: Shoal, home: Path) -> None:
+def test_a_running_shoal_creates_lists_and_revokes_a_token(shoal: Shoal, home: Path) -> None:
     shoal("init")
     before = shoal("token", "create", "early", "--scope", "read").out.strip()
     with running(home) as server:
