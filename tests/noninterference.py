@@ -537,13 +537,13 @@ class Run:
         strange = [text for text in texts if STRANGER in text]
         for text in strange:
             left = _BLOCK.sub("", text)
-            assert STRANGER not in left, f"a stranger's words stand outside of <untrusted> in {thread}: {left}"
+            assert STRANGER not in left, f"a stranger's words are outside <untrusted> in {thread}: {left}"
         if strange:
             events = await self._world.app[Store].journal.events(thread)
             while isinstance(events[-1].data, Cleared):  # before the request was made
                 events = events[:-1]
             state = reduce(TaintState.after, events, TaintState())
-            assert state.active, f"a stranger's words are read in {thread}, and the turn is not tainted"
+            assert state.active, f"a stranger's words are read in {thread}, but the turn is not tainted"
 
     async def end(self) -> dict[str, list[str]]:
         """Return the stranger's side without ids and digests."""

@@ -73,7 +73,7 @@ class Terminal:
         ends = time.monotonic() + SECONDS_MAX
         shown = -1
         while self._read(2):
-            assert time.monotonic() < ends, f"It does not end:\n{self.screen}"
+            assert time.monotonic() < ends, f"The program does not end:\n{self.screen}"
             if self._is_interrupted and shown == len(self.screen):  # no output for two seconds
                 os.write(self._side, b"\x03")
             shown = len(self.screen)

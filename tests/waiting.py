@@ -12,5 +12,5 @@ def until(holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
     """Wait until a condition is true. Raises AssertionError if the time is up."""
     pause, end = threading.Event(), time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, "it did not come"
+        assert time.monotonic() < end, "the condition did not become true in time"
         pause.wait(TICK_SECONDS)

@@ -104,10 +104,10 @@ class TriggerRules:
         await months(clock)
         young = await due_at(triggers, clock.now())
         assert await triggers.claim(young, None) is not None
-        assert sum(await forgotten(store, clock)) == 3, "two old occurrences, and what is over"
+        assert sum(await forgotten(store, clock)) == 3, "two old occurrences and the finished trigger"
         left = {one.id: one.state for one in await triggers.all()}
         assert left == {often.id: "active", rests.id: "paused", young.id: "done"}
-        assert await triggers.claim(often, None) is None, "it was due then"
+        assert await triggers.claim(often, None) is None, "this occurrence was already claimed"
         (due,) = await triggers.due()
         claims = [await triggers.claim(due, later + timedelta(days=DAYS)) for _ in range(2)]
         assert [claim is not None for claim in claims] == [True, False]
@@ -225,7 +225,7 @@ class TriggerRules:
             await store.outbox.fail(one, "no such channel")
         trigger = await known(triggers)
         assert (trigger.failures, trigger.error, trigger.state) == (2, "no such channel", "active")
-        assert not await store.outbox.put(beginning(trigger.id)), "its trigger comes again anyway"
+        assert not await store.outbox.put(beginning(trigger.id)), "the trigger will run again anyway"
 
     async def test_a_failed_last_attempt_disables_its_trigger(
         self, store: Store, triggers: TriggerStore, clock: ManualClock

@@ -291,7 +291,7 @@ def test_every_flipped_bit_of_an_archive_is_detected(at: int, bit: int) -> None:
         file.write_bytes(whole)
         with contextlib.suppress(InvalidInput):
             check_archive(file)
-            assert gzip.decompress(whole) == plain.getvalue(), "a few bits of a stream can be either"
+            assert gzip.decompress(whole) == plain.getvalue(), "a few bits do not affect the content"
 
 
 async def test_a_backup_under_load_is_consistent(home: Home, store: Store, tmp_path: Path) -> None:

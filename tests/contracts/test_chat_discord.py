@@ -410,7 +410,7 @@ async def test_command_arguments_are_completed(peer: Discord) -> None:
         completed = [one["name"] for one in peer.server.world.commands if '"autocomplete": true' in json.dumps(one)]
         assert completed == ["retry", "model", "agent", "settings"]
         found = await peer.server.types(peer.harbour, "settings", "model ")
-        assert found == [f"model one/{number}" for number in range(25)], "as many, and as long, as Discord takes"
+        assert found == [f"model one/{number}" for number in range(25)], "within Discord's limits of number and length"
         inbox.strangers.add(STRANGER)
         assert await peer.server.types(peer.harbour, "settings", "model ", user=STRANGER) == []
 

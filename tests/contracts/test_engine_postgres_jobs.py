@@ -214,7 +214,7 @@ async def test_a_worker_declared_dead_refuses_to_continue_old_work(
     ask(postgres_database, "delete from procrastinate_jobs; delete from procrastinate_workers")
     await woken_by_anyone(postgres_database, named("b"))
     await recorder.until(lambda: bool(recorder.refused))
-    assert engine.is_ready, "it works on as a new worker"
+    assert engine.is_ready, "it continues as a new worker"
 
 
 async def test_a_frozen_process_drops_its_threads_and_continues(
@@ -381,4 +381,4 @@ SCHEMA_DIGEST = "c70ec4b400a60ad9592787653aae5ae77ae41bf801d56b5bd2712751a07f200
 def test_procrastinates_schema_matches_our_statements() -> None:
     schema = files("procrastinate") / "sql" / "schema.sql"
     found = hashlib.sha256(schema.read_bytes()).hexdigest()
-    assert found == SCHEMA_DIGEST, "read what changed, see to the statements, then write the new digest here"
+    assert found == SCHEMA_DIGEST, "read the changes, adapt the statements, then update the digest"

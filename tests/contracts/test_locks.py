@@ -133,4 +133,4 @@ async def test_two_processes_with_twenty_threads_lose_no_edit_of_the_same_files(
         assert [process.wait() for process in (one, two)] == [0, 0]
     for name in FILES:
         assert (workspace / name).read_text() == "\n".join(f"{number:02}: done{PAGE}" for number in range(THREADS))
-    assert sorted(path.name for path in workspace.iterdir()) == FILES, "no lock is left lying about"
+    assert sorted(path.name for path in workspace.iterdir()) == FILES, "no lock file is left behind"

@@ -283,7 +283,7 @@ async def test_a_message_is_read_once_its_late_key_arrives(peer: Matrix, inbox: 
         prompts = await inbox.prompts(3)
     assert keys.asked == [first, second]
     assert [one.text for one in prompts] == ["in the clear", "is the tide high?", "and the moon?"]
-    assert not peer.server.said(peer.room), "nobody had to be told"
+    assert not peer.server.said(peer.room), "nobody needed a notice"
 
 
 async def test_waiting_for_a_key_survives_a_restart(peer: Matrix, inbox: Inbox) -> None:
@@ -410,7 +410,7 @@ async def test_posts_from_before_a_room_upgrade_are_not_edited_or_retried(
             assert caught.value.permanent
         with pytest.raises(PlatformError) as caught:
             await peer.adapter.post(OutboundPost(prompt.thread, "k2", "At noon.", reply_to=asked))
-        assert caught.value.barred, "its thread is in the other room"
+        assert caught.value.barred, "its thread is in the new room"
         around = peer.adapter.around(prompt.thread)
         assert around is not None
         await peer.adapter.post(OutboundPost(around, "k2", "At noon.", reply_to=asked))

@@ -43,7 +43,7 @@ async def test_tools_get_their_traits_on_confirmation_over_a_pipe(tmp_path: Path
         assert traits["where"] == TRAITS["write"]
         await stand.call("mcp_odd_grow")
         state = await stand.becomes("up")
-        assert state.waiting == 2, "the file that it wrote has none of the annotations above"
+        assert state.waiting == 2, "the server's new file has none of these annotations"
         assert stand.registry.traits.of("mcp_odd_grow") == UNCONFIRMED
         assert stand.registry.traits.of("mcp_odd_echo") == TRAITS["read_outside"]
 

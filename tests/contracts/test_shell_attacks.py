@@ -84,4 +84,4 @@ def test_the_attacks_do_harm_in_an_open_jail(jail: Ground, group: str) -> None:
             (harmful if did_harm(ran, jail.code) else tame).append(command)
         if len(harmful) >= len(commands) * REAL_MIN[group]:
             return
-    assert not tame, "too few of them do harm"
+    assert not tame, "too few commands do harm"

@@ -29,6 +29,8 @@ def test_looking_at_a_hostile_repository_runs_nothing_unasked(name: str) -> None
             assert made.unforeseen(unasked) == []
             few = (asked[at : at + FEW] for at in range(0, len(asked), FEW))
             springs = any(sprang(ran) for commands in few for ran in made.run(commands))
-            assert springs is (name not in SPRINGS_NOT_HERE), "the trap is none" if not springs else "it springs now"
+            assert springs is (name not in SPRINGS_NOT_HERE), (
+                "the trap never springs" if not springs else "the trap springs now"
+            )
     except Missing as missing:
         pytest.skip(str(missing))

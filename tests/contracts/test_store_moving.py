@@ -113,7 +113,7 @@ async def test_every_table_arrives_row_by_row(home: Home, target: str) -> None:
             fill(source, name)
         source.commit()
         moved = await migrate_sqlite_to_postgres(home, target)
-        assert sorted(moved) == sorted(names), "a table is known to one of the two dialects only"
+        assert sorted(moved) == sorted(names), "a table exists in only one of the two dialects"
         assert min(moved.values()) > 0
         with psycopg.connect(target) as connection:
             connection.execute("set search_path to shoal")

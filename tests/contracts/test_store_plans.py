@@ -124,7 +124,7 @@ def test_waiting_rows_have_partial_indexes(lite: sqlite3.Connection) -> None:
 @pytest.mark.parametrize("name", sorted(statements("sqlite")))
 def test_no_query_reads_or_sorts_the_past_in_sqlite(lite: sqlite3.Connection, name: str) -> None:
     found = [fault for body in _split(statements("sqlite")[name]) for fault in _sqlite_faults(lite, body)]
-    assert bool(found) == (name in SQLITE_EXCEPTIONS), f"{name}: {found or 'keeps the rule: take its exception out'}"
+    assert bool(found) == (name in SQLITE_EXCEPTIONS), f"{name}: {found or 'keeps the rule: remove its exception'}"
 
 
 def _split(body: str) -> list[str]:
@@ -242,7 +242,7 @@ def _fill(connection: psycopg.Connection, table: str) -> None:
 @pytest.mark.parametrize("name", sorted(name for name, body in statements("postgres").items() if body))
 def test_no_query_reads_or_sorts_the_past_in_postgresql(served: psycopg.Connection, name: str) -> None:
     found = list(_postgres_faults(served, _plan(served, statements("postgres")[name])))
-    assert bool(found) == (name in POSTGRES_EXCEPTIONS), f"{name}: {found or 'keeps the rule: take its exception out'}"
+    assert bool(found) == (name in POSTGRES_EXCEPTIONS), f"{name}: {found or 'keeps the rule: remove its exception'}"
 
 
 def _plan(served: psycopg.Connection, body: str) -> Plan:

@@ -54,7 +54,7 @@ async def test_a_role_that_may_not_create_the_schema_learns_what_to_do(guest: Gu
 
 async def test_a_role_that_may_create_a_schema_needs_nothing_else(guest: Guest) -> None:
     guest.sql("grant create on database DB to ROLE")
-    assert (await answering(guest.url))[1] > 0, "nothing is made yet"
+    assert (await answering(guest.url))[1] > 0, "no tables exist yet"
     await (await open_postgres(guest.url)).close()
 
 

@@ -163,7 +163,7 @@ class Without:
         listing = package / "feature.py"
         text = listing.read_text(encoding="utf-8")
         shortened = re.sub(rf'^ *"{name}",\n', "", text, flags=re.MULTILINE)
-        assert shortened != text, "the feature has a line of its own in the list"
+        assert shortened != text, "the feature has its own line in the list"
         listing.write_text(shortened, encoding="utf-8")
         self._environment = {**os.environ, "PYTHONPATH": str(package.parent), "SHOAL_HOME": str(self.home)}
 
@@ -212,7 +212,7 @@ def test_without_its_folder_a_feature_is_gone_and_everything_else_works(tmp_path
     assert not {*parts.sections} & {*left["sections"]}
     assert not {*parts.headings} & {*left["headings"]}
     assert not {*parts.keeps} & {*left["keeps"]}
-    assert "read" in left["tools"], "all else is there"
+    assert "read" in left["tools"], "everything else is there"
     assert "status" in left["commands"]
     assert "/api/threads" in left["routes"]
     assert "# Rules" in left["headings"]

@@ -71,7 +71,7 @@ async def test_the_size_of_each_part_of_a_request_is_shown(tmp_path: Path) -> No
     assert parts["tools"] == sum(len(text.encode()) for text in told)
     assert parts["transcript"] == sum(len(message.text.encode()) for message in second.messages[:2])
     in_system = sum(size for name, size in parts.items() if name not in ("tools", "transcript", "summary"))
-    assert 0 <= len(first.system.encode()) - in_system < 40, "but for the blank lines between sections"
+    assert 0 <= len(first.system.encode()) - in_system < 40, "except for blank lines between sections"
     assert parts["memory"] > len("- The harbour has four boats.")
     assert {one["name"]: one["bytes"] for one in new["parts"]} == {**parts, "transcript": 0}
     assert costs["found_tools"] == len(first.further)

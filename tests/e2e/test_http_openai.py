@@ -295,7 +295,7 @@ async def test_an_unavailable_model_ends_the_turn_immediately(shoal: Served, cli
     assert raised.value.status_code == 503
     assert int(raised.value.response.headers["retry-after"]) >= 1
     assert waits.message in str(raised.value.body)
-    assert len(prompts(shoal)) == 2, "nothing was done yet, so the client may ask again"
+    assert len(prompts(shoal)) == 2, "nothing was done yet, so the client may retry"
     ended = [message.thread for message in shoal.orchestrator.received if isinstance(message, Abort)]
     assert ended == [prompt.thread for prompt in prompts(shoal)]
 

@@ -111,7 +111,7 @@ async def test_a_model_is_tried_and_used_without_a_restart(stand: Stand) -> None
     assert (before.json()["model"], before.json()["is_demo"]) == ("demo", True)
     said = await stand.post("/api/setup/providers/server/test", server(stand))
     assert msgspec.json.decode(said) == {"models": ["fake-1", "fake-2"], "usual": "fake-1"}
-    assert stand.written()[1] == [], "a test writes nothing"
+    assert stand.written()[1] == [], "a trial writes nothing"
     said = await stand.put("/api/setup/providers/server", server(stand, model="fake-2"))
     assert msgspec.json.decode(said) == {"model": "mine/fake-2", "said": "Ahoy.", "note": ""}
     text, secrets = stand.written()

@@ -57,7 +57,7 @@ async def test_a_slash_command_is_answered_next_to_the_box(browser: Browser, tmp
         await box.press("Enter")
         told = page.locator(".told")
         await expect(told).to_contain_text("main")
-        assert stand.orchestrator.received == [], "it is no message"
+        assert stand.orchestrator.received == [], "a command is not a message"
         await told.get_by_role("button", name="Close").click()
         await expect(told).to_have_count(0)
         await box.fill("/etc/hosts is what?")

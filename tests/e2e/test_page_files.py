@@ -38,7 +38,9 @@ def test_vendored_modules_have_their_licenses() -> None:
 def test_page_files_mention_no_other_host(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     named = set(re.findall(r"https?://[\w.-]+", text))
-    assert named <= {"http://www.w3.org", "http://127.0.0.1", "https://example.org"}, "the last is what fields suggest"
+    assert named <= {"http://www.w3.org", "http://127.0.0.1", "https://example.org"}, (
+        "the last is a placeholder of input fields"
+    )
     assert "innerHTML" not in text
     assert "eval(" not in text
 

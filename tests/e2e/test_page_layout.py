@@ -327,7 +327,7 @@ async def test_a_schedule_is_added_and_removed(browser: Browser, api: PageApi) -
         body = dict(api.sent[-1].body)
         thread = body.pop("thread")
         assert str(thread).startswith("web:lobby:")
-        assert thread != THREAD, "a new one"
+        assert thread != THREAD, "a new thread"
         assert body == {"kind": "periodic", "schedule": "0 9 * * 1-5", "text": "Good morning", "timezone": "UTC"}
         await page.get_by_role("button", name="Remove").click()
         await page.get_by_role("button", name="Remove it").click()

@@ -181,7 +181,7 @@ MEANT = {
 }  # fmt: skip
 
 
-async def test_the_search_knows_common_words_for_settings(browser: Browser, api: PageApi) -> None:
+async def test_the_search_knows_everyday_words_for_settings(browser: Browser, api: PageApi) -> None:
     async with opened(browser, api.address) as page:
         names = await page.evaluate(
             """words => import("/console/findable.js").then(({ meant }) => words.map((text) => {

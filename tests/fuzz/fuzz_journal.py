@@ -105,7 +105,7 @@ def _accepted(source: random.Random) -> EffectsAccepted:
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    assert set(_MAKERS) == set(EVENT_CLASSES.values()), "an event has no maker here"
+    assert set(_MAKERS) == set(EVENT_CLASSES.values()), "an event type has no maker"
     yield attempt
 
 

@@ -87,7 +87,7 @@ def _address(source: random.Random) -> None:
         found = parse_target(url)
     except FetchError:
         return
-    assert parse_target(found.url) == found, f"{url!r} reads as {found.url!r}, which reads otherwise"
+    assert parse_target(found.url) == found, f"{url!r} reads as {found.url!r}, which parses differently"
     address = literal(found.host)
     if address is not None and not why_refused(found.host):
         assert ip_address(found.host).is_global, found

@@ -59,7 +59,7 @@ def test_a_unit_restarts_what_ends_and_gives_it_time_to_drain(path: Path) -> Non
     found = dict(re.findall(r"^(\w+)=(.*)$", path.read_text(), re.MULTILINE))
     assert found["Restart"] == "always"
     assert int(found["TimeoutStopSec"]) > DRAIN_SECONDS
-    assert found["KillMode"] == "mixed", "SIGTERM goes to Shoal alone, which ends what it started"
+    assert found["KillMode"] == "mixed", "only Shoal gets SIGTERM; it ends its own children"
     assert "[Install]" in path.read_text()
 
 
@@ -147,12 +147,12 @@ def test_every_base_image_is_pinned_by_digest() -> None:
     stages: set[str] = set()
     for base, stage in re.findall(r"^FROM (\S+)(?: AS (\S+))?$", DOCKERFILE, re.MULTILINE):
         found = named.get(base.removeprefix("${").removesuffix("}"), base)
-        assert found in stages or BY_DIGEST.fullmatch(found), f"{base} may be another image tomorrow"
+        assert found in stages or BY_DIGEST.fullmatch(found), f"{base} is not pinned by digest"
         stages.add(stage)
     assert len(stages) == 2
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     for name, service in services.items():
-        assert "build" in service or BY_DIGEST.fullmatch(service["image"]), f"{name} may be another image tomorrow"
+        assert "build" in service or BY_DIGEST.fullmatch(service["image"]), f"{name} is not pinned by digest"
 
 
 def test_nothing_is_installed_without_a_hash() -> None:
@@ -165,7 +165,7 @@ def test_nothing_is_installed_without_a_hash() -> None:
         is_offline = "--no-index" in command and "--no-deps" in command
         assert is_locked or is_offline, command
         assert "pip install" in command or "--no-build-isolation" in command, (
-            f"builds with what nobody locked: {command}"
+            f"builds with unlocked packages: {command}"
         )
     assert not re.search(r"\b(?:curl|wget|npm|ADD)\b", DOCKERFILE)
 
@@ -175,7 +175,7 @@ def test_every_package_of_the_image_has_hashes_and_the_tested_version(lock: str)
     tested = pinned("dev")
     for name, (version, hashes) in pinned(lock).items():
         assert hashes, f"{name} has no hash; run `make lock`"
-        assert tested.get(name, (version, 0))[0] == version, f"{name} is tested in another version; run `make lock`"
+        assert tested.get(name, (version, 0))[0] == version, f"{name} is tested with another version; run `make lock`"
 
 
 def test_the_images_lock_file_contains_all_dependencies() -> None:

@@ -116,7 +116,7 @@ def test_every_prompt_maker_has_a_row() -> None:
     listed = {place for _, made_in, _, _ in rows() for place in re.findall(r"`([\w.]+)`", made_in)}
     making, _ = in_product()
     assert making - listed == set(), f"say in {SECTION!r} of tests/GUARANTEES.md whose words these carry"
-    assert listed - making == set(), "these make no prompt any more"
+    assert listed - making == set(), "these no longer create a prompt"
 
 
 def test_only_listed_places_grant_trust() -> None:

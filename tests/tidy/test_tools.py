@@ -234,7 +234,7 @@ async def test_a_turn_follows_a_tools_traits(tmp_path: Path) -> None:
         await world.ada.sees("Watered.")
         events = [event.data for event in await world.journal()]
         (finished,) = (data for data in events if isinstance(data, ToolFinished))
-        assert (finished.is_error, finished.tainted_by) == (False, ""), "its words are the owner's"
+        assert (finished.is_error, finished.tainted_by) == (False, ""), "its text counts as the owner's"
         assert not [data for data in events if isinstance(data, FilesChanged)], "no checkpoint was taken"
         offer = world.app[Registry].offer((), lambda name: False)
         assert "water" in [spec.name for spec in offer.listed]

@@ -54,7 +54,7 @@ class Terminal:
         wanted, until = words.encode(), time.monotonic() + WAIT_SECONDS
         while wanted not in CODES.sub(b"", self._seen):
             ready = self._poll.poll(max(0.0, until - time.monotonic()) * 1000)
-            assert ready, f"{words!r} did not come: {CODES.sub(b'', self._seen)!r}"
+            assert ready, f"{words!r} did not appear: {CODES.sub(b'', self._seen)!r}"
             piece = os.read(self._end, 65_536)
             if b"\x1b[6n" in piece:  # where is the cursor?
                 os.write(self._end, b"\x1b[1;1R")

@@ -104,4 +104,4 @@ async def test_a_server_with_invalid_answers_is_named_and_disconnected() -> None
         with pytest.raises(ShoalError) as told:
             await Client(HttpTransport(f"http://127.0.0.1:{port}", "token")).call("GET", "/api/agents")
         await left.wait()
-    assert "does not answer" in str(told.value), "whose traceback has kept all that was open"
+    assert "does not answer" in str(told.value), "the traceback still references the connection"

@@ -61,7 +61,7 @@ def database_of(shoal: Shoal) -> str:
 def test_the_doctor_reports_what_a_start_would_find(shoal: Shoal, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shoal("init")
     monkeypatch.setenv("DATABASE_URL", "postgresql:///?" + "&".join(server.split()))
-    assert database_of(shoal).startswith("warn: PostgreSQL"), "there are no tables yet"
+    assert database_of(shoal).startswith("warn: PostgreSQL"), "no tables exist yet"
     with psycopg.connect(server, autocommit=True) as connection:
         assert shoal("migrate").code == 0
         connection.execute("insert into shoal.migrations (part, name) values ('store', '9999')")

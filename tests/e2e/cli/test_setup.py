@@ -169,7 +169,7 @@ async def test_a_stranger_who_writes_first_does_not_block_the_owner(start: Start
         await at(terminal, "Number [1]: ", "telegram")
         await at(terminal, "Enter goes back): ", "123456:AAAnotherBotsTokenThatIsWrong")
         shown = await at(terminal, "Enter goes back): ", TOKEN)
-        assert ("restart" in shown, "Number [1]" in shown) == (False, False), "only the token is asked for again"
+        assert ("restart" in shown, "Number [1]" in shown) == (False, False), "only the token question is repeated"
         await at(terminal, "a direct message")
         await fake.says(8, "hello from a stranger", user=8)
         other = (await fake.sees(8, "Your code is ")).text.split("Your code is ")[1].split(".")[0]
@@ -274,7 +274,7 @@ async def test_setup_resumes_where_it_was_left(start: Start, home: Path) -> None
         await at(last, "Telegram is connected.")
         await at(last, "Next: ")
         assert await asyncio.to_thread(last.ends) == 0
-        assert last.typed == [], "nothing is asked that is known"
+        assert last.typed == [], "known answers are not asked for again"
     assert written(home)["platforms"]["telegram"]["owner"] == "7"  # pyrefly: ignore[bad-index]
 
 
