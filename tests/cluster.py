@@ -24,11 +24,11 @@ class PostgresCluster:
         return await self.start_with(handler, EngineSettings(concurrency=concurrency))
 
     async def start_with(self, handler: ThreadHandler, settings: EngineSettings) -> PostgresEngine:
-        made: asyncio.Future[PostgresEngine] = asyncio.get_running_loop().create_future()
+        engine_future: asyncio.Future[PostgresEngine] = asyncio.get_running_loop().create_future()
         stop = asyncio.Event()
         self._stops.append(stop)
-        self._tasks.create_task(self._work(handler, settings, made, stop))
-        return await made
+        self._tasks.create_task(self._work(handler, settings, engine_future, stop))
+        return await engine_future
 
     async def _work(
         self,

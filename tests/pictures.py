@@ -194,10 +194,10 @@ async def stage(home: Path) -> AsyncGenerator[Stage]:
         entered = await client.get("/", params={"token": TOKEN})
         client.headers["X-Shoal"] = entered.headers["location"].removeprefix("/?key=")
         browser = await stack.enter_async_context(launched(chromium()))
-        made = Stage(browser, address, client)
+        opened = Stage(browser, address, client)
         await past(app[Store], datetime.now(UTC))
-        await act(made)
-        yield made
+        await act(opened)
+        yield opened
 
 
 PLACES = (
@@ -251,9 +251,9 @@ async def main(names: list[str], folder: Path) -> None:
     """Take the named screenshots, or all of them."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
-        async with stage(Path(home)) as made:
+        async with stage(Path(home)) as opened:
             sizes = {
-                name: await take(made, name, place, deed, folder, dark=dark)
+                name: await take(opened, name, place, deed, folder, dark=dark)
                 for name, place, deed, dark in PLACES
                 if not names or name in names
             }

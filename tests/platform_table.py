@@ -44,12 +44,12 @@ Results = dict[str, dict[str, str]]
 
 def cases() -> list[str]:
     """Return the contract's cases by name, in the order of the suite."""
-    found = [
+    tests = [
         (inspect.getsourcefile(test) != inspect.getsourcefile(ChatContract), inspect.getsourcefile(test), name)
         for name, test in inspect.getmembers(ChatContract, inspect.isfunction)
         if name.startswith("test_")
     ]
-    return [name for _, _, name in sorted(found, key=lambda one: (one[0], str(one[1])))]
+    return [name for _, _, name in sorted(tests, key=lambda one: (one[0], str(one[1])))]
 
 
 def record(kept: Results) -> Results:
@@ -58,10 +58,10 @@ def record(kept: Results) -> Results:
     Returns HOLDS or the reason for its omission for each case.
     """
     known = set[str]().union(*kept.values())
-    went: Results = {name: {case: kept[name][case] for case in cases() if case in kept[name]} for name in PLATFORMS}
+    results: Results = {name: {case: kept[name][case] for case in cases() if case in kept[name]} for name in PLATFORMS}
     added = " or ".join(case for case in cases() if case not in known)
     if not added:
-        return went
+        return results
     suites = f"({' or '.join(suite for all_ in PLATFORMS.values() for suite in all_)}) and ({added})"
     files = sorted((ROOT / "tests/contracts").glob("test_chat_*.py"))
     there = ["-c", EXAMPLE / "pyproject.toml", "--rootdir", EXAMPLE, EXAMPLE / "tests/test_contract.py"]
@@ -86,10 +86,10 @@ def record(kept: Results) -> Results:
                 platform = next((one for one, all_ in PLATFORMS.items() if suite in all_), None)
                 skipped = case.find("skipped")
                 if platform is not None and skipped is None:
-                    went[platform][name] = HOLDS
+                    results[platform][name] = HOLDS
                 elif platform is not None and skipped is not None:
-                    went[platform].setdefault(name, skipped.attrib["message"])
-    return went
+                    results[platform].setdefault(name, skipped.attrib["message"])
+    return results
 
 
 def read() -> Results:
@@ -100,20 +100,20 @@ def read() -> Results:
 def written(results: Results) -> str:
     """Return the results as TOML, in the order of the suite."""
     lines = ["# Written by `python -m tests.platform_table`, from a run of the contract suite over every platform."]
-    for platform, went in results.items():
+    for platform, outcomes in results.items():
         lines += ["", f'["{platform}"]']
-        lines += [f'{case} = "{went[case]}"' for case in cases() if case in went]
+        lines += [f'{case} = "{outcomes[case]}"' for case in cases() if case in outcomes]
     return "\n".join(lines) + "\n"
 
 
 def table(results: Results) -> str:
     """Return the table with its reasons below."""
-    reasons = sorted({reason for went in results.values() for reason in went.values()} - {HOLDS})
+    reasons = sorted({reason for outcomes in results.values() for reason in outcomes.values()} - {HOLDS})
     sign = {HOLDS: "✓"} | {reason: str(number) for number, reason in enumerate(reasons, 1)}
     lines = [f"| | {' | '.join(results)} |", f"|---|{'---|' * len(results)}"]
     for case in cases():
         said = case.removeprefix("test_").replace("_", " ")
-        lines.append(f"| {said} | {' | '.join(sign[went[case]] for went in results.values())} |")
+        lines.append(f"| {said} | {' | '.join(sign[outcomes[case]] for outcomes in results.values())} |")
     notes = [f"{number}. {reason}" for number, reason in enumerate(reasons, 1)]
     return "\n".join([*lines, "", *notes]) + "\n"
 

@@ -23,8 +23,8 @@ def server() -> Generator[str]:
     try:
         psycopg.connect(address, connect_timeout=3).close()
     except psycopg.OperationalError:
-        with private_server() as found:
-            yield found
+        with private_server() as private:
+            yield private
     else:
         yield address
 
@@ -77,11 +77,11 @@ def empty(address: str) -> None:
     """
     with psycopg.connect(address, autocommit=True, options="-c lock_timeout=60s") as connection:
         connection.execute(LEFT, ["idle in transaction%"])
-        found = connection.execute(
+        tables = connection.execute(
             "select tablename from pg_tables where schemaname = 'shoal' and tablename <> 'migrations'"
         ).fetchall()
         with connection.transaction():
             connection.execute("set local synchronous_commit = off")
             connection.execute("set local search_path = shoal")
-            for (table,) in found:
+            for (table,) in tables:
                 connection.execute(f"delete from {table}".encode())

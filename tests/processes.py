@@ -77,8 +77,8 @@ class Process(NamedTuple):
     def _finished(self, thread: str, message_id: str) -> list[Entry]:
         events = self.events(thread)
         turn = next((event.turn for event in events if event.data.get("message_id") == message_id), None)
-        found = [event for event in events if event.turn == turn]
-        return found if any(event.type == "turn_finished" for event in found) else []
+        turn_events = [event for event in events if event.turn == turn]
+        return turn_events if any(event.type == "turn_finished" for event in turn_events) else []
 
     def stop(self) -> int:
         """Stop it as an operator does, and return the exit code."""
@@ -94,8 +94,8 @@ class Process(NamedTuple):
 @contextmanager
 def process(role: str, home: Path, settings: Mapping[str, str]) -> Generator[Process]:
     """Run `shoal ROLE` on a free port until the block ends. `settings` are environment variables."""
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    environ = {**kept, "HOME": str(home), **settings}
+    inherited = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    environ = {**inherited, "HOME": str(home), **settings}
     command = [PROGRAM, "--home", str(home), role, "--port", "0"]
     home.mkdir(exist_ok=True)
     said = home / "stderr.log"

@@ -40,7 +40,7 @@ Results = dict[str, Result]
 
 async def record() -> Results:
     """Run every behaviour at every service. Exits if one fails."""
-    found: Results = {}
+    results: Results = {}
     for name, service in SERVICES.items():
         learned: dict[str, Change] = {}
         with tempfile.TemporaryDirectory() as folder:
@@ -48,8 +48,8 @@ async def record() -> Results:
         if failed:
             sys.exit(f"{name}: {failed}")
         print(name, learned, flush=True)
-        found[name] = Result([behaves.__name__ for behaves in BEHAVIOURS], dict(sorted(learned.items())))
-    return found
+        results[name] = Result([behaves.__name__ for behaves in BEHAVIOURS], dict(sorted(learned.items())))
+    return results
 
 
 def read() -> Results:

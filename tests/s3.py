@@ -17,9 +17,9 @@ ROOT = Path(__file__).resolve().parents[1]
 @contextmanager
 def server() -> Generator[str]:
     """Yield the server's address. Skips the test if the server is unavailable."""
-    made = subprocess.run([ROOT / "scripts" / "s3-server.sh"], check=False, capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(made.stderr.strip())
+    setup = subprocess.run([ROOT / "scripts" / "s3-server.sh"], check=False, capture_output=True, text=True)
+    if setup.returncode:
+        pytest.skip(setup.stderr.strip())
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "build" / "s3-server" / "python")}
     argv = [sys.executable, "-m", "moto.server", "-p", "0"]
     with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as server:

@@ -57,17 +57,19 @@ class Synapse:
         signed = "\0".join((nonce, name, PASSWORD, "notadmin")).encode()
         mac = hmac.new(SECRET.encode(), signed, hashlib.sha1).hexdigest()
         body = {"nonce": nonce, "username": name, "password": PASSWORD, "admin": False, "mac": mac}
-        made = httpx2.post(url, json=body, verify=default_tls())
-        assert made.status_code == 200, made.text
-        return str(made.json()["user_id"])
+        response = httpx2.post(url, json=body, verify=default_tls())
+        assert response.status_code == 200, response.text
+        return str(response.json()["user_id"])
 
 
 @contextmanager
 def homeserver(folder: Path) -> Generator[Synapse]:
     """Run a homeserver until the block ends. Skips the test if it is unavailable."""
-    made = subprocess.run([ROOT / "scripts" / "counterpart.sh", "synapse"], check=False, capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(made.stderr.strip())
+    setup = subprocess.run(
+        [ROOT / "scripts" / "counterpart.sh", "synapse"], check=False, capture_output=True, text=True
+    )
+    if setup.returncode:
+        pytest.skip(setup.stderr.strip())
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "build" / "synapse" / "python")}
     config = folder / "homeserver.yaml"
     argv = [sys.executable, "-m", "synapse.app.homeserver", "--config-path", str(config)]
@@ -104,9 +106,9 @@ def _wait(address: str, process: "subprocess.Popen[bytes]") -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def told(answer: httpx2.Response) -> dict[str, object]:

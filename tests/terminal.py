@@ -21,8 +21,8 @@ def transcript(page: Path, block: int) -> list[str]:
     """Return Shoal's own lines in a console block of a page, without those that are typed, omitted, or from other
     programs.
     """
-    found = re.findall(r"^```console\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    return [line for line in found[block].splitlines() if line and line[0] not in "$…"]
+    blocks = re.findall(r"^```console\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return [line for line in blocks[block].splitlines() if line and line[0] not in "$…"]
 
 
 class Terminal:
@@ -101,11 +101,11 @@ class Terminal:
         if not select.select([self._side], [], [], seconds)[0]:
             return True
         try:
-            found = os.read(self._side, 65_536)
+            output = os.read(self._side, 65_536)
         except OSError:  # Linux's way to say that the other side is closed
             return False
-        self.screen += re.sub(r"\r+\n", "\n", found.decode(errors="replace"))
-        return bool(found)
+        self.screen += re.sub(r"\r+\n", "\n", output.decode(errors="replace"))
+        return bool(output)
 
 
 def _plain(text: str) -> str:

@@ -107,7 +107,7 @@ def table() -> str:
 
 
 def kinds_of_mcp_tools() -> str:
-    """Return a row per kind."""
+    """Return a table row for each kind of MCP tool."""
     rows = [f"| {' | '.join(KIND_COLUMNS)} |", f"{'|---' * len(KIND_COLUMNS)}|"]
     shown = {"none": "runs", "outside": "asks"}
     for kind, tool in (*kinds.TRAITS.items(), (None, kinds.UNCONFIRMED)):

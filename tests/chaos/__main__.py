@@ -61,11 +61,11 @@ def _run(load: Load, server: Server | None, folder: Path, database: str, first: 
         kills = sum(count for act, count in killer.done.items() if act != "set clock")
         turns = rules.turns(stand.tables)
         record = stand.record()._replace(harms=killer.harms, kills=kills, turns=turns)
-        found = rules.broken(record) + rules.left_over(stand.tables)
+        problems = rules.broken(record) + rules.left_over(stand.tables)
         if not load.mixed and not load.alone and not load.lines:
             seen = checker.read(database, stand.chat_logs[0], stand.model_log, stand.tool_log)
-            found += checker.violations(seen, record.platforms[0].names())
-        return Outcome(seconds, [*stand.problems, *found], killer, record)
+            problems += checker.violations(seen, record.platforms[0].names())
+        return Outcome(seconds, [*stand.problems, *problems], killer, record)
     finally:
         stand.close()
 

@@ -85,8 +85,8 @@ _NOT_NOW = re.compile(r"still running|^The platform answered|^The connection bro
 
 def answers_of(text: str) -> list[str]:
     """Return the names of the messages that a text answers, in order. Previews and other texts answer none."""
-    found = None if text.endswith(WRITING) else _DONE.match(text.removeprefix(REPEATED).lstrip())
-    return found.group(1).split("+") if found else []
+    match = None if text.endswith(WRITING) else _DONE.match(text.removeprefix(REPEATED).lstrip())
+    return match.group(1).split("+") if match else []
 
 
 class People(msgspec.Struct, frozen=True):
@@ -138,26 +138,26 @@ class People(msgspec.Struct, frozen=True):
             case "undo":
                 here = self.drafts(int(name.partition(".")[0]))
                 write = f"echo {name} | tee {here}/a {here}/b > {here}/only-{name}"
-                tool, given = "bash", {"command": f"mkdir -p {here} && rm -f {here}/only-* && {write}"}
+                tool, arguments = "bash", {"command": f"mkdir -p {here} && rm -f {here}/only-* && {write}"}
             case "plain" | "retry" | "fork":
                 return self.text(*(int(part) for part in name.split(".")))
             case "guarded":
-                tool, given = "guarded", {"text": name}
+                tool, arguments = "guarded", {"text": name}
             case "remind":
-                tool, given = "remind", {"when": "in 1 seconds", "text": f"words=3 id=t{name}"}
+                tool, arguments = "remind", {"when": "in 1 seconds", "text": f"words=3 id=t{name}"}
             case "subagent" | "spawn":
                 mark = json.dumps({"text": f"c{name}"})
-                tool, given = kind, {"task": f"id=c{name} tools=1 tool=note words=3 args={mark}"}
+                tool, arguments = kind, {"task": f"id=c{name} tools=1 tool=note words=3 args={mark}"}
             case "process":
                 hook = {"on": "exit", "note": f"words=3 id=p{name}"}
-                tool, given = "process_start", {"command": "sleep 0.2", "hooks": [hook]}
+                tool, arguments = "process_start", {"command": "sleep 0.2", "hooks": [hook]}
             case "remember":
                 fact = int(name.partition(".")[2]) % FACTS
-                tool, given = "remember", {"text": f"Fact {fact} is kept."}
+                tool, arguments = "remember", {"text": f"Fact {fact} is kept."}
             case "steer" | "stop" | "edit" | "delete" | "spend" | "file":
-                tool, given = "note", {"text": name}
+                tool, arguments = "note", {"text": name}
         rounds = SPENT_ROUNDS if kind == "spend" else 3 if tool == "note" else 1
-        return f"id={name} tools={rounds} tool={tool} words=3 args={json.dumps(given)}"
+        return f"id={name} tools={rounds} tool={tool} words=3 args={json.dumps(arguments)}"
 
     def text(self, person: int, number: int) -> str:
         """Return the text of a message: a directive for the scripted model, with or without tools."""
@@ -411,8 +411,8 @@ class ChatServer:
             one.steps = one.steps[1:] if _UNDONE.search(answer) else []  # a person who is refused gives up
             if step == "fork" and not answer:
                 words = f'tools=1 tool=note args={{"text":"f{one.name}"}} words=3 id=f{one.name}'
-                told = Update(f"f{one.name}", update.person, words, "tell", one.name, thread=self._copies[ack.id])
-                self._do(told, 0.0)
+                message = Update(f"f{one.name}", update.person, words, "tell", one.name, thread=self._copies[ack.id])
+                self._do(message, 0.0)
         self._command(person, how, seconds)
 
     # ---- the bot's messages ----

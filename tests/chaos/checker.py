@@ -50,10 +50,10 @@ LEFT_OVER = {
 def read(database: str, chat: Path, model: Path, tools: Path) -> Seen:
     with psycopg.connect(database) as connection:
         connection.execute("set search_path to shoal")
-        found = connection.execute("select thread, seq, turn, type, at, data from events order by thread, seq")
+        event_rows = connection.execute("select thread, seq, turn, type, at, data from events order by thread, seq")
         events = [
             Line(thread, seq, turn, kind, at / MICROS, json.loads(data))
-            for thread, seq, turn, kind, at, data in found.fetchall()
+            for thread, seq, turn, kind, at, data in event_rows.fetchall()
         ]
         rows = {what: connection.execute(query.encode()).fetchall() for what, query in LEFT_OVER.items()}
     return Seen(_lines(chat), _lines(model), _lines(tools), events, rows)
@@ -110,8 +110,8 @@ def _order(seen: Seen) -> Iterator[str]:
     for line in seen.chat:
         if line["kind"] == "post":
             shown[line["thread"]].append(int(line["to"].partition(".")[2] or -1))
-    for where, found in (("journal", taken), ("chat", shown)):
-        for thread, numbers in found.items():
+    for where, orders in (("journal", taken), ("chat", shown)):
+        for thread, numbers in orders.items():
             if numbers != sorted(numbers):
                 yield f"out of order in the {where}: {thread}: {numbers}"
 
@@ -138,16 +138,16 @@ def _journal(seen: Seen) -> Iterator[str]:
 
 def finished_models(events: Sequence[Line]) -> dict[tuple[str, int], float]:
     """Return the time at which each model call finished, by the message that it answers and its round."""
-    found: dict[tuple[str, int], float] = {}
+    finished: dict[tuple[str, int], float] = {}
     current: dict[str, str] = {}
     rounds: Counter[str] = Counter()
     for event in events:
         if event.type == "user_message":
             current[event.turn] = event.data["message_id"]
         elif event.type == "assistant_message":
-            found[current[event.turn], rounds[event.turn]] = event.at
+            finished[current[event.turn], rounds[event.turn]] = event.at
             rounds[event.turn] += 1
-    return found
+    return finished
 
 
 def _models(seen: Seen) -> Iterator[str]:

@@ -40,7 +40,7 @@ class Killer:
         self._next = self._began + self._pause()
 
     def step(self) -> None:
-        """Perform an act if it is time."""
+        """Perform the next act if it is due."""
         now = time.time()
         if now < self._next or self.done.total() >= self._stand.load.acts_max:
             return

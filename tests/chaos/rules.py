@@ -71,18 +71,18 @@ class Platform(NamedTuple):
 
     def standing(self) -> dict[str, Fact]:
         """Return the bot's messages in their final state, by id, in the order of posting."""
-        found: dict[str, Fact] = {}
+        messages: dict[str, Fact] = {}
         for fact in self.facts:
             match fact["kind"]:
                 case "post":
-                    found[fact["id"]] = fact
+                    messages[fact["id"]] = fact
                 case "edit":
-                    found[fact["id"]] = {**found[fact["id"]], "text": fact["text"]}
+                    messages[fact["id"]] = {**messages[fact["id"]], "text": fact["text"]}
                 case "delete":
-                    del found[fact["id"]]
+                    del messages[fact["id"]]
                 case _:
                     pass
-        return found
+        return messages
 
     def retries(self, *answers: str) -> Counter[str]:
         """Return how many of each person's retry commands got one of these answers.
@@ -136,19 +136,19 @@ def each_message_is_answered_once(record: Record) -> Iterator[str]:
             fact["thread"] for fact in notices if not {*_answered(record, platform, fact)} & {*platform.acked("say")}
         )
         for name in [*platform.acked("say"), *platform.acked("tell"), *_others(record, platform)]:
-            found = copies.get(name, [])
-            plain = [fact for fact in found if not fact["text"].startswith(REPEATED)]
+            answers = copies.get(name, [])
+            plain = [fact for fact in answers if not fact["text"].startswith(REPEATED)]
             person = name.lstrip("tpf").partition(".")[0]
             retried = anew[person]
-            if not found and name[0] in "tp" and of_itself[f"person-{person}"]:
+            if not answers and name[0] in "tp" and of_itself[f"person-{person}"]:
                 of_itself[f"person-{person}"] -= 1
-            elif not found and name not in stopped and platform.people.kind(name.lstrip("tpf")) != "spend":
+            elif not answers and name not in stopped and platform.people.kind(name.lstrip("tpf")) != "spend":
                 yield f"{name} was accepted and never answered"
             if len(plain) > 1 + retried:
                 yield f"{name} was answered {len(plain)} times: {[fact['key'] for fact in plain]}"
-            unknown = sum(lost[fact["key"].partition(":")[0]] for fact in found[:1]) + record.kills + retried
-            if len(found) - 1 > unknown:
-                yield f"{name} stands {len(found)} times, although only {unknown} posts had an unknown outcome"
+            unknown = sum(lost[fact["key"].partition(":")[0]] for fact in answers[:1]) + record.kills + retried
+            if len(answers) - 1 > unknown:
+                yield f"{name} stands {len(answers)} times, although only {unknown} posts had an unknown outcome"
 
 
 def _others(record: Record, platform: Platform) -> Iterator[str]:
@@ -262,8 +262,8 @@ def _began(record: Record, name: str) -> bool:
     """Return whether the model learned that a message's call started something. A call that a kill cut off may not
     have.
     """
-    told = (str(line.get("result", "")) for line in record.model if line["id"] == name)
-    return any(text.startswith(("Reminder ", "Started ")) for text in told)
+    results = (str(line.get("result", "")) for line in record.model if line["id"] == name)
+    return any(text.startswith(("Reminder ", "Started ")) for text in results)
 
 
 def _was_given_up(record: Record, platform: Platform, notice: Fact) -> bool:
@@ -297,13 +297,13 @@ def _stopped(platform: Platform) -> set[str]:
     """Return the messages that need no answer: deleted ones, and those that a stop may have ended, with their
     consequences.
     """
-    found = {fact["target"] for fact in platform.acked("delete").values()}
+    unanswered = {fact["target"] for fact in platform.acked("delete").values()}
     for fact in platform.acked("stop").values():
         person = fact["target"].partition(".")[0]
         before = [said for said in platform.acked("say").values() if float(said["at"]) <= float(fact["at"])]
         names = [said["id"] for said in before if said["id"].partition(".")[0] == person]
-        found.update(names, (f"{prefix}{name}" for name in names for prefix in "tp"))
-    return found
+        unanswered.update(names, (f"{prefix}{name}" for name in names for prefix in "tp"))
+    return unanswered
 
 
 def each_turn_answers_what_it_took(record: Record) -> Iterator[str]:
@@ -522,14 +522,14 @@ def the_budget_of_a_turn_holds(record: Record) -> Iterator[str]:
             yield f"{name} took {sum(rounds.values())} tokens in {len(rounds)} calls, more than {TURN_TOKENS}"
     for platform in record.platforms:
         stopped = _stopped(platform) | _given_up(record, platform)
-        told = Counter(fact.get("to", "") for fact in platform.standing().values() if "the budget" in fact["text"])
+        notices = Counter(fact.get("to", "") for fact in platform.standing().values() if "the budget" in fact["text"])
         for name in platform.acked("say"):
             if platform.people.kind(name) != "spend" or name in stopped:
                 continue
-            if not told[name]:
+            if not notices[name]:
                 yield f"{name} met its budget, and nobody was told"
-            if told[name] > 1 + record.kills:
-                yield f"{name} was told of its budget {told[name]} times"
+            if notices[name] > 1 + record.kills:
+                yield f"{name} was told of its budget {notices[name]} times"
 
 
 def each_memory_is_kept_once(record: Record) -> Iterator[str]:
@@ -568,7 +568,7 @@ def waits(record: Record) -> list[tuple[float, str, str]]:
     Of several causes, the first in the record of harm counts. Without any, the wait starts when the previous message
     of the thread was answered.
     """
-    found: list[tuple[float, str, str]] = []
+    durations: list[tuple[float, str, str]] = []
     for platform in record.platforms:
         accepted = {name: float(fact["at"]) for name, fact in platform.acked("say").items()}
         seen: dict[str, tuple[float, float]] = {}
@@ -586,8 +586,8 @@ def waits(record: Record) -> list[tuple[float, str, str]]:
             met = (what for began, over, what in record.harms if began < at and over > accepted[name])
             cause = next(met, "a question" if platform.people.kind(name) == "guarded" else "calm")
             since = max(accepted[name], before) if cause == "calm" else accepted[name]
-            found.append((at - since, cause, name))
-    return sorted(found)
+            durations.append((at - since, cause, name))
+    return sorted(durations)
 
 
 # ---- the final database ----
@@ -632,17 +632,17 @@ def select(database: str | Path, query: str) -> Rows:
 
 def turns(database: str | Path) -> dict[str, list[str]]:
     """Return the messages that each turn answered, in order."""
-    found: dict[str, list[str]] = defaultdict(list)
+    names_by_turn: dict[str, list[str]] = defaultdict(list)
     for turn, data in select(database, _SAID):
         said = json.loads(str(data))
-        found[str(turn)] += [*said.get("joined", ()), said.get("message_id", "")]
-    return found
+        names_by_turn[str(turn)] += [*said.get("joined", ()), said.get("message_id", "")]
+    return names_by_turn
 
 
 def left_over(database: str | Path) -> list[str]:
     """Return rows that must not remain at the end."""
-    found = [f"{what}: {row}" for what, query in LEFT_OVER.items() for row in select(database, query)]
-    return [*found, *broken_chains(select(database, _AUDIT), select(database, _CHAINS))]
+    rows = [f"{what}: {row}" for what, query in LEFT_OVER.items() for row in select(database, query)]
+    return [*rows, *broken_chains(select(database, _AUDIT), select(database, _CHAINS))]
 
 
 def broken_chains(rows: Rows, chains: Rows) -> Iterator[str]:

@@ -75,7 +75,7 @@ def watch(stand: Stand, seconds: float, turns: int) -> dict[str, list[tuple[floa
         for what, measure in MEASURES.items():
             looks[what].append((now, measure(process, home)))
         if answered >= printed:
-            values = ", ".join(f"{what} {found[-1][1]:.1f}" for what, found in looks.items())
+            values = ", ".join(f"{what} {samples[-1][1]:.1f}" for what, samples in looks.items())
             print(f"{now:6.0f} s, {answered} turns: {values}", flush=True)
             printed = answered + turns // 20
         pause.wait(every)
@@ -92,8 +92,8 @@ def report(stand: Stand, looks: Mapping[str, list[tuple[float, float]]]) -> bool
     waits = [seconds for seconds, _, _ in rules.waits(stand.record())]
     print(f"{answered} turns, waited p50 {waits[len(waits) // 2]:.2f} s, p99 {waits[int(len(waits) * 0.99)]:.2f} s")
     flat = True
-    for what, found in looks.items():
-        judged = floors(found[int(len(found) * WARM_UP) :])
+    for what, samples in looks.items():
+        judged = floors(samples[int(len(samples) * WARM_UP) :])
         ok = is_flat(judged)
         flat = flat and ok
         said = "flat" if ok else "not flat"

@@ -187,27 +187,27 @@ class Stand:
         return process.stdout.readline().strip()
 
     def _node(self, role: str, name: str) -> Node:
-        given = {
+        node_options = {
             "name": name, "home": str(self.folder / "home"), "world": str(self.folder), "database": self.database,
             "chat": self.chats[0], "keyless": "".join(self.chats[1:]), "model": self.model,
             "heartbeat-seconds": str(HEARTBEAT_SECONDS), "stalled-seconds": str(STALLED_SECONDS),
             "context-tokens": str(self.load.context_tokens), "agents": str(self.load.agents),
             "pause-seconds": str(PAUSE_SECONDS if self.load.lines else 0),
         }  # fmt: skip
-        options = [part for key, value in given.items() for part in (f"--{key}", value)]
+        options = [part for key, value in node_options.items() for part in (f"--{key}", value)]
         command = [sys.executable, "-m", "tests.chaos.node", role, *options]
         return Node(name, role, command, self.folder / f"{name}.log")
 
     def state(self) -> State:
         """Return the combined progress of all platforms."""
-        found: list[State] = []
+        states: list[State] = []
         for chat in self.chats:
             with urllib.request.urlopen(f"{chat}/state", timeout=10) as answer:
-                found.append(msgspec.json.decode(answer.read(), type=State))
+                states.append(msgspec.json.decode(answer.read(), type=State))
         return State(
-            sum(state.answered for state in found),
-            sum(state.wanted for state in found),
-            sum(state.connections for state in found),
+            sum(state.answered for state in states),
+            sum(state.wanted for state in states),
+            sum(state.connections for state in states),
         )
 
     def start(self) -> None:
@@ -288,12 +288,12 @@ class Stand:
     def orphans(self) -> list[str]:
         """Return the processes that outlived the nodes. Call `adopt` first."""
         known = {peer.pid for peer in self._peers}
-        found: list[str] = []
+        lines: list[str] = []
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 if child.pid not in known and child.status() != psutil.STATUS_ZOMBIE and child.name() != "postgres":
-                    found.append(f"{child.pid} {child.name()}")
-        return found
+                    lines.append(f"{child.pid} {child.name()}")
+        return lines
 
     def connections(self) -> int:
         """Return the number of Shoal's connections to the database server."""

@@ -1,7 +1,7 @@
 """Checks calls and updates against aiogram's models, which are generated from the Bot API documentation.
 
 Run it with those packages on the path. It reads `{"calls": [[METHOD, PARAMETERS]…], "updates": […]}` from standard
-input and prints one line for each thing that the documentation does not know.
+input and prints one line for each mismatch with the documentation.
 """
 
 import importlib
@@ -12,13 +12,13 @@ from typing import Any  # noqa: TID251 (foreign models without types)
 
 
 def problems(told: Mapping[str, Any]) -> list[str]:
-    """Return what the documentation does not know about these calls and updates."""
+    """Return one line for each mismatch with the documentation."""
     methods = importlib.import_module("aiogram.methods")
     update = importlib.import_module("aiogram.types").Update
-    found = [problem for method, given in told["calls"] for problem in _call(methods, method, given)]
+    lines = [problem for method, arguments in told["calls"] for problem in _call(methods, method, arguments)]
     for one in told["updates"]:
-        found += _unknown("Update", update, one)
-    return found
+        lines += _unknown("Update", update, one)
+    return lines
 
 
 def _call(methods: Any, method: str, given: Mapping[str, Any]) -> list[str]:

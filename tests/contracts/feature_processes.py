@@ -38,9 +38,9 @@ class ProcessRules:
         assert await rows.add(one, 5)
         assert await rows.get("p1") == one
         await rows.identify("p1", "77 12 boot")
-        found = await rows.get("p1")
-        assert found is not None
-        assert (found.identity, found.pid) == ("77 12 boot", 77)
+        row = await rows.get("p1")
+        assert row is not None
+        assert (row.identity, row.pid) == ("77 12 boot", 77)
         assert await rows.get("p2") is None
 
     async def test_an_agents_running_processes_are_limited(self, store: Store, clock: ManualClock) -> None:
@@ -58,7 +58,7 @@ class ProcessRules:
         await rows.add(process(clock, "p1"), 5)
         await clock.advance(9)
         ends = [rows.end("p1", ProcessEnd("exited", n, "done")) for n in range(RACERS)]
-        (first,) = [found for found in await asyncio.gather(*ends) if found is not None]
+        (first,) = [end for end in await asyncio.gather(*ends) if end is not None]
         assert first == await rows.get("p1")
         assert (first.state, first.reason, first.ended_at) == ("exited", "done", clock.now())
         assert first.exit_code in range(RACERS)
@@ -96,8 +96,8 @@ class ProcessRules:
             await rows.end(name, ProcessEnd("exited", 0))
         await rows.tell("p1")
         assert await rows.forget(clock.now()) == []
-        gone = await rows.forget(clock.now() + timedelta(seconds=1))
-        assert [one.id for one in gone] == ["p1"]
+        removed = await rows.forget(clock.now() + timedelta(seconds=1))
+        assert [one.id for one in removed] == ["p1"]
         assert {one.id for one in await rows.search()} == {"p2", "p3"}
 
     async def test_depth_counts_the_hooks_that_led_to_a_turn(self, store: Store, clock: ManualClock) -> None:

@@ -141,7 +141,7 @@ class TriggerRules:
         trigger = await added(triggers, clock, 0)
         next_at = clock.now() + timedelta(hours=1)
         taken = await asyncio.gather(*(triggers.claim(trigger, next_at) for _ in range(RACERS)))
-        (occurrence,) = [found for found in taken if found is not None]
+        (occurrence,) = [claim for claim in taken if claim is not None]
         assert (occurrence.due_at, occurrence.trigger) == (trigger.next_at, trigger)
         (after,) = await triggers.all()
         assert (after.state, after.next_at, after.last_at) == ("active", next_at, trigger.next_at)
@@ -155,9 +155,9 @@ class TriggerRules:
         for missed, state in ((False, "done"), (True, "missed")):
             trigger = await added(triggers, clock, 0)
             assert await triggers.claim(trigger, None, missed=missed) is not None
-            found = next(one for one in await triggers.all() if one.id == trigger.id)
-            assert (found.state, found.next_at) == (state, None)
-            assert await triggers.claim(found, None) is None
+            stored = next(one for one in await triggers.all() if one.id == trigger.id)
+            assert (stored.state, stored.next_at) == (state, None)
+            assert await triggers.claim(stored, None) is None
         assert await triggers.next_due_at() is None
 
     async def test_a_missed_occurrence_of_a_periodic_trigger_leaves_it_active(
@@ -165,7 +165,7 @@ class TriggerRules:
     ) -> None:
         trigger = await added(triggers, clock, 0)
         assert await triggers.claim(trigger, clock.now() + timedelta(hours=1), missed=True) is not None
-        assert [found.state for found in await triggers.all()] == ["active"]
+        assert [row.state for row in await triggers.all()] == ["active"]
 
     async def test_a_paused_trigger_is_not_due_until_it_is_resumed(
         self, triggers: TriggerStore, clock: ManualClock
@@ -181,8 +181,8 @@ class TriggerRules:
         await triggers.settle(trigger, error="no", disable=True)
         later = clock.now() + timedelta(hours=1)
         assert await triggers.resume(trigger.id, later)
-        (found,) = await triggers.all()
-        assert (found.state, found.next_at, found.failures, found.error) == ("active", later, 0, "")
+        (stored,) = await triggers.all()
+        assert (stored.state, stored.next_at, stored.failures, stored.error) == ("active", later, 0, "")
 
     async def test_a_trigger_remembers_its_failures(self, triggers: TriggerStore, clock: ManualClock) -> None:
         trigger = await added(triggers, clock, 0)
@@ -246,8 +246,8 @@ class TriggerRules:
         full = replace(beginning(trigger, disables=True, recurs=True), id="k2")
         await store.outbox.put(full)
         assert await opens(store, await claimed_one(store), prompts_max=1) == "busy"
-        found = await known(triggers)
-        assert (found.state, found.failures, found.error) == ("active", 3, "The conversation's queue is full.")
+        stored = await known(triggers)
+        assert (stored.state, stored.failures, stored.error) == ("active", 3, "The conversation's queue is full.")
 
     async def test_a_full_mailbox_fails_the_opening(
         self, store: Store, triggers: TriggerStore, clock: ManualClock

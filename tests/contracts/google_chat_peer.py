@@ -38,11 +38,11 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
 
     def make(self, **more: object) -> GoogleChatAdapter:
         """Return a new adapter on the same store, as after a restart."""
-        given = {**self.server.settings(), "service_account_file": str(self.key_file), **more}
-        settings = GoogleChatSettings(**given)  # pyrefly: ignore[bad-argument-type]
-        made = GoogleChatAdapter("google_chat", settings, self.home, self.kept, self.clock, PUSH_URL)
-        self.server.deliver = made.receive
-        return made
+        values = {**self.server.settings(), "service_account_file": str(self.key_file), **more}
+        settings = GoogleChatSettings(**values)  # pyrefly: ignore[bad-argument-type]
+        adapter = GoogleChatAdapter("google_chat", settings, self.home, self.kept, self.clock, PUSH_URL)
+        self.server.deliver = adapter.receive
+        return adapter
 
     async def ready(self) -> None:
         """Wait until the adapter takes events and its token request has been answered."""

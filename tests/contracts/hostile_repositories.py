@@ -225,10 +225,10 @@ def _lazy_of_the_first_format(folder: Path) -> None:
 
 
 def _lose(folder: Path) -> None:
-    kept = git(folder, "rev-list", "--objects", "--no-object-names", "--filter=blob:none", "--all")
+    objects = git(folder, "rev-list", "--objects", "--no-object-names", "--filter=blob:none", "--all")
     packs = folder / ".git" / "objects" / "pack"
     old = list(packs.iterdir())
-    name = git(folder, "pack-objects", "-q", str(packs / "pack"), text=kept).strip()
+    name = git(folder, "pack-objects", "-q", str(packs / "pack"), text=objects).strip()
     (packs / f"pack-{name}.promisor").touch()
     for path in old:
         if name not in path.name:

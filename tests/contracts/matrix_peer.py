@@ -79,19 +79,19 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
 
     def make(self, *, encryption: Encryption | None = None, **more: object) -> MatrixAdapter:
         """Return a new adapter, as after a restart. Encryption itself is tested against a real homeserver."""
-        given: dict[str, object] = {
+        values: dict[str, object] = {
             "homeserver": self.server.address,
             "user": BOT,
             "access_token": Secret("value", TOKEN),
         }
-        settings = MatrixSettings(**(given | {"owner": ADA} | more))  # pyrefly: ignore[bad-argument-type]
+        settings = MatrixSettings(**(values | {"owner": ADA} | more))  # pyrefly: ignore[bad-argument-type]
         return MatrixAdapter("matrix", settings, self.home, self.kept, self.clock, seals=False, encryption=encryption)
 
     def shown(self) -> Sequence[Shown]:
-        found = self.server.said(self.room, thread=self.root)
+        messages = self.server.said(self.room, thread=self.root)
         return [
             Shown(one.id, one.text, file=one.file, reply_to=one.reply_to, kind=one.kind if one.file else "")
-            for one in found
+            for one in messages
         ]
 
     async def says(self, text: str, *, author: Who = "ada") -> str:

@@ -28,8 +28,10 @@ def main() -> None:
         error = f'{{"jsonrpc":"2.0","id":{number},"error":{{"code":-32601,"message":"unknown"}}}}'
         usual = f'{{"jsonrpc":"2.0","id":{number},"result":{USUAL[method]}}}' if method in USUAL else error
         for answer in script.get(name, script.get(method, [usual])):
-            told = answer.replace("$ID", str(number)).replace("$ARGUMENTS", json.dumps(message.get("params", {}))[1:-1])
-            sys.stdout.buffer.write(told.encode("utf-8", "surrogateescape") + b"\n")
+            reply = answer.replace("$ID", str(number)).replace(
+                "$ARGUMENTS", json.dumps(message.get("params", {}))[1:-1]
+            )
+            sys.stdout.buffer.write(reply.encode("utf-8", "surrogateescape") + b"\n")
             sys.stdout.buffer.flush()
 
 

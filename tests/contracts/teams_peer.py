@@ -34,11 +34,11 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
 
     def make(self, **more: object) -> TeamsAdapter:
         """Return a new adapter on the same store, as after a restart."""
-        given = {**self.server.settings(), "app_password": Secret("value", PASSWORD), **more}
-        settings = TeamsSettings(**given)  # pyrefly: ignore[bad-argument-type]
-        made = TeamsAdapter("teams", settings, self.home, self.kept, self.clock)
-        self.server.deliver = made.receive
-        return made
+        values = {**self.server.settings(), "app_password": Secret("value", PASSWORD), **more}
+        settings = TeamsSettings(**values)  # pyrefly: ignore[bad-argument-type]
+        adapter = TeamsAdapter("teams", settings, self.home, self.kept, self.clock)
+        self.server.deliver = adapter.receive
+        return adapter
 
     async def ready(self) -> None:
         """Wait until the adapter takes events and its token request has been answered."""

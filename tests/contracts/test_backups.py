@@ -201,8 +201,8 @@ async def test_files_without_a_time_in_their_name_are_ignored(home: Home, store:
         (tmp_path / "kept" / name).touch()
     schedule = Schedule(home, place, store)
     await schedule.run_for(0.5)
-    (made,) = await schedule.backups.listed()
-    assert (schedule.told, {*place.sizes()}) == ([], {*odd, made.name})
+    (backup,) = await schedule.backups.listed()
+    assert (schedule.told, {*place.sizes()}) == ([], {*odd, backup.name})
 
 
 async def test_an_incomplete_backup_does_not_count(home: Home, store: Store, tmp_path: Path) -> None:
@@ -215,15 +215,15 @@ async def test_an_incomplete_backup_does_not_count(home: Home, store: Store, tmp
 async def test_a_damaged_database_replaces_no_backup(home: Home, store: Store, tmp_path: Path) -> None:
     place = DirectoryPlace(tmp_path / "kept")
     clock = ManualClock()
-    made = make_backup(home, place, clock.now(), 1, "")
+    backup = make_backup(home, place, clock.now(), 1, "")
     await store.close()
     content = bytearray(home.database_file.read_bytes())
     content[8192:] = b"\xa5" * (len(content) - 8192)
     home.database_file.write_bytes(content)
     with pytest.raises(StoreCorrupt):
         make_backup(home, place, clock.now() + timedelta(days=1), 1, "")
-    assert listed_in(place) == [made]
-    assert set(place.sizes()) == {made.name}
+    assert listed_in(place) == [backup]
+    assert set(place.sizes()) == {backup.name}
 
 
 async def test_leftovers_of_a_killed_process_are_removed(home: Home, store: Store, tmp_path: Path) -> None:
@@ -231,8 +231,8 @@ async def test_leftovers_of_a_killed_process_are_removed(home: Home, store: Stor
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept/shoal-20260101T000000Z.tar.gz.partial").write_text("half")
     (tmp_path / "kept/mine.txt").write_text("stays")
-    made = await Schedule(home, place, store, keep=1).backups.make()
-    assert set(place.sizes()) == {made.name, "mine.txt"}
+    backup = await Schedule(home, place, store, keep=1).backups.make()
+    assert set(place.sizes()) == {backup.name, "mine.txt"}
 
 
 async def test_a_full_disk_leaves_no_partial_backup(home: Home, store: Store, tmp_path: Path) -> None:
@@ -318,8 +318,8 @@ async def test_a_backup_under_load_is_consistent(home: Home, store: Store, tmp_p
                 await store.outbox.depth()
         schedule.clock.jump(60)
         counted = list(accepted)
-        made = await schedule.backups.make()
-        before[made.name], after[made.name] = counted, list(accepted)
+        backup = await schedule.backups.make()
+        before[backup.name], after[backup.name] = counted, list(accepted)
     for task in writers:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -328,9 +328,9 @@ async def test_a_backup_under_load_is_consistent(home: Home, store: Store, tmp_p
         assert sum(after[name]) > sum(counted)
         copy = Store(SqliteDriver(unpacked(place, name, tmp_path / name)), ManualClock())
         for writer in range(4):
-            found = [int(key) for key, _ in await copy.settings.page(f"writer{writer}", limit=100_000)]
-            assert found == list(range(1, len(found) + 1))
-            assert counted[writer] <= len(found) <= after[name][writer] + 1
+            numbers = [int(key) for key, _ in await copy.settings.page(f"writer{writer}", limit=100_000)]
+            assert numbers == list(range(1, len(numbers) + 1))
+            assert counted[writer] <= len(numbers) <= after[name][writer] + 1
         assert not (await copy.audit.verify()).broken
         await copy.close()
 
@@ -343,9 +343,9 @@ async def test_a_server_database_is_backed_up(home: Home, tmp_path: Path) -> Non
     with database() as url, database() as empty:
         store = Store(await open_postgres(url), ManualClock())
         await store.settings.put("s", "key", "value")
-        made = make_backup(home, place, ManualClock().now(), 1, url)
+        backup = make_backup(home, place, ManualClock().now(), 1, url)
         await store.close()
-        folder = unpacked(place, made.name, tmp_path / "copy").parent
+        folder = unpacked(place, backup.name, tmp_path / "copy").parent
         assert not (folder / "shoal.db").exists()
         command = ["pg_restore", "--no-owner", "--dbname", empty, str(folder / "shoal.dump")]
         restoring = await asyncio.create_subprocess_exec(*command)

@@ -33,7 +33,7 @@ OTHERS: dict[Kind, Given] = {
     "poll": {"poll": {"question": {"text": "Tides?"}, "answers": [{"answer_id": 1, "poll_media": {"text": "high"}}]}},
     "unknown": {"hologram": {"depth": 3}},
 }
-"""Note that a turn gets besides the text, by kind of message."""
+"""Payload of a message of each kind."""
 
 
 class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
@@ -161,9 +161,9 @@ async def peer(tmp_path: Path) -> AsyncIterator[Discord]:
     server = FakeDiscord(clock)
     server.world.bots.add(OTHER_BOT)
     await server.start()
-    made = Discord(tmp_path, server, clock)
-    yield made
-    await made.adapter.close()
+    counterpart = Discord(tmp_path, server, clock)
+    yield counterpart
+    await counterpart.adapter.close()
     await server.stop()
 
 
@@ -222,9 +222,9 @@ async def test_a_chain_of_replies_is_a_thread(peer: Discord) -> None:
         await peer.server.says(peer.harbour, "and tomorrow?", reply_to=answer)
         follow = (await inbox.prompts(2))[-1]
         assert (follow.thread, follow.joins, follow.reply_to) == (prompt.thread, True, answer)
-        told = [one.text async for one in adapter.history(prompt.thread, None, 10)]
+        texts = [one.text async for one in adapter.history(prompt.thread, None, 10)]
     assert peer.server.said(peer.harbour)[-1].reply_to == root
-    assert told == ["what is the tide?", "and tomorrow?"]
+    assert texts == ["what is the tide?", "and tomorrow?"]
 
 
 async def test_the_bot_opens_a_direct_conversation(peer: Discord) -> None:
@@ -409,8 +409,10 @@ async def test_command_arguments_are_completed(peer: Discord) -> None:
         await peer.adapter.connected.wait()
         completed = [one["name"] for one in peer.server.world.commands if '"autocomplete": true' in json.dumps(one)]
         assert completed == ["retry", "model", "agent", "settings"]
-        found = await peer.server.types(peer.harbour, "settings", "model ")
-        assert found == [f"model one/{number}" for number in range(25)], "within Discord's limits of number and length"
+        choices = await peer.server.types(peer.harbour, "settings", "model ")
+        assert choices == [f"model one/{number}" for number in range(25)], (
+            "within Discord's limits of number and length"
+        )
         inbox.strangers.add(STRANGER)
         assert await peer.server.types(peer.harbour, "settings", "model ", user=STRANGER) == []
 
@@ -429,10 +431,10 @@ async def test_the_bot_opens_a_thread_with_its_own_post(peer: Discord) -> None:
 
 async def test_a_channel_is_created_in_the_guild_of_another(peer: Discord) -> None:
     assert isinstance(peer.adapter, ChannelHost)
-    made = await peer.adapter.create_channel("Night watch", peer.harbour)
-    assert await peer.adapter.has_channel(made)
+    channel = await peer.adapter.create_channel("Night watch", peer.harbour)
+    assert await peer.adapter.has_channel(channel)
     assert not await peer.adapter.has_channel("404")
-    assert peer.server.world.rooms[made].guild == peer.guild
+    assert peer.server.world.rooms[channel].guild == peer.guild
     with pytest.raises(PlatformError):
         await peer.adapter.create_channel("Nowhere", "404")
 
@@ -440,8 +442,8 @@ async def test_a_channel_is_created_in_the_guild_of_another(peer: Discord) -> No
 async def test_history_is_read_in_pages_and_keeps_the_newest(peer: Discord) -> None:
     for number in range(230):
         await peer.says(f"n{number}")
-    told = [prompt.text async for prompt in peer.adapter.history(peer.thread, None, 150)]
-    assert told == [f"n{number}" for number in range(80, 230)]
+    texts = [prompt.text async for prompt in peer.adapter.history(peer.thread, None, 150)]
+    assert texts == [f"n{number}" for number in range(80, 230)]
     assert [prompt async for prompt in peer.adapter.history(peer.thread, peer.clock.now(), 10)][-1].text == "n229"
     not_open = make_thread_id("discord", peer.harbour, "404")
     assert [prompt async for prompt in peer.adapter.history(not_open, None, 10)] == []
@@ -496,8 +498,10 @@ async def test_the_successor_of_a_deleted_forum_post_is_a_new_post(peer: Discord
     around = peer.adapter.around(lost.thread)
     assert around is not None
     for _ in range(2):
-        made = await peer.adapter.post(msgspec.structs.replace(lost, thread=around))
-    assert [(one.text, one.file) for one in peer.server.said(made)] == [("Two metres.", ("tides.txt", b"high at noon"))]
+        message_id = await peer.adapter.post(msgspec.structs.replace(lost, thread=around))
+    assert [(one.text, one.file) for one in peer.server.said(message_id)] == [
+        ("Two metres.", ("tides.txt", b"high at noon"))
+    ]
 
 
 async def test_a_deletion_applies_to_messages_from_before_a_restart(peer: Discord) -> None:
@@ -511,8 +515,8 @@ async def test_a_deletion_applies_to_messages_from_before_a_restart(peer: Discor
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
         await peer.deletes(message_id)
-        gone = Deletion(prompt.thread, message_id, UNTOLD, message_id)
-        await inbox.until(lambda: gone in inbox.came)
+        deletion = Deletion(prompt.thread, message_id, UNTOLD, message_id)
+        await inbox.until(lambda: deletion in inbox.came)
 
 
 async def test_embeds_and_components_are_read_in_forwards_replies_and_history(peer: Discord) -> None:

@@ -80,8 +80,8 @@ async def test_events_for_a_url_are_signed_by_chats_own_account(peer: GoogleChat
     peer.adapter = peer.make(audience="https://bot.example.org/x")
 
     def sign(**more: Json) -> Mapping[str, str]:
-        given: dict[str, Json] = {"aud": "https://bot.example.org/x", "email": "chat@system.gserviceaccount.com"}
-        return peer.server.signed(push=True, by=None, **{**given, **more})
+        claims: dict[str, Json] = {"aud": "https://bot.example.org/x", "email": "chat@system.gserviceaccount.com"}
+        return peer.server.signed(push=True, by=None, **{**claims, **more})
 
     async with serving(peer.adapter, Inbox()):
         await peer.ready()
@@ -131,8 +131,8 @@ async def test_history_is_read_if_an_administrator_allows_it(peer: GoogleChat) -
         for number in range(1, 5):
             await peer.server.says(HARBOUR, f"number {number}", thread=asked.thread)
     thread = make_thread_id("google_chat", HARBOUR, asked.thread)
-    found = [prompt.text async for prompt in peer.adapter.history(thread, None, 4)]
-    assert found == [f"@Shoal number {number}" for number in range(1, 5)]
+    texts = [prompt.text async for prompt in peer.adapter.history(thread, None, 4)]
+    assert texts == [f"@Shoal number {number}" for number in range(1, 5)]
 
 
 async def test_a_thread_is_opened_in_a_space_and_with_a_person(peer: GoogleChat) -> None:

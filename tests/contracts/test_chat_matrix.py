@@ -18,9 +18,9 @@ async def peer(tmp_path: Path) -> AsyncIterator[Matrix]:
     clock = ManualClock()
     server = FakeMatrix(clock)
     await server.start()
-    made = Matrix(tmp_path, server, clock)
-    yield made
-    await made.adapter.close()
+    counterpart = Matrix(tmp_path, server, clock)
+    yield counterpart
+    await counterpart.adapter.close()
     await server.stop()
 
 

@@ -53,14 +53,14 @@ class InMemory(Quiet):
     def shown(self) -> Sequence[Shown]:
         return [
             Shown(
-                made.id,
-                made.markdown.translate(PLAIN),
-                tuple(button.label for button in made.buttons),
-                (made.post.file.name, made.post.file.read_bytes()) if made.post.file else None,
-                made.post.reply_to,
-                "voice" if made.post.kind == "voice" else "",
+                posted.id,
+                posted.markdown.translate(PLAIN),
+                tuple(button.label for button in posted.buttons),
+                (posted.post.file.name, posted.post.file.read_bytes()) if posted.post.file else None,
+                posted.post.reply_to,
+                "voice" if posted.post.kind == "voice" else "",
             )
-            for made in self._chat.posted
+            for posted in self._chat.posted
         ]
 
     def refuse(self, retry_after_seconds: float) -> None:
@@ -108,5 +108,5 @@ class TestWebFiles:
         file = tmp_path / "a.txt"
         file.write_text("a")
         await WebAdapter(home).post(OutboundPost(thread, "k", "", "file", file=file))
-        (kept,) = home.attachments(thread).iterdir()
-        assert kept.read_text() == "a"
+        (stored,) = home.attachments(thread).iterdir()
+        assert stored.read_text() == "a"

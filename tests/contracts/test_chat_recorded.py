@@ -245,22 +245,22 @@ def told_of(prompt: Prompt) -> str:
 
 def outcomes(peer: Peer, inbox: Inbox, posted: list[str], warned: list[str]) -> list[str]:
     """Return the outcomes of an event in the notation of `then`."""
-    found = [f"command: {asked.name}" for asked in inbox.requests]
-    found += ["decision" for _ in inbox.decided]
-    found += [f"logged: {kind}" for kind in warned]
+    results = [f"command: {asked.name}" for asked in inbox.requests]
+    results += ["decision" for _ in inbox.decided]
+    results += [f"logged: {kind}" for kind in warned]
     for one in inbox.came:
         match one:
             case Prompt() if one.text not in ("begin", "end"):
-                found.append(f"turn: {told_of(one)}")
+                results.append(f"turn: {told_of(one)}")
             case Edit():
-                found.append(f"edit: {one.text}")
+                results.append(f"edit: {one.text}")
             case Deletion():
-                found.append("deletion")
+                results.append("deletion")
             case Reaction():
-                found.append(f"reaction: {one.emoji}")
+                results.append(f"reaction: {one.emoji}")
             case _:
                 pass
-    return found + [("greeting" if text == GREETING else "told") for text in posted if not text.startswith("Did /")]
+    return results + [("greeting" if text == GREETING else "told") for text in posted if not text.startswith("Did /")]
 
 
 async def until_some(came: Callable[[], Sequence[object]]) -> None:
@@ -290,22 +290,22 @@ async def test_every_kind_of_message_is_delivered_or_answered(
             kind, _, what = one.then.partition(": ")
 
             def came() -> list[str]:
-                told = [one.args for one in caplog.records if isinstance(one.args, tuple) and "event type" in one.msg]
+                logged = [one.args for one in caplog.records if isinstance(one.args, tuple) and "event type" in one.msg]
                 posted = [*list(peer.told())[before:], *elsewhere(peer)]
-                return outcomes(peer, inbox, posted, [str(args[1]) for args in told])
+                return outcomes(peer, inbox, posted, [str(args[1]) for args in logged])
 
             if kind != "nothing":
                 await until_some(came)
-            found = came()
+            results = came()
         if kind == "nothing":
-            assert not found
+            assert not results
             assert what
         else:
-            assert found, "silence"
-            kinds = {got.partition(": ")[0] for got in found}
-            assert kinds - ({"logged"} if kind == "told" else set()) == {kind}, found
-            assert len(found) == 1 or kind in ("edit", "deletion", "reaction", "decision", "told"), found
-            assert all(part in found[0] for part in what.split("|")), found
+            assert results, "silence"
+            kinds = {got.partition(": ")[0] for got in results}
+            assert kinds - ({"logged"} if kind == "told" else set()) == {kind}, results
+            assert len(results) == 1 or kind in ("edit", "deletion", "reaction", "decision", "told"), results
+            assert all(part in results[0] for part in what.split("|")), results
 
 
 ODD: tuple[Json, ...] = (5, True, "odd", [], ["odd"], {}, {"odd": 1}, None)
@@ -368,7 +368,7 @@ def whole(one: Recorded) -> Json:
 
 def met(platform: str, one: Recorded, content: Json, put: Json) -> int:
     """Deliver a changed event and return the status of the answer. Fails if nobody was told anything."""
-    told, part = Told(), "form" if one.form else "payload"
+    kinds, part = Told(), "form" if one.form else "payload"
 
     async def attempt(home: Path) -> int:
         async with standing(platform, home) as (peer, send, inbox), serving(peer.adapter, inbox):
@@ -376,7 +376,7 @@ def met(platform: str, one: Recorded, content: Json, put: Json) -> int:
             (first,) = await inbox.prompts(1)
             for known in ("55", "1767603600.000055", begun, first.key, "D00000001/1767603600.000101"):
                 inbox.threads[known] = first.thread
-            told.kinds.clear()
+            kinds.kinds.clear()
             answer = await send(msgspec.structs.replace(one, **{part: content}))
             assert isinstance(answer, HttpAnswer)
             await peer.says("end")
@@ -389,19 +389,19 @@ def met(platform: str, one: Recorded, content: Json, put: Json) -> int:
                 alone = peer.server.answers if isinstance(peer, slack_peer.Slack) else ()  # visible to one person only
                 shown = [answer.body] if answer.body.strip(b"{}") else []  # shown to the person who pressed the button
                 posted = [*peer.told(), *elsewhere(peer), *alone, *shown]
-                return [*inbox.came[2:], *inbox.requests, *inbox.decided, *posted, *told.kinds]
+                return [*inbox.came[2:], *inbox.requests, *inbox.decided, *posted, *kinds.kinds]
 
             if put is not None and answer.status != 501:
                 await until_some(came)
                 assert came(), "silence"
             return answer.status
 
-    logging.getLogger().addHandler(told)
+    logging.getLogger().addHandler(kinds)
     try:
         with TemporaryDirectory() as home:
             return asyncio.run(attempt(Path(home)))
     finally:
-        logging.getLogger().removeHandler(told)
+        logging.getLogger().removeHandler(kinds)
 
 
 class Told(logging.Handler):

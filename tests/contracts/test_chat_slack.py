@@ -21,24 +21,24 @@ from shoal.testing.platforms.wire import Given, Json
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeSlack]:
-    made = workspace()
-    await made.start()
-    yield made
-    await made.stop()
+    fake = workspace()
+    await fake.start()
+    yield fake
+    await fake.stop()
 
 
 @pytest.fixture
 async def peer(tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
-    made = Slack(tmp_path, server)
-    yield made
-    await made.adapter.close()
+    counterpart = Slack(tmp_path, server)
+    yield counterpart
+    await counterpart.adapter.close()
 
 
 @pytest.fixture
 async def hooked(tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
-    made = Slack(tmp_path, server, "http")
-    yield made
-    await made.adapter.close()
+    counterpart = Slack(tmp_path, server, "http")
+    yield counterpart
+    await counterpart.adapter.close()
 
 
 class TestSlack(ChatContract):
@@ -50,10 +50,10 @@ class TestSlackThread(ChatContract):
 
     @pytest.fixture
     async def peer(self, tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
-        made = Slack(tmp_path, server)
-        await made.move_to_thread()
-        yield made
-        await made.adapter.close()
+        counterpart = Slack(tmp_path, server)
+        await counterpart.move_to_thread()
+        yield counterpart
+        await counterpart.adapter.close()
 
 
 class TestSlackByHttp(ChatContract):

@@ -22,17 +22,17 @@ from shoal.testing.platforms.wire import Given
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeSlack]:
-    made = workspace()
-    await made.start()
-    yield made
-    await made.stop()
+    fake = workspace()
+    await fake.start()
+    yield fake
+    await fake.stop()
 
 
 @pytest.fixture
 async def peer(tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
-    made = Slack(tmp_path, server)
-    yield made
-    await made.adapter.close()
+    counterpart = Slack(tmp_path, server)
+    yield counterpart
+    await counterpart.adapter.close()
 
 
 async def test_the_adapter_implements_the_ports(peer: Slack) -> None:
@@ -82,8 +82,10 @@ async def test_ignored_events_are_logged_once_per_kind(
             await peer.server.happens(event)
         await peer.says("is it?")
         await inbox.prompts(1)
-    told = [one for one in caplog.records if one.message == "ignored event" or "unsupported event type" in one.message]
-    assert len(told) == 1
+    records = [
+        one for one in caplog.records if one.message == "ignored event" or "unsupported event type" in one.message
+    ]
+    assert len(records) == 1
     assert [one.text for one in inbox.said()] == ["is it?"]
 
 
@@ -129,12 +131,12 @@ async def test_no_post_leaks_out_of_a_thread_with_a_deleted_root(peer: Slack, tm
             peer.thread, peer.root = peer.other, thread_address(peer.other).thread
         await peer.server.deletes(peer.root)
         key = "preview:k" if kind in ("preview", "stream") else "k"
-        made = post(peer, "High at six.", key=key)
+        outbound = post(peer, "High at six.", key=key)
         if kind == "file":
-            made = post(peer, "High at six.", kind="file", file=file)
+            outbound = post(peer, "High at six.", kind="file", file=file)
         for _ in range(2):
             with pytest.raises(PlatformError) as caught:
-                await peer.adapter.post(made)
+                await peer.adapter.post(outbound)
             assert (caught.value.barred, caught.value.permanent) == (True, True)
     assert peer.server.said(CHANNEL) == []
 
@@ -158,8 +160,8 @@ async def test_a_deleted_message_with_replies_keeps_its_thread(peer: Slack) -> N
     peer.thread, root = peer.other, thread_address(peer.other).thread
     await peer.server.says(CHANNEL, "and tomorrow?", thread_ts=root)
     await peer.server.deletes(root)
-    made = await peer.adapter.post(post(peer, "High at six."))
-    assert peer.server.message(made).thread_ts == root
+    message_id = await peer.adapter.post(post(peer, "High at six."))
+    assert peer.server.message(message_id).thread_ts == root
 
 
 async def test_a_post_is_found_among_many_others(peer: Slack) -> None:
@@ -187,14 +189,14 @@ async def test_a_file_is_shared_once(peer: Slack, tmp_path: Path) -> None:
 
 async def test_slack_unfurls_nothing_in_a_post(peer: Slack) -> None:
     await peer.adapter.post(post(peer, "see https://example.com/?secret=1"))
-    (_, given), *_ = peer.server.calls
-    assert (given["unfurl_links"], given["unfurl_media"]) == ("false", "false")
+    (_, arguments), *_ = peer.server.calls
+    assert (arguments["unfurl_links"], arguments["unfurl_media"]) == ("false", "false")
 
 
 async def test_no_text_mentions_anyone_by_accident(peer: Slack) -> None:
     await peer.adapter.post(post(peer, "<!channel> look, <@UADA>, not `<@UBEA>`"))
-    (_, given), *_ = peer.server.calls
-    assert given["text"] == "&lt;!channel&gt; look, <@UADA>, not `&lt;@UBEA&gt;`"
+    (_, arguments), *_ = peer.server.calls
+    assert arguments["text"] == "&lt;!channel&gt; look, <@UADA>, not `&lt;@UBEA&gt;`"
 
 
 # ---- refusals ----
@@ -277,7 +279,7 @@ async def test_a_preview_is_streamed_and_replaced_by_the_answer(peer: Slack) -> 
     assert (shown.text, shown.streaming) == ("The **tide** is", True)
     await peer.adapter.edit(peer.thread, ts, "The **tide** is high.")
     assert (shown.text, shown.streaming) == ("The *tide* is high.", False)
-    started = next(given for method, given in peer.server.calls if method == "chat.startStream")
+    started = next(arguments for method, arguments in peer.server.calls if method == "chat.startStream")
     assert (started["recipient_user_id"], started["recipient_team_id"]) == ("UADA", "T1")
 
 
@@ -384,10 +386,10 @@ async def test_history_lists_other_peoples_messages_oldest_first(peer: Slack, th
         await peer.says(f"number {number}")
         await peer.says("mine", author="itself")
     await peer.says("an alert", author="bot")
-    found = [prompt async for prompt in peer.adapter.history(peer.thread, None, 7)]
-    assert [prompt.text for prompt in found] == ["number 2", "number 3", "number 4", "an alert"]
-    assert [prompt.author.is_bot for prompt in found] == [False, False, False, True]
-    assert {prompt.thread for prompt in found} == {peer.thread}
+    prompts = [prompt async for prompt in peer.adapter.history(peer.thread, None, 7)]
+    assert [prompt.text for prompt in prompts] == ["number 2", "number 3", "number 4", "an alert"]
+    assert [prompt.author.is_bot for prompt in prompts] == [False, False, False, True]
+    assert {prompt.thread for prompt in prompts} == {peer.thread}
     third = peer.server.messages[before + 4]
     after = peer.clock.now() + timedelta(seconds=float(third.ts) - STARTED_AT)
     later = [prompt.text async for prompt in peer.adapter.history(peer.thread, after, 9)]
@@ -397,9 +399,9 @@ async def test_history_lists_other_peoples_messages_oldest_first(peer: Slack, th
 async def test_a_channel_next_to_a_private_one_has_the_same_people(peer: Slack) -> None:
     async with serving(peer.adapter, Inbox()):
         await peer.adapter.connected.wait()
-    made = await peer.adapter.create_channel("Tide Table!", SECRET_ROOM)
+    channel = await peer.adapter.create_channel("Tide Table!", SECRET_ROOM)
     again = await peer.adapter.create_channel("Tide Table!", CHANNEL)
-    first, second = peer.server.rooms[made], peer.server.rooms[again]
+    first, second = peer.server.rooms[channel], peer.server.rooms[again]
     assert (first.name, first.kind, sorted(first.members)) == ("tide-table", "private", ["UADA", "UBEA", BOT])
     assert (second.name, second.kind, second.members) == ("tide-table-2", "channel", [BOT])
 

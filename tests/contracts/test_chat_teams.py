@@ -28,9 +28,9 @@ async def peer(tmp_path: Path) -> AsyncIterator[Teams]:
     server.add(DIRECT, "personal")
     server.add(GROUP, "groupChat")
     server.add(CHANNEL, "channel")
-    made = Teams(tmp_path, server, clock)
-    yield made
-    await made.adapter.close()
+    counterpart = Teams(tmp_path, server, clock)
+    yield counterpart
+    await counterpart.adapter.close()
     await server.stop()
 
 
@@ -199,10 +199,10 @@ async def test_a_file_accepted_without_an_upload_url_stays_offered(peer: Teams, 
     async with serving(peer.adapter, Inbox()):
         await peer.says("the file?")
         offered = await peer.adapter.post(OutboundPost(peer.thread, "k1", "", "file", file))
-        given = {"type": "fileUpload", "context": {"shoal": peer.server.message(offered).offer}, "action": "accept"}
+        value = {"type": "fileUpload", "context": {"shoal": peer.server.message(offered).offer}, "action": "accept"}
         for place in ({}, {"uploadInfo": 5}, {"uploadInfo": None}):
             invoke = peer.server.activity(
-                "invoke", DIRECT, "ada", "", name="fileConsent/invoke", value={**given, **place}
+                "invoke", DIRECT, "ada", "", name="fileConsent/invoke", value={**value, **place}
             )
             assert (await peer.server.tells(invoke)).status == 200
             assert "could not be sent" in peer.server.said(DIRECT)[-1].text

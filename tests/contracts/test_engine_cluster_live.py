@@ -54,11 +54,11 @@ async def sides(postgres_database: str) -> AsyncIterator[tuple[Side, Side]]:
 
 async def collect(coming: Subscription, enough: Callable[[list[Event | LiveEvent]], bool]) -> list[Event | LiveEvent]:
     """Take items until `enough` says so."""
-    found: list[Event | LiveEvent] = []
+    items: list[Event | LiveEvent] = []
     async with asyncio.timeout(WAIT_SECONDS):
-        while not enough(found):
-            found.append(await anext(coming))
-    return found
+        while not enough(items):
+            items.append(await anext(coming))
+    return items
 
 
 def text_of(items: list[Event | LiveEvent]) -> str:

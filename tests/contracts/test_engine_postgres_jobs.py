@@ -380,5 +380,5 @@ SCHEMA_DIGEST = "c70ec4b400a60ad9592787653aae5ae77ae41bf801d56b5bd2712751a07f200
 
 def test_procrastinates_schema_matches_our_statements() -> None:
     schema = files("procrastinate") / "sql" / "schema.sql"
-    found = hashlib.sha256(schema.read_bytes()).hexdigest()
-    assert found == SCHEMA_DIGEST, "read the changes, adapt the statements, then update the digest"
+    digest = hashlib.sha256(schema.read_bytes()).hexdigest()
+    assert digest == SCHEMA_DIGEST, "read the changes, adapt the statements, then update the digest"

@@ -13,11 +13,11 @@ from tests.unit.permissions.test_actions_reads import FILES, reads
 def workspace() -> Generator[Path]:
     """Test files may be in memory below `/dev`, where the target of a path cannot be known, so use /var/tmp."""
     with tempfile.TemporaryDirectory(prefix="shoal-reads-", dir="/var/tmp") as folder:
-        found = Path(folder, "ws")
+        root = Path(folder, "ws")
         for name in FILES:
-            (found / name).parent.mkdir(parents=True, exist_ok=True)
-            (found / name).write_text(name)
-        yield found
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(name)
+        yield root
 
 
 def test_a_linked_work_tree_reads_the_repository_that_it_belongs_to(workspace: Path) -> None:

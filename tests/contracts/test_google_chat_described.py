@@ -24,9 +24,9 @@ DOCUMENT = "build/google-chat-api/python/googleapiclient/discovery_cache/documen
 def described() -> Mapping[str, Any]:
     """Return the discovery document."""
     script = ROOT / "scripts" / "counterpart.sh"
-    made = subprocess.run([script, "google-chat-api"], check=False, capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(made.stderr.strip())
+    download = subprocess.run([script, "google-chat-api"], check=False, capture_output=True, text=True)
+    if download.returncode:
+        pytest.skip(download.stderr.strip())
     return json.loads((ROOT / DOCUMENT).read_text(encoding="utf-8"))
 
 
@@ -68,11 +68,11 @@ def called(method: str, path: str, body: bytes, described: Mapping[str, Any]) ->
     ]  # fmt: skip
     if not known:
         return [f"there is no {method} {parts.path}"]
-    (found, *_) = sorted(known, key=lambda one: -len(one["flatPath"]))
-    allowed = {**found["parameters"], **described["parameters"]}
+    (described_method, *_) = sorted(known, key=lambda one: -len(one["flatPath"]))
+    allowed = {**described_method["parameters"], **described["parameters"]}
     wrong = [f"{path} has no parameter {name}" for name in parse_qs(parts.query) if name not in allowed]
     if body:
-        wrong += problems(json.loads(body), found["request"], described, found["id"])
+        wrong += problems(json.loads(body), described_method["request"], described, described_method["id"])
     return wrong
 
 
@@ -96,9 +96,11 @@ async def test_every_call_and_event_matches_googles_description(tmp_path: Path, 
         await server.says(HARBOUR, "/help")
         await server.chooses(HARBOUR, 1)
         buttons = (Button("Allow", "allow:01K"), Button("Deny", "deny:01K"))
-        made = await peer.adapter.post(OutboundPost(peer.thread, "k1", "**May I?**", buttons=buttons, reply_to=asked))
-        await peer.clicks(made, "Deny")
-        await peer.adapter.edit(peer.thread, made, "No.")
+        message_id = await peer.adapter.post(
+            OutboundPost(peer.thread, "k1", "**May I?**", buttons=buttons, reply_to=asked)
+        )
+        await peer.clicks(message_id, "Deny")
+        await peer.adapter.edit(peer.thread, message_id, "No.")
         thread = await peer.adapter.open_thread(HARBOUR, "a tide")
         await peer.adapter.post(OutboundPost(thread, "k2", "for you", "ephemeral", user="1001"))
         await peer.adapter.open_thread("1001", "direct")

@@ -15,9 +15,9 @@ from shoal.tools.locks import PathLocks
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    found = tmp_path / "f"
-    found.write_text("as it was")
-    return found
+    file = tmp_path / "f"
+    file.write_text("as it was")
+    return file
 
 
 FILES = [f"f{number}.txt" for number in range(5)]

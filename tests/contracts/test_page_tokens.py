@@ -69,9 +69,9 @@ def definition(source: random.Random) -> str:
 
 def read_definition(line: str) -> list[str] | None:
     """Return the address and title that Python's parser reads."""
-    found: dict[str, LabelledLink] = {}
-    parser().parse(line, {"definitions": found})
-    return next(([unquote(one.url), one.title] for one in found.values()), None)
+    definitions: dict[str, LabelledLink] = {}
+    parser().parse(line, {"definitions": definitions})
+    return next(([unquote(one.url), one.title] for one in definitions.values()), None)
 
 
 def utf16(text: str, at: int) -> int:

@@ -16,9 +16,9 @@ from shoal.sandbox.processes import identity_of
 
 @pytest.fixture
 async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
-    found = Stand(tmp_path)
-    yield found
-    await found.store.close()
+    owners = Stand(tmp_path)
+    yield owners
+    await owners.store.close()
 
 
 async def nothing() -> str:
@@ -68,6 +68,6 @@ async def test_another_machine_can_request_the_end(stand: Stand, tmp_path: Path)
     async with running(service):
         process = await service.start(SPEC, Command("sleep 60", tmp_path, ()), HostSandbox(), nothing)
         await other.kill(process.id, "owner")
-        found = await stand.until(process.id, lambda one: one.state != "running")
-    assert (found.state, found.killed_by) == ("killed", "owner")
+        row = await stand.until(process.id, lambda one: one.state != "running")
+    assert (row.state, row.killed_by) == ("killed", "owner")
     assert stand.sent == []

@@ -19,9 +19,9 @@ HELLO = ModelRequest("any", "You are terse.", (UserMessage("Say hello."),), max_
 @pytest.fixture
 def weights(monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the model file. Skips the test if it is unavailable."""
-    made = subprocess.run([ROOT / "scripts" / "local-model.sh"], capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(made.stderr.strip())
+    setup = subprocess.run([ROOT / "scripts" / "local-model.sh"], capture_output=True, text=True, check=False)
+    if setup.returncode:
+        pytest.skip(setup.stderr.strip())
     monkeypatch.syspath_prepend(str(ROOT / "build" / "local-model" / "python"))
     return ROOT / "build" / "local-model" / "model.gguf"
 

@@ -277,13 +277,13 @@ REFUSED = {
 
 @pytest.mark.parametrize("service", SERVICES.values(), ids=lambda one: one.name)
 async def test_the_providers_packages_understand_the_fakes_refusals(fake: FakeModel, service: Service) -> None:
-    found = [service.foreign] if service.foreign is not None else []
+    quirks = [service.foreign] if service.foreign is not None else []
     sent = [msgspec.json.decode(msgspec.json.encode(one), type=Sent) for one in SENT[service.kind]]
     for rule in service.rules:
         refusals = [refusal for one in sent if (refusal := rule(one)) is not None]
         assert refusals, rule
-        found.append(refusals[0])
-    for refusal in found:
+        quirks.append(refusals[0])
+    for refusal in quirks:
         fake.follow(lambda seen, refusal=refusal: refusal)
         raised = await REFUSED[service.kind](fake)
         assert (raised.name, raised.status) == (RAISED.get(refusal.status, "InternalServerError"), refusal.status)

@@ -45,8 +45,8 @@ def allowed(sandbox: Sandbox, mounts: tuple[Mount, ...], name: str = "x.sh", con
     path = sandbox.inside(host, mounts)
     if content is None:
         return RunFile(path, "")
-    found = host.parent.stat()
-    folders = ((sandbox.inside(host.parent, mounts), found.st_ino, found.st_mtime_ns),)
+    status = host.parent.stat()
+    folders = ((sandbox.inside(host.parent, mounts), status.st_ino, status.st_mtime_ns),)
     return RunFile(path, hashlib.sha256(content).hexdigest(), host, (), content, folders=folders)
 
 
@@ -115,9 +115,9 @@ def test_the_checks_line_is_recognized_anywhere(mounts: tuple[Mount, ...], said:
     assert checking is not None
     refused, passed = (shlex.split(part)[2] for part in re.findall(r"printf '%s\\n' '[^']*'", guard.command.text))
     checking.started(7)
-    told = said.replace("PASSED", passed).replace("REFUSED", refused).encode()
-    for at in range(0, len(told), size):
-        checking.output(told[at : at + size])
+    output = said.replace("PASSED", passed).replace("REFUSED", refused).encode()
+    for at in range(0, len(output), size):
+        checking.output(output[at : at + size])
     guard.checked(CommandResult(b"", b"", 0))
     assert b"".join(piece for piece in watch.seen if isinstance(piece, bytes)).decode() == seen.replace(
         "PASSED", passed

@@ -135,8 +135,8 @@ class TestBubblewrapCalls:
     @needs_filter
     async def test_only_four_socket_families_can_be_created(self, sandbox: BubblewrapSandbox, tmp_path: Path) -> None:
         (tmp_path / "try.py").write_text(TRY_FAMILIES)
-        found = await self.run(sandbox, tmp_path, f"{PYTHON} try.py")
-        assert set(map(int, found.split())) == {1, 2, 10, 16}
+        output = await self.run(sandbox, tmp_path, f"{PYTHON} try.py")
+        assert set(map(int, output.split())) == {1, 2, 10, 16}
 
     @needs_filter
     async def test_refused_calls_fail_with_the_documented_error(
@@ -146,8 +146,8 @@ class TestBubblewrapCalls:
         wanted = {getattr(call, machine): name for name, call in CALLS.items() if name not in HARMLESS_MISSING}
         wanted = {number: name for number, name in wanted.items() if number}
         (tmp_path / "try.py").write_text(TRY_CALLS)
-        found = await self.run(sandbox, tmp_path, f"{PYTHON} try.py {' '.join(map(str, wanted))} 470 1000")
-        said = dict(line.split() for line in found.splitlines())
+        output = await self.run(sandbox, tmp_path, f"{PYTHON} try.py {' '.join(map(str, wanted))} 470 1000")
+        said = dict(line.split() for line in output.splitlines())
         assert set(said.values()) <= {"EPERM", "ENOSYS", "ENOTSUP", "EOPNOTSUPP"}, said
         assert said["470"] == said["1000"] == "ENOSYS"
 
@@ -158,8 +158,8 @@ class TestBubblewrapCalls:
         if compiler is None or platform.machine() != "x86_64":
             pytest.skip("no compiler for this")
         (tmp_path / "try.c").write_text(OLD_CALLS)
-        found = await self.run(sandbox, tmp_path, "gcc -nostdlib -static -O1 -o try try.c && ./try; echo $?")
-        assert found.strip() == "0"
+        output = await self.run(sandbox, tmp_path, "gcc -nostdlib -static -O1 -o try try.c && ./try; echo $?")
+        assert output.strip() == "0"
 
     @pytest.mark.parametrize(
         ("program", "text", "says"),

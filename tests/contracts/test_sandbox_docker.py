@@ -73,7 +73,7 @@ class TestDockerSandbox(SandboxContract):
         assert await containers(daemon) == []
 
     async def test_a_daemon_problem_is_an_error(self, mounts: tuple[Mount, ...], daemon: Path, tmp_path: Path) -> None:
-        for sandbox, told in (
+        for sandbox, message in (
             (DockerSandbox(tmp_path / "no.sock", image=IMAGE), "does not answer"),
             (DockerSandbox(daemon, image="no-such-image"), "No such image"),
             (DockerSandbox(daemon), "needs an image"),
@@ -81,7 +81,7 @@ class TestDockerSandbox(SandboxContract):
             (DockerSandbox(daemon, container="any", network=("example.org",)), "the network that you gave it"),
             (DockerSandbox(daemon, container="no-such-container"), "No such container"),
         ):
-            with pytest.raises(SandboxError, match=told):
+            with pytest.raises(SandboxError, match=message):
                 await self.run(sandbox, mounts, "true")
             await sandbox.close()
 
@@ -116,17 +116,17 @@ class TestDockerSandbox(SandboxContract):
         """A command that must end there is found by its mark, and other commands continue."""
         await self.run(sandbox, mounts, "true")
         (name,) = await containers(daemon)
-        given = DockerSandbox(daemon, container=name)
+        attached = DockerSandbox(daemon, container=name)
         with Witness(mounts[0].host) as witness:
             text = "setsid bash -c 'exec 9>alive; echo up >up; exec sleep 600' & cat up; sleep 600"
-            other = asyncio.gather(self.run(given, mounts, "read -r word < ready; echo $word"))
+            other = asyncio.gather(self.run(attached, mounts, "read -r word < ready; echo $word"))
             os.mkfifo(mounts[0].host / "ready")
             (mounts[0].host / "ready").chmod(0o666)
-            assert (await self.run(given, mounts, text, timeout_seconds=3)).timed_out
+            assert (await self.run(attached, mounts, text, timeout_seconds=3)).timed_out
             assert witness.is_gone()
             await asyncio.to_thread((mounts[0].host / "ready").write_text, "on\n")
             assert (await other)[0].stdout == b"on\n"
-        await given.close()
+        await attached.close()
         assert await containers(daemon) == [name]
 
 
@@ -152,9 +152,9 @@ class TestDockerIsolation(IsolationContract):
 
 async def containers(daemon: Path) -> list[str]:
     api = DockerApi(daemon)
-    found = [container for container, _ in await api.owned()]
+    names = [container for container, _ in await api.owned()]
     await api.close()
-    return found
+    return names
 
 
 def test_containers_have_no_network(tmp_path: Path) -> None:

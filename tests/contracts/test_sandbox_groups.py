@@ -20,10 +20,10 @@ from shoal.sandbox.limits import (
 @pytest.fixture
 def groups() -> Iterator[ControlGroups]:
     """Yield version 1 control groups for threads, and check that none is left behind."""
-    if not Path("/sys/fs/cgroup/pids/tasks").exists() or not (found := find_groups(CommandLimits())).can_bound:
+    if not Path("/sys/fs/cgroup/pids/tasks").exists() or not (control_groups := find_groups(CommandLimits())).can_bound:
         pytest.skip("there are no control groups of version 1 here, or no right to make them")
-    yield found
-    until(found.close)  # the kernel takes a moment to end a thread
+    yield control_groups
+    until(control_groups.close)  # the kernel takes a moment to end a thread
 
 
 def group_of(starter: Executor | None) -> str:

@@ -99,11 +99,11 @@ asyncio.run(main())
         sys.executable, "-c", code, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     output, errors = await process.communicate()
-    told = output.split()
+    words = output.split()
     assert not errors, errors
-    assert told[0] == b"refused"
-    assert told[-3] == b"0"
-    assert int(told[-2]) <= 8  # standard streams, the loop's own and the listing, but none of a command's
+    assert words[0] == b"refused"
+    assert words[-3] == b"0"
+    assert int(words[-2]) <= 8  # standard streams, the loop's own and the listing, but none of a command's
 
 
 async def test_only_leftovers_of_dead_servers_in_this_namespace_are_killed() -> None:

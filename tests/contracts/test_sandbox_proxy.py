@@ -114,7 +114,7 @@ async def test_even_with_the_network_on_this_machine_is_unreachable(tmp_path: Pa
     abstract = socket.socket(socket.AF_UNIX)
     abstract.bind(f"\0shoal-test-{server.port}")
     abstract.listen()
-    own = [str(found[4][0]) for found in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
+    own = [str(entry[4][0]) for entry in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
     hosts = ("127.0.0.1", "localhost", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0", "0.0.0.0", "[::1]")
     hosts += ("[::ffff:127.0.0.1]", "[::]", "[64:ff9b::7f00:1]", *own)
     sandbox = BubblewrapSandbox(network="on", ports=(server.port,))

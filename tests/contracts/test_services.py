@@ -217,7 +217,7 @@ async def broken(service: Service, home: Path, learned: dict[str, Change] | None
     """Return each rule that fails at this service, with the reason. Quirks learned from refusals are added to
     `learned`.
     """
-    models, found = TwoModels(), dict[str, str]()
+    models, failures = TwoModels(), dict[str, str]()
     async with scenario(home, FakeModel(), models=models, tools=(look,), replays=False) as world:
         world.app[Attachments].fetcher = Shelf(**{"p.png": PNG})
         for number, behaves in enumerate(BEHAVIOURS):
@@ -226,11 +226,11 @@ async def broken(service: Service, home: Path, learned: dict[str, Change] | None
                 try:
                     await behaves(place)
                 except AssertionError as error:
-                    found[behaves.__name__] = str(error)
+                    failures[behaves.__name__] = str(error)
             if learned is not None:
                 for one in memory.all().values():
                     learned.update(one.changes)
-    return found
+    return failures
 
 
 @pytest.mark.slow

@@ -48,8 +48,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def jail() -> Generator[Ground]:
     """Yield a jail that runs commands for real."""
     try:
-        with ground() as made:
-            yield made
+        with ground() as started:
+            yield started
     except Missing as missing:
         pytest.skip(str(missing))
 
@@ -60,8 +60,8 @@ def actions(workspace: Path, command: str) -> tuple[Action, ...]:
 
 def decided(workspace: Path, command: str, taint: TaintState) -> Decision:
     """Return the decision of `guarded`."""
-    found = actions(workspace, command)
-    return gate(decide_all(GUARDED, found)[0], found, taint, GUARDED)[0]
+    command_actions = actions(workspace, command)
+    return gate(decide_all(GUARDED, command_actions)[0], command_actions, taint, GUARDED)[0]
 
 
 @pytest.mark.parametrize("group", ALL)

@@ -15,8 +15,8 @@ def test_a_format_considered_safe_sets_no_variable() -> None:
     formats = ["x" + "".join(source.choice(alphabet) for _ in range(source.randint(1, 7))) for _ in range(6000)]
     known = [form for form in formats if not is_opaque(f"printf {quote(form)} A A A")]
     lines = "".join(f"A=no; printf {quote(form)} A A A > /dev/null 2>&1; echo $A\n" for form in formats)
-    told = subprocess.run(["bash"], input=lines, capture_output=True, text=True, check=True).stdout.split("\n")
-    setting = {form for form, value in zip(formats, told, strict=False) if value != "no"}
+    lines_printed = subprocess.run(["bash"], input=lines, capture_output=True, text=True, check=True).stdout.split("\n")
+    setting = {form for form, value in zip(formats, lines_printed, strict=False) if value != "no"}
     assert len(setting) > 100
     assert len(known) > 1000
     assert not setting & {*known}

@@ -24,11 +24,11 @@ def _commands(begin: str) -> list[str]:
 def test_looking_at_a_hostile_repository_runs_nothing_unasked(name: str) -> None:
     asked = _commands(f"cd {PLACE} && git")
     try:
-        with ground(partial(make_hostile, name=name)) as made:
-            unasked = [one for one in (*asked, *_commands(f"git -C {PLACE}")) if runs_unasked(made.actions(one))]
-            assert made.unforeseen(unasked) == []
+        with ground(partial(make_hostile, name=name)) as jail:
+            unasked = [one for one in (*asked, *_commands(f"git -C {PLACE}")) if runs_unasked(jail.actions(one))]
+            assert jail.unforeseen(unasked) == []
             few = (asked[at : at + FEW] for at in range(0, len(asked), FEW))
-            springs = any(sprang(ran) for commands in few for ran in made.run(commands))
+            springs = any(sprang(ran) for commands in few for ran in jail.run(commands))
             assert springs is (name not in SPRINGS_NOT_HERE), (
                 "the trap never springs" if not springs else "the trap springs now"
             )

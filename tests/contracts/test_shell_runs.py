@@ -34,8 +34,8 @@ FOUND_BEFORE = [
 @pytest.fixture(scope="module")
 def made() -> Generator[Ground]:
     try:
-        with ground() as made:
-            yield made
+        with ground() as started:
+            yield started
     except Missing as missing:
         pytest.skip(str(missing))
 

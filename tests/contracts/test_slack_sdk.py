@@ -34,10 +34,10 @@ _CALL = re.compile(r'self\.api_call\(\s*"([\w.]+)"')
 
 @pytest.fixture
 async def server() -> AsyncIterator[FakeSlack]:
-    made = workspace()
-    await made.start()
-    yield made
-    await made.stop()
+    fake = workspace()
+    await fake.start()
+    yield fake
+    await fake.stop()
 
 
 @pytest.fixture
@@ -47,12 +47,12 @@ def client(server: FakeSlack) -> AsyncWebClient:
 
 def described() -> dict[str, set[str]]:
     """Return the Web API's methods with their parameters, as the SDK lists them."""
-    found: dict[str, set[str]] = {}
+    methods: dict[str, set[str]] = {}
     for _, function in inspect.getmembers(AsyncWebClient, inspect.isfunction):
         called = _CALL.findall(inspect.getsource(function))
         if called:
-            found[called[-1]] = set(inspect.signature(function).parameters)
-    return found
+            methods[called[-1]] = set(inspect.signature(function).parameters)
+    return methods
 
 
 def test_the_fakes_methods_are_those_of_the_web_api() -> None:
@@ -83,8 +83,8 @@ async def test_the_adapters_parameters_are_those_of_the_web_api(server: FakeSlac
         assert [prompt async for prompt in peer.adapter.history(peer.thread, None, 5)]
     known = described() | {"files.getUploadURLExternal": {"filename", "length"}}
     assert len({method for method, _ in server.calls}) > 15
-    for method, given in server.calls:
-        assert set(given) <= known[method] | {"token"}, method
+    for method, arguments in server.calls:
+        assert set(arguments) <= known[method] | {"token"}, method
 
 
 def test_we_and_the_sdk_accept_each_others_signatures() -> None:
@@ -96,11 +96,11 @@ def test_we_and_the_sdk_accept_each_others_signatures() -> None:
 
 
 async def test_the_sdk_posts_edits_and_reads_back(server: FakeSlack, client: AsyncWebClient) -> None:
-    made = await client.chat_postMessage(channel=CHANNEL, text="one")
-    await client.chat_update(channel=CHANNEL, ts=str(made["ts"]), text="two")
-    await client.chat_postMessage(channel=CHANNEL, text="under it", thread_ts=str(made["ts"]))
+    posted = await client.chat_postMessage(channel=CHANNEL, text="one")
+    await client.chat_update(channel=CHANNEL, ts=str(posted["ts"]), text="two")
+    await client.chat_postMessage(channel=CHANNEL, text="under it", thread_ts=str(posted["ts"]))
     history = await client.conversations_history(channel=CHANNEL)
-    replies = await client.conversations_replies(channel=CHANNEL, ts=str(made["ts"]))
+    replies = await client.conversations_replies(channel=CHANNEL, ts=str(posted["ts"]))
     assert [message["text"] for message in history.get("messages", [])] == ["two"]
     assert [message["text"] for message in replies.get("messages", [])] == ["two", "under it"]
 
@@ -137,11 +137,11 @@ async def test_the_sdk_understands_refusals(server: FakeSlack, client: AsyncWebC
 
 
 async def test_the_sdk_receives_by_socket_mode(server: FakeSlack, client: AsyncWebClient) -> None:
-    came: asyncio.Queue[SocketModeRequest] = asyncio.Queue()
+    requests: asyncio.Queue[SocketModeRequest] = asyncio.Queue()
 
     async def take(socket: AsyncBaseSocketModeClient, request: SocketModeRequest) -> None:
         await socket.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id))
-        await came.put(request)
+        await requests.put(request)
 
     socket = SocketModeClient(app_token=APP_TOKEN, web_client=client)
     socket.socket_mode_request_listeners.append(take)
@@ -149,7 +149,7 @@ async def test_the_sdk_receives_by_socket_mode(server: FakeSlack, client: AsyncW
     try:
         await server.says(DIRECT, "hello")
         await server.slashes(DIRECT, "/shoal", "help")
-        kinds = [(await asyncio.wait_for(came.get(), 60)).type for _ in range(2)]
+        kinds = [(await asyncio.wait_for(requests.get(), 60)).type for _ in range(2)]
         assert kinds == ["events_api", "slash_commands"]
         await asyncio.wait_for(server.until(lambda: not server.socket.pending), 60)
     finally:

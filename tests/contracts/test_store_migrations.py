@@ -115,11 +115,11 @@ class OnServer:
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Database]:
     """Yield a database of each kind, with the newest schema and one setting."""
     with contextlib.ExitStack() as stack:
-        found = (
+        empty = (
             InFile(tmp_path / "shoal.db") if request.param == "sqlite" else OnServer(stack.enter_context(database()))
         )
-        asyncio.run(_start(found))
-        yield found
+        asyncio.run(_start(empty))
+        yield empty
 
 
 async def _start(made: Database) -> None:

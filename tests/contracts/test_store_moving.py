@@ -161,8 +161,8 @@ def jobs(url: str) -> list[tuple[str, ...]]:
 def is_untouched(url: str) -> bool:
     """Return whether the target is empty."""
     with psycopg.connect(url) as connection:
-        found = connection.execute("select (select count(*) from shoal.threads) + (select count(*) from shoal.audit)")
-        return found.fetchone() == (0,)
+        counts = connection.execute("select (select count(*) from shoal.threads) + (select count(*) from shoal.audit)")
+        return counts.fetchone() == (0,)
 
 
 async def test_a_home_moves_only_once(home: Home, target: str) -> None:

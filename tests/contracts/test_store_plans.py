@@ -112,10 +112,10 @@ def test_every_table_is_classified_as_growing_or_small(lite: sqlite3.Connection)
 
 
 def test_waiting_rows_have_partial_indexes(lite: sqlite3.Connection) -> None:
-    found = dict(lite.execute("select name, sql from sqlite_master where type = 'index' and sql is not null"))
+    indexes = dict(lite.execute("select name, sql from sqlite_master where type = 'index' and sql is not null"))
     assert all(
         re.search(
-            r"where (state|embedded = 0|ended_at is null|open_turn <> ''|retry_at is not null|told = 0)", found[name]
+            r"where (state|embedded = 0|ended_at is null|open_turn <> ''|retry_at is not null|told = 0)", indexes[name]
         )
         for name in WAITING
     )
@@ -123,8 +123,8 @@ def test_waiting_rows_have_partial_indexes(lite: sqlite3.Connection) -> None:
 
 @pytest.mark.parametrize("name", sorted(statements("sqlite")))
 def test_no_query_reads_or_sorts_the_past_in_sqlite(lite: sqlite3.Connection, name: str) -> None:
-    found = [fault for body in _split(statements("sqlite")[name]) for fault in _sqlite_faults(lite, body)]
-    assert bool(found) == (name in SQLITE_EXCEPTIONS), f"{name}: {found or 'keeps the rule: remove its exception'}"
+    faults = [fault for body in _split(statements("sqlite")[name]) for fault in _sqlite_faults(lite, body)]
+    assert bool(faults) == (name in SQLITE_EXCEPTIONS), f"{name}: {faults or 'keeps the rule: remove its exception'}"
 
 
 def _split(body: str) -> list[str]:
@@ -241,8 +241,8 @@ def _fill(connection: psycopg.Connection, table: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(name for name, body in statements("postgres").items() if body))
 def test_no_query_reads_or_sorts_the_past_in_postgresql(served: psycopg.Connection, name: str) -> None:
-    found = list(_postgres_faults(served, _plan(served, statements("postgres")[name])))
-    assert bool(found) == (name in POSTGRES_EXCEPTIONS), f"{name}: {found or 'keeps the rule: remove its exception'}"
+    faults = list(_postgres_faults(served, _plan(served, statements("postgres")[name])))
+    assert bool(faults) == (name in POSTGRES_EXCEPTIONS), f"{name}: {faults or 'keeps the rule: remove its exception'}"
 
 
 def _plan(served: psycopg.Connection, body: str) -> Plan:

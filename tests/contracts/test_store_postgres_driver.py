@@ -63,7 +63,7 @@ async def store(driver: PostgresDriver) -> Store:
 
 @pytest.fixture
 async def other(postgres_database: str, driver: PostgresDriver) -> AsyncIterator[AsyncConnection]:
-    """Yield another connection, as of another process."""
+    """Yield a second connection, as another process would have."""
     async with await AsyncConnection.connect(postgres_database, autocommit=True) as connection:
         await connection.execute("set search_path to shoal")
         yield connection
@@ -525,10 +525,10 @@ SEARCH_COLUMN = "said"
 
 async def test_both_dialects_have_the_same_tables(driver: PostgresDriver, other: AsyncConnection) -> None:
     """Full-text search is the exception: a virtual table in SQLite, a column in PostgreSQL."""
-    found: dict[str, list[str]] = {}
+    columns: dict[str, list[str]] = {}
     for table in await tables(other):
         cursor = await other.execute(f"select * from {table} limit 0".encode())
-        found[table] = [column.name for column in cursor.description or () if column.name != SEARCH_COLUMN]
+        columns[table] = [column.name for column in cursor.description or () if column.name != SEARCH_COLUMN]
     with closing(connect(":memory:")) as lite:
         migrate(lite, Path("shoal.db"))
         names = lite.execute("select name from sqlite_master where type = 'table'").fetchall()
@@ -537,7 +537,7 @@ async def test_both_dialects_have_the_same_tables(driver: PostgresDriver, other:
             for (name,) in names
             if not name.startswith(("search", "sqlite_"))
         }
-    assert found == expected
+    assert columns == expected
 
 
 async def test_ids_are_ordered_by_their_bytes(driver: PostgresDriver, other: AsyncConnection) -> None:

@@ -82,10 +82,10 @@ def test_a_read_only_home_is_reported(is_new: bool) -> None:
             asyncio.run(SqliteDriver(folder / "shoal.db").close())
         folder.chmod(0o555)
         argv = [sys.executable, "-c", OPEN_AS_NOBODY, str(folder / "shoal.db")]
-        found = subprocess.run(argv, check=False, capture_output=True, text=True)
-        assert found.returncode == 1
-        assert "StoreReadOnly" in found.stderr
-        assert "Check" in found.stderr
+        result = subprocess.run(argv, check=False, capture_output=True, text=True)
+        assert result.returncode == 1
+        assert "StoreReadOnly" in result.stderr
+        assert "Check" in result.stderr
     finally:
         folder.chmod(0o755)
         shutil.rmtree(folder)
@@ -117,21 +117,21 @@ def killed_while_accepting(path: Path) -> list[str]:
     """Kill a process that accepts prompts, and return the prompts that it reported as accepted."""
     with subprocess.Popen([sys.executable, "-c", ACCEPTING, str(path)], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        told = [child.stdout.readline().strip() for _ in range(50)]
+        lines = [child.stdout.readline().strip() for _ in range(50)]
         child.kill()
-        return told + child.stdout.read().split()
+        return lines + child.stdout.read().split()
 
 
 @pytest.mark.slow
 async def test_accepted_prompts_survive_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "shoal.db"
-    told = killed_while_accepting(path)
+    accepted = killed_while_accepting(path)
     store = Store(SqliteDriver(path), ManualClock())
     lease = await leased(store)
     assert lease.prompt == prompt("k0")
-    for key in told:
+    for key in accepted:
         assert (await store.inbox.accept(prompt(key), 10**9)).status == "duplicate", key
     info = await store.journal.thread(THREAD)
     assert info is not None
-    assert len(told) <= info.queued <= len(told) + 1
+    assert len(accepted) <= info.queued <= len(accepted) + 1
     await store.close()

@@ -21,14 +21,16 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def described() -> Mapping[str, str]:
     """Return the environment in which the description can be imported."""
-    made = subprocess.run([ROOT / "scripts" / "counterpart.sh", "bot-api"], check=False, capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(made.stderr.strip())
+    setup = subprocess.run(
+        [ROOT / "scripts" / "counterpart.sh", "bot-api"], check=False, capture_output=True, text=True
+    )
+    if setup.returncode:
+        pytest.skip(setup.stderr.strip())
     return {**os.environ, "PYTHONPATH": str(ROOT / "build" / "bot-api" / "python")}
 
 
 def problems(told: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
-    """Return what the description does not know."""
+    """Return one line for each mismatch with the description."""
     argv = [sys.executable, str(ROOT / "tests" / "contracts" / "bot_api.py")]
     ran = subprocess.run(argv, input=json.dumps(told), env=environment, check=True, capture_output=True, text=True)
     return ran.stdout.splitlines()
@@ -54,25 +56,25 @@ async def test_every_call_and_update_matches_the_bot_api(tmp_path: Path, describ
         await peer.sends_file("tide table.txt", b"high at noon")
         await inbox.prompts(3)
         buttons = (Button("Allow", "allow:01K"), Button("Deny", "deny:01K"))
-        made = await peer.adapter.post(
+        message_id = await peer.adapter.post(
             OutboundPost(peer.thread, "k1", "**May I?** [x](https://example.com)", buttons=buttons)
         )
         await peer.adapter.post(OutboundPost(peer.thread, "k2", "The table.", kind="file", file=file, reply_to=asked))
         await peer.adapter.typing(peer.thread, "thinking")
-        await peer.clicks(made, "Deny")
+        await peer.clicks(message_id, "Deny")
         await inbox.until(lambda: bool(inbox.decided))
-        await peer.adapter.edit(peer.thread, made, "Denied.")
+        await peer.adapter.edit(peer.thread, message_id, "Denied.")
         await peer.changes(asked, "/status now")
-        inbox.threads[made] = peer.thread
-        await peer.reacts(made, "❌")
+        inbox.threads[message_id] = peer.thread
+        await peer.reacts(message_id, "❌")
         await inbox.until(lambda: len(inbox.came) > 3)
     await peer.adapter.close()
     await server.stop()
     uploads = {"sendDocument": {"document": "what was uploaded"}}
-    calls = [(method, {**given, **uploads.get(method, {})}) for method, given in server.calls]
-    told = {"calls": [*calls, *WRONG_CALLS], "updates": [*server.updates, WRONG_UPDATE]}
+    calls = [(method, {**arguments, **uploads.get(method, {})}) for method, arguments in server.calls]
+    sent = {"calls": [*calls, *WRONG_CALLS], "updates": [*server.updates, WRONG_UPDATE]}
     assert {method for method, _ in server.calls} > {"getMe", "getUpdates", "sendMessage", "sendDocument", "getFile"}
-    found = await asyncio.to_thread(problems, told, described)
+    lines = await asyncio.to_thread(problems, sent, described)
     wrong = ["sendMessage: ", "sendMassage: no such method", "getMe: .chat is unknown", "Update: "]
-    assert len(found) == len(wrong), "\n".join(found)
-    assert all(one.startswith(start) for one, start in zip(found, wrong, strict=True)), "\n".join(found)
+    assert len(lines) == len(wrong), "\n".join(lines)
+    assert all(one.startswith(start) for one, start in zip(lines, wrong, strict=True)), "\n".join(lines)

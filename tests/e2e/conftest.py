@@ -11,8 +11,8 @@ from tests.e2e.page_kit import chromium, launched
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     """One Chromium for all page tests, which share the session's event loop."""
-    async with launched(chromium()) as made:
-        yield made
+    async with launched(chromium()) as chromium_browser:
+        yield chromium_browser
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -59,9 +59,9 @@ class Firefox:
     async def run(self, script: str) -> object:
         """Evaluate an expression and await it if it is a promise."""
         wanted = {"expression": script, "target": {"context": self._tab}, "awaitPromise": True}
-        found = cast("dict[str, dict[str, object]]", await self.command("script.evaluate", wanted))
-        assert "result" in found, found
-        return found["result"].get("value")
+        answer = cast("dict[str, dict[str, object]]", await self.command("script.evaluate", wanted))
+        assert "result" in answer, answer
+        return answer["result"].get("value")
 
     async def until(self, script: str) -> None:
         """Wait until an expression is true."""
@@ -80,10 +80,10 @@ class Firefox:
 @asynccontextmanager
 async def firefox(folder: Path) -> AsyncGenerator[Firefox]:
     """Run Firefox with a new profile. Skips the test if Firefox is missing."""
-    found = shutil.which("firefox-esr") or shutil.which("firefox")
-    if found is None:
+    program = shutil.which("firefox-esr") or shutil.which("firefox")
+    if program is None:
         pytest.skip("Firefox is not installed; scripts/test-deps.sh installs it")
-    command = [found, "--headless", "--profile", str(folder), "--remote-debugging-port", "0"]
+    command = [program, "--headless", "--profile", str(folder), "--remote-debugging-port", "0"]
     environment = {**os.environ, "HOME": str(folder)}
     process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=DEVNULL, stderr=PIPE)
     try:

@@ -65,11 +65,11 @@ class Somebody:
     async def makes_room(self, *invited: str, encrypted: bool = False, direct: bool = True) -> str:
         """Create a room, invite these people, and return its id."""
         state = [{"type": "m.room.encryption", "state_key": "", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}]
-        made = await self.client.room_create(
+        response = await self.client.room_create(
             is_direct=direct, invite=list(invited), initial_state=state if encrypted else ()
         )
-        assert isinstance(made, RoomCreateResponse), made
-        return made.room_id
+        assert isinstance(response, RoomCreateResponse), response
+        return response.room_id
 
     async def joined(self, room: str, *people: str) -> None:
         """Wait until people have joined a room."""
@@ -97,8 +97,8 @@ class Somebody:
         async with httpx2.AsyncClient(verify=default_tls(), trust_env=False) as http:
             answer = await http.request(method, url, json=body, headers=headers)
         assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        content: dict[str, Any] = answer.json()
+        return content
 
     async def seals(self, room: str, text: str, *people: str) -> list[dict[str, Any]]:
         """Send an encrypted text but hold its keys back. Return the messages that deliver them."""
@@ -108,10 +108,10 @@ class Somebody:
         if missing:
             await self.client.keys_claim(missing)
         shared = olm.share_group_session_parallel(room, list(people), ignore_unverified_devices=True)
-        kept = [messages for _, messages in shared]
+        key_messages = [messages for _, messages in shared]
         olm.outbound_group_sessions[room].shared = True
         await self.says(room, text)
-        return kept
+        return key_messages
 
     async def brings(self, keys: list[dict[str, Any]]) -> None:
         """Deliver keys that were held back."""
@@ -125,12 +125,12 @@ class Somebody:
 
     async def sends_file(self, room: str, name: str, content: bytes, *, encrypted: bool = False) -> str:
         """Send a file and return the event's id."""
-        made, keys = await self.client.upload(
+        response, keys = await self.client.upload(
             BytesIO(content), content_type="text/plain", filename=name, encrypt=encrypted, filesize=len(content)
         )
-        assert isinstance(made, UploadResponse), made
+        assert isinstance(response, UploadResponse), response
         where: dict[str, Any] = (
-            {"file": {**(keys or {}), "url": made.content_uri}} if encrypted else {"url": made.content_uri}
+            {"file": {**(keys or {}), "url": response.content_uri}} if encrypted else {"url": response.content_uri}
         )
         info = {"mimetype": "text/plain", "size": len(content)}
         return await self.sends(room, "m.room.message", {"msgtype": "m.file", "body": name, "info": info, **where})
@@ -148,9 +148,9 @@ class Somebody:
         """Download the file of a message."""
         content = _content(event)
         address = content["file"]["url"] if "file" in content else content["url"]
-        found = await self.client.download(address)
-        assert isinstance(found, DownloadResponse), found
-        body = found.body
+        download = await self.client.download(address)
+        assert isinstance(download, DownloadResponse), download
+        body = download.body
         assert isinstance(body, bytes)
         if isinstance(event, RoomEncryptedMedia):
             return decrypt_attachment(body, event.key["k"], event.hashes["sha256"], event.iv)
@@ -158,5 +158,5 @@ class Somebody:
 
 
 def _content(event: Event) -> dict[str, Any]:
-    found = event.source.get("content")
-    return found if isinstance(found, dict) else {}
+    content = event.source.get("content")
+    return content if isinstance(content, dict) else {}

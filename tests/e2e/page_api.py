@@ -192,8 +192,8 @@ class PageApi:
         name = request.path_params["name"]
         if not PAGE.has(name):
             return Response(None, 404)
-        found = PAGE.read(name)
-        return Response(found.content, 200, {"Cache-Control": "no-cache"}, found.media_type)
+        file = PAGE.read(name)
+        return Response(file.content, 200, {"Cache-Control": "no-cache"}, file.media_type)
 
     def _info(self, thread: str) -> dict[str, object]:
         journal = self.journals[thread]
@@ -230,8 +230,8 @@ class PageApi:
     async def _delete(self, request: Request) -> Response:
         thread = str(request.path_params["thread"])
         self.sent.append(Sent("delete", thread, {}))
-        gone = self.journals.pop(thread, [])
-        return JSONResponse({"threads": 1, "events": len(gone), "digest": "ab" * 32})
+        journal = self.journals.pop(thread, [])
+        return JSONResponse({"threads": 1, "events": len(journal), "digest": "ab" * 32})
 
     async def _events(self, request: Request) -> Response:
         thread = str(request.path_params["thread"])
@@ -354,8 +354,8 @@ class PageApi:
         return JSONResponse(row, 201)
 
     async def _remove_trigger(self, request: Request) -> Response:
-        gone = str(request.path_params["id"])
-        self.lists["triggers"] = [row for row in self.lists["triggers"] if row["id"] != gone]
+        trigger = str(request.path_params["id"])
+        self.lists["triggers"] = [row for row in self.lists["triggers"] if row["id"] != trigger]
         return JSONResponse({"removed": True})
 
 

@@ -33,10 +33,10 @@ document.addEventListener("securitypolicyviolation", (event) =>
 
 def chromium(names: Sequence[str] = BROWSERS) -> str:
     """Return the path of the first installed browser. Skips the test if there is none."""
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    if found is None:
+    program = next((path for name in names if (path := shutil.which(name))), None)
+    if program is None:
         pytest.skip(f"None of {', '.join(names)} is installed; scripts/browser.sh installs Chromium")
-    return found
+    return program
 
 
 @asynccontextmanager
@@ -77,5 +77,5 @@ async def opened(
 
 async def violations(page: Page) -> list[str]:
     """Return everything that the page's security policy has blocked so far."""
-    found: list[str] = await page.evaluate("window.violations")
-    return found
+    blocked: list[str] = await page.evaluate("window.violations")
+    return blocked

@@ -89,10 +89,10 @@ class Simulation:
             start = {"total": 1000, "remaining": 999, "reset_after": 0, "max_concurrency": 1}
             url = self.address.replace("http", "ws") + "/gateway"
             return web.json_response({"url": url, "shards": 1, "session_start_limit": start})
-        given, files = await _body(request)
+        body, files = await _body(request)
         try:
             content = router.dispatch(
-                self.backend, request.method, path, json=given, params=dict(request.query), files=files
+                self.backend, request.method, path, json=body, params=dict(request.query), files=files
             )
         except backends.errors.BackendError as error:
             self.refused.append((request.method, path, error.status, error.code))
@@ -192,10 +192,10 @@ class Simulation:
         """Return everything visible once more than `after` changes have happened."""
         while self.changes <= int(request.query["after"]):
             await self.changed.wait()
-        told = [one for channel in self.backend.messages.values() for one in channel.values()]
+        messages = [one for channel in self.backend.messages.values() for one in channel.values()]
         return web.json_response({
             "changes": self.changes,
-            "messages": [self._shown(one) for one in told],
+            "messages": [self._shown(one) for one in messages],
             "threads": {str(one.id): one.name for one in self.backend.channels.values() if one.is_thread},
             "heard": {
                 str(one.id): {"message": str(one.message_id), "loading": one.loading, "ephemeral": one.ephemeral}
@@ -225,31 +225,36 @@ async def _body(request: Any) -> tuple[Any, list[Any]]:
     if not request.content_type.startswith("multipart/"):
         text = await request.text()
         return json.loads(text) if text else None, []
-    given, files = None, []
+    body, files = None, []
     async for part in await request.multipart():
         content = bytes(await part.read())
         if part.name == "payload_json":
-            given = json.loads(content)
+            body = json.loads(content)
         else:
             files.append(SimpleNamespace(fp=io.BytesIO(content), filename=part.filename, description=None))
-    return given, files
+    return body, files
 
 
 async def _serve() -> None:
-    made = Simulation()
+    simulation = Simulation()
     app = web.Application()
-    app.router.add_get("/gateway", made.gateway)
-    app.router.add_get("/people/world", made.world)
-    app.router.add_post("/people/{verb}", made.person)
-    app.router.add_route("*", "/api/v10/{path:.*}", made.api)
+    app.router.add_get("/gateway", simulation.gateway)
+    app.router.add_get("/people/world", simulation.world)
+    app.router.add_post("/people/{verb}", simulation.person)
+    app.router.add_route("*", "/api/v10/{path:.*}", simulation.api)
     runner = web.AppRunner(app, shutdown_timeout=1.0)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    made.address = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    names = {"bot": made.backend.bot_user, "ada": made.ada, "harbour": made.harbour, "direct": made.direct}
-    told = {"address": made.address, "token": TOKEN, **{name: str(one.id) for name, one in names.items()}}
-    sys.stdout.write(json.dumps(told) + "\n")
+    simulation.address = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    names = {
+        "bot": simulation.backend.bot_user,
+        "ada": simulation.ada,
+        "harbour": simulation.harbour,
+        "direct": simulation.direct,
+    }
+    greeting = {"address": simulation.address, "token": TOKEN, **{name: str(one.id) for name, one in names.items()}}
+    sys.stdout.write(json.dumps(greeting) + "\n")
     sys.stdout.flush()
     await anyio.to_thread.run_sync(sys.stdin.read)
     await runner.cleanup()

@@ -89,11 +89,11 @@ class Pier(msgspec.Struct, frozen=True):
 
     async def does(self, verb: str, **what: str) -> str:
         """Perform an action of Ada's and return the id of the result."""
-        given: Mapping[str, object] = {
+        arguments: Mapping[str, object] = {
             name: int(value) if name in ("channel", "message") else value for name, value in what.items()
         }
         async with httpx2.AsyncClient(verify=default_tls()) as http:
-            answer = await http.post(f"{self.address}/people/{verb}", json=given)
+            answer = await http.post(f"{self.address}/people/{verb}", json=arguments)
         assert answer.status_code == 200, answer.text
         return str(answer.json())
 
@@ -136,9 +136,11 @@ class Pier(msgspec.Struct, frozen=True):
 
 @pytest.fixture
 def pier() -> Iterator[Pier]:
-    made = subprocess.run([ROOT / "scripts" / "counterpart.sh", "simcord"], check=False, capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(made.stderr.strip())
+    setup = subprocess.run(
+        [ROOT / "scripts" / "counterpart.sh", "simcord"], check=False, capture_output=True, text=True
+    )
+    if setup.returncode:
+        pytest.skip(setup.stderr.strip())
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "build" / "simcord" / "python")}
     argv = [sys.executable, str(ROOT / "tests" / "e2e" / "simcord_server.py")]
     with subprocess.Popen(argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -226,12 +228,12 @@ async def test_a_button_gives_an_approval(tmp_path: Path, pier: Pier) -> None:
 
 async def test_a_slash_command_is_answered_only_to_its_author(tmp_path: Path, pier: Pier) -> None:
     async with running(tmp_path, pier, FakeModel("never")):
-        given = await pier.does("commands", channel=pier.harbour, name="status")
-        heard, answer = await pier.hears(given)
+        command = await pier.does("commands", channel=pier.harbour, name="status")
+        heard, answer = await pier.hears(command)
         assert (heard.ephemeral, answer.hidden) == (True, True)
         assert "There are no messages in this channel yet" in answer.text
-        given = await pier.does("commands", channel=pier.harbour, name="steer", text="faster")
-        assert (await pier.hears(given))[1].hidden
+        command = await pier.does("commands", channel=pier.harbour, name="steer", text="faster")
+        assert (await pier.hears(command))[1].hidden
         assert await pier.until(lambda world: [world.said(pier.harbour)]) == [[]]
         assert await pier.refused() == []
 
@@ -251,8 +253,8 @@ async def test_a_reaction_stops_the_turn(tmp_path: Path, pier: Pier) -> None:
 
 
 async def test_a_file_is_posted_in_the_thread(tmp_path: Path, pier: Pier) -> None:
-    made = Reply(calls=(Call("bash", '{"command": "echo high > tides.txt"}'),))
-    model = FakeModel(made, Reply(calls=(Call("upload", '{"path": "tides.txt"}'),)), "Sent.")
+    call = Reply(calls=(Call("bash", '{"command": "echo high > tides.txt"}'),))
+    model = FakeModel(call, Reply(calls=(Call("upload", '{"path": "tides.txt"}'),)), "Sent.")
     async with running(tmp_path, pier, model):
         asked = await pier.does("says", channel=pier.harbour, text=f"<@{pier.bot}> the table, please")
         await pier.sees(asked, "Sent.")

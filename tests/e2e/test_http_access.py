@@ -66,8 +66,8 @@ async def test_the_printed_address_leaves_a_cookie_and_no_token(shoal: Served) -
     (cookie,) = client.cookies.jar
     assert cookie.name == f"shoal_{shoal.port}"
     assert TOKEN not in (cookie.value or "")
-    given = (await client.get("/", params={"token": TOKEN})).headers["set-cookie"]
-    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(re.split("; *", given))
+    cookie_header = (await client.get("/", params={"token": TOKEN})).headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(re.split("; *", cookie_header))
 
 
 async def test_a_wrong_token_in_the_address_sets_no_cookie(shoal: Served) -> None:
@@ -256,10 +256,10 @@ async def test_page_files_are_revalidated_or_cached(shoal: Served) -> None:
 
 async def test_page_assets_are_cached_until_the_page_changes(shoal: Served) -> None:
     page = (await (await enter(shoal)).get("/")).text
-    found = re.search(r'src="(/console/(@\w+)/main\.js)"', page)
-    assert found is not None
-    assert "immutable" in (await shoal.stranger.get(found[1])).headers["cache-control"]
-    other = await shoal.stranger.get(found[1].replace(found[2], "@0"))
+    match = re.search(r'src="(/console/(@\w+)/main\.js)"', page)
+    assert match is not None
+    assert "immutable" in (await shoal.stranger.get(match[1])).headers["cache-control"]
+    other = await shoal.stranger.get(match[1].replace(match[2], "@0"))
     assert (other.status_code, other.headers["cache-control"]) == (200, "no-cache")
 
 
@@ -381,10 +381,10 @@ async def test_a_link_with_another_persons_token_asks_before_replacing_a_session
 
 async def test_behind_a_proxy_with_tls_the_cookie_is_secure(shoal: Served) -> None:
     encrypted = {"X-Forwarded-Proto": "https", "Host": "agents.example.org"}
-    given = (await shoal.stranger.get("/", params={"token": TOKEN}, headers=encrypted)).headers["set-cookie"]
-    assert given.startswith("__Host-shoal=")
-    assert "secure" in given.lower().split("; ")
-    assert "path=/" in given.lower()
+    cookie = (await shoal.stranger.get("/", params={"token": TOKEN}, headers=encrypted)).headers["set-cookie"]
+    assert cookie.startswith("__Host-shoal=")
+    assert "secure" in cookie.lower().split("; ")
+    assert "path=/" in cookie.lower()
     plain = (await shoal.stranger.get("/", params={"token": TOKEN})).headers["set-cookie"]
     assert "secure" not in plain.lower().split("; ")
 

@@ -12,8 +12,8 @@ SOUL = f"{FILES}/SOUL.md"
 
 @pytest.fixture
 async def stand(tmp_path: Path) -> AsyncGenerator[Stand]:
-    async with running(tmp_path / "home") as found:
-        yield found
+    async with running(tmp_path / "home") as started:
+        yield started
 
 
 async def test_a_persona_file_is_written_and_restored(stand: Stand) -> None:

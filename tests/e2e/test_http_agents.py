@@ -16,17 +16,17 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def test_an_agent_is_created_changed_and_deleted(shoal: Served) -> None:
-    made = await shoal.client.post("/api/agents", json={"name": "ops", "settings": {"system_prompt": "Watch."}})
-    assert made.status_code == 201
-    assert made.json()["agent"]["system_prompt"] == "Watch."
+    created = await shoal.client.post("/api/agents", json={"name": "ops", "settings": {"system_prompt": "Watch."}})
+    assert created.status_code == 201
+    assert created.json()["agent"]["system_prompt"] == "Watch."
     again = await shoal.client.post("/api/agents", json={"name": "ops"})
     assert (again.status_code, again.json()["error"]) == (409, "conflict")
     changed = await shoal.client.patch("/api/agents/ops", json={"settings": {"tools": "read", "taint": "false"}})
     assert changed.json()["tools"] == ["read"]
     assert (await shoal.client.get("/api/agents/ops")).json()["tools"] == ["read"]
     assert [one["name"] for one in (await shoal.client.get("/api/agents")).json()] == ["main", "ops"]
-    gone = await shoal.client.delete("/api/agents/ops", params={"keep_files": "true"})
-    assert gone.json()["files"].startswith("removed/ops-")
+    deleted = await shoal.client.delete("/api/agents/ops", params={"keep_files": "true"})
+    assert deleted.json()["files"].startswith("removed/ops-")
     assert (await shoal.client.get("/api/agents/ops")).status_code == 404
 
 
@@ -69,12 +69,12 @@ async def test_a_channel_is_bound_and_unbound(shoal: Served) -> None:
 
 async def test_commands_over_http_count_as_the_owners(shoal: Served) -> None:
     path = "/api/threads/telegram:7:0/command"
-    made = await shoal.client.post(path, json={"text": "/agent create ops"})
-    assert "Created the agent **ops**" in made.json()["answer"]
+    answer = await shoal.client.post(path, json={"text": "/agent create ops"})
+    assert "Created the agent **ops**" in answer.json()["answer"]
     unknown = await shoal.client.post(path, json={"text": "/nosuch thing"})
     assert unknown.json()["answer"].startswith("There is no command /nosuch")
 
 
 async def test_the_system_status_is_reported(shoal: Served) -> None:
-    found = (await shoal.client.get("/api/info")).json()
-    assert (found["agents"], found["model"], found["notes"]) == (["main"], "demo", ["a note"])
+    info = (await shoal.client.get("/api/info")).json()
+    assert (info["agents"], info["model"], info["notes"]) == (["main"], "demo", ["a note"])

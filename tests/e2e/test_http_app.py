@@ -65,93 +65,93 @@ async def site(
 
 
 async def test_a_message_is_answered(tmp_path: Path) -> None:
-    async with site(tmp_path, FakeModel("Good morning.")) as found:
-        await found.post(f"{PATH}/messages", {"text": "hello", "message_id": "m1"})
-        await found.world.happens(THREAD, "turn_finished")
-        assert await found.types() == ["turn_started", "user_message", "assistant_message", "turn_finished"]
-        again = await found.post(f"{PATH}/messages", {"text": "hello", "message_id": "m1"})
+    async with site(tmp_path, FakeModel("Good morning.")) as served:
+        await served.post(f"{PATH}/messages", {"text": "hello", "message_id": "m1"})
+        await served.world.happens(THREAD, "turn_finished")
+        assert await served.types() == ["turn_started", "user_message", "assistant_message", "turn_finished"]
+        again = await served.post(f"{PATH}/messages", {"text": "hello", "message_id": "m1"})
         assert again.json()["duplicate"] is True
-        assert found.world.model.calls == 1
+        assert served.world.model.calls == 1
 
 
 async def test_a_card_is_decided_by_call_numbers(tmp_path: Path) -> None:
     commands = [f'{{"command": "echo {number} | tee -a out"}}' for number in (1, 2, 3)]
     model = FakeModel(Reply(calls=tuple(Call("bash", command) for command in commands)), "done")
-    async with site(tmp_path, model, profile="standard") as found:
-        await found.post(f"{PATH}/messages", {"text": "run them"})
-        await found.world.happens(THREAD, "approval_requested", 3)
-        asked = (await found.client.get("/api/approvals")).json()
+    async with site(tmp_path, model, profile="standard") as served:
+        await served.post(f"{PATH}/messages", {"text": "run them"})
+        await served.world.happens(THREAD, "approval_requested", 3)
+        asked = (await served.client.get("/api/approvals")).json()
         (card,) = {one["item"]["card"] for one in asked}
-        refused = await found.client.post(f"/api/approvals/{card}", json={"decision": "allow", "calls": [4]})
+        refused = await served.client.post(f"/api/approvals/{card}", json={"decision": "allow", "calls": [4]})
         assert (refused.status_code, refused.json()["error"]) == (400, "invalid_input")
-        decided = await found.post(f"/api/approvals/{card}", {"decision": "allow", "calls": [1, 3]})
+        decided = await served.post(f"/api/approvals/{card}", {"decision": "allow", "calls": [1, 3]})
         assert decided.json() == {"id": card, "state": "allow", "message": "Allowed 1 and 3. Denied 2."}
-        again = await found.client.post(f"/api/approvals/{card}", json={"decision": "deny"})
+        again = await served.client.post(f"/api/approvals/{card}", json={"decision": "deny"})
         assert again.status_code == 409
         states = {
             one["item"]["number"]: one["state"]
-            for one in (await found.client.get("/api/approvals?pending=false")).json()
+            for one in (await served.client.get("/api/approvals?pending=false")).json()
         }
         assert states[2] == "deny"
 
 
 async def test_an_allowed_call_runs(tmp_path: Path) -> None:
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "echo tide | tee out"}'),)), "done")
-    async with site(tmp_path, model, profile="standard") as found:
-        await found.post(f"{PATH}/messages", {"text": "run it"})
-        await found.world.happens(THREAD, "approval_requested")
-        (asked,) = (await found.client.get("/api/approvals")).json()
+    async with site(tmp_path, model, profile="standard") as served:
+        await served.post(f"{PATH}/messages", {"text": "run it"})
+        await served.world.happens(THREAD, "approval_requested")
+        (asked,) = (await served.client.get("/api/approvals")).json()
         assert asked["shown"] == "echo tide | tee out"
-        decided = await found.post(f"/api/approvals/{asked['id']}", {"decision": "allow"})
+        decided = await served.post(f"/api/approvals/{asked['id']}", {"decision": "allow"})
         assert decided.json() == {"id": asked["id"], "state": "allow"}
-        await found.world.happens(THREAD, "turn_finished")
+        await served.world.happens(THREAD, "turn_finished")
         results = [message for message in model.requests[-1].messages if isinstance(message, ToolMessage)]
         assert "tide" in results[0].text
 
 
 async def test_a_denied_call_does_not_run(tmp_path: Path) -> None:
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "touch here"}'),)), "as you wish")
-    async with site(tmp_path, model, profile="standard") as found:
-        await found.post(f"{PATH}/messages", {"text": "run it"})
-        await found.world.happens(THREAD, "approval_requested")
-        (asked,) = (await found.client.get("/api/approvals")).json()
-        await found.post(f"/api/approvals/{asked['id']}", {"decision": "deny"})
-        await found.world.happens(THREAD, "turn_finished")
-        assert "tool_started" not in await found.types()
+    async with site(tmp_path, model, profile="standard") as served:
+        await served.post(f"{PATH}/messages", {"text": "run it"})
+        await served.world.happens(THREAD, "approval_requested")
+        (asked,) = (await served.client.get("/api/approvals")).json()
+        await served.post(f"/api/approvals/{asked['id']}", {"decision": "deny"})
+        await served.world.happens(THREAD, "turn_finished")
+        assert "tool_started" not in await served.types()
 
 
 async def test_a_running_turn_is_steered_and_stopped(tmp_path: Path) -> None:
     gate = Gate()
-    async with site(tmp_path, FakeModel(Reply("never", gate=gate))) as found:
-        await found.post(f"{PATH}/messages", {"text": "work"})
+    async with site(tmp_path, FakeModel(Reply("never", gate=gate))) as served:
+        await served.post(f"{PATH}/messages", {"text": "work"})
         await gate.reached.wait()
-        steered = await found.post(f"{PATH}/steer", {"text": "differently"})
-        stopped = await found.post(f"{PATH}/abort", {})
-        await found.world.happens(THREAD, "turn_finished")
+        steered = await served.post(f"{PATH}/steer", {"text": "differently"})
+        stopped = await served.post(f"{PATH}/abort", {})
+        await served.world.happens(THREAD, "turn_finished")
         assert (steered.json(), stopped.json()) == ({"delivered": True}, {"delivered": True})
-        late = await found.post(f"{PATH}/abort", {})
+        late = await served.post(f"{PATH}/abort", {})
         assert late.json() == {"delivered": False}
         gate.open()
 
 
 async def numbers_until_the_end(client: httpx2.AsyncClient, seen: int) -> list[int]:
     """Return the numbers of the events after `seen` from a live stream, up to the end of a turn."""
-    found: list[int] = []
+    numbers: list[int] = []
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(seen)}
     async with client.stream("GET", f"{PATH}/events", headers=headers) as response:
         async for line in response.aiter_lines():
-            found += [int(line.removeprefix("id: "))] if line.startswith("id: ") else []
+            numbers += [int(line.removeprefix("id: "))] if line.startswith("id: ") else []
             if line.startswith("data: ") and '"type":"turn_finished"' in line:
-                return found
+                return numbers
     raise AssertionError("the stream ended")
 
 
 async def test_a_stream_continues_after_a_restart(tmp_path: Path) -> None:
     seen: list[int] = []
     for answer in ("one", "two"):
-        async with site(tmp_path, FakeModel(answer)) as found:
-            await found.post(f"{PATH}/messages", {"text": "go on"})
-            seen += await numbers_until_the_end(found.client, len(seen))
+        async with site(tmp_path, FakeModel(answer)) as served:
+            await served.post(f"{PATH}/messages", {"text": "go on"})
+            seen += await numbers_until_the_end(served.client, len(seen))
     assert seen == list(range(1, 9))
 
 
@@ -162,11 +162,11 @@ PNG = base64.b64decode(
 
 async def test_a_file_reaches_the_model(tmp_path: Path) -> None:
     model = FakeModel("nice")
-    async with site(tmp_path, model) as found:
-        stored = await found.client.post(f"{PATH}/attachments", params={"name": "reef.png"}, content=PNG)
+    async with site(tmp_path, model) as served:
+        stored = await served.client.post(f"{PATH}/attachments", params={"name": "reef.png"}, content=PNG)
         body = {"text": "look", "attachments": [{"file": stored.json()["file"]}]}
-        await found.post(f"{PATH}/messages", body)
-        await found.world.happens(THREAD, "turn_finished")
+        await served.post(f"{PATH}/messages", body)
+        await served.world.happens(THREAD, "turn_finished")
     last = model.requests[-1].messages[-1]
     assert isinstance(last, UserMessage)
     assert "reef.png" in last.text
@@ -174,18 +174,18 @@ async def test_a_file_reaches_the_model(tmp_path: Path) -> None:
 
 
 async def test_a_message_to_a_channel_is_posted_there(tmp_path: Path) -> None:
-    async with site(tmp_path, FakeModel("Aye.")) as found:
-        platform = found.world.chat.platform
-        opened = await found.post(f"/api/channels/{platform}/harbour/messages", {"text": "all hands"})
+    async with site(tmp_path, FakeModel("Aye.")) as served:
+        platform = served.world.chat.platform
+        opened = await served.post(f"/api/channels/{platform}/harbour/messages", {"text": "all hands"})
         thread = ThreadId(opened.json()["thread"])
-        await found.world.happens(thread, "turn_finished")
-        await found.world.chat.sees(thread, "Aye.")
+        await served.world.happens(thread, "turn_finished")
+        await served.world.chat.sees(thread, "Aye.")
 
 
 async def test_a_trigger_that_never_occurs_is_refused(tmp_path: Path) -> None:
-    async with site(tmp_path, FakeModel()) as found:
+    async with site(tmp_path, FakeModel()) as served:
         body = {"kind": "one-shot", "schedule": "yesterday", "text": "hi", "thread": THREAD}
-        answer = await found.client.post("/api/triggers", json=body)
+        answer = await served.client.post("/api/triggers", json=body)
         assert (answer.status_code, answer.json()["error"]) == (400, "invalid_input")
 
 
@@ -194,8 +194,8 @@ async def test_openais_client_talks_to_an_agent_that_uses_tools(tmp_path: Path) 
     import openai
 
     model = FakeModel(Reply("Looking. ", calls=(Call("bash", '{"command": "echo tide"}'),)), "The tide is in.")
-    async with site(tmp_path, model) as found:
-        base_url = str(found.client.base_url).rstrip("/") + "/v1"
+    async with site(tmp_path, model) as served:
+        base_url = str(served.client.base_url).rstrip("/") + "/v1"
         async with openai.AsyncOpenAI(base_url=base_url, api_key=TOKEN, timeout=60) as client:
             messages = [{"role": "user", "content": "how is the tide?"}]
             stream = await client.chat.completions.create(model="main", messages=messages, stream=True)  # pyrefly: ignore[no-matching-overload]
@@ -204,9 +204,9 @@ async def test_openais_client_talks_to_an_agent_that_uses_tools(tmp_path: Path) 
 
 
 async def test_metrics_follow_the_turns(tmp_path: Path) -> None:
-    async with site(tmp_path, FakeModel("hi")) as found:
-        await found.post(f"{PATH}/messages", {"text": "hello"})
-        await found.world.happens(THREAD, "turn_finished")
-        lines = (await found.client.get("/metrics")).text.splitlines()
+    async with site(tmp_path, FakeModel("hi")) as served:
+        await served.post(f"{PATH}/messages", {"text": "hello"})
+        await served.world.happens(THREAD, "turn_finished")
+        lines = (await served.client.get("/metrics")).text.splitlines()
         assert 'shoal_turns_total{outcome="done"} 1' in lines
         assert "shoal_turns_running 0" in lines

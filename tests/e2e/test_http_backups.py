@@ -19,11 +19,11 @@ async def test_a_backup_is_made_on_demand_and_listed(shoal: Served) -> None:
     assert (await shoal.client.get("/api/backups")).json() == {
         "scheduled": True, "problem": "", "backups": [], "has_place": True, "to": "", "every_hours": 24,
     }  # fmt: skip
-    made = await shoal.client.post("/api/backups", json={})
-    assert made.status_code == 201
-    assert (await shoal.client.get("/api/backups")).json()["backups"] == [made.json()]
+    answer = await shoal.client.post("/api/backups", json={})
+    assert answer.status_code == 201
+    assert (await shoal.client.get("/api/backups")).json()["backups"] == [answer.json()]
     (row,) = await shoal.store.audit.tail(chain_name="owner")
-    assert (row.entry.kind, row.entry.action) == ("backup", made.json()["name"])
+    assert (row.entry.kind, row.entry.action) == ("backup", answer.json()["name"])
 
 
 async def test_a_failed_backup_says_what_to_do(shoal: Served) -> None:

@@ -204,7 +204,7 @@ async def test_files_are_listed_and_fetched(shoal: Served) -> None:
     scratch.parent.mkdir(parents=True)
     scratch.write_text("long output")
     listed = (await shoal.client.get(FILES)).json()
-    assert {found["path"] for found in listed} == {f"attachments/{stored['file']}", "scratch/deep/out.txt"}
+    assert {row["path"] for row in listed} == {f"attachments/{stored['file']}", "scratch/deep/out.txt"}
     page = await shoal.client.get(f"{FILES}/attachments/{stored['file']}")
     assert page.content == b"<script>1</script>"
     assert page.headers["content-disposition"].startswith("attachment;")
@@ -220,7 +220,7 @@ async def test_files_with_any_utf8_name_are_listed_and_fetched(shoal: Served) ->
     for name in (*names, "a\udcffb.txt"):
         (folder / name).write_text("x")
     listed = (await shoal.client.get(FILES)).json()
-    assert {found["path"] for found in listed} == {f"scratch/{name}" for name in names}
+    assert {row["path"] for row in listed} == {f"scratch/{name}" for name in names}
     for name in names:
         answer = await shoal.client.get(f"{FILES}/scratch/{quote(name)}")
         assert answer.status_code == 200, name
@@ -231,8 +231,8 @@ async def test_only_images_are_shown_inline(shoal: Served) -> None:
     shown: dict[str, str] = {}
     for name in ("a.png", "a.svg", "a.html", "a.pdf"):
         stored = (await shoal.client.post(UPLOADS, params={"name": name}, content=b"x")).json()
-        found = await shoal.client.get(f"{FILES}/attachments/{stored['file']}")
-        shown[name] = found.headers["content-disposition"].partition(";")[0]
+        image = await shoal.client.get(f"{FILES}/attachments/{stored['file']}")
+        shown[name] = image.headers["content-disposition"].partition(";")[0]
     assert shown == {"a.png": "inline", "a.svg": "attachment", "a.html": "attachment", "a.pdf": "attachment"}
 
 

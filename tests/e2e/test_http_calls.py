@@ -115,7 +115,7 @@ async def test_the_same_message_id_in_another_thread_is_another_message(shoal: S
 async def test_a_missing_id_is_generated(shoal: Served) -> None:
     ids = [(await shoal.client.post(MESSAGES, json={"text": "hi"})).json()["message_id"] for _ in range(2)]
     assert len(set(ids)) == 2
-    assert all(len(made) == 26 for made in ids)
+    assert all(len(id) == 26 for id in ids)
 
 
 async def test_a_full_mailbox_is_busy(shoal: Served) -> None:
@@ -247,8 +247,8 @@ async def test_a_long_journal_is_streamed_in_pieces(shoal: Served, monkeypatch: 
 
     monkeypatch.setattr(journal, "events", events)
     for limit in (200, 201, 400, 497, 5000):
-        found = (await shoal.client.get(f"/api/threads/{THREAD}/events?limit={limit}")).json()
-        assert [event["seq"] for event in found] == list(range(1, min(limit, 497) + 1))
+        page = (await shoal.client.get(f"/api/threads/{THREAD}/events?limit={limit}")).json()
+        assert [event["seq"] for event in page] == list(range(1, min(limit, 497) + 1))
     assert max(asked) <= 200
 
 
@@ -276,13 +276,13 @@ async def test_steps_show_what_took_time(shoal: Served) -> None:
     step = Step(1, "model", shoal.clock.now(), 250)
     await shoal.store.journal.commit(lease, Commit(turn, steps=(step,)))
     steps = (await shoal.client.get(f"/api/threads/{THREAD}/steps")).json()
-    assert [(found["turn"], found["description"], found["duration_ms"]) for found in steps] == [(turn, "model", 250)]
+    assert [(row["turn"], row["description"], row["duration_ms"]) for row in steps] == [(turn, "model", 250)]
 
 
 async def test_an_approval_is_decided_once(shoal: Served) -> None:
     approval = await ask(shoal)
     listed = (await shoal.client.get("/api/approvals")).json()
-    assert [(found["id"], found["shown"], found["state"]) for found in listed] == [(approval, "ls", "pending")]
+    assert [(row["id"], row["shown"], row["state"]) for row in listed] == [(approval, "ls", "pending")]
     path = f"/api/approvals/{approval}"
     allowed = await shoal.client.post(path, json={"decision": "allow"})
     assert (allowed.status_code, allowed.json()) == (200, {"id": approval, "state": "allow"})
@@ -290,7 +290,7 @@ async def test_an_approval_is_decided_once(shoal: Served) -> None:
     assert (again.status_code, again.json()["error"]) == (409, "conflict")
     assert (await shoal.client.get("/api/approvals")).json() == []
     settled = (await shoal.client.get("/api/approvals?pending=false")).json()
-    assert [found["decided_by"] for found in settled] == ["owner"]
+    assert [row["decided_by"] for row in settled] == ["owner"]
     assert (await shoal.client.get(path)).json() == settled[0]
 
 
@@ -309,11 +309,11 @@ async def test_an_unknown_approval_is_not_found(shoal: Served) -> None:
 
 async def test_a_trigger_is_added_and_removed(shoal: Served) -> None:
     body = {"kind": "periodic", "schedule": "0 9 * * *", "text": "good morning", "thread": THREAD}
-    made = await shoal.client.post("/api/triggers", json=body)
-    assert made.status_code == 201
-    assert (made.json()["state"], made.json()["created_by"]) == ("active", "owner")
-    assert (await shoal.client.get("/api/triggers")).json() == [made.json()]
-    path = f"/api/triggers/{made.json()['id']}"
+    answer = await shoal.client.post("/api/triggers", json=body)
+    assert answer.status_code == 201
+    assert (answer.json()["state"], answer.json()["created_by"]) == ("active", "owner")
+    assert (await shoal.client.get("/api/triggers")).json() == [answer.json()]
+    path = f"/api/triggers/{answer.json()['id']}"
     assert (await shoal.client.delete(path)).json() == {"removed": True}
     assert (await shoal.client.delete(path)).status_code == 404
     assert (await shoal.client.get("/api/triggers")).json() == []
@@ -416,11 +416,11 @@ async def test_the_overview_takes_one_call(shoal: Served) -> None:
     waiting = await ask(shoal)
     body = {"kind": "periodic", "schedule": "0 9 * * *", "text": "tide table", "thread": THREAD}
     coming = (await shoal.client.post("/api/triggers", json=body)).json()
-    found = (await shoal.client.get("/api/overview")).json()
-    (done,) = found["turns"]
+    overview = (await shoal.client.get("/api/overview")).json()
+    (done,) = overview["turns"]
     assert (done["asked"], done["reply"], done["outcome"]) == ("paint the boat", "No credit is left.", "failed")
-    assert [one["id"] for one in found["waiting"]] == [waiting]
-    assert [(one["id"], one["text"]) for one in found["coming"]] == [(coming["id"], "tide table")]
+    assert [one["id"] for one in overview["waiting"]] == [waiting]
+    assert [(one["id"], one["text"]) for one in overview["coming"]] == [(coming["id"], "tide table")]
     assert (await shoal.client.get("/api/overview?hours=1000")).status_code == 400
 
 
@@ -428,15 +428,15 @@ async def test_the_overview_includes_archived_threads(shoal: Served) -> None:
     turn = await shoal.open(await waiting_prompt(shoal, "paint the boat"))
     await shoal.finish(THREAD, turn, "Painted.")
     assert (await shoal.client.patch(f"/api/threads/{THREAD}", json={"archived": True})).status_code == 200
-    found = (await shoal.client.get("/api/overview")).json()
-    assert [one["reply"] for one in found["turns"]] == ["Painted."]
+    overview = (await shoal.client.get("/api/overview")).json()
+    assert [one["reply"] for one in overview["turns"]] == ["Painted."]
 
 
 async def test_usage_by_thread_has_titles(shoal: Served) -> None:
     turn = await shoal.open(await waiting_prompt(shoal, "paint the boat"))
     await shoal.store.ledger.record(THREAD, turn, Spend(f"{turn}:1", "main", "owner", "demo", Usage(100, 20), 0.5))
-    (found,) = (await shoal.client.get("/api/usage/threads?days=7")).json()
-    assert (found["thread"], found["title"], found["tokens"]) == (THREAD, "paint the boat", 120)
+    (row,) = (await shoal.client.get("/api/usage/threads?days=7")).json()
+    assert (row["thread"], row["title"], row["tokens"]) == (THREAD, "paint the boat", 120)
 
 
 async def test_the_calendar_lists_occurrences_of_the_next_days(shoal: Served) -> None:
@@ -478,11 +478,11 @@ async def test_all_turns_of_the_day_are_counted_and_failures_listed(shoal: Serve
         thread = ThreadId(f"web:lobby:n{number}")
         turn = await shoal.open(await waiting_prompt(shoal, f"job {number}", thread))
         await shoal.finish(thread, turn, "[SILENT]" if number < 5 else "Done.")
-    found = (await shoal.client.get("/api/overview")).json()
-    counted = {one["outcome"]: one["turns"] for one in found["hours"]}
+    overview = (await shoal.client.get("/api/overview")).json()
+    counted = {one["outcome"]: one["turns"] for one in overview["hours"]}
     assert (counted["done"], counted["failed"]) == (65, 1)
-    assert [one["asked"] for one in found["faults"]] == ["the first one"]
-    assert len(found["turns"]) == 60
+    assert [one["asked"] for one in overview["faults"]] == ["the first one"]
+    assert len(overview["turns"]) == 60
 
 
 async def test_groups_seen_by_bots_are_listed_by_name(shoal: Served) -> None:
@@ -507,7 +507,7 @@ async def test_chats_are_listed_once_with_their_people(shoal: Served) -> None:
             prompt = Prompt(thread, thread, "hello", ada, shoal.clock.now())
             await shoal.store.inbox.accept(prompt, 5)
             await shoal.finish(thread, await shoal.open(prompt), "Hi.")
-    found = {(one["platform"], one["channel"]): one for one in (await shoal.client.get("/api/chats")).json()}
-    assert set(found) == {("telegram", "4711"), ("web", "lobby")}
-    assert found["telegram", "4711"]["people"] == ["Ada"]
-    assert found["telegram", "4711"]["thread"] == "telegram:4711:t2"
+    chats = {(one["platform"], one["channel"]): one for one in (await shoal.client.get("/api/chats")).json()}
+    assert set(chats) == {("telegram", "4711"), ("web", "lobby")}
+    assert chats["telegram", "4711"]["people"] == ["Ada"]
+    assert chats["telegram", "4711"]["thread"] == "telegram:4711:t2"

@@ -53,8 +53,8 @@ async def test_a_thread_is_renamed_pinned_and_archived(shoal: Served) -> None:
     assert (answer.json()["title"], answer.json()["pinned"], answer.json()["archived"]) == ("Tea time", True, False)
     await shoal.client.patch(HERE, json={"archived": True})
     assert (await shoal.client.get("/api/threads")).json() == []
-    (found,) = (await shoal.client.get("/api/threads?archived=true")).json()
-    assert found["thread"] == THREAD
+    (thread,) = (await shoal.client.get("/api/threads?archived=true")).json()
+    assert thread["thread"] == THREAD
     for body, status in (({"title": "  "}, 400), ({"titel": "x"}, 400), ({"agent": "nobody"}, 400)):
         assert (await shoal.client.patch(HERE, json=body)).status_code == status
     assert (await shoal.client.patch("/api/threads/web:lobby:none", json={"pinned": True})).status_code == 404
@@ -76,11 +76,11 @@ async def test_only_an_admin_deletes_a_thread(shoal: Served) -> None:
     changed = await shoal.stranger.patch(f"/api/threads/{THEIRS}", headers=header, json={"archived": True})
     assert changed.json()["archived"] is True
     assert (await shoal.stranger.patch(HERE, headers=header, json={"pinned": True})).status_code == 404
-    gone = (await shoal.client.delete(HERE)).json()
-    assert (gone["threads"], gone["events"]) == (1, 6)
+    deleted = (await shoal.client.delete(HERE)).json()
+    assert (deleted["threads"], deleted["events"]) == (1, 6)
     assert (await shoal.client.get(HERE)).status_code == (await shoal.client.delete(HERE)).status_code == 404
     (entry,) = (await shoal.client.get(f"/api/audit?chain={THREAD}")).json()
-    assert gone["digest"] in entry["entry"]["detail"]
+    assert deleted["digest"] in entry["entry"]["detail"]
 
 
 async def test_a_running_thread_is_not_deleted(shoal: Served) -> None:
@@ -92,11 +92,11 @@ async def test_a_running_thread_is_not_deleted(shoal: Served) -> None:
 async def test_messages_are_found_with_their_position(shoal: Served) -> None:
     await talk(shoal, f"{'word ' * 40}the treasure is here {'word ' * 40}")
     await talk(shoal, "another treasure", THEIRS)
-    found = (await shoal.client.get("/api/search", params={"q": "treas"})).json()
-    assert [(one["thread"], one["by"]) for one in found] == [(THEIRS, "person"), (THREAD, "person")]
-    assert found[1]["excerpt"].startswith("…word")
-    assert "the treasure is here" in found[1]["excerpt"]
-    assert found[1]["seq"] == 2
+    results = (await shoal.client.get("/api/search", params={"q": "treas"})).json()
+    assert [(one["thread"], one["by"]) for one in results] == [(THEIRS, "person"), (THREAD, "person")]
+    assert results[1]["excerpt"].startswith("…word")
+    assert "the treasure is here" in results[1]["excerpt"]
+    assert results[1]["seq"] == 2
     within = await shoal.client.get("/api/search", params={"q": "treasure", "thread": THREAD})
     assert [one["thread"] for one in within.json()] == [THREAD]
 
@@ -105,8 +105,8 @@ async def test_a_search_shows_only_ones_own_threads(shoal: Served) -> None:
     await talk(shoal, "the owner's treasure")
     await talk(shoal, "ada's treasure", THEIRS)
     header = await hers(shoal)
-    found = await shoal.stranger.get("/api/search", params={"q": "treasure"}, headers=header)
-    assert [one["thread"] for one in found.json()] == [THEIRS]
+    answer = await shoal.stranger.get("/api/search", params={"q": "treasure"}, headers=header)
+    assert [one["thread"] for one in answer.json()] == [THEIRS]
     spied = await shoal.stranger.get("/api/search", params={"q": "treasure", "thread": THREAD}, headers=header)
     assert spied.json() == []
 
@@ -162,8 +162,8 @@ async def test_a_turns_cost_is_the_sum_of_its_calls(shoal: Served) -> None:
     turn = await talk(shoal, "hello")
     for step, usd in ((1, 0.25), (2, 0.5)):
         await shoal.store.ledger.record(THREAD, turn, Spend(f"{turn}:{step}", "main", "", "m", Usage(10, 2), usd))
-    found = (await shoal.client.get(f"{HERE}/turns/{turn}/cost")).json()
-    assert found == {
+    cost = (await shoal.client.get(f"{HERE}/turns/{turn}/cost")).json()
+    assert cost == {
         "calls": 2, "input_tokens": 20, "output_tokens": 4, "cached_tokens": 0, "usd": 0.75, "models": ["m"]
     }  # fmt: skip
     other = await shoal.client.get(f"/api/threads/web:lobby:two/turns/{turn}/cost")

@@ -60,18 +60,18 @@ class Tab:
 
     async def turn(self) -> list[Message]:
         """Return a whole turn's events. A late reader may get the pieces of the text as one, or not at all."""
-        found = [await self.next()]
-        while found[-1].type != TURN[-1]:
-            found.append(await self.next())
-        return [message for message in found if message.id]
+        messages = [await self.next()]
+        while messages[-1].type != TURN[-1]:
+            messages.append(await self.next())
+        return [message for message in messages if message.id]
 
     async def numbers(self, count: int) -> list[int]:
         """Return the numbers of the next journal events, skipping live ones."""
-        found: list[int] = []
-        while len(found) < count:
+        event_numbers: list[int] = []
+        while len(event_numbers) < count:
             message = await self.next()
-            found += [int(message.id)] if message.id else []
-        return found
+            event_numbers += [int(message.id)] if message.id else []
+        return event_numbers
 
 
 @pytest.fixture
@@ -269,6 +269,6 @@ async def test_a_quiet_stream_is_kept_alive(tmp_path: Path) -> None:
     options = WebOptions(token=TOKEN, port=0, heartbeat_seconds=0.01)
     async with served(tmp_path, options) as stand, stand.client.stream("GET", EVENTS, headers=LIVE) as response:
         lines = response.aiter_lines()
-        found = [await anext(lines) for _ in range(7)]
-    assert found[0].startswith("retry: ")
-    assert [line for line in found if line.startswith(": still")] == [": still here"] * 2
+        frames = [await anext(lines) for _ in range(7)]
+    assert frames[0].startswith("retry: ")
+    assert [line for line in frames if line.startswith(": still")] == [": still here"] * 2

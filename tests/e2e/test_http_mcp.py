@@ -25,7 +25,7 @@ async def sees(shoal: Served, **tools: str) -> dict[str, str]:
         )
         for name, words in tools.items()
     }
-    return {name: found.description for name, (_, found, _) in (await shoal.pins.in_force("odd", offered)).items()}
+    return {name: pin.description for name, (_, pin, _) in (await shoal.pins.in_force("odd", offered)).items()}
 
 
 async def test_a_change_is_shown_and_allowed(shoal: Served) -> None:

@@ -21,8 +21,8 @@ async def test_memory_is_written_read_and_forgotten(shoal: Served) -> None:
     written = (await shoal.client.put("/api/memory", json=PUT)).json()
     assert written["text"] == "- tea\n- cake\n"
     assert (shoal.home.data / "MEMORY.md").read_text() == "- tea\n- cake\n"
-    (found,) = (await shoal.client.get("/api/memory", params={"notes": 0})).json()
-    assert found == written
+    (file,) = (await shoal.client.get("/api/memory", params={"notes": 0})).json()
+    assert file == written
     left = await shoal.client.delete("/api/memory", params={"scope": "global", "entry": "Tea."})
     assert left.json()["text"] == "- cake\n"
     assert (await shoal.client.delete("/api/memory", params={"scope": "global", "entry": "tea"})).status_code == 404
@@ -36,8 +36,8 @@ async def test_memory_files_of_a_thread_and_a_day_have_their_own_text(shoal: Ser
         {"scope": "note", "day": "2026-01-02", "text": "- n"},
     ):
         assert (await shoal.client.put("/api/memory", json=body)).json()["text"] == f"{body['text']}\n"
-    found = (await shoal.client.get("/api/memory", params={"thread": "telegram:7:0"})).json()
-    assert [(one["scope"], one["day"], one["text"]) for one in found] == [
+    files = (await shoal.client.get("/api/memory", params={"thread": "telegram:7:0"})).json()
+    assert [(one["scope"], one["day"], one["text"]) for one in files] == [
         ("global", "", ""), ("platform", "", "- p\n"), ("channel", "", "- c\n"), ("note", "2026-01-02", "- n\n"),
     ]  # fmt: skip
     (note,) = (await shoal.client.get("/api/memory", params={"day": "2026-01-02"})).json()
@@ -81,10 +81,10 @@ async def test_a_path_outside_memory_is_refused(shoal: Served, body: object) -> 
 
 
 async def test_skills_are_written_checked_and_deleted(shoal: Served) -> None:
-    made = await shoal.client.put("/api/skills/tide-table", json={"scope": "global", "text": SKILL})
-    assert "tide-table" in [one["name"] for one in made.json()["skills"]]
-    (found,) = [one for one in (await shoal.client.get("/api/skills")).json()["skills"] if one["name"] == "tide-table"]
-    assert (found["scope"], found["text"]) == ("global", "Look at the moon.")
+    created = await shoal.client.put("/api/skills/tide-table", json={"scope": "global", "text": SKILL})
+    assert "tide-table" in [one["name"] for one in created.json()["skills"]]
+    (skill,) = [one for one in (await shoal.client.get("/api/skills")).json()["skills"] if one["name"] == "tide-table"]
+    assert (skill["scope"], skill["text"]) == ("global", "Look at the moon.")
     for name, text in (("tide-table", "no front matter"), ("other", SKILL), ("..", SKILL)):
         refused = await shoal.client.put(f"/api/skills/{name}", json={"scope": "global", "text": text})
         assert refused.status_code in (400, 404)

@@ -33,8 +33,10 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
 async def client(shoal: Served) -> AsyncIterator["openai.AsyncOpenAI"]:
     import openai
 
-    async with openai.AsyncOpenAI(base_url=f"{shoal.address}/v1", api_key=TOKEN, max_retries=2, timeout=60) as found:
-        yield found
+    async with openai.AsyncOpenAI(
+        base_url=f"{shoal.address}/v1", api_key=TOKEN, max_retries=2, timeout=60
+    ) as openai_client:
+        yield openai_client
 
 
 def prompts(shoal: Served) -> list[Prompt]:

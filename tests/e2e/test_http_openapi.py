@@ -32,15 +32,15 @@ schema = schemathesis.openapi.from_dict(DOCUMENT, config=CONFIG)
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yield the address of the whole app with the demo model."""
-    with AppThread(tmp_path_factory.mktemp("home")) as found:
-        yield found
+    with AppThread(tmp_path_factory.mktemp("home")) as app_address:
+        yield app_address
 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[requests.Session]:
     """Yield a session whose connections serve all tests."""
-    with requests.Session() as found:
-        yield found
+    with requests.Session() as http:
+        yield http
 
 
 def test_the_document_is_valid_openapi() -> None:

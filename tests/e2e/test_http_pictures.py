@@ -38,33 +38,33 @@ async def talked(found: Site, root: Path) -> Path:
 
 @pytest.mark.parametrize("path", ["scratch/plot.png", "./scratch/plot.png", "/workspace/scratch/plot.png"])
 async def test_a_workspace_picture_is_found_by_the_answers_path(tmp_path: Path, path: str) -> None:
-    async with site(tmp_path, FakeModel("![plot](scratch/plot.png)")) as found:
-        workspace = await talked(found, tmp_path)
-        assert await fetch(found, path) == 200
-        assert await fetch(found, str(workspace / "scratch" / "plot.png")) == 200  # the path as the host knows it
+    async with site(tmp_path, FakeModel("![plot](scratch/plot.png)")) as served:
+        workspace = await talked(served, tmp_path)
+        assert await fetch(served, path) == 200
+        assert await fetch(served, str(workspace / "scratch" / "plot.png")) == 200  # the path as the host knows it
 
 
 @pytest.mark.parametrize("folder", ["scratch", "attachments"])
 async def test_the_threads_own_pictures_are_found_too(tmp_path: Path, folder: str) -> None:
-    async with site(tmp_path, FakeModel("Here.")) as found:
-        await talked(found, tmp_path)
+    async with site(tmp_path, FakeModel("Here.")) as served:
+        await talked(served, tmp_path)
         own = tmp_path.joinpath("data", *THREAD.split(":"), folder)
         own.mkdir(parents=True, exist_ok=True)
         (own / "own.png").write_bytes(PIXEL)
         for path in (f"{folder}/own.png", f"/{folder}/own.png"):
-            assert await fetch(found, path) == 200
+            assert await fetch(served, path) == 200
 
 
 async def test_only_pictures_of_the_thread_and_its_agent_are_served(tmp_path: Path) -> None:
-    async with site(tmp_path, FakeModel("Here.")) as found:
-        workspace = await talked(found, tmp_path)
+    async with site(tmp_path, FakeModel("Here.")) as served:
+        workspace = await talked(served, tmp_path)
         (workspace / "page.png").write_bytes(PAGE)
         (workspace / "notes.png").write_text("a secret")
         (tmp_path / "outside.png").write_bytes(PIXEL)
         (workspace / "link.png").symlink_to(tmp_path / "outside.png")
         outside = ("../outside.png", "../../../outside.png", str(tmp_path / "outside.png"), "link.png", "scratch")
         for path in ("page.png", "notes.png", "none.png", "a\0b.png", *outside):
-            assert (path, await fetch(found, path)) == (path, 404)
+            assert (path, await fetch(served, path)) == (path, 404)
 
 
 async def test_a_file_that_the_agent_may_not_read_is_not_served(tmp_path: Path) -> None:
@@ -76,6 +76,6 @@ async def test_a_file_that_the_agent_may_not_read_is_not_served(tmp_path: Path) 
         serve(world.app, WebOptions(token=TOKEN, port=0)) as address,
         httpx2.AsyncClient(verify=default_tls(), base_url=address, headers=headers) as client,
     ):
-        found = Site(world, client)
-        await talked(found, tmp_path)
-        assert await fetch(found, "scratch/plot.png") == 404
+        served = Site(world, client)
+        await talked(served, tmp_path)
+        assert await fetch(served, "scratch/plot.png") == 404

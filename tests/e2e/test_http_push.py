@@ -46,8 +46,8 @@ class Told:
     async def token(self, name: str, scope: str, agent: str = "", expires: str = "") -> str:
         """Create a token for a person of this name."""
         wanted = {"name": name, "scope": scope, "agent": agent, "expires": expires}
-        made = await self.stand.client.post("/api/tokens", json=wanted)
-        return str(made.json()["secret"])
+        answer = await self.stand.client.post("/api/tokens", json=wanted)
+        return str(answer.json()["secret"])
 
     async def answered(self, thread: ThreadId, *pieces: str) -> list[Pushed]:
         """Run a whole turn with this answer and return the notifications that it caused."""
@@ -75,9 +75,9 @@ class Told:
         await work
         await self.turn(ThreadId("web:lobby:mark"), "mark")
         await self.service.until("mark")
-        found = [one for one in self.service.received if one.content["text"] != "mark"]
+        notifications = [one for one in self.service.received if one.content["text"] != "mark"]
         self.service.received.clear()
-        return found
+        return notifications
 
     async def turn(self, thread: ThreadId, *pieces: str) -> None:
         """Run a whole turn with this answer."""
@@ -96,12 +96,12 @@ async def told(tmp_path: Path) -> AsyncIterator[Told]:
     await service.start()
     web = WebSettings(token=Secret("value", TOKEN), push_services=(service.server.address,))
     async with served(tmp_path / "home", web=web) as stand, asyncio.TaskGroup() as tasks:
-        made = Told(stand, service)
+        notified = Told(stand, service)
         service.application_key = (await stand.client.get("/api/push")).json()["key"]
-        assert (await made.browser("mark")).status_code == 200
+        assert (await notified.browser("mark")).status_code == 200
         telling = tasks.create_task(stand.services[WebPush].run())
         await asyncio.sleep(0)
-        yield made
+        yield notified
         telling.cancel()
     await service.stop()
 
@@ -212,8 +212,8 @@ async def test_addresses_that_are_not_public_push_services_are_refused(told: Tol
 
 
 async def test_a_failing_browser_does_not_affect_others(told: Told) -> None:
-    kept = dict(await told.stand.store.settings.page("push"))
-    (row,) = kept.values()
+    subscriptions = dict(await told.stand.store.settings.page("push"))
+    (row,) = subscriptions.values()
     bad = json.loads(row) | {"endpoint": f"{told.service.server.address}/send/bad", "p256dh": OFF_CURVE}
     await told.stand.store.settings.put("push", "bad", json.dumps(bad))
     await told.stand.store.settings.put("push", "newer", '{"device": 7}')

@@ -28,8 +28,8 @@ deny = ["tool:bash:rm .*"]
 
 @pytest.fixture
 async def stand(tmp_path: Path) -> AsyncGenerator[Stand]:
-    async with running(tmp_path / "home", TOLD) as found:
-        yield found
+    async with running(tmp_path / "home", TOLD) as started:
+        yield started
 
 
 class Rule(msgspec.Struct):
@@ -62,14 +62,14 @@ async def test_rules_take_effect_immediately(stand: Stand) -> None:
     about = subject("git status", beginning=True)
     await stand.post("/api/permissions/rules", {"list": "allow", **about, "agents": ["main"]}, 201)
     assert await decision(stand, "git status -s") == "allow"
-    made = next(one for one in await rules(stand) if "git" in one.pattern)
-    assert (made.words, made.agents) == ("the command git status, with any arguments", ("main",))
+    rule = next(one for one in await rules(stand) if "git" in one.pattern)
+    assert (rule.words, rule.agents) == ("the command git status, with any arguments", ("main",))
 
-    await stand.put(f"/api/permissions/rules/{made.id}", {"list": "deny", **about})
+    await stand.put(f"/api/permissions/rules/{rule.id}", {"list": "deny", **about})
     assert await decision(stand, "git status -s") == "deny"
     changed = next(one for one in await rules(stand) if "git" in one.pattern)
     assert (changed.list, changed.agents) == ("deny", ("main",))
-    assert (await stand.client.delete(f"/api/permissions/rules/{made.id}")).status_code == 404
+    assert (await stand.client.delete(f"/api/permissions/rules/{rule.id}")).status_code == 404
 
     assert (await stand.client.delete(f"/api/permissions/rules/{changed.id}")).json() == {"removed": True}
     assert await decision(stand, "git status -s") == "ask"
@@ -94,8 +94,8 @@ async def test_removing_one_of_several_rules_keeps_the_others(stand: Stand) -> N
 async def test_a_custom_profile_can_be_changed(stand: Stand) -> None:
     await stand.post("/api/permissions/rules", {"list": "ask", **subject("make"), "profile": "builder"}, 201)
     assert await decision(stand, "make", profile="builder") == "ask"
-    made = next(one for one in await rules(stand) if one.list == "ask")
-    await stand.put(f"/api/permissions/rules/{made.id}", {"list": "allow", **subject("make all")})
+    rule = next(one for one in await rules(stand) if one.list == "ask")
+    await stand.put(f"/api/permissions/rules/{rule.id}", {"list": "allow", **subject("make all")})
     assert [await decision(stand, one, profile="builder") for one in ("make", "make all")] == ["deny", "allow"]
 
 

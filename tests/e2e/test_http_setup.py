@@ -95,8 +95,8 @@ async def running(root: Path, told: str = "", overrides: Overrides = NO_OVERRIDE
 
 @pytest.fixture
 async def stand(tmp_path: Path) -> AsyncGenerator[Stand]:
-    async with running(tmp_path / "home") as found:
-        yield found
+    async with running(tmp_path / "home") as started:
+        yield started
 
 
 def server(stand: Stand, **more: str) -> dict[str, str]:
@@ -381,9 +381,9 @@ async def test_only_the_owner_sets_up(tmp_path: Path) -> None:
 
 
 async def another_admin_is_refused(stand: Stand) -> None:
-    made = await stand.client.post("/api/tokens", json={"name": "ben", "scope": "admin", "person": "web:ben"})
-    assert made.status_code == 201, made.text
-    theirs = {"Authorization": f"Bearer {made.json()['secret']}"}
+    token = await stand.client.post("/api/tokens", json={"name": "ben", "scope": "admin", "person": "web:ben"})
+    assert token.status_code == 201, token.text
+    theirs = {"Authorization": f"Bearer {token.json()['secret']}"}
     for method, path, body in (
         ("GET", "/api/setup", None),
         ("POST", "/api/setup/providers/server/test", {}),

@@ -19,19 +19,19 @@ PLACE = "/api/skills?scope=global"
 
 @pytest.fixture
 async def stand(tmp_path: Path) -> AsyncGenerator[Stand]:
-    async with running(tmp_path / "home") as found:
-        yield found
+    async with running(tmp_path / "home") as started:
+        yield started
 
 
 def archive(files: Mapping[str, str | bytes], links: tuple[str, ...] = ()) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as opened:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as opened:
         for name, content in files.items():
             entry = zipfile.ZipInfo(name)
             entry.external_attr = ((stat.S_IFLNK if name in links else stat.S_IFREG) | 0o644) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
             opened.writestr(entry, content)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def skill(name: str) -> str:

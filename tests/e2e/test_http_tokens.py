@@ -258,8 +258,8 @@ async def test_an_upload_is_marked_with_its_author(shoal: Served) -> None:
         assert sent.status_code == 201
     folder = shoal.home.attachments(OWN)
     source_of = await shoal.tainted_files.sources([folder])
-    found = {path.name.partition("-")[2]: source_of(path) for path in folder.iterdir()}
-    assert found == {"a.txt": "a file of ben", "b.txt": "", "c.txt": "the file c.txt"}
+    sources = {path.name.partition("-")[2]: source_of(path) for path in folder.iterdir()}
+    assert sources == {"a.txt": "a file of ben", "b.txt": "", "c.txt": "the file c.txt"}
 
 
 async def test_two_people_see_only_their_own_threads(shoal: Served) -> None:
@@ -578,9 +578,9 @@ async def test_a_persons_message_rate_is_limited(shoal: Served) -> None:
 
 
 async def test_no_response_about_tokens_contains_one(shoal: Served) -> None:
-    made = await shoal.client.post("/api/tokens", json={"name": "ben", "scope": "chat", "expires": "1d"})
-    assert made.status_code == 201
-    secret = made.json()["secret"]
+    created = await shoal.client.post("/api/tokens", json={"name": "ben", "scope": "chat", "expires": "1d"})
+    assert created.status_code == 201
+    secret = created.json()["secret"]
     again = await shoal.client.post("/api/tokens", json={"name": "ben", "scope": "chat"})
     assert again.status_code == 409
     for path in ("/api/tokens", "/api/audit", "/api/me"):

@@ -46,10 +46,10 @@ class Stand:
 
     async def somebody(self, name: str) -> Somebody:
         """Register another person and log them in."""
-        made = Somebody(self.synapse.address, self.synapse.person(name), self.folder / name)
-        self.others.append(made)
-        await made.arrive()
-        return made
+        person = Somebody(self.synapse.address, self.synapse.person(name), self.folder / name)
+        self.others.append(person)
+        await person.arrive()
+        return person
 
     def make(self, *, seals: bool = True) -> MatrixAdapter:
         """Return a new adapter, as after a restart of the process."""
@@ -72,18 +72,18 @@ class Stand:
 
     async def prompts(self, count: int) -> list[Prompt]:
         """Wait for this many prompts, and remember their threads as the store would."""
-        found = await self.inbox.prompts(count)
-        self.inbox.threads.update({prompt.key: prompt.thread for prompt in found})
-        return found
+        batch = await self.inbox.prompts(count)
+        self.inbox.threads.update({prompt.key: prompt.thread for prompt in batch})
+        return batch
 
 
 @pytest.fixture
 async def stand(synapse: Synapse, tmp_path: Path) -> AsyncIterator[Stand]:
-    made = Stand(synapse, tmp_path)
-    yield made
-    for one in (made.ada, *made.others):
+    started = Stand(synapse, tmp_path)
+    yield started
+    for one in (started.ada, *started.others):
         await one.leave()
-    await made.adapter.close()
+    await started.adapter.close()
 
 
 async def test_a_conversation_with_edits_files_and_reactions(stand: Stand, tmp_path: Path) -> None:
@@ -94,13 +94,13 @@ async def test_a_conversation_with_edits_files_and_reactions(stand: Stand, tmp_p
         assert (prompt.thread, prompt.key, prompt.text) == (thread, asked, "What is the tide? 潮")
         assert prompt.direct
         post = OutboundPost(thread, "k1", "Low at **six**", reply_to=asked)
-        made = await stand.adapter.post(post)
-        assert await stand.adapter.post(post) == made  # resends the same transaction
+        message_id = await stand.adapter.post(post)
+        assert await stand.adapter.post(post) == message_id  # resends the same transaction
         await stand.adapter.typing(thread, "thinking")
-        await stand.adapter.edit(thread, made, "Low at **seven**")
+        await stand.adapter.edit(thread, message_id, "Low at **seven**")
         seen = await stand.ada.sees(stand.bot, "at <strong>seven")
-        assert seen.source["content"]["m.relates_to"] == {"rel_type": "m.replace", "event_id": made}
-        assert [one.event_id for one in stand.ada.seen if one.event_id == made] == [made]
+        assert seen.source["content"]["m.relates_to"] == {"rel_type": "m.replace", "event_id": message_id}
+        assert [one.event_id for one in stand.ada.seen if one.event_id == message_id] == [message_id]
 
         await stand.ada.sends_file(room, "tide table.txt", b"high at noon\n")
         file = (await stand.prompts(2))[1].attachments[0]
@@ -118,8 +118,8 @@ async def test_a_conversation_with_edits_files_and_reactions(stand: Stand, tmp_p
             **{"m.new_content": new, "m.relates_to": {"rel_type": "m.replace", "event_id": asked}},
         )
         await stand.ada.client.room_redact(room, asked)
-        stand.inbox.threads[made] = thread
-        await stand.ada.reacts(room, made, "🛑")
+        stand.inbox.threads[message_id] = thread
+        await stand.ada.reacts(room, message_id, "🛑")
         await stand.inbox.until(lambda: len(stand.inbox.came) >= 5)
         edit, deletion, reaction = stand.inbox.came[2:]
         assert isinstance(edit, Edit)
@@ -127,7 +127,7 @@ async def test_a_conversation_with_edits_files_and_reactions(stand: Stand, tmp_p
         assert isinstance(deletion, Deletion)
         assert deletion.key == asked
         assert isinstance(reaction, Reaction)
-        assert (reaction.message_id, reaction.emoji) == (made, "🛑")
+        assert (reaction.message_id, reaction.emoji) == (message_id, "🛑")
 
 
 async def test_a_reaction_to_a_card_names_it(stand: Stand) -> None:
@@ -154,14 +154,14 @@ async def test_threads_of_a_larger_room_and_their_history(stand: Stand) -> None:
         (prompt,) = await stand.prompts(1)
         assert prompt.thread == make_thread_id("matrix", room, asked)
         assert not prompt.direct
-        made = await stand.adapter.post(OutboundPost(prompt.thread, "k1", "Low."))
+        message_id = await stand.adapter.post(OutboundPost(prompt.thread, "k1", "Low."))
         seen = await stand.ada.sees(stand.bot, "Low.")
         assert seen.source["content"]["m.relates_to"]["event_id"] == asked
         within = {
             "rel_type": "m.thread",
             "event_id": asked,
             "is_falling_back": True,
-            "m.in_reply_to": {"event_id": made},
+            "m.in_reply_to": {"event_id": message_id},
         }
         await ben.says(room, "and tomorrow?", **{"m.relates_to": within})
         assert (await stand.prompts(2))[1].thread == prompt.thread
@@ -213,8 +213,8 @@ async def test_an_encrypted_room_works_after_a_restart(stand: Stand, tmp_path: P
         await stand.ada.says(room, "a secret")
         (prompt,) = await stand.prompts(1)
         assert (prompt.text, prompt.thread) == ("a secret", thread)
-        made = await stand.adapter.post(OutboundPost(thread, "k1", "well **kept**"))
-        await stand.adapter.edit(thread, made, "well **kept** indeed")
+        message_id = await stand.adapter.post(OutboundPost(thread, "k1", "well **kept**"))
+        await stand.adapter.edit(thread, message_id, "well **kept** indeed")
         assert (await stand.ada.sees(stand.bot, "kept</strong> indeed")).decrypted
         await stand.ada.sends_file(room, "secret.txt", b"hidden\n", encrypted=True)
         file = (await stand.prompts(2))[1].attachments[0]

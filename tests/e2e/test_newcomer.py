@@ -24,9 +24,9 @@ COMMANDS_MAX = 4
 @pytest.fixture
 def newcomer(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a new user. Skips the test if no small model is available."""
-    made = subprocess.run([ROOT / "scripts" / "local-model.sh"], capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(made.stderr.strip())
+    setup = subprocess.run([ROOT / "scripts" / "local-model.sh"], capture_output=True, text=True, check=False)
+    if setup.returncode:
+        pytest.skip(setup.stderr.strip())
     (tmp_path / "systemctl").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "systemctl").chmod(0o755)
     path = f"{tmp_path}:/usr/bin:/bin"
@@ -52,8 +52,10 @@ def test_a_model_on_this_machine_answers_after_four_commands(newcomer: dict[str,
         setup.sees("Number [1]:")
         setup.types("none")
         assert setup.ends() == 0, setup.screen
-        told = [line for line in transcript(ROOT / "docs/setup.md", 0) if not line.startswith(("extra ", "Install it"))]
-        assert setup.lacks(told, tmp_path / ".shoal", PROGRAM) == []
+        expected = [
+            line for line in transcript(ROOT / "docs/setup.md", 0) if not line.startswith(("extra ", "Install it"))
+        ]
+        assert setup.lacks(expected, tmp_path / ".shoal", PROGRAM) == []
     finally:
         setup.kill()
     typed.append('shoal ask "Say hello."')

@@ -167,13 +167,13 @@ async def person(nick: str, port: int) -> AsyncGenerator[Person]:
                 break
             except OSError:
                 await asyncio.sleep(0)
-    made = Person(nick, reader, writer)
-    listening = asyncio.ensure_future(made.listen())
-    made.send(f"NICK {nick}")
-    made.send(f"USER {nick} 0 * :{nick}")
-    await made.hears(" 001 ")
+    someone = Person(nick, reader, writer)
+    listening = asyncio.ensure_future(someone.listen())
+    someone.send(f"NICK {nick}")
+    someone.send(f"USER {nick} 0 * :{nick}")
+    await someone.hears(" 001 ")
     try:
-        yield made
+        yield someone
     finally:
         listening.cancel()
         writer.close()

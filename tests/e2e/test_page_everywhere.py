@@ -141,9 +141,9 @@ async def everywhere(page: Page) -> AsyncGenerator[str]:
 @pytest.fixture(scope="module")
 def axe() -> str:
     """Return the axe-core script. Skips the test if it is unavailable."""
-    made = subprocess.run([ROOT / "scripts" / "node-packages.sh", "axe"], check=False, capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(made.stderr.strip())
+    setup = subprocess.run([ROOT / "scripts" / "node-packages.sh", "axe"], check=False, capture_output=True, text=True)
+    if setup.returncode:
+        pytest.skip(setup.stderr.strip())
     return (ROOT / "build" / "axe" / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
 
 

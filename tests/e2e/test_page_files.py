@@ -19,12 +19,12 @@ def vendored() -> dict[str, str]:
 
 
 def test_vendored_modules_are_unmodified() -> None:
-    found = {
+    digests = {
         path.relative_to(VENDOR).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in VENDOR.rglob("*")
         if path.suffix in (".js", ".css", ".woff2")
     }
-    assert found == vendored()
+    assert digests == vendored()
 
 
 def test_vendored_modules_have_their_licenses() -> None:

@@ -37,7 +37,7 @@ async def test_every_view_opens_and_a_message_is_answered(tmp_path: Path) -> Non
         wide: list[str] = []
         for width in WIDTHS:
             await browser.resize(width)
-            wide += [f"{width} px {found}" for view in views if (found := await looked_at(browser, view))]
+            wide += [f"{width} px {overflow}" for view in views if (overflow := await looked_at(browser, view))]
         assert wide == []
 
         await browser.resize(WIDTHS[0])

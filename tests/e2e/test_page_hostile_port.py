@@ -57,8 +57,8 @@ async def test_the_cookie_is_useless_to_another_port(browser: Browser, tmp_path:
         )
         forged = {"Cookie": cookie, "Origin": shoal.address, "Sec-Fetch-Site": "same-origin", "X-Shoal": "1"}
         async with httpx2.AsyncClient(verify=default_tls(), base_url=shoal.address, headers=forged) as thief:
-            made = await thief.post("/api/tokens", json={"name": "thief", "scope": "admin"})
-            assert made.status_code == 401
+            answer = await thief.post("/api/tokens", json={"name": "thief", "scope": "admin"})
+            assert answer.status_code == 401
             assert (await thief.get("/api/threads")).status_code == 401
             assert (await thief.get("/")).status_code == 200  # the page's files, which need no key
         assert await shoal.tokens.named("thief") is None

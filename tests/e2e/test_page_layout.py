@@ -156,8 +156,8 @@ def fill_lists(api: PageApi) -> None:
         "chats": [{"name": "telegram", "title": "Telegram", "fields": [field], "install": ""}],
         "accounts": [{**account, "state": "connected"}, {**account, "name": LONG, "state": "failing", "failure": LONG}],
     }  # fmt: skip
-    kept = [{"name": f"shoal-{LONG}.tar.gz", "at": iso(api.now), "size_bytes": 10**12}]
-    api.answers["backups"] = {"scheduled": False, "problem": LONG, "backups": kept, "has_place": True}
+    backups = [{"name": f"shoal-{LONG}.tar.gz", "at": iso(api.now), "size_bytes": 10**12}]
+    api.answers["backups"] = {"scheduled": False, "problem": LONG, "backups": backups, "has_place": True}
     api.answers["usage/ceilings"] = [
         {"scope": f"user:{LONG}", "day": "", "usd": usd, "usd_max": 10, "tokens": 0, "tokens_max": 0}
         for usd in (1, 9, 10)

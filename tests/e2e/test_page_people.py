@@ -88,9 +88,9 @@ async def test_the_next_person_does_not_see_the_previous_persons_data(browser: B
             await page.get_by_role("button", name="Sign in as ben").click()
             await expect(page.locator(".who")).to_have_text("ben")
             assert "web%3A%40ben%3A" in page.url
-            kept = await page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
-            assert "mine" not in kept
-            assert "draft of" not in kept
+            storage = await page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
+            assert "mine" not in storage
+            assert "draft of" not in storage
 
 
 async def test_the_owner_creates_and_revokes_a_token_on_the_page(browser: Browser, tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ async def test_the_owner_creates_and_revokes_a_token_on_the_page(browser: Browse
         await form.get_by_label("Permissions").select_option("approve")
         await form.get_by_role("button", name="Create token").click()
         secret = await page.locator(".panel code").inner_text()
-        found = await stand.tokens.find(secret)
-        assert found is not None
-        assert (found.name, found.scope) == ("ben", "approve")
+        token = await stand.tokens.find(secret)
+        assert token is not None
+        assert (token.name, token.scope) == ("ben", "approve")
         await page.reload()
         revoke = page.get_by_role("button", name="Revoke ben")
         await expect(revoke).to_be_visible()

@@ -238,8 +238,8 @@ async def test_a_backup_is_made_on_demand(browser: Browser, tmp_path: Path) -> N
         await page.get_by_role("button", name="Back up now").click()
         shown = page.get_by_role("listitem").filter(has_text="checked")
         await expect(shown).to_be_visible()
-        (made,) = await stand.backups.listed()
-        await expect(shown).to_contain_text(made.name)
+        (backup,) = await stand.backups.listed()
+        await expect(shown).to_contain_text(backup.name)
         assert await violations(page) == []
 
 

@@ -76,8 +76,8 @@ class Notified:
 
     async def shown(self) -> list[dict[str, object]]:
         """Return the visible notifications."""
-        found: list[dict[str, object]] = await self.worker.evaluate(SHOWN)
-        return found
+        notifications: list[dict[str, object]] = await self.worker.evaluate(SHOWN)
+        return notifications
 
 
 # The interface of a browser with a push service, which the test browser lacks.
@@ -104,8 +104,8 @@ ServiceWorkerContainer.prototype.register = async function (...given) {
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def notifying() -> AsyncIterator[Browser]:
     """Yield a Chromium that shows notifications."""
-    async with launched(chromium(WITH_NOTIFICATIONS)) as made:
-        yield made
+    async with launched(chromium(WITH_NOTIFICATIONS)) as chromium_browser:
+        yield chromium_browser
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -133,9 +133,9 @@ async def test_a_request_is_answered_on_its_notification(notified: Notified, act
     }  # fmt: skip
     await notified.worker.evaluate(CLICK, action)
     assert await notified.shown() == []
-    found = await notified.stand.store.approvals.get(asked)
-    assert found is not None
-    assert (found.state, found.scope) == (state, "once")
+    approval = await notified.stand.store.approvals.get(asked)
+    assert approval is not None
+    assert (approval.state, approval.scope) == (state, "once")
 
 
 async def test_a_late_answer_is_reported(notified: Notified) -> None:
@@ -160,9 +160,9 @@ async def test_a_person_subscribes_and_unsubscribes_a_browser(notified: Notified
     page = notified.page
     await page.get_by_role("button", name="Notifications off").click()
     await expect(page.get_by_role("button", name="Notifications on")).to_be_visible()
-    ((_, kept),) = await notified.stand.store.settings.page("push")
-    assert json.loads(kept)["endpoint"] == "https://push.example.org/a"
-    assert json.loads(kept)["origin"] == notified.stand.address
+    ((_, subscription),) = await notified.stand.store.settings.page("push")
+    assert json.loads(subscription)["endpoint"] == "https://push.example.org/a"
+    assert json.loads(subscription)["origin"] == notified.stand.address
     await page.get_by_role("button", name="Notifications on").click()
     await expect(page.get_by_role("button", name="Notifications off")).to_be_visible()
     assert await notified.stand.store.settings.page("push") == []

@@ -70,7 +70,7 @@ async def test_folding_one_by_one_equals_folding_all(browser: Browser, api: Page
 async def test_states_are_immutable(browser: Browser, api: PageApi) -> None:
     tell_everything(api)
     async with opened(browser, api.address, place="audit") as page:
-        kept = await evaluate(
+        unchanged = await evaluate(
             page, "store",
             """({ emptyThread, fold }, events) => {
               const freeze = (value) => {
@@ -91,7 +91,7 @@ async def test_states_are_immutable(browser: Browser, api: PageApi) -> None:
             }""",
             journal(api),
         )  # fmt: skip
-        assert kept is True
+        assert unchanged is True
 
 
 async def test_a_thread_that_is_read_from_its_middle_still_shows(browser: Browser, api: PageApi) -> None:
@@ -127,7 +127,7 @@ async def test_a_reply_is_shown_once(
         api.append(THREAD, AssistantSaid(text))
     api.append(THREAD, TurnFinished("failed" if outcome == "failed" else "done", reply, 1))
     async with opened(browser, api.address, place="audit") as page:
-        found = await evaluate(
+        rows = await evaluate(
             page, "store",
             """({ emptyThread, fold }, events) => {
               const { items } = fold(emptyThread("t"), events);
@@ -135,7 +135,7 @@ async def test_a_reply_is_shown_once(
             }""",
             journal(api),
         )  # fmt: skip
-        assert found == shown
+        assert rows == shown
 
 
 @pytest.mark.parametrize(("offset", "is_partial"), [(0, False), (12, True)])
@@ -145,13 +145,13 @@ async def test_an_answer_whose_beginning_was_missed_says_so(
     tell_everything(api)
     piece = {"type": "text_delta", "turn": "t1", "data": {"text": "Ahoy", "step": 0, "offset": offset}}
     async with opened(browser, api.address, place="audit") as page:
-        told = await evaluate(
+        rows = await evaluate(
             page, "store",
             """({ emptyThread, fold, foldLive, reconnected }, [events, piece]) =>
               foldLive(reconnected(fold(emptyThread("t"), events)), piece).live.partial""",
             [journal(api), piece],
         )  # fmt: skip
-    assert told is is_partial
+    assert rows is is_partial
 
 
 async def test_a_stream_is_parsed_for_any_split(browser: Browser, api: PageApi) -> None:
@@ -159,7 +159,7 @@ async def test_a_stream_is_parsed_for_any_split(browser: Browser, api: PageApi) 
         ': hello\r\nretry: 5\n\nid: 7\ndata: {"a":\ndata: 1}\n\ndata:x\r\n\r\nevent: lost\ndata: {}\n\ndata: unfinished'
     )
     async with opened(browser, api.address, place="audit") as page:
-        found = await evaluate(
+        results = await evaluate(
             page, "sse",
             """({ eventParser }, stream) => Array.from({ length: stream.length }, (_, size) => {
               const taken = [];
@@ -174,21 +174,21 @@ async def test_a_stream_is_parsed_for_any_split(browser: Browser, api: PageApi) 
             {"id": "", "event": "", "data": "x"},
             {"id": "", "event": "lost", "data": "{}"},
         ]
-        assert found == [messages] * len(stream)
+        assert results == [messages] * len(stream)
 
 
 async def test_the_pieces_of_a_growing_text_add_up_to_it(browser: Browser, api: PageApi) -> None:
     text = "# a\n\nb\n\n- c\n\n- d\n\n    e\n\nf\n\n```py\ng\n\nh\n~~~\n\n```\n\ni\n\n1. j\n\n2. k\n\nl"
     async with opened(browser, api.address, place="audit") as page:
-        found = await evaluate(
+        pieces = await evaluate(
             page, "pieces",
             """({ pieces }, text) => Array.from({ length: text.length }, (_, end) => pieces(text.slice(0, end + 1)))""",
             text,
         )  # fmt: skip
-        assert isinstance(found, list)
-        for end, parts in enumerate(found):
+        assert isinstance(pieces, list)
+        for end, parts in enumerate(pieces):
             assert "".join(parts) == text[: end + 1]
-        assert found[-1] == [
+        assert pieces[-1] == [
             "# a\n\n",
             "b\n\n- c\n\n- d\n\n    e\n\n",
             "f\n\n",
@@ -197,14 +197,14 @@ async def test_the_pieces_of_a_growing_text_add_up_to_it(browser: Browser, api: 
             "l",
         ]
         settled: list[str] = []
-        for parts in found:  # a piece never changes once another one follows
+        for parts in pieces:  # a piece never changes once another one follows
             assert parts[: len(settled)] == settled
             settled = parts[:-1]
 
 
 async def test_a_threads_messages_are_sent_in_order(browser: Browser, api: PageApi) -> None:
     async with opened(browser, api.address, place="audit") as page:
-        found = await evaluate(
+        order = await evaluate(
             page, "outgoing",
             """({ afterFailure, change, newMessage, nextToSend }) => {
               const make = (text) => ({ ...newMessage("t", text, "message", []), id: text });
@@ -215,12 +215,12 @@ async def test_a_threads_messages_are_sent_in_order(browser: Browser, api: PageA
               return [all, sending, refused, failed].map((messages) => nextToSend(messages, "t")?.id || null);
             }""",
         )  # fmt: skip
-        assert found == ["a", None, "b", "a"]
+        assert order == ["a", None, "b", "a"]
 
 
 async def test_times_and_numbers_are_readable(browser: Browser, api: PageApi) -> None:
     async with opened(browser, api.address, place="audit") as page:
-        found = await evaluate(
+        texts = await evaluate(
             page, "format",
             """({ age, ago, count, dollars, duration, summary }) => [
               [0, 42, 1400, 59_600, 61_000, 3_600_000].map(duration),
@@ -231,7 +231,7 @@ async def test_times_and_numbers_are_readable(browser: Browser, api: PageApi) ->
               ['{"command": "ls"}', '{"a": 1, "b": "x"}', "not json", "[1, 2]", ""].map(summary),
             ]""",
         )  # fmt: skip
-        assert found == [
+        assert texts == [
             ["0 ms", "42 ms", "1.4 s", "1 min", "1 min 1 s", "1 h 0 min"],
             ["0", "999", "1.0k", "12k", "1.0M"],
             ["–", "$0.00", "$0.0010", "$1.50"],
@@ -243,7 +243,7 @@ async def test_times_and_numbers_are_readable(browser: Browser, api: PageApi) ->
 
 async def test_views_are_notified_at_most_once_per_frame(browser: Browser, api: PageApi) -> None:
     async with opened(browser, api.address, place="audit") as page:
-        told = await evaluate(
+        notified = await evaluate(
             page, "session",
             """async ({ Session }) => {
               const session = new Session();
@@ -266,7 +266,7 @@ async def test_views_are_notified_at_most_once_per_frame(browser: Browser, api: 
               return [told <= frames + 2, told < 1500];
             }""",
         )  # fmt: skip
-        assert told == [True, True]
+        assert notified == [True, True]
 
 
 async def test_a_growing_answer_does_not_redraw_earlier_rows(browser: Browser, api: PageApi) -> None:
@@ -309,7 +309,7 @@ def branching_journal(seed: int) -> list[Event]:
 async def test_a_branch_is_shown_as_the_model_sees_it(browser: Browser, api: PageApi, seed: int) -> None:
     events = branching_journal(seed)
     async with opened(browser, api.address, place="audit") as page:
-        given = [msgspec.json.decode(encode_event(event)) for event in events]
+        records = [msgspec.json.decode(encode_event(event)) for event in events]
         path, alike, siblings = msgspec.convert(
             await evaluate(
                 page,
@@ -321,7 +321,7 @@ async def test_a_branch_is_shown_as_the_model_sees_it(browser: Browser, api: Pag
                   const plain = ({ items, siblings, lastSeq }) => JSON.stringify([items, [...siblings], lastSeq]);
                   return [pathOf(events).map((event) => event.seq), plain(all) === plain(steps), [...all.siblings]];
                 }""",
-                given,
+                records,
             ),
             tuple[list[int], bool, list[tuple[str, dict[str, object]]]],
         )
@@ -352,8 +352,8 @@ async def test_an_hour_is_not_shown_as_sixty_minutes(browser: Browser, api: Page
     seconds = [20, 60, 1800, 3569, 3590, 80_000]
     code = "(format, seconds) => seconds.map((one) => format.ago(new Date(one * 1000).toISOString(), 0))"
     async with opened(browser, api.address) as page:
-        found = await evaluate(page, "format", code, seconds)
-        assert found == ["now", "in 1m", "in 30m", "in 59m", "in 1h", "in 22h"]
+        texts = await evaluate(page, "format", code, seconds)
+        assert texts == ["now", "in 1m", "in 30m", "in 59m", "in 1h", "in 22h"]
 
 
 async def test_a_skill_is_switched_off_and_on_again_by_its_own_line(browser: Browser, api: PageApi) -> None:
@@ -369,11 +369,11 @@ async def test_a_refused_call_shows_the_message_for_people(browser: Browser, api
     api.append(THREAD, UserSaid("Push", Author("owner", trusted=True)))
     api.append(THREAD, TurnStarted("main", "demo"))
     refused = ToolFinished(CallId("c1"), "bash", f"A person denied this call.{told}", is_error=True)
-    kept = ToolFinished(CallId("c2"), "bash", f"It ended so:{told}")
-    for event in (refused, kept):
+    finished = ToolFinished(CallId("c2"), "bash", f"It ended so:{told}")
+    for event in (refused, finished):
         api.append(THREAD, event)
     async with opened(browser, api.address) as page:
         lines = page.locator(".tool-line")
-        for number, shown in enumerate((refused.for_people, kept.for_people)):
+        for number, shown in enumerate((refused.for_people, finished.for_people)):
             await lines.nth(number).click()
             await expect(page.locator(".tool-panel pre").nth(number)).to_have_text(shown)

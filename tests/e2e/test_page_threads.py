@@ -122,11 +122,11 @@ async def test_messages_are_found_and_shown(browser: Browser, api: PageApi) -> N
         api.append(THREAD, UserSaid(f"message {number}", OWNER), f"t{number}")
         api.append(THREAD, AssistantSaid(f"answer {number}"), f"t{number}")
     api.titles = {THREAD: "The long one"}
-    found = {
+    results = {
         "thread": THREAD, "title": "The long one", "agent": "main", "seq": 5, "at": "2026-03-05T09:00:00Z",
         "by": "person", "excerpt": "message 2 <b>",
     }  # fmt: skip
-    api.answers["search"] = [found]
+    api.answers["search"] = [results]
     async with opened(browser, api.address) as page:
         await expect(page.get_by_text("answer 299")).to_be_visible()
         await expect(page.get_by_text("message 2", exact=True)).to_have_count(0)
@@ -190,7 +190,7 @@ async def test_the_search_knows_everyday_words_for_settings(browser: Browser, ap
             }))""",
             list(MEANT),
         )
-        assert {text: found for text, found in zip(MEANT, names, strict=True) if MEANT[text] not in found} == {}
+        assert {text: view for text, view in zip(MEANT, names, strict=True) if MEANT[text] not in view} == {}
         assert await page.evaluate("import('/console/findable.js').then(({ meant }) => meant('xyzzy').settings)") == []
 
 

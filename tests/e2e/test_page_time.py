@@ -39,9 +39,9 @@ def planned(seen: Seen) -> Step | str:
 @pytest.fixture(scope="module")
 def shoal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Yield a Shoal with two models that follow `planned`."""
-    with Running(tmp_path_factory.mktemp("home"), SETTINGS) as made:
-        made.plays("plan", planned)
-        with made.run(SHOAL_PROVIDERS__FAKE__MODELS='["fake-2", "fake-3"]') as running:
+    with Running(tmp_path_factory.mktemp("home"), SETTINGS) as fake_models:
+        fake_models.plays("plan", planned)
+        with fake_models.run(SHOAL_PROVIDERS__FAKE__MODELS='["fake-2", "fake-3"]') as running:
             yield running
 
 
@@ -259,9 +259,9 @@ async def test_rules_are_suggested_and_accepted_one_by_one(page: Page, shoal: Ru
     rules = (shoal.home / "shoal.toml").read_text()
     assert "touch log" in rules
     assert "touch tides" not in rules
-    told = shoal.cli("permissions", "suggest")
-    (number,) = [line.split(".")[0] for line in told.splitlines() if line.endswith("allowed each time:")]
-    assert "To accept one:" in told
+    printed = shoal.cli("permissions", "suggest")
+    (number,) = [line.split(".")[0] for line in printed.splitlines() if line.endswith("allowed each time:")]
+    assert "To accept one:" in printed
     assert "touch tides" in shoal.cli("permissions", "suggest", "--accept", number)
     assert "touch tides" in (shoal.home / "shoal.toml").read_text()
     assert "To accept one:" not in shoal.cli("permissions", "suggest")

@@ -238,7 +238,7 @@ async def test_usage_is_charted_by_day_and_listed_by_thread(browser: Browser, ap
 
 async def test_the_forecast_uses_the_last_seven_days(browser: Browser, api: PageApi) -> None:
     async with opened(browser, api.address, place="audit") as page:
-        told = await page.evaluate(
+        forecast = await page.evaluate(
             """async () => {
               const { forecast } = await import("/console/views/usage.js");
               const row = (day, usd) => ({ day, usd });
@@ -253,7 +253,7 @@ async def test_the_forecast_uses_the_last_seven_days(browser: Browser, api: Page
               ];
             }"""
         )
-    assert told == [
+    assert forecast == [
         {"soFar": 16, "whole": 16 + 2 * 21, "isPartial": False},
         {"soFar": 3, "whole": 3 + 3 * 21, "isPartial": False},
         {"soFar": 1, "whole": 1, "isPartial": True},
@@ -381,7 +381,7 @@ async def test_the_page_is_installable_and_caches_no_personal_data(browser: Brow
         async with opened(browser, f"{stand.address}/?token={TOKEN}", place="usage", viewport=DESKTOP) as page:
             scope = await page.evaluate("navigator.serviceWorker.ready.then((found) => found.scope)")
             assert scope == f"{stand.address}/"
-            kept = await page.evaluate(
+            cached = await page.evaluate(
                 """async () => {
                   const found = [];
                   for (const name of await caches.keys())
@@ -389,7 +389,7 @@ async def test_the_page_is_installable_and_caches_no_personal_data(browser: Brow
                   return found.sort();
                 }"""
             )
-            assert kept == ["/console/base.css", "/console/offline.html", "/console/places.css", "/key"]
+            assert cached == ["/console/base.css", "/console/offline.html", "/console/places.css", "/key"]
             assert await violations(page) == []
         answer = await stand.stranger.get("/console/app.webmanifest")
         assert answer.headers["content-type"] == "application/manifest+json"
@@ -460,8 +460,8 @@ async def test_skills_are_read_written_and_removed(browser: Browser, tmp_path: P
 
 
 async def test_a_command_is_tried_against_the_rules(browser: Browser, tmp_path: Path) -> None:
-    async with site(tmp_path, FakeModel("ok"), profile="standard") as found:
-        entry = f"{found.client.base_url}/?token={TOKEN}".replace("//?", "/?")
+    async with site(tmp_path, FakeModel("ok"), profile="standard") as served:
+        entry = f"{served.client.base_url}/?token={TOKEN}".replace("//?", "/?")
         async with opened(browser, entry, place="permissions") as page:
             await page.get_by_label("Command, or an action").fill("ls && git push")
             await page.get_by_role("button", name="Ask").click()
@@ -479,12 +479,12 @@ async def test_a_command_is_tried_against_the_rules(browser: Browser, tmp_path: 
             assert await violations(page) == []
         both = {"shell": "ls", "action": "tool:read:x", "agent": "main"}
         for wrong in (both, {"shell": "ls"}, {"shell": "ls", "profile": "none"}, {"shell": "ls", "agent": "none"}):
-            assert (await found.client.post("/api/permissions/check", json=wrong)).status_code in (400, 404)
+            assert (await served.client.post("/api/permissions/check", json=wrong)).status_code in (400, 404)
 
 
 async def test_rules_are_edited_through_menus(browser: Browser, tmp_path: Path) -> None:
-    async with site(tmp_path, FakeModel("ok"), profile="standard") as found:
-        entry = f"{found.client.base_url}/?token={TOKEN}".replace("//?", "/?")
+    async with site(tmp_path, FakeModel("ok"), profile="standard") as served:
+        entry = f"{served.client.base_url}/?token={TOKEN}".replace("//?", "/?")
         async with opened(browser, entry, place="permissions") as page:
             mine = page.get_by_role("region", name="Your rules")
             await mine.get_by_role("button", name="Add a rule").press("Enter")
@@ -519,14 +519,14 @@ async def test_rules_are_edited_through_menus(browser: Browser, tmp_path: Path) 
 
 
 async def test_a_zip_with_skills_is_installed(browser: Browser, tmp_path: Path) -> None:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("tides/SKILL.md", "---\nname: tides\ndescription: Read the tide table.\n---\n\n# Tides\n")
-    async with site(tmp_path, FakeModel("ok"), profile="standard") as found:
-        entry = f"{found.client.base_url}/?token={TOKEN}".replace("//?", "/?")
+    async with site(tmp_path, FakeModel("ok"), profile="standard") as served:
+        entry = f"{served.client.base_url}/?token={TOKEN}".replace("//?", "/?")
         async with opened(browser, entry, place="skills") as page:
             place = page.get_by_label("Install a SKILL.md or a .zip")
-            file = FilePayload(name="tides.zip", mimeType="application/zip", buffer=made.getvalue())
+            file = FilePayload(name="tides.zip", mimeType="application/zip", buffer=buffer.getvalue())
             await place.set_input_files(file)
             card = page.locator(".cards .card").filter(has_text="Read the tide table.")
             await expect(card).to_contain_text("everywhere")

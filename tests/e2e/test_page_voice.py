@@ -31,8 +31,8 @@ speaking = "one/tts-1"
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def talking() -> AsyncIterator[Browser]:
     """Yield a Chromium with a microphone that beeps."""
-    async with launched(chromium(), *DEVICE) as made:
-        yield made
+    async with launched(chromium(), *DEVICE) as chromium_browser:
+        yield chromium_browser
 
 
 async def test_a_recorded_message_is_transcribed_and_answered_aloud(talking: Browser, tmp_path: Path) -> None:

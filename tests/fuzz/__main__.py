@@ -43,8 +43,8 @@ def main() -> int:
         if chosen.number is not None:
             first, count = chosen.number, 1
         try:
-            made = tried(name, chosen.seed, first, count, seconds)
-            print(f"{name}, seed {chosen.seed}: {made} attempts", flush=True)
+            attempts = tried(name, chosen.seed, first, count, seconds)
+            print(f"{name}, seed {chosen.seed}: {attempts} attempts", flush=True)
         except Missing as missing:
             print(f"{name}: not tried, {missing}", flush=True)
         except Broken as broken:

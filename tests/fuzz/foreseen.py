@@ -70,12 +70,12 @@ def unforeseen(
     parts = [action for action in actions if not action.whole]
     outermost = ran.executed[0].argv if ran.executed else ()
     problems = (_not_named(parts, one, [argv for argv in one.callers if argv != outermost]) for one in ran.executed[1:])
-    found = next((problem for problem in problems if problem), "")
-    if not found and runs_unasked(actions):
+    first_problem = next((problem for problem in problems if problem), "")
+    if not first_problem and runs_unasked(actions):
         secret = _secret_read(ran)
         is_asked = bool(secret) and bool(secret_below(actions, mounts, TRAITS, mapped=True))
-        found = _harm(ran, code) or (secret if not is_asked else "") or _unforeseen_reading(parts, ran)
-    return found
+        first_problem = _harm(ran, code) or (secret if not is_asked else "") or _unforeseen_reading(parts, ran)
+    return first_problem
 
 
 def _words(action: Action) -> str:

@@ -29,9 +29,9 @@ def attempt(source: random.Random) -> None:
         text = f"---\nname: tide\ndescription: {any_text(source)}\n{any_text(source)}\n---\n{any_text(source)}"
     with suppress(FrontMatterError):
         parse_document(text)
-    found = parse_skill(Path("/skills/tide/SKILL.md"), text, "agent")
-    if isinstance(found, Skill):
-        assert found.name == skill_name(found.name) != ""
-        assert len(found.description.splitlines()) == 1, repr(found.description)
+    skill = parse_skill(Path("/skills/tide/SKILL.md"), text, "agent")
+    if isinstance(skill, Skill):
+        assert skill.name == skill_name(skill.name) != ""
+        assert len(skill.description.splitlines()) == 1, repr(skill.description)
     else:
-        assert len(found.text) < 2000
+        assert len(skill.text) < 2000

@@ -32,8 +32,8 @@ def target() -> Generator[Attempt]:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     with tempfile.TemporaryDirectory() as home, AppThread(Path(home)) as address:
         schema = schemathesis.openapi.from_url(f"{address}/openapi.json", headers=headers, config=CONFIG)
-        found = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
-        calls = [call for call in found if call.path != ENDLESS]
+        operations = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
+        calls = [call for call in operations if call.path != ENDLESS]
 
         def attempt(source: random.Random) -> None:
             @seeded(source.getrandbits(64))

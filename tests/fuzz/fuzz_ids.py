@@ -23,12 +23,12 @@ def attempt(source: random.Random) -> None:
         assert encoded not in (".", "..")
         assert not set(encoded) & set("/\\:\0\n")
     try:
-        made = make_thread_id(*parts)
+        thread_id = make_thread_id(*parts)
     except InvalidId:
-        made = None
-    if made is not None:
-        found = thread_address(made)
-        assert [found.platform, found.channel, found.thread] == parts
+        thread_id = None
+    if thread_id is not None:
+        parsed = thread_address(thread_id)
+        assert [parsed.platform, parsed.channel, parsed.thread] == parts
     text = source.choice([":".join(parts), any_text(source, 8), f"a:{any_text(source, 3)}:b"])
     try:
         thread = parse_thread_id(text)

@@ -32,6 +32,6 @@ def attempt(source: random.Random) -> None:
         matched = bool(automaton.match(text))
         assert matched == bool(re.fullmatch(pattern, text)), f"{pattern!r} on {text!r}: {matched}"
     profile = Profile("fuzzed", [ProfileSettings(deny=(pattern,), allow=(pattern,), ask=(".*",))])
-    found = decide(profile, Action(text))
-    assert found.decision in ("deny", "ask"), f"{pattern!r} on {text!r}: {found}"
+    verdict = decide(profile, Action(text))
+    assert verdict.decision in ("deny", "ask"), f"{pattern!r} on {text!r}: {verdict}"
     hidden(profile, "bash")

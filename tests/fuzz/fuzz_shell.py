@@ -68,19 +68,19 @@ def ground(make: Callable[[Path], None] = make_ground) -> Generator[Ground]:
 def target() -> Generator[Attempt]:
     """Yield attempts that run random commands without opaque actions, and print how many ran."""
     counts = {"run": 0, "opaque": 0}
-    with ground() as made:
+    with ground() as jail:
 
         def attempt(source: random.Random) -> None:
             commands: list[str] = []
             while len(commands) < COMMANDS:
                 command = random_command(source)
-                if is_opaque(made.actions(command)):
+                if is_opaque(jail.actions(command)):
                     counts["opaque"] += 1
                 else:
                     commands.append(command)
-            found = made.unforeseen(commands)
+            problems = jail.unforeseen(commands)
             counts["run"] += len(commands)
-            assert not found, found
+            assert not problems, problems
 
         try:
             yield attempt

@@ -94,16 +94,16 @@ def files_of(home: Path) -> Files:
 
     The database, the copies of journals and the records of work in progress are left out.
     """
-    found: Files = {}
+    files: Files = {}
     for folder, _, names in os.walk(home):
         for name in names:
             path = Path(folder, name)
             if name.startswith("shoal.db") or name.strip(".").startswith(JOURNALS) or path.parent.name == "begun":
                 continue
             stat = path.lstat()
-            found[str(path)] = (stat.st_mode, stat.st_mtime_ns, path.read_bytes() if path.is_file() else b"")
-        found[folder] = (Path(folder).lstat().st_mode, 0, b"")
-    return found
+            files[str(path)] = (stat.st_mode, stat.st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        files[folder] = (Path(folder).lstat().st_mode, 0, b"")
+    return files
 
 
 def rows_of(home: Path) -> Rows:
@@ -197,8 +197,8 @@ class House:
         assert not self._outside.acts
         now = files_of(self._home)
         assert now == files, f"files: {sorted(name for name, _ in now.items() ^ files.items())}"
-        told = world.chat.posted[posts:]
-        assert [one.post.thread for one in told] == ([person.thread] if words else [])
+        posted = world.chat.posted[posts:]
+        assert [one.post.thread for one in posted] == ([person.thread] if words else [])
         check_rows(rows, rows_of(self._home), person.thread, asked)
         assert not (await world.app[Store].inbox.waiting())
 
@@ -251,17 +251,17 @@ def check_rows(before: Rows, after: Rows, thread: ThreadId, asked: Sequence[Appr
     assert set(changed) <= set(TELL), f"{sorted(set(changed) - set(TELL))} changed"
     card = asked[0].item.card
     new = {name: [dict(row) for row in after[name] - before[name]] for name in TELL}
-    gone = {name: [dict(row) for row in before[name] - after[name]] for name in TELL}
+    removed = {name: [dict(row) for row in before[name] - after[name]] for name in TELL}
     assert not new["staged_sets"]
-    assert [row["card"] for row in gone["staged_sets"]] == [card]
+    assert [row["card"] for row in removed["staged_sets"]] == [card]
     ids = {one.id for one in asked}
-    assert {row["id"] for row in new["approvals"]} == {row["id"] for row in gone["approvals"]} == ids
+    assert {row["id"] for row in new["approvals"]} == {row["id"] for row in removed["approvals"]} == ids
     assert all(row["state"] in REFUSED and not row["outcome"] for row in new["approvals"])
     assert [row["type"] for row in new["events"]] == ["approval_decided"] * len(ids)
     for name in ("events", "audit", "chains", "threads", "outbox"):
-        assert all(row.get("thread", row.get("chain")) == thread for row in new[name] + gone[name]), name
+        assert all(row.get("thread", row.get("chain")) == thread for row in new[name] + removed[name]), name
     assert all(json.loads(str(row["entry"]))["decision"] in REFUSED for row in new["audit"])
-    assert not gone["events"] + gone["audit"] + gone["outbox"] + gone["posted"]
+    assert not removed["events"] + removed["audit"] + removed["outbox"] + removed["posted"]
     assert all(str(row["id"]).startswith((f"approval:{card}", f"door:{thread}")) for row in new["outbox"])
 
 

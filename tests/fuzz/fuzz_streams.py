@@ -49,13 +49,13 @@ def _cut_anywhere(source: random.Random, content: bytes) -> list[bytes]:
     """Return the events of the whole, and check that its pieces give the same ones."""
     whole, pieces = EventParser(), EventParser()
     expected = [*whole.feed(content), *whole.finish()]
-    found: list[bytes] = []
+    events: list[bytes] = []
     at = 0
     while at < len(content):
         size = source.randint(1, 400)
-        found += pieces.feed(content[at : at + size])
+        events += pieces.feed(content[at : at + size])
         at += size
-    assert [*found, *pieces.finish()] == expected
+    assert [*events, *pieces.finish()] == expected
     return expected
 
 

@@ -84,10 +84,10 @@ def _page(source: random.Random) -> None:
 def _address(source: random.Random) -> None:
     url = damaged(source, source.choice(URLS).encode()).decode(errors="replace")
     try:
-        found = parse_target(url)
+        target = parse_target(url)
     except FetchError:
         return
-    assert parse_target(found.url) == found, f"{url!r} reads as {found.url!r}, which parses differently"
-    address = literal(found.host)
-    if address is not None and not why_refused(found.host):
-        assert ip_address(found.host).is_global, found
+    assert parse_target(target.url) == target, f"{url!r} reads as {target.url!r}, which parses differently"
+    address = literal(target.host)
+    if address is not None and not why_refused(target.host):
+        assert ip_address(target.host).is_global, target

@@ -40,6 +40,6 @@ def attempt(source: random.Random) -> None:
         text = render(template, "git", body)
     except InvalidInput:
         return
-    marks = [found[1] for found in _MARK.finditer(text)]
+    marks = [match[1] for match in _MARK.finditer(text)]
     assert marks == ["", "/"] * (len(marks) // 2), text
     assert len(marks) == (2 if "body" in template or not template else 0), text

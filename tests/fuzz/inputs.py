@@ -46,10 +46,10 @@ def any_json(source: random.Random, depth: int = 3) -> Json:
 
 def damaged_json(source: random.Random, value: Json) -> Json:
     """Return the value with one or two places removed, duplicated, or of another type."""
-    found = cast("Json", json.loads(json.dumps(value)))
+    copy = cast("Json", json.loads(json.dumps(value)))
     for _ in range(source.randint(1, 2)):
-        found = _damaged_once(source, found)
-    return found
+        copy = _damaged_once(source, copy)
+    return copy
 
 
 def _damaged_once(source: random.Random, value: Json) -> Json:

@@ -64,12 +64,12 @@ class _Watch:
 
     def changed(self) -> set[str] | None:
         """Return the changed folders and paths since the last call, or None if they are unknown."""
-        found = set[str]()
+        paths = set[str]()
         while self._knows:
             try:
                 events = os.read(self._file, 1 << 16)
             except BlockingIOError:
-                return found
+                return paths
             at = 0
             while at < len(events):
                 watch, kind, _, length = _EVENT.unpack_from(events, at)
@@ -79,7 +79,7 @@ class _Watch:
                 folder = self._folders.get(watch)
                 if folder is not None and not kind & _IGNORED:
                     name = os.fsdecode(events[at - length : at].rstrip(b"\0"))
-                    found |= {folder, f"{folder}/{name}"} if name else {folder}
+                    paths |= {folder, f"{folder}/{name}"} if name else {folder}
         return None
 
 
@@ -106,22 +106,22 @@ class _Workspace:
 
         A new name may be a hard link to a known file. Then everything whose metadata changed is reverted.
         """
-        told = self._watch.changed()
-        if told is not None:
-            told -= {TEMPORARY, OUTPUT}
-        if not thoroughly and not told and told is not None:
+        changed = self._watch.changed()
+        if changed is not None:
+            changed -= {TEMPORARY, OUTPUT}
+        if not thoroughly and not changed and changed is not None:
             return
         _mark("restore")
         for name in os.listdir(TEMPORARY):
             if f"{TEMPORARY}/{name}" != OUTPUT:
                 _remove(f"{TEMPORARY}/{name}")
-        if thoroughly or told is None or not self._looks.keys() >= told:
-            told = {path for path, look in self._looks.items() if _look(path) != look}
-            thoroughly = bool(told)
-        for path in sorted(told):
+        if thoroughly or changed is None or not self._looks.keys() >= changed:
+            changed = {path for path, look in self._looks.items() if _look(path) != look}
+            thoroughly = bool(changed)
+        for path in sorted(changed):
             self._put_back(path)
         self._watch.changed()
-        self._looks |= {path: _look(path) for path in (self._paths if thoroughly else told)}
+        self._looks |= {path: _look(path) for path in (self._paths if thoroughly else changed)}
 
     def _put_back(self, path: str) -> None:
         if path in self._names and os.path.isdir(path) and not os.path.islink(path):

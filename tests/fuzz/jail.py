@@ -135,10 +135,10 @@ def _calls(lines: Sequence[str]) -> list[_Call]:
     calls: list[_Call] = []
     open_calls: dict[str, _Call] = {}
     for line in lines:
-        found = _CALL.fullmatch(line)
-        if found is None:
+        match = _CALL.fullmatch(line)
+        if match is None:
             continue
-        process, name, begin, rest, result, detail = found.groups()
+        process, name, begin, rest, result, detail = match.groups()
         if begin is None:
             call = open_calls.pop(process, None)
             if call is not None:

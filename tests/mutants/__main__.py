@@ -68,8 +68,8 @@ def accepted() -> dict[tuple[str, str, str], str]:
 
 def _sampled(place: Path, count: int | None, seed: int) -> list[Change]:
     files = [place] if place.is_file() else sorted(place.rglob("*.py"))
-    found = [change for file in files for change in changes(file)]
-    return found if count is None or count >= len(found) else random.Random(seed).sample(found, count)
+    all_changes = [change for file in files for change in changes(file)]
+    return all_changes if count is None or count >= len(all_changes) else random.Random(seed).sample(all_changes, count)
 
 
 def _try(trials: Sequence[Trial], tell: Callable[[Trial, Result], None]) -> None:

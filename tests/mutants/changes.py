@@ -47,9 +47,9 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 def functions(scope: dict[str, object]) -> Iterator[FunctionType]:
     """Yield the functions of a module or class, including methods, properties and cached functions."""
     for value in list(scope.values()):
-        found = getattr(value, "__wrapped__", getattr(value, "fget", getattr(value, "__func__", value)))
-        if isinstance(found, FunctionType):
-            yield found
+        function = getattr(value, "__wrapped__", getattr(value, "fget", getattr(value, "__func__", value)))
+        if isinstance(function, FunctionType):
+            yield function
         elif isinstance(value, type):
             yield from functions(dict(vars(value)))
 
@@ -89,14 +89,14 @@ Option: TypeAlias = tuple[Place, str, ast.AST]
 
 def changes(file: Path) -> list[Change]:
     """Return all changes to a file."""
-    found: list[Change] = []
+    all_changes: list[Change] = []
     for function, name in _functions(ast.parse(_text(file)).body):
         seen: Counter[str] = Counter()
         for number, (place, what, _) in enumerate(_options(function)):
             seen[what] += 1
-            told = f"{what} ({seen[what]})" if seen[what] > 1 else what
-            found.append(Change(file, name, told, function.lineno, number, place.lines))
-    return found
+            label = f"{what} ({seen[what]})" if seen[what] > 1 else what
+            all_changes.append(Change(file, name, label, function.lineno, number, place.lines))
+    return all_changes
 
 
 def make(change: Change) -> bool:
@@ -109,17 +109,17 @@ def make(change: Change) -> bool:
     module = importlib.import_module(".".join(change.file.with_suffix("").relative_to(SOURCE).parts))
     first_line = min(node.lineno for node in (function, *function.decorator_list))
     wanted = (change.function, first_line)
-    (new,) = (found for found in codes(code) if (found.co_qualname, found.co_firstlineno) == wanted)
-    held = [
+    (new,) = (candidate for candidate in codes(code) if (candidate.co_qualname, candidate.co_firstlineno) == wanted)
+    holders = [
         holder
         for holder in functions(vars(module))
         if holder.__module__ == module.__name__
         and (holder.__code__.co_qualname, holder.__code__.co_firstlineno) == wanted
         and holder.__code__.co_freevars == new.co_freevars
     ]
-    for holder in held:
+    for holder in holders:
         holder.__code__ = new
-    return bool(held)
+    return bool(holders)
 
 
 @cache

@@ -53,10 +53,10 @@ class Covered:
             tests = {line: {one.rpartition("|")[0] for one in contexts} for line, contexts in by_line.items()}
             self._tests[change.file], self._lines[change.file] = tests, Counter(chain(*tests.values()))
         first, last = change.lines
-        found = {test for line in range(first, last + 1) for test in self._tests[change.file].get(line, ())}
+        candidates = {test for line in range(first, last + 1) for test in self._tests[change.file].get(line, ())}
         spent: defaultdict[str, float] = defaultdict(float)
         ends_at: dict[str, float] = {}
-        for test in sorted(found & self._seconds.keys(), key=lambda test: (self._seconds[test], test)):
+        for test in sorted(candidates & self._seconds.keys(), key=lambda test: (self._seconds[test], test)):
             file = test.partition("::")[0]
             spent[file] += self._seconds[test]
             ends_at[test] = spent[file]

@@ -61,8 +61,8 @@ def test_a_change_replaces_the_function_for_all_holders(module: Path) -> None:
     imported = __import__("kept_here")
     opened = imported.opened
     assert changes.make(changes.changes(module)[-1])
-    with opened() as found:
-        assert found == [2]
+    with opened() as value:
+        assert value == [2]
 
 
 def test_every_accepted_change_exists() -> None:

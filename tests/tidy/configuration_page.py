@@ -67,7 +67,7 @@ def descriptions(section: type[msgspec.Struct]) -> dict[str, str]:
     """Return the description of each key in a section: the text below its field in the source, including inherited
     fields.
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for kind in reversed(section.__mro__):
         if not is_section(kind) or kind in (msgspec.Struct, whole_config()):
             continue
@@ -79,10 +79,10 @@ def descriptions(section: type[msgspec.Struct]) -> dict[str, str]:
                     ast.AnnAssign(target=ast.Name(id=name)),
                     ast.Expr(value=ast.Constant(value=str() as said)),
                 ):
-                    found[name] = " ".join(said.split())
+                    texts[name] = " ".join(said.split())
                 case _:
                     pass
-    return found
+    return texts
 
 
 def sections() -> Iterator[tuple[str, type[msgspec.Struct]]]:

@@ -107,7 +107,7 @@ class Slow(msgspec.Struct, frozen=True):
 
 def expressions() -> tuple[list[Expression], list[str], list[str]]:
     """Return every expression of the product, those known only at run time, and samples that match no expression."""
-    found: list[Expression] = []
+    everything: list[Expression] = []
     unknown: list[str] = []
     unused = dict.fromkeys(BUILT)
     used = _methods_by_name()
@@ -130,8 +130,8 @@ def expressions() -> tuple[list[Expression], list[str], list[str]]:
                 if not method and not any(plain in said for plain in PLAIN):
                     unknown.append(said)
                 flag = re.DOTALL if call == "search" else 0
-                made = _value(ast.parse(samples, mode="eval").body, name)
-                found += [Expression(place, one, flag, (method,)) for one in made]
+                patterns = _value(ast.parse(samples, mode="eval").body, name)
+                everything += [Expression(place, one, flag, (method,)) for one in patterns]
                 continue
             if isinstance(value, re.Pattern):
                 value, flag = value.pattern, value.flags & ~re.UNICODE
@@ -141,8 +141,8 @@ def expressions() -> tuple[list[Expression], list[str], list[str]]:
             )
             if call != "compile":
                 methods = {call}
-            found.append(Expression(place, value, flag, tuple(sorted(methods))))
-    return found, unknown, list(unused)
+            everything.append(Expression(place, value, flag, tuple(sorted(methods))))
+    return everything, unknown, list(unused)
 
 
 def _expression_of(node: ast.Call) -> tuple[str, ast.expr, ast.expr | None] | None:
@@ -231,14 +231,14 @@ def recipes(pattern: str | bytes, flags: int) -> Iterator[tuple[str, str, str]]:
 
 def _letters(parsed: Any) -> list[str]:
     """Return characters that the expression matches, the rarest first, and a few that it may not match."""
-    found: dict[str, None] = {}
+    letters: dict[str, None] = {}
     for op, argument in _walk(parsed):
         if op is codes.LITERAL:
-            found.setdefault(chr(argument))
+            letters.setdefault(chr(argument))
         elif op in (codes.IN, codes.NOT_LITERAL, codes.ANY):
             for letter in _members(op, argument):
-                found.setdefault(letter)
-    return list(dict.fromkeys([*list(found)[:8], *_USUAL]))[:12]
+                letters.setdefault(letter)
+    return list(dict.fromkeys([*list(letters)[:8], *_USUAL]))[:12]
 
 
 def _members(op: Any, argument: Any) -> list[str]:
@@ -362,9 +362,9 @@ def _slow(expression: Expression) -> Slow | None:
 
 def main() -> None:
     """Print the slow and the unknown expressions as JSON."""
-    found, unknown, unused = expressions()
-    slow = [one for one in map(measured, found) if one is not None]
-    result = {"expressions": len(found), "unknown": unknown, "unused": unused, "slow": slow}
+    everything, unknown, unused = expressions()
+    slow = [one for one in map(measured, everything) if one is not None]
+    result = {"expressions": len(everything), "unknown": unknown, "unused": unused, "slow": slow}
     sys.stdout.write(json.dumps(msgspec.to_builtins(result)))
 
 

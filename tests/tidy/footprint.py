@@ -57,7 +57,7 @@ def _of_product(code: CodeType) -> bool:
 async def _measured(folder: Path) -> Footprint:
     stand = stand_of("telegram", folder)
     await stand.start()
-    found: list[_Profile] = []
+    profiles: list[_Profile] = []
     try:
         model = FakeModel(*(f"answer {number}" for number in range(WARM + LOOKED_AT)))
         async with playing(stand, folder / "home", model, settings=SETTINGS) as scene:
@@ -68,12 +68,12 @@ async def _measured(folder: Path) -> Footprint:
                 await scene.ada.says(f"question {number}")
                 await scene.ada.sees(f"answer {number}")
                 sys.setprofile(None)
-                found.append(profile)
+                profiles.append(profile)
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # None removes the profiler
         await stand.stop()
-    looked_at = found[WARM:]
+    looked_at = profiles[WARM:]
     passed = Counter(code for profile in looked_at for code in profile.seen)
     usual = [code for code, times in passed.items() if 2 * times >= LOOKED_AT]
     files = {code.co_filename for code in usual}

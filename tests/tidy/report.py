@@ -24,8 +24,8 @@ def modules() -> int:
 
 def class_names_used_twice() -> list[str]:
     """Return the names that more than one class of the product has."""
-    found = Counter(node.name for _, node in _classes(package_files()))
-    return sorted(name for name, count in found.items() if count > 1)
+    counts = Counter(node.name for _, node in _classes(package_files()))
+    return sorted(name for name, count in counts.items() if count > 1)
 
 
 def lonely_protocols() -> list[str]:
@@ -38,13 +38,13 @@ def lonely_protocols() -> list[str]:
         for name, own in members.items()
     }
     of_product = {node.name for _, node in _classes(package_files())}
-    found: list[str] = []
+    lonely: list[str] = []
     for _, node in _classes(package_files()):
         if _is_protocol(node) and (wanted := _members(node) - {"__init__"}) and "__call__" not in wanted:
             able = {name for name, has in whole.items() if wanted <= has}
             if len(able & of_product) < 2 and not able - of_product:
-                found.append(node.name)
-    return found
+                lonely.append(node.name)
+    return lonely
 
 
 def private_functions_called_once() -> float:
@@ -66,8 +66,8 @@ def private_functions_called_once() -> float:
 
 def imports_of(path: Path, package: str = "") -> int:
     """Return the number of third-party modules that a file imports from, or of modules of one package."""
-    found = {node.module for node in nodes(tree(path)) if isinstance(node, ast.ImportFrom) and node.module}
-    tops = {name: name.partition(".")[0] for name in found}
+    imported_modules = {node.module for node in nodes(tree(path)) if isinstance(node, ast.ImportFrom) and node.module}
+    tops = {name: name.partition(".")[0] for name in imported_modules}
     return sum(top == package if package else top not in sys.stdlib_module_names for top in tops.values())
 
 
@@ -93,28 +93,28 @@ def _is_protocol(node: ast.ClassDef) -> bool:
 
 
 def _ancestors(name: str, bases: dict[str, list[str]]) -> set[str]:
-    found: set[str] = set()
+    ancestors: set[str] = set()
     left = list(bases.get(name, ()))
     while left:
         base = left.pop()
-        if base not in found:
-            found.add(base)
+        if base not in ancestors:
+            ancestors.add(base)
             left += bases.get(base, ())
-    return found
+    return ancestors
 
 
 def _members(node: ast.ClassDef) -> set[str]:
-    found: set[str] = set()
+    members: set[str] = set()
     for one in node.body:
         match one:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                found.add(one.name)
+                members.add(one.name)
             case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
-                found.add(name)
+                members.add(name)
             case _:
                 continue
     own = (inner for inner in ast.walk(node) if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store))
-    return found | {inner.attr for inner in own if isinstance(inner.value, ast.Name) and inner.value.id == "self"}
+    return members | {inner.attr for inner in own if isinstance(inner.value, ast.Name) and inner.value.id == "self"}
 
 
 def report() -> list[str]:

@@ -56,10 +56,10 @@ def test_the_units_are_sound(path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_a_unit_restarts_what_ends_and_gives_it_time_to_drain(path: Path) -> None:
     """Covers what Shoal needs from a supervisor where systemd's tool is missing."""
-    found = dict(re.findall(r"^(\w+)=(.*)$", path.read_text(), re.MULTILINE))
-    assert found["Restart"] == "always"
-    assert int(found["TimeoutStopSec"]) > DRAIN_SECONDS
-    assert found["KillMode"] == "mixed", "only Shoal gets SIGTERM; it ends its own children"
+    settings = dict(re.findall(r"^(\w+)=(.*)$", path.read_text(), re.MULTILINE))
+    assert settings["Restart"] == "always"
+    assert int(settings["TimeoutStopSec"]) > DRAIN_SECONDS
+    assert settings["KillMode"] == "mixed", "only Shoal gets SIGTERM; it ends its own children"
     assert "[Install]" in path.read_text()
 
 
@@ -76,8 +76,8 @@ def documents() -> Iterator[Document]:
 def commands() -> Iterator[tuple[str, list[str]]]:
     """Yield every place that starts a Shoal command, with the command."""
     dockerfile = (DEPLOY / "Dockerfile").read_text()
-    (found,) = re.findall(r"^CMD (\[.*\])", dockerfile, re.MULTILINE)
-    yield "Dockerfile", yaml.safe_load(found)
+    (command,) = re.findall(r"^CMD (\[.*\])", dockerfile, re.MULTILINE)
+    yield "Dockerfile", yaml.safe_load(command)
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     for name, service in compose["services"].items():
         if "command" in service:
@@ -128,12 +128,12 @@ LOCKS = ("image", "build")
 
 def pinned(lock: str) -> dict[str, tuple[str, int]]:
     """Return the packages of a lock file, each with its version and the number of its hashes."""
-    found: dict[str, tuple[str, int]] = {}
+    packages: dict[str, tuple[str, int]] = {}
     for entry in re.split(r"\n(?=\S)", (ROOT / "requirements" / f"{lock}.txt").read_text().strip()):
         named = re.match(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?==(\S+)", entry)
         assert named is not None, f"requirements/{lock}.txt: not pinned: {entry.splitlines()[0]}"
-        found[canonicalize_name(named[1])] = (named[2], len(re.findall(r"--hash=sha256:[0-9a-f]{64}", entry)))
-    return found
+        packages[canonicalize_name(named[1])] = (named[2], len(re.findall(r"--hash=sha256:[0-9a-f]{64}", entry)))
+    return packages
 
 
 def steps() -> list[str]:
@@ -146,8 +146,8 @@ def test_every_base_image_is_pinned_by_digest() -> None:
     named = dict(re.findall(r"^ARG (\w+)=(\S+)$", DOCKERFILE, re.MULTILINE))
     stages: set[str] = set()
     for base, stage in re.findall(r"^FROM (\S+)(?: AS (\S+))?$", DOCKERFILE, re.MULTILINE):
-        found = named.get(base.removeprefix("${").removesuffix("}"), base)
-        assert found in stages or BY_DIGEST.fullmatch(found), f"{base} is not pinned by digest"
+        image = named.get(base.removeprefix("${").removesuffix("}"), base)
+        assert image in stages or BY_DIGEST.fullmatch(image), f"{base} is not pinned by digest"
         stages.add(stage)
     assert len(stages) == 2
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]

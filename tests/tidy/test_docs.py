@@ -52,11 +52,11 @@ def blocks(path: Path) -> list[Block]:
     said = path.read_text(encoding="utf-8")
     return [
         Block(
-            place=f"{where(path)}:{said.count(chr(10), 0, found.start()) + 1}",
-            language=found["language"],
-            code=textwrap.dedent(found["code"]),
+            place=f"{where(path)}:{said.count(chr(10), 0, match.start()) + 1}",
+            language=match["language"],
+            code=textwrap.dedent(match["code"]),
         )
-        for found in BLOCK.finditer(said)
+        for match in BLOCK.finditer(said)
     ]
 
 
@@ -117,10 +117,10 @@ def test_links_to_headings_have_a_target() -> None:
 
 def test_links_have_a_target() -> None:
     broken = [
-        where(path, name=found["target"])
+        where(path, name=match["target"])
         for path in documents()
-        for found in LINK.finditer(path.read_text(encoding="utf-8"))
-        if not (path.parent / found["target"]).exists()
+        for match in LINK.finditer(path.read_text(encoding="utf-8"))
+        if not (path.parent / match["target"]).exists()
     ]
     assert not broken
 
@@ -135,19 +135,21 @@ def test_a_wrong_block_is_seen(language: str, code: str) -> None:
 
 def test_blocks_are_found() -> None:
     text = "Text\n\n```python\nx = 1\n```\n\n- item\n\n  ```toml\n  a = 1\n  ```\n"
-    found = [(match["language"], textwrap.dedent(match["code"])) for match in BLOCK.finditer(text)]
-    assert found == [("python", "x = 1\n"), ("toml", "a = 1\n")]
+    parsed = [(match["language"], textwrap.dedent(match["code"])) for match in BLOCK.finditer(text)]
+    assert parsed == [("python", "x = 1\n"), ("toml", "a = 1\n")]
 
 
 def test_the_architecture_page_lists_what_exists() -> None:
     said = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     files = re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.(?:py|js))`", said)
-    gone = [name for name in files if not any((root / name).exists() for root in (PACKAGE, ROOT)) and "*" not in name]
+    missing = [
+        name for name in files if not any((root / name).exists() for root in (PACKAGE, ROOT)) and "*" not in name
+    ]
     code = "\n".join(text(path) for path in package_files())
     methods = re.findall(r"`([A-Z]\w+)\.([a-z]\w+)`", said)
-    gone += [f"{owner}.{name}" for owner, name in methods if not re.search(rf"def {name}\(", code)]
-    gone += [owner for owner, _ in methods if not re.search(rf"class {owner}\b", code)]
-    assert gone == []
+    missing += [f"{owner}.{name}" for owner, name in methods if not re.search(rf"def {name}\(", code)]
+    missing += [owner for owner, _ in methods if not re.search(rf"class {owner}\b", code)]
+    assert missing == []
     assert len(files) > 20
     assert len(methods) > 10
 

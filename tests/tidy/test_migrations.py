@@ -13,8 +13,8 @@ DIGESTS = ROOT / "tests" / "tidy" / "migrations.toml"
 
 
 def test_no_migration_is_changed_and_each_is_listed() -> None:
-    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in FOLDER.iterdir()}
-    assert found == tomllib.loads(DIGESTS.read_text("utf-8"))["sha256"]
+    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in FOLDER.iterdir()}
+    assert digests == tomllib.loads(DIGESTS.read_text("utf-8"))["sha256"]
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "sqlite"])

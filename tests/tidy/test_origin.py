@@ -55,13 +55,13 @@ TRUSTING = {
 
 def made_names(tree: ast.Module, module: str) -> set[str]:
     """Return the makers that a module knows by name: imported ones and its own."""
-    found = set(MAKERS.get(f"shoal.{module}", set()))
+    names = set(MAKERS.get(f"shoal.{module}", set()))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in MAKERS:
             makers = [alias for alias in node.names if alias.name in MAKERS[node.module]]
             assert all(alias.asname is None for alias in makers), f"{module}: a maker has one name"
-            found |= {alias.name for alias in makers}
-    return found
+            names |= {alias.name for alias in makers}
+    return names
 
 
 def calls(node: ast.AST, where: str) -> Iterator[tuple[str, ast.Call]]:
@@ -87,8 +87,8 @@ def _name(node: ast.AST) -> str:
 
 def trusts(call: ast.Call) -> bool:
     """Return whether a call marks something as trusted, or may do so."""
-    given = [one.value for one in call.keywords if one.arg == "trusted"]
-    return any(not (isinstance(value, ast.Constant) and value.value is False) for value in given)
+    values = [one.value for one in call.keywords if one.arg == "trusted"]
+    return any(not (isinstance(value, ast.Constant) and value.value is False) for value in values)
 
 
 @cache
@@ -141,6 +141,6 @@ class A:
 
 def test_a_new_maker_is_found() -> None:
     code = ast.parse(CODE)
-    found = list(calls(code, "new"))
-    assert {where for where, call in found if makes(call, made_names(code, "new"))} == {"new.A.b", "new.A.c"}
-    assert {where for where, call in found if trusts(call)} == {"new.A.b"}
+    calls_found = list(calls(code, "new"))
+    assert {where for where, call in calls_found if makes(call, made_names(code, "new"))} == {"new.A.b", "new.A.c"}
+    assert {where for where, call in calls_found if trusts(call)} == {"new.A.b"}

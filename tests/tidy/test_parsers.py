@@ -46,12 +46,12 @@ HANDED_ON = {"kernel/events.py", "kernel/untrusted.py"}
 
 
 def test_heavy_parsers_are_loaded_where_their_bounds_are_known() -> None:
-    found: dict[str, set[str]] = {}
+    parsers: dict[str, set[str]] = {}
     for path in package_files():
         loaded = {name for node in nodes(tree(path)) for name in _loaded(node)}
         if loaded and "testing" not in path.parts:
-            found[path.relative_to(PACKAGE).as_posix()] = loaded
-    assert found == READERS
+            parsers[path.relative_to(PACKAGE).as_posix()] = loaded
+    assert parsers == READERS
 
 
 def _loaded(node: ast.AST) -> set[str]:
@@ -87,5 +87,5 @@ def test_handlers_of_parser_errors_catch_all_of_them() -> None:
 
 
 def _names(node: ast.expr) -> set[str]:
-    found = [one for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute)]
-    return {one.id if isinstance(one, ast.Name) else one.attr for one in found}
+    names = [one for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute)]
+    return {one.id if isinstance(one, ast.Name) else one.attr for one in names}

@@ -17,9 +17,11 @@ def test_the_page_is_current() -> None:
 def test_every_case_was_tried_on_every_platform() -> None:
     results = read()
     assert list(results) == list(PLATFORMS), ASK
-    assert {name: sorted(went) for name, went in results.items()} == dict.fromkeys(PLATFORMS, sorted(cases())), ASK
-    assert all(reason for went in results.values() for reason in went.values())
-    assert all(HOLDS in went.values() for went in results.values())
+    assert {name: sorted(outcomes) for name, outcomes in results.items()} == dict.fromkeys(
+        PLATFORMS, sorted(cases())
+    ), ASK
+    assert all(reason for outcomes in results.values() for reason in outcomes.values())
+    assert all(HOLDS in outcomes.values() for outcomes in results.values())
 
 
 def test_every_suite_has_its_platform() -> None:
@@ -30,11 +32,11 @@ def test_every_suite_has_its_platform() -> None:
 
 def test_every_stored_reason_is_given_by_the_suite() -> None:
     """A reason that the suite no longer gives comes from an older run."""
-    given = {
+    reasons = {
         node.value
         for file in (ROOT / "src/shoal/testing/contracts").glob("chat*.py")
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    told = {reason for went in read().values() for reason in went.values()} - {HOLDS}
-    assert told <= given, ASK
+    stored = {reason for outcomes in read().values() for reason in outcomes.values()} - {HOLDS}
+    assert stored <= reasons, ASK

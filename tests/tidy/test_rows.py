@@ -17,11 +17,11 @@ FILES = sorted((ROOT / "tests" / "rows").glob("*.py"))
 
 def test_every_row_has_one_class_with_its_promise() -> None:
     classes = [node for path in FILES for node in nodes(tree(path)) if isinstance(node, ast.ClassDef)]
-    found = [(match[1], node) for node in classes if (match := re.fullmatch(r"Test([A-Z]\d+)", node.name))]
-    assert sorted(row for row, _ in found) == sorted(
+    rows = [(match[1], node) for node in classes if (match := re.fullmatch(r"Test([A-Z]\d+)", node.name))]
+    assert sorted(row for row, _ in rows) == sorted(
         f"{kind}{number}" for kind, count in ROWS.items() for number in range(1, count + 1)
     )
-    for row, node in found:
+    for row, node in rows:
         assert ast.get_docstring(node), row
         assert [method for method in node.body if getattr(method, "name", "").startswith("test_")], row
 

@@ -105,20 +105,20 @@ def test_raw_decoder_errors_are_found(said: str, count: int) -> None:
 
 
 def test_no_raw_decoder_error_reaches_a_person() -> None:
-    found = [where(path, node) for path in package_files() for node in raw_complaints(tree(path))]
-    assert not found
+    places = [where(path, node) for path in package_files() for node in raw_complaints(tree(path))]
+    assert not places
 
 
 def test_broad_excepts_are_limited() -> None:
-    found = [where(path, node) for path in package_files() for node in broad_excepts(tree(path))]
-    assert len(found) <= COUNTS.broad_excepts_max, found
+    places = [where(path, node) for path in package_files() for node in broad_excepts(tree(path))]
+    assert len(places) <= COUNTS.broad_excepts_max, places
 
 
 def test_task_creation_is_limited() -> None:
-    found = [
+    places = [
         where(path, node) for path in package_files() for node in calls(tree(path), "create_task", "ensure_future")
     ]
-    assert len(found) <= COUNTS.create_task_sites_max, found
+    assert len(places) <= COUNTS.create_task_sites_max, places
 
 
 def test_tests_use_fakes_and_not_mocks() -> None:

@@ -1,6 +1,4 @@
-"""Text that no file of the project may contain: paths of a machine, hosts of package indexes, references to other
-files.
-"""
+"""Text that no file of the project may contain: machine paths, hosts of package indexes, and outside folders."""
 
 import re
 from functools import cache

@@ -22,25 +22,25 @@ CALLS = {"urlopen", "open_connection", "create_connection", "getaddrinfo", "open
 
 def reaches_out(module: ast.Module) -> list[str]:
     """Return the parts of a module that could open a connection."""
-    found: list[str] = []
+    names: list[str] = []
     for node in nodes(module):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names if alias.name.split(".")[0] in CLIENTS]
-            found += [alias.name for alias in node.names if alias.name == "urllib.request"]
+            names += [alias.name for alias in node.names if alias.name.split(".")[0] in CLIENTS]
+            names += [alias.name for alias in node.names if alias.name == "urllib.request"]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found += [node.module] if node.module.split(".")[0] in CLIENTS or node.module == "urllib.request" else []
+            names += [node.module] if node.module.split(".")[0] in CLIENTS or node.module == "urllib.request" else []
         elif isinstance(node, ast.Attribute) and node.attr in CALLS:
-            found.append(node.attr)
-    return found
+            names.append(node.attr)
+    return names
 
 
 def test_only_the_guarded_client_reaches_the_web() -> None:
-    found = {
+    modules = {
         str(path.relative_to(ROOT)): reaches_out(tree(path))
         for path in ROOT.rglob("*.py")
         if path.name not in GUARDED and str(path.relative_to(ROOT)) not in OF_THE_OWNER
     }
-    assert {name: reached for name, reached in found.items() if reached} == {}
+    assert {name: reached for name, reached in modules.items() if reached} == {}
 
 
 def test_a_connection_is_seen() -> None:

@@ -27,11 +27,11 @@ def test_a_reason_is_a_part_of_a_sentence(why: str) -> None:
 
 
 def test_no_message_has_two_ends_or_raw_enumerations() -> None:
-    found: list[str] = []
+    places: list[str] = []
     for path in package_files():
         for node in nodes(tree(path)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"\w \w", node.value):
                 said = node.value
                 if "|" not in said and (TWICE.search(said) or any(kind in said for kind in ENUMERATIONS)):
-                    found.append(where(path, node, said))
-    assert found == []
+                    places.append(where(path, node, said))
+    assert places == []

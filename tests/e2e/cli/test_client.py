@@ -101,7 +101,7 @@ async def test_a_server_with_invalid_answers_is_named_and_disconnected() -> None
         left.set()
 
     async with listening(serve) as port, asyncio.timeout(60):
-        with pytest.raises(ShoalError) as told:
+        with pytest.raises(ShoalError) as caught:
             await Client(HttpTransport(f"http://127.0.0.1:{port}", "token")).call("GET", "/api/agents")
         await left.wait()
-    assert "does not answer" in str(told.value), "the traceback still references the connection"
+    assert "does not answer" in str(caught.value), "the traceback still references the connection"

@@ -18,11 +18,11 @@ def test_each_mcp_server_is_tried(shoal: Shoal, home: Path) -> None:
         f"[mcp.odd]\ncommand = '{sys.executable}'\nargs = ['{odd}']\ntools = ['echo']\n"
         "[mcp.gone]\ncommand = '/nowhere/server'\n[mcp.off]\nenabled = false\ncommand = '/nowhere/server'\n"
     )
-    found = findings(shoal)
-    assert found["mcp odd"]["message"] == "1 tool (not pinned: its first start allows them all): mcp_odd_echo."
-    assert found["mcp gone"]["status"] == "fail"
-    assert "[mcp.gone]" in found["mcp gone"]["todo"]
-    assert "mcp off" not in found
+    checks = findings(shoal)
+    assert checks["mcp odd"]["message"] == "1 tool (not pinned: its first start allows them all): mcp_odd_echo."
+    assert checks["mcp gone"]["status"] == "fail"
+    assert "[mcp.gone]" in checks["mcp gone"]["todo"]
+    assert "mcp off" not in checks
     assert logging.getLogger("shoal.features.mcp.connection").level == logging.NOTSET, (
         "the log is silenced only during the check"
     )

@@ -54,8 +54,8 @@ def test_an_unreachable_server_is_reported(shoal: Shoal, monkeypatch: pytest.Mon
 
 def database_of(shoal: Shoal) -> str:
     """Return the doctor's finding about the database."""
-    (found,) = [one for one in json.loads(shoal("doctor", "--json").out) if one["check"] == "database"]
-    return f"{found['status']}: {found['message']}"
+    (check,) = [one for one in json.loads(shoal("doctor", "--json").out) if one["check"] == "database"]
+    return f"{check['status']}: {check['message']}"
 
 
 def test_the_doctor_reports_what_a_start_would_find(shoal: Shoal, server: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,11 @@ def test_a_backup_from_before_the_first_release_says_how_to_start_over(
     backup_with_schema(shoal, home, file, 17)
     ran = restored(shoal, home, file)
     assert is_one_sentence(ran), ran
-    told = re.search(r"'(tar -xzf .+)' into an empty home directory. Shoal then starts with your agents", ran.err)
-    assert told is not None, ran.err
+    suggestion = re.search(r"'(tar -xzf .+)' into an empty home directory. Shoal then starts with your agents", ran.err)
+    assert suggestion is not None, ran.err
     assert not home.exists()
     home.mkdir()
-    subprocess.run(shlex.split(told[1].replace(file.name, str(file))), cwd=home, check=True)
+    subprocess.run(shlex.split(suggestion[1].replace(file.name, str(file))), cwd=home, check=True)
     assert (home / "agents/main/workspace/notes.txt").read_text() == "tea"
     assert shoal("migrate").code == 0
     assert "terminal:ask:mine" not in shoal("threads", "list").out

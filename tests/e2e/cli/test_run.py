@@ -124,8 +124,8 @@ def test_ask_uses_the_running_shoal(home: Path, shoal: Shoal) -> None:
     with running(home):
         answer = json.loads(shoal("ask", "--json", "--thread", "terminal:ask:mine", "hello").out)
         assert (answer["outcome"], answer["reply"][:6]) == ("done", "Hello!")
-        (found,) = json.loads(shoal("threads", "list", "--json").out)
-        assert found["thread"] == "terminal:ask:mine"
+        (thread,) = json.loads(shoal("threads", "list", "--json").out)
+        assert thread["thread"] == "terminal:ask:mine"
         assert shoal("audit", "verify").code == 0
 
 

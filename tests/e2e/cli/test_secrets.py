@@ -50,8 +50,8 @@ def fetched(server: Server, path: str, body: object = None) -> str:
 def archived(file: Path) -> str:
     """Return a backup's contents as text."""
     with tarfile.open(file) as archive:
-        found = [archive.extractfile(entry) for entry in archive.getmembers() if entry.isfile()]
-        return "".join((item or io.BytesIO()).read().decode("utf-8", "replace") for item in found)
+        members = [archive.extractfile(entry) for entry in archive.getmembers() if entry.isfile()]
+        return "".join((item or io.BytesIO()).read().decode("utf-8", "replace") for item in members)
 
 
 @pytest.mark.usefixtures("planted")

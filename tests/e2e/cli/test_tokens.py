@@ -26,14 +26,14 @@ def test_a_running_shoal_creates_lists_and_revokes_a_token(shoal: Shoal, home: P
     shoal("init")
     before = shoal("token", "create", "early", "--scope", "read").out.strip()
     with running(home) as server:
-        made = json.loads(shoal("token", "create", "ben", "--scope", "chat", "--expires", "2d", "--json").out)
-        assert (made["token"]["person"], made["token"]["created_by"]) == ("web:ben", "web:owner")
-        assert status(server, before) == status(server, made["secret"]) == 200
-        assert status(server, made["secret"], "/api/audit") == 403
+        token = json.loads(shoal("token", "create", "ben", "--scope", "chat", "--expires", "2d", "--json").out)
+        assert (token["token"]["person"], token["token"]["created_by"]) == ("web:ben", "web:owner")
+        assert status(server, before) == status(server, token["secret"]) == 200
+        assert status(server, token["secret"], "/api/audit") == 403
         used = {one["name"]: bool(one["used_on"]) for one in json.loads(shoal("token", "list", "--json").out)}
         assert used == {"ben": True, "early": True}
         assert shoal("token", "revoke", "ben").out == "ben is revoked.\n"
-        assert (status(server, before), status(server, made["secret"])) == (200, 401)
+        assert (status(server, before), status(server, token["secret"])) == (200, 401)
         again = shoal("token", "revoke", "ben")
         assert (again.code, again.err) == (
             1,
