@@ -317,9 +317,9 @@ class IdleSelector(selectors.DefaultSelector):
         events = super().select(0 if self._waiting else timeout)
         if timeout != 0 and not events:
             waiting, self._waiting = self._waiting, []
-            for one in waiting:
-                if not one.done():
-                    one.set_result(None)
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
         return events
 
 
@@ -410,7 +410,9 @@ class Run:
             if not _is_private(thread) and (thread or not is_private(act)):
                 self.seen[f"requests of {thread}"].append("\n".join([*texts, *map(str, request.tools)]))
             if _is_private(thread) or thread.startswith("fake:square"):
-                composed = [one.text for one in request.messages if isinstance(one, UserMessage | ToolMessage)]
+                composed = [
+                    message.text for message in request.messages if isinstance(message, UserMessage | ToolMessage)
+                ]
                 await self._check_trust(thread, [request.system, *composed])
 
     async def _done(self, act: Act, words: str, number: int) -> str:
@@ -494,12 +496,12 @@ class Run:
             while True:
                 await self._idle()
                 asked = await store.approvals.search()
-                for one in reversed(asked):
-                    await app[Orchestrator].decide(ApprovalId(one.id), True, owner)
+                for approval in reversed(asked):
+                    await app[Orchestrator].decide(ApprovalId(approval.id), True, owner)
                 ending = [
-                    one
-                    for one in await app[ProcessService].rows.search(running=True)
-                    if not one.spec.command.startswith("sleep")
+                    process
+                    for process in await app[ProcessService].rows.search(running=True)
+                    if not process.spec.command.startswith("sleep")
                 ]
                 ending += await app[ProcessService].rows.untold()
                 works = {work.thread for work in await store.registry.at_work()} | set(await store.inbox.waiting())

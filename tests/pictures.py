@@ -171,7 +171,7 @@ async def act(stage: Stage) -> None:
     async with asyncio.timeout(60):
         while True:
             threads = (await stage.client.get("/api/threads")).json()
-            if len(threads) == len(SAID) and sum(bool(one["open_turn"]) for one in threads) <= 1:
+            if len(threads) == len(SAID) and sum(bool(thread["open_turn"]) for thread in threads) <= 1:
                 return
 
 

@@ -88,7 +88,7 @@ def report(name: str, calls: Sequence[CodeType]) -> list[str]:
     pairs = list(pairwise(steps))
     counts = {
         "functions": len(steps),
-        "files": len({place(one) for one in steps}),
+        "files": len({place(code) for code in steps}),
         "file switches": sum(place(one) != place(other) for one, other in pairs),
         "package switches": sum(package(one) != package(other) for one, other in pairs),
     }

@@ -49,8 +49,8 @@ class ProcessRules:
         assert await rows.add(process(clock, "q", agent="other"), 2)
         await rows.end("p0", ProcessEnd("exited", 0))
         assert await rows.add(process(clock, "p3"), 2)
-        assert [one.id for one in await rows.search(agent="main", running=True)] == ["p3", "p1"]
-        assert [one.id for one in await rows.search(agent="main", limit=1)] == ["p3"]
+        assert [row.id for row in await rows.search(agent="main", running=True)] == ["p3", "p1"]
+        assert [row.id for row in await rows.search(agent="main", limit=1)] == ["p3"]
         assert len(await rows.search()) == 4
 
     async def test_a_process_ends_once(self, store: Store, clock: ManualClock) -> None:
@@ -71,9 +71,9 @@ class ProcessRules:
         await rows.end("p2", ProcessEnd("lost"))
         await clock.advance(1)
         await rows.end("p1", ProcessEnd("exited", 1))
-        assert [one.id for one in await rows.untold()] == ["p2", "p1"]
+        assert [row.id for row in await rows.untold()] == ["p2", "p1"]
         await rows.tell("p2")
-        assert [one.id for one in await rows.untold()] == ["p1"]
+        assert [row.id for row in await rows.untold()] == ["p1"]
 
     async def test_a_running_process_can_be_asked_to_end(self, store: Store, clock: ManualClock) -> None:
         """The runner learns of the request with its next heartbeat."""
@@ -97,8 +97,8 @@ class ProcessRules:
         await rows.tell("p1")
         assert await rows.forget(clock.now()) == []
         removed = await rows.forget(clock.now() + timedelta(seconds=1))
-        assert [one.id for one in removed] == ["p1"]
-        assert {one.id for one in await rows.search()} == {"p2", "p3"}
+        assert [row.id for row in removed] == ["p1"]
+        assert {row.id for row in await rows.search()} == {"p2", "p3"}
 
     async def test_depth_counts_the_hooks_that_led_to_a_turn(self, store: Store, clock: ManualClock) -> None:
         rows = ProcessStore(store.driver, clock)

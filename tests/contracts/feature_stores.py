@@ -25,7 +25,7 @@ class MemoryRules:
         newest, oldest = await history.newest(9)
         assert (newest, await history.newest(9, newest.id)) == (change, [oldest])
         await history.note_undone(newest)
-        assert [one.undone for one in await history.newest(9)] == [True, False]
+        assert [change.undone for change in await history.newest(9)] == [True, False]
         await history.drop(oldest)
         assert await history.get(oldest.id) is None
 

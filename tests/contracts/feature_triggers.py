@@ -105,7 +105,7 @@ class TriggerRules:
         young = await due_at(triggers, clock.now())
         assert await triggers.claim(young, None) is not None
         assert sum(await forgotten(store, clock)) == 3, "two old occurrences and the finished trigger"
-        left = {one.id: one.state for one in await triggers.all()}
+        left = {trigger.id: trigger.state for trigger in await triggers.all()}
         assert left == {often.id: "active", rests.id: "paused", young.id: "done"}
         assert await triggers.claim(often, None) is None, "this occurrence was already claimed"
         (due,) = await triggers.due()
@@ -118,7 +118,7 @@ class TriggerRules:
         key = await into_channel(store, triggers, clock)
         await months(clock)
         await forgotten(store, clock)
-        assert [one.state for one in await triggers.all()] == ["done"]
+        assert [trigger.state for trigger in await triggers.all()] == ["done"]
         assert await store.outbox.withdraw(key) == "away"
         await forgotten(store, clock)
         assert await triggers.all() == []
@@ -177,7 +177,7 @@ class TriggerRules:
         assert await triggers.claim(trigger, None) is None
         assert await triggers.resume(trigger.id, clock.now())
         assert not await triggers.resume(trigger.id, clock.now())
-        assert [one.id for one in await triggers.due()] == [trigger.id]
+        assert [trigger.id for trigger in await triggers.due()] == [trigger.id]
         await triggers.settle(trigger, error="no", disable=True)
         later = clock.now() + timedelta(hours=1)
         assert await triggers.resume(trigger.id, later)
@@ -221,8 +221,8 @@ class TriggerRules:
         former = await claimed_one(store)
         await store.outbox.release("web")
         row = await claimed_one(store)
-        for one in (former, row, row):
-            await store.outbox.fail(one, "no such channel")
+        for claim in (former, row, row):
+            await store.outbox.fail(claim, "no such channel")
         trigger = await known(triggers)
         assert (trigger.failures, trigger.error, trigger.state) == (2, "no such channel", "active")
         assert not await store.outbox.put(beginning(trigger.id)), "the trigger will run again anyway"

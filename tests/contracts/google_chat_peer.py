@@ -52,9 +52,9 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
 
     def shown(self) -> Sequence[Shown]:
         return [
-            Shown(one.name, one.shown, tuple(label for label, _ in one.buttons), None, one.quoted)
-            for one in self.server.said(DIRECT)
-            if not one.viewer
+            Shown(message.name, message.shown, tuple(label for label, _ in message.buttons), None, message.quoted)
+            for message in self.server.said(DIRECT)
+            if not message.viewer
         ]
 
     async def says(self, text: str, *, author: Who = "ada") -> str:
@@ -106,7 +106,7 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
         await self.server.adds(HARBOUR, user=USERS[by])
 
     def greeted(self) -> Sequence[str]:
-        return [one.shown for one in self.server.said(HARBOUR)]
+        return [message.shown for message in self.server.said(HARBOUR)]
 
     async def alerts(self, text: str) -> None:
         await self.ready()
@@ -121,7 +121,7 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
         return make_thread_id("google_chat", HARBOUR, "t17")
 
     def around(self) -> Sequence[str]:
-        return [one.shown for one in self.server.said(HARBOUR) if one.thread != "t17"]
+        return [message.shown for message in self.server.said(HARBOUR) if message.thread != "t17"]
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.server.clicks(message_id, label)

@@ -79,11 +79,11 @@ def _hooks(folder: Path) -> None:
 
 def _elsewhere(folder: Path, name: str) -> Path:
     """Create a second hostile repository next to `folder`."""
-    other = folder.parent / name
-    repository(other, {"f.t": "one\n", ".gitattributes": _ATTRIBUTES})
-    with (other / ".git" / "config").open("a") as file:
+    hostile = folder.parent / name
+    repository(hostile, {"f.t": "one\n", ".gitattributes": _ATTRIBUTES})
+    with (hostile / ".git" / "config").open("a") as file:
         file.write(SETTINGS["fsmonitor"] + SETTINGS["textconv"] + SETTINGS["clean"])
-    return other
+    return hostile
 
 
 def _own_hooks(folder: Path) -> None:
@@ -104,52 +104,52 @@ def _linked_config(folder: Path) -> None:
 
 
 def _linked_directory(folder: Path) -> None:
-    other = _elsewhere(folder, "linked")
+    hostile = _elsewhere(folder, "linked")
     os.rename(folder / ".git", folder / "old")
-    (folder / ".git").symlink_to(f"/workspace/r/{other.name}/.git")
+    (folder / ".git").symlink_to(f"/workspace/r/{hostile.name}/.git")
 
 
 def _nearly_linked_directory(folder: Path) -> None:
-    other = _elsewhere(folder, "linked nearly")
+    hostile = _elsewhere(folder, "linked nearly")
     os.rename(folder / ".git", folder / "old")
-    (folder / ".git").symlink_to(f"../{other.name}/.git")
+    (folder / ".git").symlink_to(f"../{hostile.name}/.git")
 
 
 def _file(folder: Path) -> None:
-    other = _elsewhere(folder, "by file")
+    hostile = _elsewhere(folder, "by file")
     os.rename(folder / ".git", folder / "old")
-    (folder / ".git").write_text(f"gitdir: /workspace/r/{other.name}/.git\n")
+    (folder / ".git").write_text(f"gitdir: /workspace/r/{hostile.name}/.git\n")
 
 
 def _file_with_return(folder: Path) -> None:
-    other = _elsewhere(folder, "returned")
-    os.rename(folder / ".git", other / ".git\r")
-    (folder / ".git").write_text(f"gitdir: /workspace/r/{other.name}/.git\r\n")
+    hostile = _elsewhere(folder, "returned")
+    os.rename(folder / ".git", hostile / ".git\r")
+    (folder / ".git").write_text(f"gitdir: /workspace/r/{hostile.name}/.git\r\n")
 
 
 def _file_of_bytes(folder: Path) -> None:
-    other = _elsewhere(folder, "bytes")
-    os.rename(folder / ".git", other / "\ufffd")
-    os.rename(bytes(other / ".git"), bytes(other) + b"/\xff")
-    (folder / ".git").write_bytes(f"gitdir: /workspace/r/{other.name}/".encode() + b"\xff\n")
+    hostile = _elsewhere(folder, "bytes")
+    os.rename(folder / ".git", hostile / "\ufffd")
+    os.rename(bytes(hostile / ".git"), bytes(hostile) + b"/\xff")
+    (folder / ".git").write_bytes(f"gitdir: /workspace/r/{hostile.name}/".encode() + b"\xff\n")
 
 
 def _relative_file(folder: Path) -> None:
-    other = _elsewhere(folder, "by a relative file")
+    hostile = _elsewhere(folder, "by a relative file")
     os.rename(folder / ".git", folder / "old")
-    (folder / ".git").write_text(f"gitdir: ../{other.name}/.git")
+    (folder / ".git").write_text(f"gitdir: ../{hostile.name}/.git")
 
 
 def _shared_directory(folder: Path) -> None:
-    other = _elsewhere(folder, "common")
-    (folder / ".git" / "commondir").write_text(f"/workspace/r/{other.name}/.git\n")
+    hostile = _elsewhere(folder, "common")
+    (folder / ".git" / "commondir").write_text(f"/workspace/r/{hostile.name}/.git\n")
 
 
 def _shared_directory_with_return(folder: Path) -> None:
-    other = _elsewhere(folder, "common returned")
-    repository(other / "x", {"f.t": "one\n"})
-    os.rename(other / "x" / ".git", other / ".git\r")
-    (folder / ".git" / "commondir").write_text(f"/workspace/r/{other.name}/.git\r\n")
+    hostile = _elsewhere(folder, "common returned")
+    repository(hostile / "x", {"f.t": "one\n"})
+    os.rename(hostile / "x" / ".git", hostile / ".git\r")
+    (folder / ".git" / "commondir").write_text(f"/workspace/r/{hostile.name}/.git\r\n")
 
 
 def _own_worktree(folder: Path) -> None:
@@ -158,10 +158,10 @@ def _own_worktree(folder: Path) -> None:
 
 
 def _worktree(folder: Path) -> None:
-    other = folder.parent / "with a tree"
-    repository(other, {"f.t": "one\n", ".gitattributes": _ATTRIBUTES})
-    git(other, "worktree", "add", "-q", "-b", "t", "../with a tree 2")
-    with (other / ".git" / "config").open("a") as file:
+    hostile = folder.parent / "with a tree"
+    repository(hostile, {"f.t": "one\n", ".gitattributes": _ATTRIBUTES})
+    git(hostile, "worktree", "add", "-q", "-b", "t", "../with a tree 2")
+    with (hostile / ".git" / "config").open("a") as file:
         file.write(SETTINGS["fsmonitor"] + SETTINGS["textconv"])
     for name in (".git", "f.t", ".gitattributes"):
         os.rename(folder / name, folder / f"old {name}")

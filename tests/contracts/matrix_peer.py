@@ -90,8 +90,14 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
     def shown(self) -> Sequence[Shown]:
         messages = self.server.said(self.room, thread=self.root)
         return [
-            Shown(one.id, one.text, file=one.file, reply_to=one.reply_to, kind=one.kind if one.file else "")
-            for one in messages
+            Shown(
+                message.id,
+                message.text,
+                file=message.file,
+                reply_to=message.reply_to,
+                kind=message.kind if message.file else "",
+            )
+            for message in messages
         ]
 
     async def says(self, text: str, *, author: Who = "ada") -> str:
@@ -149,7 +155,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
             self.pier = await self.server.invites(user={"ada": ADA, "stranger": STRANGER}[by], name="pier")
 
     def greeted(self) -> Sequence[str]:
-        return [one.text for one in self.server.said(self.pier)]
+        return [message.text for message in self.server.said(self.pier)]
 
     async def names_by_edit(self, message_id: str, text: str) -> None:
         await self.server.changes(self.pier, message_id, f"{BOT}: {text}")
@@ -181,7 +187,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
         await self.server.until(lambda: BOT in self.server.world.rooms[self.pier].joined())
 
     def around(self) -> Sequence[str]:
-        return [one.text for one in self.server.said(self.pier)]
+        return [message.text for message in self.server.said(self.pier)]
 
     async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
         if place == "thread":

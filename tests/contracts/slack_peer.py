@@ -140,7 +140,7 @@ class Slack(Counterpart[SlackAdapter, FakeSlack]):
         return self.other
 
     def around(self) -> Sequence[str]:
-        return [self.server.shown(one) for one in self.server.said(CHANNEL) if not one.thread_ts]
+        return [self.server.shown(message) for message in self.server.said(CHANNEL) if not message.thread_ts]
 
     async def sends(self, kind: Kind) -> None:
         await self.server.says(self.channel, "", thread_ts=self.root, more={"blocks": [{"type": "hologram"}]})

@@ -48,8 +48,10 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
 
     def shown(self) -> Sequence[Shown]:
         return [
-            Shown(one.id, one.text, tuple(label for label, _ in one.buttons), one.file, one.reply_to)
-            for one in self.server.said(DIRECT)
+            Shown(
+                message.id, message.text, tuple(label for label, _ in message.buttons), message.file, message.reply_to
+            )
+            for message in self.server.said(DIRECT)
         ]
 
     async def says(self, text: str, *, author: Who = "ada") -> str:
@@ -117,7 +119,7 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
         await self.server.adds(GROUP, user="mallory" if by == "stranger" else by)
 
     def greeted(self) -> Sequence[str]:
-        return [one.text for one in self.server.said(GROUP)]
+        return [message.text for message in self.server.said(GROUP)]
 
     async def names_by_edit(self, message_id: str, text: str) -> None:
         root = message_id if self.place == CHANNEL else ""
@@ -135,7 +137,7 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
         return make_thread_id("teams", CHANNEL, "17")
 
     def around(self) -> Sequence[str]:
-        return [one.text for one in self.server.messages if one.conversation == CHANNEL]
+        return [message.text for message in self.server.messages if message.conversation == CHANNEL]
 
     async def clicks(self, message_id: str, label: str) -> None:
         await self.server.clicks(message_id, label)

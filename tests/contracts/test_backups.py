@@ -113,8 +113,8 @@ async def test_a_due_backup_is_made_and_the_newest_are_kept(
     schedule = Schedule(home, place, store)
     await schedule.run_for(5.5)
     listed = await schedule.backups.listed()
-    assert [(one.at - listed[-1].at).total_seconds() / DAY_SECONDS for one in listed] == [2, 1, 0]
-    assert set(place.sizes()) == {one.name for one in listed}
+    assert [(backup.at - listed[-1].at).total_seconds() / DAY_SECONDS for backup in listed] == [2, 1, 0]
+    assert set(place.sizes()) == {backup.name for backup in listed}
     assert (schedule.told, await schedule.backups.problem()) == ([], "")
     copy = Store(SqliteDriver(unpacked(place, listed[0].name, tmp_path / "copy")), ManualClock())
     assert await copy.settings.get("s", "key") == "value"
@@ -143,7 +143,7 @@ async def test_a_corrected_clock_neither_delays_nor_deletes_backups(
     await schedule.run_for(4)
     listed = await schedule.backups.listed()
     assert len(listed) == keep
-    assert all(one.at - began < timedelta(days=7) for one in listed)
+    assert all(backup.at - began < timedelta(days=7) for backup in listed)
     assert listed[0].at - began >= timedelta(days=6)
 
 

@@ -222,14 +222,14 @@ async def test_a_chain_of_replies_is_a_thread(peer: Discord) -> None:
         await peer.server.says(peer.harbour, "and tomorrow?", reply_to=answer)
         follow = (await inbox.prompts(2))[-1]
         assert (follow.thread, follow.joins, follow.reply_to) == (prompt.thread, True, answer)
-        texts = [one.text async for one in adapter.history(prompt.thread, None, 10)]
+        texts = [message.text async for message in adapter.history(prompt.thread, None, 10)]
     assert peer.server.said(peer.harbour)[-1].reply_to == root
     assert texts == ["what is the tide?", "and tomorrow?"]
 
 
 async def test_the_bot_opens_a_direct_conversation(peer: Discord) -> None:
     assert await peer.adapter.open_thread(ADA, "Psst.") == peer.thread
-    assert [said.text for said in peer.shown()] == ["Psst."]
+    assert [message.text for message in peer.shown()] == ["Psst."]
     peer.server.world.shut.add(STRANGER)
     with pytest.raises(PlatformError):
         await peer.adapter.open_thread(STRANGER, "Psst.")
@@ -240,21 +240,21 @@ async def test_a_reply_to_the_bots_own_post_joins_its_thread(peer: Discord, thre
     inbox = Inbox()
     adapter = peer.make(threading)
     begun = await adapter.open_thread(peer.harbour, "Low tide at six.")
-    (said,) = peer.server.said(peer.harbour)
+    (message,) = peer.server.said(peer.harbour)
     async with serving(adapter, inbox):
-        await peer.server.says(peer.harbour, "and tomorrow?", reply_to=said.id)
+        await peer.server.says(peer.harbour, "and tomorrow?", reply_to=message.id)
         (prompt,) = await inbox.prompts(1)
     assert (prompt.thread, prompt.joins) == (begun, True)
 
 
 async def test_where_no_thread_can_be_opened_it_replies(peer: Discord) -> None:
     voice = peer.server.add_channel(peer.guild, kind=2)
-    asked = await peer.server.says(voice, f"<@{BOT}> hello")
-    thread = make_thread_id("discord", voice, asked)
+    question = await peer.server.says(voice, f"<@{BOT}> hello")
+    thread = make_thread_id("discord", voice, question)
     message_id = await peer.adapter.post(OutboundPost(thread, "k", "Hello."))
     await peer.adapter.edit(thread, message_id, "Hello!")
-    (said,) = peer.server.said(voice)
-    assert (said.text, said.reply_to) == ("Hello!", asked)
+    (message,) = peer.server.said(voice)
+    assert (message.text, message.reply_to) == ("Hello!", question)
 
 
 @pytest.mark.parametrize(
@@ -277,11 +277,11 @@ async def test_a_channel_without_posting_rights_differs_from_a_refused_text(
 
 @pytest.mark.parametrize("code", [160002, 160009, 160010])
 async def test_an_answer_is_posted_even_if_it_cannot_quote(peer: Discord, code: int) -> None:
-    asked = await peer.says("well?")
+    message_id = await peer.says("well?")
     peer.server.world.replies_refused = code
     for _ in range(2):
-        await peer.adapter.post(OutboundPost(peer.thread, "k", "High tide is at six.", reply_to=asked))
-    assert [(one.text, one.reply_to) for one in peer.shown()] == [("High tide is at six.", "")]
+        await peer.adapter.post(OutboundPost(peer.thread, "k", "High tide is at six.", reply_to=message_id))
+    assert [(message.text, message.reply_to) for message in peer.shown()] == [("High tide is at six.", "")]
 
 
 async def test_a_session_is_resumed_by_the_next_process(peer: Discord) -> None:
@@ -306,14 +306,14 @@ async def test_missed_messages_are_read_once(peer: Discord) -> None:
         await peer.says("one")
         await inbox.prompts(1)
     peer.server.gateway.forget()
-    asked = await peer.server.says(peer.harbour, f"<@{BOT}> two")
+    message_id = await peer.server.says(peer.harbour, f"<@{BOT}> two")
     await peer.says("three")
     async with serving(peer.make(), inbox):
         while len(inbox.said()) < 3:
             await peer.clock.advance(1)
     prompts = inbox.said()
     assert sorted(prompt.text for prompt in prompts[1:]) == ["three", "two"]
-    assert make_thread_id("discord", peer.harbour, asked) in {prompt.thread for prompt in prompts}
+    assert make_thread_id("discord", peer.harbour, message_id) in {prompt.thread for prompt in prompts}
 
 
 @pytest.mark.parametrize("code", [4000, 4009, 1000])
@@ -395,11 +395,14 @@ async def test_a_slash_command_is_acknowledged_before_it_runs(peer: Discord) -> 
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
-        heard = await peer.server.commands(peer.harbour, "steer", "faster")
-        assert await peer.server.hears(heard) == "Did /steer."
-    (asked,) = inbox.requests
-    assert (asked.name, asked.argument, asked.author.name) == ("steer", "faster", "Ada")
-    assert [path.split("/")[-1] for _, path, _ in peer.server.calls if heard.token in path] == ["callback", "@original"]
+        command = await peer.server.commands(peer.harbour, "steer", "faster")
+        assert await peer.server.hears(command) == "Did /steer."
+    (request,) = inbox.requests
+    assert (request.name, request.argument, request.author.name) == ("steer", "faster", "Ada")
+    assert [path.split("/")[-1] for _, path, _ in peer.server.calls if command.token in path] == [
+        "callback",
+        "@original",
+    ]
 
 
 async def test_command_arguments_are_completed(peer: Discord) -> None:
@@ -407,7 +410,9 @@ async def test_command_arguments_are_completed(peer: Discord) -> None:
     inbox.suggested = ("model one/" + "x" * 100, *(f"model one/{number}" for number in range(30)))
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
-        completed = [one["name"] for one in peer.server.world.commands if '"autocomplete": true' in json.dumps(one)]
+        completed = [
+            command["name"] for command in peer.server.world.commands if '"autocomplete": true' in json.dumps(command)
+        ]
         assert completed == ["retry", "model", "agent", "settings"]
         choices = await peer.server.types(peer.harbour, "settings", "model ")
         assert choices == [f"model one/{number}" for number in range(25)], (
@@ -454,17 +459,17 @@ async def test_an_earlier_attempts_post_is_found_by_its_content(peer: Discord, t
     file, other = tmp_path / "tides.txt", tmp_path / "more.txt"
     file.write_text("high")
     other.write_text("low again")
-    asked = await peer.server.says(peer.channel, "how is the tide?")
+    question = await peer.server.says(peer.channel, "how is the tide?")
     posts = [
-        OutboundPost(peer.thread, "T1:reply:0", "**High**  ", reply_to=asked),
+        OutboundPost(peer.thread, "T1:reply:0", "**High**  ", reply_to=question),
         OutboundPost(peer.thread, "T2:reply:0", "**High**"),
         OutboundPost(peer.thread, "f1:0", "here", "file", file),
         OutboundPost(peer.thread, "f2:0", "here", "file", other),
     ]
-    ids = [await peer.adapter.post(one) for one in posts]
+    ids = [await peer.adapter.post(post) for post in posts]
     preview = await peer.adapter.post(OutboundPost(peer.thread, "preview:T3", "The ti" + WRITING))
     again = peer.make()
-    assert [list(await again.find_posted(one)) for one in posts] == [[one] for one in ids]
+    assert [list(await again.find_posted(post)) for post in posts] == [[message_id] for message_id in ids]
     assert await again.find_posted(OutboundPost(peer.thread, "preview:T3", "The tide is high.")) == [preview]
     assert not await again.find_posted(OutboundPost(peer.thread, "T4:reply:0", "Low"))
     nowhere = make_thread_id("discord", peer.harbour, await peer.server.says(peer.harbour, "hi"))
@@ -482,9 +487,9 @@ async def test_a_forum_is_a_channel_whose_posts_are_threads(peer: Discord) -> No
         await peer.server.says(asked, "how high?")
         (prompt,) = await inbox.prompts(1)
         await peer.adapter.post(OutboundPost(prompt.thread, "k1", "Two metres."))
-    assert [one.text for one in peer.server.said(opened.rpartition(":")[2])] == ["Low tide is at six."]
+    assert [message.text for message in peer.server.said(opened.rpartition(":")[2])] == ["Low tide is at six."]
     assert prompt.thread == make_thread_id("discord", forum, asked)
-    assert [one.text for one in peer.server.said(asked)] == ["Two metres."]
+    assert [message.text for message in peer.server.said(asked)] == ["Two metres."]
 
 
 async def test_the_successor_of_a_deleted_forum_post_is_a_new_post(peer: Discord, tmp_path: Path) -> None:
@@ -499,7 +504,7 @@ async def test_the_successor_of_a_deleted_forum_post_is_a_new_post(peer: Discord
     assert around is not None
     for _ in range(2):
         message_id = await peer.adapter.post(msgspec.structs.replace(lost, thread=around))
-    assert [(one.text, one.file) for one in peer.server.said(message_id)] == [
+    assert [(message.text, message.file) for message in peer.server.said(message_id)] == [
         ("Two metres.", ("tides.txt", b"high at noon"))
     ]
 
@@ -534,7 +539,7 @@ async def test_embeds_and_components_are_read_in_forwards_replies_and_history(pe
         reply: Given = {"message_reference": {"type": 0, "message_id": "8"}, "referenced_message": theirs, "type": 19}
         await peer.server.says(peer.channel, "why?", more=reply)
         prompts = await inbox.prompts(2)
-    assert [one.refers_to[0].text for one in prompts] == ["CI\nFailed\non: main\njob 7\nin parts"] * 2
+    assert [prompt.refers_to[0].text for prompt in prompts] == ["CI\nFailed\non: main\njob 7\nin parts"] * 2
 
 
 async def test_files_without_text_before_a_mention_are_included(peer: Discord) -> None:
@@ -544,7 +549,7 @@ async def test_files_without_text_before_a_mention_are_included(peer: Discord) -
         await peer.server.says(peer.harbour, "", file=("pier.png", b"x"))
         await peer.in_channel("what is it?", named=True)
         (prompt,) = await inbox.prompts(1)
-    assert [(one.kind, one.text) for one in prompt.refers_to] == [("before", "[file pier.png]")]
+    assert [(reference.kind, reference.text) for reference in prompt.refers_to] == [("before", "[file pier.png]")]
 
 
 @pytest.mark.parametrize("text", ["<@&{role}> is it?", "is it, <@&{role}>?", "<@&{role}><@&{other}> is it?"])

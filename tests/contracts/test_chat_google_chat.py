@@ -117,10 +117,10 @@ async def test_no_text_mentions_everyone(peer: GoogleChat) -> None:
 
 async def test_an_answer_is_posted_even_if_it_cannot_quote(peer: GoogleChat) -> None:
     async with serving(peer.adapter, Inbox()):
-        asked = await peer.says("well?")
-    peer.server.message(asked).created_at = "2026-01-05T10:00:00Z"
-    await peer.adapter.post(OutboundPost(peer.thread, "k1", "well.", reply_to=asked))
-    assert [(one.text, one.reply_to) for one in peer.shown()] == [("well.", "")]
+        message_id = await peer.says("well?")
+    peer.server.message(message_id).created_at = "2026-01-05T10:00:00Z"
+    await peer.adapter.post(OutboundPost(peer.thread, "k1", "well.", reply_to=message_id))
+    assert [(message.text, message.reply_to) for message in peer.shown()] == [("well.", "")]
 
 
 async def test_history_is_read_if_an_administrator_allows_it(peer: GoogleChat) -> None:

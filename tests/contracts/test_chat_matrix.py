@@ -51,4 +51,4 @@ async def test_earlier_messages_are_shown_in_their_current_form(peer: Matrix) ->
         await peer.server.deletes(peer.pier, secret)
         await peer.in_channel("what now?", named=True)
         (prompt,) = await inbox.prompts(1)
-    assert [one.text for one in prompt.refers_to] == ["the buoy is fast"]
+    assert [reference.text for reference in prompt.refers_to] == ["the buoy is fast"]

@@ -77,7 +77,7 @@ def recorded(platform: str) -> list[Recorded]:
     return msgspec.json.decode((FOLDER / f"{platform}.json").read_bytes(), type=list[Recorded])
 
 
-EVENTS = [(path.stem, one) for path in sorted(FOLDER.glob("*.json")) for one in recorded(path.stem)]
+EVENTS = [(path.stem, event) for path in sorted(FOLDER.glob("*.json")) for event in recorded(path.stem)]
 
 
 def filled(content: object, peer: Peer, **names: str) -> bytes:
@@ -149,8 +149,8 @@ async def teams(home: Path) -> Stand:
     }  # fmt: skip
 
     async def send(one: Recorded) -> object:
-        known = inbox_of(peer).said()[0].message_id
-        body = filled(one.payload, peer, **names, known=known)
+        sent_id = inbox_of(peer).said()[0].message_id
+        body = filled(one.payload, peer, **names, known=sent_id)
         return await peer.adapter.receive(server.signed(service_url=server.service_url), body)
 
     return server, peer, send
@@ -183,9 +183,9 @@ async def discord(home: Path) -> Stand:
     }  # fmt: skip
 
     async def send(one: Recorded) -> object:
-        known = inbox_of(peer).said()[0].message_id
-        ids = {f"id{number:02d}": str(int(known) + 10_000 + number) for number in range(60)}
-        await server.happens(one.event, msgspec.json.decode(filled(one.payload, peer, **names, **ids, known=known)))
+        sent_id = inbox_of(peer).said()[0].message_id
+        ids = {f"id{number:02d}": str(int(sent_id) + 10_000 + number) for number in range(60)}
+        await server.happens(one.event, msgspec.json.decode(filled(one.payload, peer, **names, **ids, known=sent_id)))
         return None
 
     return server, peer, send
@@ -201,8 +201,8 @@ async def matrix(home: Path) -> Stand:
     address = f"mxc://{MATRIX_ADA.partition(':')[2]}/{next(iter(server.world.files))}"
 
     async def send(one: Recorded) -> object:
-        known = inbox_of(peer).said()[0].message_id
-        content = msgspec.json.decode(filled(one.payload, peer, known=known, mxc=address))
+        sent_id = inbox_of(peer).said()[0].message_id
+        content = msgspec.json.decode(filled(one.payload, peer, known=sent_id, mxc=address))
         await server.happens(peer.room, MATRIX_ADA, one.event, content, redacts=str(content.get("redacts", "")))
         return None
 
@@ -239,7 +239,7 @@ def inbox_of(peer: Peer) -> Inbox:
 def told_of(prompt: Prompt) -> str:
     """Return everything that a message tells a turn."""
     files = (file.name for file in prompt.attachments)
-    referred = (f"{one.kind}: {one.text}" for one in prompt.refers_to)
+    referred = (f"{reference.kind}: {reference.text}" for reference in prompt.refers_to)
     return "\n".join((prompt.text, *files, *referred))
 
 
@@ -248,16 +248,16 @@ def outcomes(peer: Peer, inbox: Inbox, posted: list[str], warned: list[str]) -> 
     results = [f"command: {asked.name}" for asked in inbox.requests]
     results += ["decision" for _ in inbox.decided]
     results += [f"logged: {kind}" for kind in warned]
-    for one in inbox.came:
-        match one:
-            case Prompt() if one.text not in ("begin", "end"):
-                results.append(f"turn: {told_of(one)}")
+    for event in inbox.came:
+        match event:
+            case Prompt() if event.text not in ("begin", "end"):
+                results.append(f"turn: {told_of(event)}")
             case Edit():
-                results.append(f"edit: {one.text}")
+                results.append(f"edit: {event.text}")
             case Deletion():
                 results.append("deletion")
             case Reaction():
-                results.append(f"reaction: {one.emoji}")
+                results.append(f"reaction: {event.emoji}")
             case _:
                 pass
     return results + [("greeting" if text == GREETING else "told") for text in posted if not text.startswith("Did /")]
@@ -271,7 +271,7 @@ async def until_some(came: Callable[[], Sequence[object]]) -> None:
                 await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize(("platform", "one"), EVENTS, ids=[f"{platform}: {one.name}" for platform, one in EVENTS])
+@pytest.mark.parametrize(("platform", "one"), EVENTS, ids=[f"{platform}: {event.name}" for platform, event in EVENTS])
 async def test_every_kind_of_message_is_delivered_or_answered(
     platform: str, one: Recorded, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -290,7 +290,11 @@ async def test_every_kind_of_message_is_delivered_or_answered(
             kind, _, what = one.then.partition(": ")
 
             def came() -> list[str]:
-                logged = [one.args for one in caplog.records if isinstance(one.args, tuple) and "event type" in one.msg]
+                logged = [
+                    record.args
+                    for record in caplog.records
+                    if isinstance(record.args, tuple) and "event type" in record.msg
+                ]
                 posted = [*list(peer.told())[before:], *elsewhere(peer)]
                 return outcomes(peer, inbox, posted, [str(args[1]) for args in logged])
 
@@ -309,7 +313,7 @@ async def test_every_kind_of_message_is_delivered_or_answered(
 
 
 ODD: tuple[Json, ...] = (5, True, "odd", [], ["odd"], {}, {"odd": 1}, None)
-USED = [(platform, one) for platform, one in EVENTS if not one.then.startswith(("nothing", "logged"))]
+USED = [(platform, event) for platform, event in EVENTS if not event.then.startswith(("nothing", "logged"))]
 
 
 def changed(content: Json, draw: Callable[[Sequence[Json]], Json]) -> tuple[Json, Json]:
@@ -322,7 +326,7 @@ def changed(content: Json, draw: Callable[[Sequence[Json]], Json]) -> tuple[Json
         if isinstance(content, list):
             value, put = changed(content[0], draw)
             return [value, *content[1:]], put
-    put = draw([one for one in ODD if type(one) is not type(content)])
+    put = draw([value for value in ODD if type(value) is not type(content)])
     return put, put
 
 
@@ -332,7 +336,7 @@ def changed(content: Json, draw: Callable[[Sequence[Json]], Json]) -> tuple[Json
 @pytest.mark.parametrize("platform", ["slack", "teams", "google_chat"])
 def test_a_signed_event_of_any_form_is_accepted_and_reported(platform: str, data: st.DataObject) -> None:
     """Platforms disable webhooks that reject calls, and people wait for answers."""
-    one = data.draw(st.sampled_from([one for name, one in USED if name == platform]))
+    one = data.draw(st.sampled_from([event for name, event in USED if name == platform]))
     content, put = changed(whole(one), lambda choices: data.draw(st.sampled_from(choices)))
     assume(isinstance(content, dict))
     assume(met(platform, one, content, put) != 401)  # the changed value is part of what the signature covers
@@ -348,7 +352,7 @@ def test_a_signed_event_of_any_form_is_accepted_and_reported(platform: str, data
     ],
 )
 def test_an_odd_form_that_was_once_ignored_is_reported(platform: str, name: str, path: str, put: Json) -> None:
-    (one,) = (one for where, one in USED if (where, one.name) == (platform, name))
+    (one,) = (event for where, event in USED if (where, event.name) == (platform, name))
     assert met(platform, one, with_put(whole(one), path.split("/"), put), put) == 200
 
 
@@ -420,12 +424,14 @@ def elsewhere(peer: Peer) -> list[str]:
     """Return the posts in the channel with several people."""
     match peer:
         case test_chat_telegram.Telegram():
-            return [one.text for one in peer.server.said(-100)]
+            return [message.text for message in peer.server.said(-100)]
         case slack_peer.Slack():
-            return [peer.server.shown(one) for one in peer.server.said(slack_peer.CHANNEL)]
+            return [peer.server.shown(message) for message in peer.server.said(slack_peer.CHANNEL)]
         case teams_peer.Teams():
-            return [one.text for place in (teams_peer.GROUP, teams_peer.CHANNEL) for one in peer.server.said(place)]
+            return [
+                message.text for place in (teams_peer.GROUP, teams_peer.CHANNEL) for message in peer.server.said(place)
+            ]
         case GoogleChat():
-            return [one.shown for one in peer.server.said(HARBOUR)]
+            return [message.shown for message in peer.server.said(HARBOUR)]
         case _:
             return []

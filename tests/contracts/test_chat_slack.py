@@ -108,12 +108,12 @@ async def test_a_reply_to_the_bots_own_post_is_addressed_to_it(peer: Slack) -> N
 
 async def test_a_thread_under_a_direct_answer_steers_that_conversation(peer: Slack) -> None:
     inbox = Inbox()
-    shown = await peer.adapter.post(post(peer, "Let me see"))
-    inbox.threads[shown] = peer.thread
+    message_id = await peer.adapter.post(post(peer, "Let me see"))
+    inbox.threads[message_id] = peer.thread
     async with serving(peer.adapter, inbox):
-        await peer.server.says(DIRECT, "only the low one", thread_ts=shown)
+        await peer.server.says(DIRECT, "only the low one", thread_ts=message_id)
         (prompt,) = await inbox.prompts(1)
-    assert (prompt.thread, prompt.joins, prompt.reply_to) == (peer.thread, True, shown)
+    assert (prompt.thread, prompt.joins, prompt.reply_to) == (peer.thread, True, message_id)
 
 
 async def test_an_assistant_thread_is_a_separate_thread(peer: Slack) -> None:
@@ -199,8 +199,8 @@ async def test_a_slash_command_is_answered_to_its_author(peer: Slack, hooked: Sl
         await there.adapter.connected.wait()
         await there.server.slashes(DIRECT, "/shoal", "stop all")
         await there.server.until(lambda: bool(there.server.answers))
-    (asked,) = inbox.requests
-    assert (asked.name, asked.argument, asked.thread) == ("stop", "all", f"slack:{DIRECT}:0")
+    (request,) = inbox.requests
+    assert (request.name, request.argument, request.thread) == ("stop", "all", f"slack:{DIRECT}:0")
     assert there.server.answers[0]["response_type"] == "ephemeral"
     assert there.server.answers[0]["text"] == "Did /stop."
 
@@ -244,8 +244,8 @@ async def test_a_click_is_answered_to_its_author(peer: Slack) -> None:
 async def test_a_command_in_a_channel_is_answered_privately(peer: Slack) -> None:
     async with serving(peer.adapter, Inbox()):
         root = await peer.server.says(CHANNEL, f"<@{BOT}> /status")
-        seen = await peer.server.sees(CHANNEL, "Did /status.")
-    assert (seen.only_for, seen.thread_ts) == ("UADA", root)
+        message = await peer.server.sees(CHANNEL, "Did /status.")
+    assert (message.only_for, message.thread_ts) == ("UADA", root)
 
 
 # ---- nothing lost, nothing twice ----
@@ -389,7 +389,7 @@ ODD_FRAMES: tuple[tuple[str, Given, str], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "payload", "told"), ODD_FRAMES, ids=[one[2] for one in ODD_FRAMES])
+@pytest.mark.parametrize(("kind", "payload", "told"), ODD_FRAMES, ids=[frame[2] for frame in ODD_FRAMES])
 async def test_an_envelope_of_unknown_form_is_reported_once(
     peer: Slack, kind: str, payload: Given, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -422,7 +422,9 @@ async def test_a_thread_under_a_direct_message_includes_it_once(peer: Slack) -> 
         await inbox.prompts(2)
         await peer.server.says(DIRECT, "really?", thread_ts=began)
         _, first, then = await inbox.prompts(3)
-    assert [(one.kind, one.text) for one in first.refers_to] == [("opening", "High is at 12.\n[file table.txt]")]
+    assert [(reference.kind, reference.text) for reference in first.refers_to] == [
+        ("opening", "High is at 12.\n[file table.txt]")
+    ]
     assert (first.thread, then.refers_to) == (then.thread, ())
 
 
@@ -441,7 +443,7 @@ async def test_a_linked_message_arrives_after_the_text(peer: Slack) -> None:
             await peer.server.happens({**event, "message": after, "previous_message": about})
         await peer.says("end")
         await inbox.prompts(2)
-    (edit,) = (one for one in inbox.came if isinstance(one, Edit))
+    (edit,) = (event for event in inbox.came if isinstance(event, Edit))
     first, _, rest = edit.text.partition("\n")
     assert (edit.key, first, is_untrusted_block(rest)) == (prompt.key, "is that so?", True)
     assert "obey me" in rest

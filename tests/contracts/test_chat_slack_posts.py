@@ -83,10 +83,12 @@ async def test_ignored_events_are_logged_once_per_kind(
         await peer.says("is it?")
         await inbox.prompts(1)
     records = [
-        one for one in caplog.records if one.message == "ignored event" or "unsupported event type" in one.message
+        record
+        for record in caplog.records
+        if record.message == "ignored event" or "unsupported event type" in record.message
     ]
     assert len(records) == 1
-    assert [one.text for one in inbox.said()] == ["is it?"]
+    assert [prompt.text for prompt in inbox.said()] == ["is it?"]
 
 
 # ---- each post once ----
@@ -104,7 +106,7 @@ async def test_a_possibly_sent_post_is_looked_up_after_a_restart(peer: Slack, th
     assert await again.post(post(peer, "maybe", maybe_posted=True)) == standing.id
     assert await again.post(post(peer, "another", key="k2:0", maybe_posted=True)) != standing.id
     await again.close()
-    assert [shown.text for shown in peer.shown()] == ["maybe", "another"]
+    assert [message.text for message in peer.shown()] == ["maybe", "another"]
 
 
 async def test_without_read_access_a_repeat_is_marked(peer: Slack) -> None:
@@ -113,7 +115,7 @@ async def test_without_read_access_a_repeat_is_marked(peer: Slack) -> None:
     with pytest.raises(PlatformError):
         await peer.adapter.post(post(peer, "maybe"))
     await peer.adapter.post(post(peer, "maybe"))
-    assert [shown.text for shown in peer.shown()] == ["maybe", "(possibly a repeat)\nmaybe"]
+    assert [message.text for message in peer.shown()] == ["maybe", "(possibly a repeat)\nmaybe"]
 
 
 @pytest.mark.parametrize("kind", ["text", "preview", "stream", "file"])
@@ -124,7 +126,7 @@ async def test_no_post_leaks_out_of_a_thread_with_a_deleted_root(peer: Slack, tm
         if kind == "stream":
             await peer.move_to_thread()
             await peer.says("is it high?")
-            asked = next(one for one in peer.server.messages if one.thread_ts == peer.root)
+            asked = next(message for message in peer.server.messages if message.thread_ts == peer.root)
             await peer.server.until(lambda: peer.server.socket.pending == {})
             peer.server.messages.remove(asked)
         else:
@@ -147,7 +149,7 @@ async def test_a_misplaced_post_from_before_a_restart_is_deleted(peer: Slack) ->
     peer.lose_answer()
     with pytest.raises(PlatformError):
         await peer.adapter.post(post(peer, "High at six."))
-    assert [one.text for one in peer.server.said(CHANNEL)] == ["High at six."]
+    assert [message.text for message in peer.server.said(CHANNEL)] == ["High at six."]
     again = peer.make()
     with pytest.raises(PlatformError) as caught:
         await again.post(post(peer, "High at six.", maybe_posted=True))
@@ -184,7 +186,7 @@ async def test_a_file_is_shared_once(peer: Slack, tmp_path: Path) -> None:
     again = peer.make()
     await again.post(post(peer, "The table.", kind="file", file=file, maybe_posted=True))
     await again.close()
-    assert [shown.text for shown in peer.shown()] == ["The table."]
+    assert [message.text for message in peer.shown()] == ["The table."]
 
 
 async def test_slack_unfurls_nothing_in_a_post(peer: Slack) -> None:
@@ -226,8 +228,8 @@ async def test_the_longest_text_has_room_for_buttons(peer: Slack) -> None:
     buttons = (Button("Allow", "allow:A"), Button("Deny", "deny:A"))
     ts = await peer.adapter.post(post(peer, "x" * peer.adapter.limits.text_chars_max, buttons=buttons))
     await peer.adapter.edit(peer.thread, ts, "Allowed.")
-    (shown,) = peer.shown()
-    assert (shown.text, shown.buttons) == ("Allowed.", ())
+    (message,) = peer.shown()
+    assert (message.text, message.buttons) == ("Allowed.", ())
 
 
 async def test_a_failing_platform_is_retried(peer: Slack) -> None:
@@ -246,8 +248,8 @@ async def test_a_failing_platform_is_retried(peer: Slack) -> None:
 async def test_an_ephemeral_post_is_seen_by_one_person(peer: Slack) -> None:
     await peer.move_to_thread()
     await peer.adapter.post(post(peer, "only you", kind="ephemeral", user="UADA"))
-    (seen,) = peer.server.said(CHANNEL)
-    assert (seen.only_for, seen.thread_ts) == ("UADA", peer.root)
+    (message,) = peer.server.said(CHANNEL)
+    assert (message.only_for, message.thread_ts) == ("UADA", peer.root)
 
 
 async def test_a_status_is_shown_in_threads_and_not_repeated(peer: Slack) -> None:
@@ -275,10 +277,10 @@ async def preview(peer: Slack, text: str) -> str:
 async def test_a_preview_is_streamed_and_replaced_by_the_answer(peer: Slack) -> None:
     ts = await preview(peer, "The **tide**")
     await peer.adapter.edit(peer.thread, ts, "The **tide** is" + WRITING)
-    shown = peer.server.message(ts)
-    assert (shown.text, shown.streaming) == ("The **tide** is", True)
+    message = peer.server.message(ts)
+    assert (message.text, message.streaming) == ("The **tide** is", True)
     await peer.adapter.edit(peer.thread, ts, "The **tide** is high.")
-    assert (shown.text, shown.streaming) == ("The *tide* is high.", False)
+    assert (message.text, message.streaming) == ("The *tide* is high.", False)
     started = next(arguments for method, arguments in peer.server.calls if method == "chat.startStream")
     assert (started["recipient_user_id"], started["recipient_team_id"]) == ("UADA", "T1")
 
@@ -294,8 +296,8 @@ async def test_a_stream_that_slack_ended_continues_as_edits(peer: Slack) -> None
 async def test_a_preview_that_starts_again_is_edited(peer: Slack) -> None:
     ts = await preview(peer, "first thought")
     await peer.adapter.edit(peer.thread, ts, "second" + WRITING)
-    shown = peer.server.message(ts)
-    assert (shown.text, shown.streaming) == ("second" + WRITING, False)
+    message = peer.server.message(ts)
+    assert (message.text, message.streaming) == ("second" + WRITING, False)
 
 
 async def test_a_stream_from_before_a_restart_is_ended_by_the_answer(peer: Slack) -> None:
@@ -303,8 +305,8 @@ async def test_a_stream_from_before_a_restart_is_ended_by_the_answer(peer: Slack
     again = peer.make()
     await again.edit(peer.thread, ts, "The tide is high.")
     await again.close()
-    shown = peer.server.message(ts)
-    assert (shown.text, shown.streaming) == ("The tide is high.", False)
+    message = peer.server.message(ts)
+    assert (message.text, message.streaming) == ("The tide is high.", False)
 
 
 async def test_a_preview_continues_the_stream_of_a_killed_process(peer: Slack) -> None:
@@ -314,7 +316,7 @@ async def test_a_preview_continues_the_stream_of_a_killed_process(peer: Slack) -
     await again.edit(peer.thread, ts, "The tide is high.")
     assert await again.post(post(peer, "Another" + WRITING, key="preview:T2")) != ts
     await again.close()
-    assert [shown.text for shown in peer.shown()] == ["The tide is high.", "Another" + WRITING]
+    assert [message.text for message in peer.shown()] == ["The tide is high.", "Another" + WRITING]
 
 
 async def test_where_slack_does_not_stream_previews_are_edited(peer: Slack) -> None:
@@ -416,4 +418,4 @@ async def test_a_channel_exists_while_the_bot_may_write_to_it(peer: Slack) -> No
 
 async def test_a_thread_can_be_opened_with_a_person(peer: Slack) -> None:
     assert await peer.adapter.open_thread("UADA", "hello") == make_thread_id("slack", DIRECT, "0")
-    assert [shown.text for shown in peer.shown()] == ["hello"]
+    assert [message.text for message in peer.shown()] == ["hello"]

@@ -43,7 +43,7 @@ class TestTeams(ChatContract):
             await peer.says("the table, please")
             await inbox.prompts(1)
             offered = await peer.adapter.post(OutboundPost(peer.thread, "k1", "The table.", "file", file))
-            assert [shown.text for shown in peer.shown()] == ["The table.", "tides.bin"]
+            assert [message.text for message in peer.shown()] == ["The table.", "tides.bin"]
             assert (await peer.server.accepts(offered)).status == 200
         assert peer.shown()[-1].file == ("tides.bin", file.read_bytes())
 
@@ -148,7 +148,7 @@ async def test_a_group_is_answered_on_mention_and_commands_privately(peer: Teams
         (prompt,) = await inbox.prompts(1)
         await peer.server.says(GROUP, "/status", named=True)
     assert (prompt.text, prompt.direct, len(inbox.said())) == ("look", False, 1)
-    assert [one.text for one in peer.server.said("a:aad-ada")] == ["Did /status."]
+    assert [message.text for message in peer.server.said("a:aad-ada")] == ["Did /status."]
     assert not peer.server.said(GROUP)
 
 
@@ -156,9 +156,11 @@ async def test_an_author_can_be_mentioned_by_name(peer: Teams) -> None:
     async with serving(peer.adapter, Inbox()):
         await peer.says("hello")
         await peer.adapter.post(OutboundPost(peer.thread, "k1", "<at>Ada</at> and <at>Bob</at>: <b>look</b>"))
-    (shown,) = peer.server.said(DIRECT)
-    assert shown.text == "@Ada and <at>Bob</at>: <b>look</b>"
-    assert shown.entities == [{"type": "mention", "text": "<at>Ada</at>", "mentioned": {"id": "29:ada", "name": "Ada"}}]
+    (message,) = peer.server.said(DIRECT)
+    assert message.text == "@Ada and <at>Bob</at>: <b>look</b>"
+    assert message.entities == [
+        {"type": "mention", "text": "<at>Ada</at>", "mentioned": {"id": "29:ada", "name": "Ada"}}
+    ]
 
 
 async def test_a_thread_is_opened_in_a_channel(peer: Teams) -> None:
@@ -190,7 +192,7 @@ async def test_a_declined_file_is_not_uploaded_and_an_accepted_one_only_once(pee
         await peer.server.accepts(first, accepted=False)
         for _ in range(2):
             await peer.server.accepts(second)
-    assert [one.file for one in peer.server.said(DIRECT) if one.file] == [("a.txt", b"x")]
+    assert [message.file for message in peer.server.said(DIRECT) if message.file] == [("a.txt", b"x")]
 
 
 async def test_a_file_accepted_without_an_upload_url_stays_offered(peer: Teams, tmp_path: Path) -> None:
@@ -207,14 +209,14 @@ async def test_a_file_accepted_without_an_upload_url_stays_offered(peer: Teams, 
             assert (await peer.server.tells(invoke)).status == 200
             assert "could not be sent" in peer.server.said(DIRECT)[-1].text
         await peer.server.accepts(offered)
-    assert [one.file for one in peer.server.said(DIRECT) if one.file] == [("a.txt", b"x")]
+    assert [message.file for message in peer.server.said(DIRECT) if message.file] == [("a.txt", b"x")]
 
 
 async def test_a_revoked_token_is_renewed(peer: Teams) -> None:
     await peer.adapter.post(OutboundPost(peer.thread, "k1", "one"))
     peer.server.forget_tokens()
     await peer.adapter.post(OutboundPost(peer.thread, "k2", "two"))
-    assert [one.text for one in peer.shown()] == ["one", "two"]
+    assert [message.text for message in peer.shown()] == ["one", "two"]
 
 
 @given(st.text(min_size=1, max_size=40), st.text("0123456789", min_size=1, max_size=15))
@@ -233,8 +235,10 @@ async def test_the_file_consent_card_is_removed_after_use(peer: Teams, tmp_path:
         await peer.says("hello")
         offered = await peer.adapter.post(OutboundPost(peer.thread, "k", "", kind="file", file=file))
         await peer.server.accepts(offered, accepted=accepted)
-    assert offered not in [one.id for one in peer.server.messages]
-    assert [one.file for one in peer.server.said(DIRECT) if one.file] == ([("tide.bin", b"high")] if accepted else [])
+    assert offered not in [message.id for message in peer.server.messages]
+    assert [message.file for message in peer.server.said(DIRECT) if message.file] == (
+        [("tide.bin", b"high")] if accepted else []
+    )
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -160,7 +160,7 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
         return make_thread_id("telegram", "-100", "41")
 
     def around(self) -> Sequence[str]:
-        return [one.text for one in self.server.said(self.group) if not one.topic or self.group != -100]
+        return [message.text for message in self.server.said(self.group) if not message.topic or self.group != -100]
 
     def greeted(self) -> Sequence[str]:
         return [message.text for message in self.server.said(-100)]
@@ -224,7 +224,7 @@ async def test_the_caption_of_an_album_decides_whom_it_addresses(peer: Telegram,
     own = [file.name for prompt in prompts for file in prompt.attachments if file.author is None]
     assert own == ["a.txt", "b.txt", "c.txt"]
     assert [file.name for file in prompts[0].attachments if file.author is not None] == ["x.txt"]
-    assert [one.text for one in prompts[0].refers_to] == ["not for you\n[file x.txt]"]
+    assert [reference.text for reference in prompts[0].refers_to] == ["not for you\n[file x.txt]"]
     assert [prompt.text for prompt in prompts if prompt.text] == ["look", "end"]
     waiting = [msgspec.structs.replace(prompt, in_chat=True) for prompt in prompts[:3]]
     assert turns_of(waiting) == [[0, 1, 2]]
@@ -233,11 +233,13 @@ async def test_the_caption_of_an_album_decides_whom_it_addresses(peer: Telegram,
 async def test_a_quoted_picture_is_included(peer: Telegram) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
-        shown = await peer.server.sends_file(-100, "chart.txt", b"depths", user=9)
-        await peer.server.says(-100, "@shoal_test_bot what is this?", reply_to=shown)
+        message_id = await peer.server.sends_file(-100, "chart.txt", b"depths", user=9)
+        await peer.server.says(-100, "@shoal_test_bot what is this?", reply_to=message_id)
         (prompt,) = await inbox.prompts(1)
     assert [file.name for file in prompt.attachments] == ["chart.txt"]
-    assert [(one.kind, one.text, one.author.id) for one in prompt.refers_to] == [("reply", "[file chart.txt]", "9")]
+    assert [(reference.kind, reference.text, reference.author.id) for reference in prompt.refers_to] == [
+        ("reply", "[file chart.txt]", "9")
+    ]
 
 
 async def test_a_picture_without_text_before_a_mention_is_included(peer: Telegram) -> None:
@@ -251,7 +253,7 @@ async def test_a_picture_without_text_before_a_mention_is_included(peer: Telegra
         ("pier.txt", "9"), ("a.txt", "7"), ("b.txt", "7"),
     ]  # fmt: skip
     assert all(file.path for file in prompt.attachments)
-    assert [one.text for one in prompt.refers_to] == ["[file pier.txt]", "[file a.txt]", "[file b.txt]"]
+    assert [reference.text for reference in prompt.refers_to] == ["[file pier.txt]", "[file a.txt]", "[file b.txt]"]
 
 
 async def test_earlier_messages_are_shown_as_edited(peer: Telegram) -> None:
@@ -261,7 +263,7 @@ async def test_earlier_messages_are_shown_as_edited(peer: Telegram) -> None:
         await peer.server.changes(first, "the buoy is fast")
         await peer.server.says(-100, "@shoal_test_bot what now?")
         (prompt,) = await inbox.prompts(1)
-    assert [one.text for one in prompt.refers_to] == ["the buoy is fast"]
+    assert [reference.text for reference in prompt.refers_to] == ["the buoy is fast"]
 
 
 async def test_a_bare_mention_is_answered_briefly(peer: Telegram, caplog: pytest.LogCaptureFixture) -> None:
@@ -273,8 +275,8 @@ async def test_a_bare_mention_is_answered_briefly(peer: Telegram, caplog: pytest
         await peer.server.says(-100, "the buoy is loose")
         await peer.server.says(-100, "@shoal_test_bot")
         (prompt,) = await inbox.prompts(1)
-    assert (prompt.text, [one.text for one in prompt.refers_to]) == ("", ["the buoy is loose"])
-    assert not [one for one in caplog.records if one.levelname == "WARNING"]
+    assert (prompt.text, [reference.text for reference in prompt.refers_to]) == ("", ["the buoy is loose"])
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
 
 
 @pytest.mark.parametrize("more", [0, 1])
@@ -284,12 +286,12 @@ async def test_captions_support_the_same_markup_as_texts(peer: Telegram, tmp_pat
         file.write_text("depths")
     post = OutboundPost(peer.thread, "k1", "**High** at [six](https://tides.example).", "file", file=files[0])
     await peer.adapter.post(msgspec.structs.replace(post, album=tuple(files[1:])))
-    assert [(one.text, one.kind) for one in peer.server.said(7)] == [("High at six.", "document")]
+    assert [(message.text, message.kind) for message in peer.server.said(7)] == [("High at six.", "document")]
     long = "very " * 203 + "**high**"
     await peer.adapter.post(msgspec.structs.replace(post, key="k2", markdown=long, album=tuple(files[1:])))
-    assert [one.text for one in peer.server.said(7)][1:] == ["very " * 203 + "high"]
+    assert [message.text for message in peer.server.said(7)][1:] == ["very " * 203 + "high"]
     await peer.adapter.post(msgspec.structs.replace(post, key="k3", markdown=f"{long}!!", album=tuple(files[1:])))
-    assert [one.text for one in peer.server.said(7)][2:] == ["very " * 203 + "high!!", ""]
+    assert [message.text for message in peer.server.said(7)][2:] == ["very " * 203 + "high!!", ""]
 
 
 async def test_updates_with_restarted_numbers_are_read(peer: Telegram) -> None:
@@ -319,7 +321,7 @@ async def test_an_update_of_unknown_form_does_not_block_later_ones(
             await peer.server.sends(7, {"sticker": "a word"})
         await peer.says("end")
         assert [prompt.text for prompt in await inbox.prompts(1)] == ["end"]
-    (record,) = [one for one in caplog.records if one.levelname == "WARNING"]
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "sent an unsupported event type" in record.getMessage()
 
 
@@ -446,8 +448,8 @@ async def test_a_channel_post_that_mentions_the_bot_is_answered(peer: Telegram) 
         await peer.adapter.post(OutboundPost(prompt.thread, "k", "Two metres."))
     assert (prompt.text, prompt.author.id, prompt.author.name) == ("how high?", "-200", "Tides")
     assert (prompt.direct, prompt.author.trusted) == (False, False)
-    assert [one.text for one in prompt.refers_to] == ["The tide is in."]
-    assert [one.text for one in peer.server.said(-200)] == ["Two metres."]
+    assert [reference.text for reference in prompt.refers_to] == ["The tide is in."]
+    assert [message.text for message in peer.server.said(-200)] == ["Two metres."]
 
 
 @pytest.mark.parametrize("may_speak", [True, False])
@@ -457,8 +459,8 @@ async def test_a_channel_learns_how_to_address_the_bot(peer: Telegram, may_speak
     inbox.strangers |= set() if may_speak else {"-200"}
     async with serving(peer.adapter, inbox):
         await peer.server.adds(-200)
-        said = await peer.server.sees(-200, "Hello!")
-    assert ('add "-200" to platforms.telegram.allow' in said.text) != may_speak
+        message = await peer.server.sees(-200, "Hello!")
+    assert ('add "-200" to platforms.telegram.allow' in message.text) != may_speak
 
 
 MADE: dict[str, tuple[Given, str]] = {

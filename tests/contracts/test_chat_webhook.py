@@ -49,8 +49,14 @@ class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
 
     def shown(self) -> Sequence[Shown]:
         return [
-            Shown(one.id, one.text.translate(PLAIN), tuple(label for label, _ in one.buttons), one.file, one.reply_to)
-            for one in self.server.messages
+            Shown(
+                message.id,
+                message.text.translate(PLAIN),
+                tuple(label for label, _ in message.buttons),
+                message.file,
+                message.reply_to,
+            )
+            for message in self.server.messages
         ]
 
     async def says(self, text: str, *, author: Who = "ada") -> str:
@@ -252,7 +258,10 @@ async def test_an_invalid_base64_file_is_reported(peer: Hook) -> None:
         await peer.adapter.connected.wait()
         await peer.server.says("harbour", "7", "look", files=[{"name": "x", "data": "%%%"}, {"name": "y", "url": "u"}])
         (prompt,) = await inbox.prompts(1)
-    assert [(one.name, one.url, one.path) for one in prompt.attachments] == [("x", "", ""), ("y", "u", "")]
+    assert [(attachment.name, attachment.url, attachment.path) for attachment in prompt.attachments] == [
+        ("x", "", ""),
+        ("y", "u", ""),
+    ]
     assert "base64" in prompt.attachments[0].error
 
 
@@ -266,7 +275,7 @@ async def test_a_channel_may_have_any_name(peer: Hook) -> None:
     for channel in ("café", "潮", "a\nb", "🦈" * 20):
         thread = await peer.adapter.open_thread(channel, "Good morning", f"open:{channel}")
         assert thread_address(thread).channel == channel
-    assert [shown.text for shown in peer.shown()] == ["Good morning"] * 4
+    assert [message.text for message in peer.shown()] == ["Good morning"] * 4
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="%")), unique=True, min_size=2, max_size=2))

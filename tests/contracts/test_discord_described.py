@@ -38,8 +38,8 @@ def described() -> Sequence[str]:
 
 def problems(calls: Sequence[Mapping[str, object]], argv: Sequence[str]) -> list[str]:
     """Return one line for each mismatch with the description."""
-    ran = subprocess.run(argv, input=json.dumps(calls), check=True, capture_output=True, text=True, timeout=60)
-    return ran.stdout.splitlines()
+    result = subprocess.run(argv, input=json.dumps(calls), check=True, capture_output=True, text=True, timeout=60)
+    return result.stdout.splitlines()
 
 
 @pytest.fixture
@@ -66,17 +66,17 @@ async def _converse(peer: Discord, folder: Path) -> None:
     file.write_bytes(b"high at noon")
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
-        asked = await fake.says(peer.harbour, f"<@{BOT}> when is high tide?")
+        question = await fake.says(peer.harbour, f"<@{BOT}> when is high tide?")
         await inbox.prompts(1)
-        thread = make_thread_id("discord", peer.harbour, asked)
+        thread = make_thread_id("discord", peer.harbour, question)
         buttons = (Button("Allow", "allow:01K"), Button("Deny", "deny:01K"))
         message_id = await peer.adapter.post(OutboundPost(thread, "k1", "**May I?**", buttons=buttons))
         await peer.adapter.post(OutboundPost(thread, "k2", "The table.", kind="file", file=file, reply_to=message_id))
         await peer.adapter.typing(thread, "thinking")
         await peer.adapter.edit(thread, message_id, "Allowed.")
         await peer.adapter.post(OutboundPost(thread, "k3", "For you.", kind="ephemeral", user=peer.stranger))
-        heard = await fake.commands(peer.harbour, "status")
-        await fake.until(lambda: heard.message if heard.state == "answered" else None)
+        command = await fake.commands(peer.harbour, "status")
+        await fake.until(lambda: command.message if command.state == "answered" else None)
         await peer.adapter.open_thread(peer.harbour, "A new matter")
         async for _ in peer.adapter.history(thread, None, 10):
             pass

@@ -74,9 +74,9 @@ async def test_journal_events_reach_other_processes(sides: tuple[Side, Side]) ->
         for number in range(20):
             committed = await worker.store.journal.commit(lease, answer("T1", str(number)))
             worker.bridge.publish(committed.events)
-        seen = await collect(coming, lambda items: len(items) == 20)
-        assert seen == await worker.store.journal.events(THREAD, 2)
-        assert await collect(here, lambda items: len(items) == 20) == seen
+        received = await collect(coming, lambda items: len(items) == 20)
+        assert received == await worker.store.journal.events(THREAD, 2)
+        assert await collect(here, lambda items: len(items) == 20) == received
 
 
 async def test_live_text_of_any_length_arrives_complete(sides: tuple[Side, Side]) -> None:
@@ -86,9 +86,9 @@ async def test_live_text_of_any_length_arrives_complete(sides: tuple[Side, Side]
         for start in range(0, len(said), 700):
             worker.bridge.show(THREAD, TurnId("T1"), TextStreamed(said[start : start + 700], 1, start))
         worker.bridge.show(THREAD, TurnId("T1"), TextStreamed("a new call", 2))
-        seen = await collect(coming, lambda items: text_of(items).endswith("a new call"))
-    assert text_of(seen) == said + "a new call"
-    pieces = [item.data for item in seen if isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed)]
+        received = await collect(coming, lambda items: text_of(items).endswith("a new call"))
+    assert text_of(received) == said + "a new call"
+    pieces = [item.data for item in received if isinstance(item, LiveEvent) and isinstance(item.data, TextStreamed)]
     assert all(said.startswith(piece.text, piece.offset) for piece in pieces[:-1])
     assert (pieces[-1].step, pieces[-1].offset) == (2, 0)
 
@@ -101,8 +101,8 @@ async def test_a_status_follows_the_text_before_it(sides: tuple[Side, Side]) -> 
         worker.bridge.show(THREAD, TurnId("T1"), TextStreamed("let me look", 1))
         worker.bridge.show(THREAD, TurnId("T1"), StatusChanged("tool", "ls"))
         worker.bridge.show(THREAD, TurnId("T1"), TextStreamed("there it is", 2))
-        seen = await collect(coming, lambda items: len(items) == 4)
-    assert [item.data for item in seen] == [
+        received = await collect(coming, lambda items: len(items) == 4)
+    assert [item.data for item in received] == [
         ThinkingStreamed("I must look", 1), TextStreamed("let me look", 1), StatusChanged("tool", "ls"),
         TextStreamed("there it is", 2),
     ]  # fmt: skip
@@ -120,8 +120,8 @@ async def test_command_output_and_waits_reach_other_processes(
     with serve.hub.subscribe(THREAD) as coming:
         for data in shown:
             worker.bridge.show(THREAD, TurnId("T1"), data)
-        seen = await collect(coming, lambda items: len(items) == 3)
-    assert tuple(item.data for item in seen) == shown
+        received = await collect(coming, lambda items: len(items) == 3)
+    assert tuple(item.data for item in received) == shown
 
 
 async def test_watchers_of_a_thread_see_only_that_thread(sides: tuple[Side, Side]) -> None:

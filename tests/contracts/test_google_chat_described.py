@@ -63,8 +63,8 @@ def called(method: str, path: str, body: bytes, described: Mapping[str, Any]) ->
     """Return what is wrong with a call."""
     parts = urlsplit(path)
     known = [
-        one for one in methods(described)
-        if one["httpMethod"] == method and re.fullmatch(_pattern(one), unquote(parts.path))
+        candidate for candidate in methods(described)
+        if candidate["httpMethod"] == method and re.fullmatch(_pattern(candidate), unquote(parts.path))
     ]  # fmt: skip
     if not known:
         return [f"there is no {method} {parts.path}"]
@@ -91,13 +91,13 @@ async def test_every_call_and_event_matches_googles_description(tmp_path: Path, 
     peer, inbox = GoogleChat(tmp_path, server, clock), Inbox()
     peer.adapter = peer.make(read_history=True)
     async with serving(peer.adapter, inbox):
-        asked = await peer.says("hello")
+        question = await peer.says("hello")
         await peer.sends_file("tide table.txt", b"high at noon")
         await server.says(HARBOUR, "/help")
         await server.chooses(HARBOUR, 1)
         buttons = (Button("Allow", "allow:01K"), Button("Deny", "deny:01K"))
         message_id = await peer.adapter.post(
-            OutboundPost(peer.thread, "k1", "**May I?**", buttons=buttons, reply_to=asked)
+            OutboundPost(peer.thread, "k1", "**May I?**", buttons=buttons, reply_to=question)
         )
         await peer.clicks(message_id, "Deny")
         await peer.adapter.edit(peer.thread, message_id, "No.")
@@ -106,11 +106,11 @@ async def test_every_call_and_event_matches_googles_description(tmp_path: Path, 
         await peer.adapter.open_thread("1001", "direct")
         assert [prompt async for prompt in peer.adapter.history(peer.thread, inbox.said()[0].at, 5)] == []
     await server.stop()
-    calls = [one for one in server.calls if one[1].startswith("/v1/")]
+    calls = [call for call in server.calls if call[1].startswith("/v1/")]
     assert len(calls) > 8
     assert [wrong for method, path, body in calls for wrong in called(method, path, body, described)] == []
     event = described["schemas"]["DeprecatedEvent"]
-    told = [json.loads(json.dumps(one)) for one in server.events]
+    told = [json.loads(json.dumps(event)) for event in server.events]
     assert [wrong for one in told for wrong in problems(one, event, described, one["type"])] == []
 
 

@@ -57,11 +57,11 @@ GLIBC = pytest.mark.skipif("CS_GNU_LIBC_VERSION" not in os.confstr_names, reason
 @pytest.mark.parametrize("heaps", ["one", "several"])
 def test_the_threads_of_a_long_running_process_share_one_heap(heaps: str) -> None:
     command = [sys.executable, "-c", ALLOCATE, heaps]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == heaps
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout.strip() == heaps
 
 
 @GLIBC
 def test_memory_freed_after_a_peak_is_returned_to_the_system() -> None:
-    done = subprocess.run([sys.executable, "-c", FREE], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split() == ["True", "True"]
+    result = subprocess.run([sys.executable, "-c", FREE], capture_output=True, text=True, check=True, timeout=60)
+    assert result.stdout.split() == ["True", "True"]

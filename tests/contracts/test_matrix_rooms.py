@@ -52,14 +52,14 @@ async def test_the_bot_opens_a_direct_conversation(peer: Matrix, inbox: Inbox) -
     begun = await peer.adapter.open_thread(BEN, "Psst.")
     address = thread_address(begun)
     assert address.thread == "0"
-    assert [said.text for said in peer.server.said(address.channel)] == ["Psst."]
+    assert [message.text for message in peer.server.said(address.channel)] == ["Psst."]
 
 
 async def test_a_reply_to_the_bots_own_post_joins_its_thread(peer: Matrix, inbox: Inbox, harbour: str) -> None:
     begun = await peer.adapter.open_thread(harbour, "Low tide at six.")
-    (said,) = peer.server.said(harbour)
+    (message,) = peer.server.said(harbour)
     async with serving(peer.adapter, inbox):
-        await peer.server.says(harbour, "and tomorrow?", reply_to=said.id)
+        await peer.server.says(harbour, "and tomorrow?", reply_to=message.id)
         (prompt,) = await inbox.prompts(1)
     assert (prompt.thread, prompt.joins) == (begun, True)
 
@@ -67,15 +67,15 @@ async def test_a_reply_to_the_bots_own_post_joins_its_thread(peer: Matrix, inbox
 async def test_a_mention_in_a_room_opens_a_followed_thread(peer: Matrix, inbox: Inbox, harbour: str) -> None:
     async with serving(peer.adapter, inbox):
         await peer.server.says(harbour, "not for you")
-        asked = await peer.server.says(harbour, f"{BOT}: what is the tide?")
+        question = await peer.server.says(harbour, f"{BOT}: what is the tide?")
         (first,) = await inbox.prompts(1)
-        await peer.server.says(harbour, "and tomorrow?", user=BEN, thread=asked)
+        await peer.server.says(harbour, "and tomorrow?", user=BEN, thread=question)
         second = (await inbox.prompts(2))[1]
-    assert first.thread == second.thread == make_thread_id("matrix", harbour, asked)
+    assert first.thread == second.thread == make_thread_id("matrix", harbour, question)
     assert (first.text, first.direct, first.author.name) == ("what is the tide?", False, "Ada")
     message_id = await peer.adapter.post(OutboundPost(first.thread, "k1", "Low."))
-    (shown,) = peer.server.said(harbour)
-    assert (shown.id, shown.thread, shown.reply_to) == (message_id, asked, "")
+    (message,) = peer.server.said(harbour)
+    assert (message.id, message.thread, message.reply_to) == (message_id, question, "")
 
 
 async def test_a_reply_to_its_message_steers_that_conversation(peer: Matrix, inbox: Inbox, harbour: str) -> None:
@@ -104,8 +104,8 @@ async def test_a_command_in_a_room_opens_no_thread_and_may_begin_with_a_bang(
         await peer.server.says(harbour, f"{BOT} !stop all")
         await inbox.until(lambda: bool(inbox.requests))
         answer = await peer.server.sees(harbour, "Did /stop.")
-    (asked,) = inbox.requests
-    assert (asked.name, asked.argument, asked.thread) == ("stop", "all", make_thread_id("matrix", harbour, "0"))
+    (request,) = inbox.requests
+    assert (request.name, request.argument, request.thread) == ("stop", "all", make_thread_id("matrix", harbour, "0"))
     assert answer.thread == ""
 
 
@@ -127,7 +127,7 @@ async def test_an_ephemeral_post_goes_to_a_private_room(peer: Matrix, harbour: s
     assert not peer.server.said(harbour)
     known = {harbour, peer.room, thread_address(peer.other).channel}
     (alone,) = [room for room in peer.server.world.rooms.values() if room.id not in known]
-    assert [one.text for one in peer.server.said(alone.id)] == ["psst 0", "psst 1"]
+    assert [message.text for message in peer.server.said(alone.id)] == ["psst 0", "psst 1"]
 
 
 # ---- invitations ----
@@ -282,7 +282,7 @@ async def test_a_message_is_read_once_its_late_key_arrives(peer: Matrix, inbox: 
         await peer.server.sends_key()
         prompts = await inbox.prompts(3)
     assert keys.asked == [first, second]
-    assert [one.text for one in prompts] == ["in the clear", "is the tide high?", "and the moon?"]
+    assert [prompt.text for prompt in prompts] == ["in the clear", "is the tide high?", "and the moon?"]
     assert not peer.server.said(peer.room), "nobody needed a notice"
 
 
@@ -298,7 +298,7 @@ async def test_waiting_for_a_key_survives_a_restart(peer: Matrix, inbox: Inbox) 
         await peer.server.says(peer.room, "thanks")
         await inbox.prompts(3)
     assert prompts[1].text == "is the tide high?"
-    assert not [one for one in peer.kept.values if one[0] == "undecrypted:matrix"]
+    assert not [key for key in peer.kept.values if key[0] == "undecrypted:matrix"]
 
 
 async def test_the_author_of_an_unreadable_message_is_told_once(peer: Matrix, inbox: Inbox) -> None:
@@ -354,17 +354,17 @@ async def test_a_late_key_arrives_after_the_message_or_room_changed(
         async with serving(peer.make(encryption=keys), inbox):
             await reads_rest(peer, inbox, room)
     wanted = {"deleted": "", "edited": "is the tide low?"}.get(happens, "is the tide high?")
-    about = [one.text for one in inbox.came if isinstance(one, Prompt | Edit) and "tide" in one.text]
+    about = [event.text for event in inbox.came if isinstance(event, Prompt | Edit) and "tide" in event.text]
     if happens != "left":  # afterwards it may be too late to know who wrote it
         assert about[-1:] == ([wanted] if wanted else [])
-        assert len([one for one in inbox.said() if "tide" in one.text]) == bool(wanted)
-    assert not [one for one in peer.kept.values if one[0] == "undecrypted:matrix"]
+        assert len([prompt for prompt in inbox.said() if "tide" in prompt.text]) == bool(wanted)
+    assert not [key for key in peer.kept.values if key[0] == "undecrypted:matrix"]
 
 
 async def reads_rest(peer: Matrix, inbox: Inbox, room: str) -> None:
     """Send one more message and wait for it, so that everything before it was processed."""
     await peer.server.says(room, f"{BOT}: thanks")
-    await inbox.until(lambda: any(one.text == "thanks" for one in inbox.said()))
+    await inbox.until(lambda: any(prompt.text == "thanks" for prompt in inbox.said()))
 
 
 @pytest.mark.parametrize("happens", ["nothing", "upgraded", "left"])
@@ -388,8 +388,8 @@ async def test_a_key_that_never_arrives_is_given_up(peer: Matrix, inbox: Inbox, 
                 count = len(inbox.said())
                 await peer.server.says(room, f"{BOT}: hello")
                 await inbox.prompts(count + 1)
-    assert [one.text for one in peer.server.said(room)].count(UNREADABLE_MESSAGE) == (happens != "left")
-    assert not [one for one in peer.kept.values if one[0] == "undecrypted:matrix"]
+    assert [message.text for message in peer.server.said(room)].count(UNREADABLE_MESSAGE) == (happens != "left")
+    assert not [key for key in peer.kept.values if key[0] == "undecrypted:matrix"]
 
 
 # ---- rooms that are upgraded ----
@@ -399,7 +399,7 @@ async def test_posts_from_before_a_room_upgrade_are_not_edited_or_retried(
     peer: Matrix, inbox: Inbox, harbour: str
 ) -> None:
     async with serving(peer.adapter, inbox):
-        asked = await peer.server.says(harbour, f"{BOT}: when?")
+        question = await peer.server.says(harbour, f"{BOT}: when?")
         (prompt,) = await inbox.prompts(1)
         message_id = await peer.adapter.post(OutboundPost(prompt.thread, "k1", "At six."))
         new = await peer.server.upgrades(harbour)
@@ -412,12 +412,12 @@ async def test_posts_from_before_a_room_upgrade_are_not_edited_or_retried(
                 await trying
             assert caught.value.permanent
         with pytest.raises(PlatformError) as caught:
-            await peer.adapter.post(OutboundPost(prompt.thread, "k2", "At noon.", reply_to=asked))
+            await peer.adapter.post(OutboundPost(prompt.thread, "k2", "At noon.", reply_to=question))
         assert caught.value.barred, "its thread is in the new room"
         around = peer.adapter.around(prompt.thread)
         assert around is not None
-        await peer.adapter.post(OutboundPost(around, "k2", "At noon.", reply_to=asked))
-    assert [one.text for one in peer.server.said(new)] == [MOVED, "At noon."]
+        await peer.adapter.post(OutboundPost(around, "k2", "At noon.", reply_to=question))
+    assert [message.text for message in peer.server.said(new)] == [MOVED, "At noon."]
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -438,8 +438,8 @@ async def test_an_upgraded_room_is_upgraded_again(peer: Matrix, inbox: Inbox, ha
         await peer.server.says(rooms[-1], f"{BOT}: and now?")
         prompts = await inbox.prompts(5)
         await adapter.post(OutboundPost(make_thread_id("matrix", harbour, "0"), "k", "Feed the seals."))
-    assert {thread_address(one.thread).channel for one in prompts} == {thread_address(prompts[0].thread).channel}
-    said = [[one.text for one in peer.server.said(room) if one.text != GREETING] for room in rooms[1:]]
+    assert {thread_address(prompt.thread).channel for prompt in prompts} == {thread_address(prompts[0].thread).channel}
+    said = [[message.text for message in peer.server.said(room) if message.text != GREETING] for room in rooms[1:]]
     assert said == [[MOVED], [MOVED], [MOVED], [MOVED, "Feed the seals."]]
 
 

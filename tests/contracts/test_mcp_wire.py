@@ -145,11 +145,11 @@ BAD = (
 
 
 async def test_bad_definitions_are_skipped_and_named(tmp_path: Path) -> None:
-    bad = ",".join(one for one, _ in BAD)
+    bad = ",".join(definition for definition, _ in BAD)
     async with raw(tmp_path, list=result(f'{{"tools":[{bad},{GOOD}]}}')) as stand:
         state = await stand.becomes("up")
     assert state.tools == ("mcp_raw_good",)
-    assert [one.startswith(told) for one, (_, told) in zip(state.left_out, BAD, strict=True)] == [True] * len(BAD)
+    assert [text.startswith(told) for text, (_, told) in zip(state.left_out, BAD, strict=True)] == [True] * len(BAD)
     assert f"left out: {BAD[0][1]}" in state.told
     assert "validation" not in state.told
 
@@ -173,7 +173,7 @@ ODD = (
 
 async def test_odd_definitions_become_tools_like_the_others(tmp_path: Path) -> None:
     names = [f"odd{number:02}" for number in range(len(ODD))]
-    odd = ",".join(one.replace('"odd"', f'"{name}"') for one, name in zip(ODD, names, strict=True))
+    odd = ",".join(definition.replace('"odd"', f'"{name}"') for definition, name in zip(ODD, names, strict=True))
     async with raw(tmp_path, list=result(f'{{"tools":[{odd},{GOOD}]}}')) as stand:
         state = await stand.becomes("up")
         assert state.tools == ("mcp_raw_good", *(f"mcp_raw_{name}" for name in names))

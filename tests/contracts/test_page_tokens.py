@@ -71,7 +71,7 @@ def read_definition(line: str) -> list[str] | None:
     """Return the address and title that Python's parser reads."""
     definitions: dict[str, LabelledLink] = {}
     parser().parse(line, {"definitions": definitions})
-    return next(([unquote(one.url), one.title] for one in definitions.values()), None)
+    return next(([unquote(link.url), link.title] for link in definitions.values()), None)
 
 
 def utf16(text: str, at: int) -> int:
@@ -99,7 +99,7 @@ def test_the_page_reads_tokens_and_emphasis_as_python_does() -> None:
     lines = [line for line in (marked(random.Random(seed)) for seed in range(SOUPS)) if not list(tokens_in(line))]
     defined = [definition(random.Random(seed)) for seed in range(SOUPS)]
     script = TOKENS_JS.read_text() + DRIVER
-    ran = subprocess.run(
+    result = subprocess.run(
         [node, "--input-type=module", "--eval", script],
         input=json.dumps({"tokens": texts, "emphasis": lines, "definitions": defined}),
         check=True,
@@ -107,7 +107,7 @@ def test_the_page_reads_tokens_and_emphasis_as_python_does() -> None:
         text=True,
         timeout=60,
     )
-    answer = json.loads(ran.stdout)
+    answer = json.loads(result.stdout)
     for text, found in zip(texts, answer["tokens"], strict=True):
         wanted = [[span.text, utf16(text, span.start), utf16(text, span.end)] for span in tokens_in(text)]
         assert found == wanted, text

@@ -95,7 +95,7 @@ async def test_tool_search_uses_the_providers_own_format(protocol: ApiProtocol, 
     sent = fake.log[-1]
     assert ("weigh" in sent.tools) is not refused
     assert (FOUND[0].definition in sent.body.decode().replace("\\", "")) is refused
-    prompts = [one.prompt.replace(MARK, b"") for one in fake.log][refused:]
+    prompts = [request.prompt.replace(MARK, b"") for request in fake.log][refused:]
     assert prompts[1].startswith(prompts[0].rstrip(b"]}"))
 
 

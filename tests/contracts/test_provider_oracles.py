@@ -207,7 +207,7 @@ PARTS = [{"functionCall": {"name": "look"}}, {"inlineData": {}}]
 SENT: dict[str, list[object]] = {
     "openai": [
         {"messages": CHAT, "tools": [{"anyOf": []}]},
-        {"messages": [{**one, "reasoning_content": "Hm"} for one in CHAT]},
+        {"messages": [{**message, "reasoning_content": "Hm"} for message in CHAT]},
     ],
     "openai-responses": [{"input": [{"type": "reasoning", "id": "rs_1"}]}],
     "anthropic": [{"messages": [{"role": "user", "content": [*BLOCKS, {"type": "image"}]}]}, {"tools": [{}]}],

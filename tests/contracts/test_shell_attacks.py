@@ -66,12 +66,12 @@ def decided(workspace: Path, command: str, taint: TaintState) -> Decision:
 
 @pytest.mark.parametrize("group", ALL)
 def test_nothing_harmful_runs_unasked_under_taint(workspace: Path, group: str) -> None:
-    assert [one for one in ALL[group] if decided(workspace, one, TAINTED) == "allow"] == []
+    assert [command for command in ALL[group] if decided(workspace, command, TAINTED) == "allow"] == []
 
 
 @pytest.mark.parametrize("group", HIDDEN)
 def test_hidden_execution_asks_even_without_taint(workspace: Path, group: str) -> None:
-    assert [one for one in HIDDEN[group] if decided(workspace, one, TaintState()) == "allow"] == []
+    assert [command for command in HIDDEN[group] if decided(workspace, command, TaintState()) == "allow"] == []
 
 
 @pytest.mark.slow

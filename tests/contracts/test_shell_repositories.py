@@ -25,7 +25,9 @@ def test_looking_at_a_hostile_repository_runs_nothing_unasked(name: str) -> None
     asked = _commands(f"cd {PLACE} && git")
     try:
         with ground(partial(make_hostile, name=name)) as jail:
-            unasked = [one for one in (*asked, *_commands(f"git -C {PLACE}")) if runs_unasked(jail.actions(one))]
+            unasked = [
+                command for command in (*asked, *_commands(f"git -C {PLACE}")) if runs_unasked(jail.actions(command))
+            ]
             assert jail.unforeseen(unasked) == []
             few = (asked[at : at + FEW] for at in range(0, len(asked), FEW))
             springs = any(sprang(ran) for commands in few for ran in jail.run(commands))

@@ -115,9 +115,9 @@ async def test_the_sdk_uploads_a_file(server: FakeSlack, client: AsyncWebClient,
 
 
 async def test_the_sdk_streams(server: FakeSlack, client: AsyncWebClient) -> None:
-    asked = await server.says(CHANNEL, "go")
+    message_id = await server.says(CHANNEL, "go")
     stream = await client.chat_stream(
-        channel=CHANNEL, thread_ts=asked, recipient_user_id="UADA", recipient_team_id="T1", buffer_size=1
+        channel=CHANNEL, thread_ts=message_id, recipient_user_id="UADA", recipient_team_id="T1", buffer_size=1
     )
     await stream.append(markdown_text="The **tide**")
     await stream.append(markdown_text=" is high")

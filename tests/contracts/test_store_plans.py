@@ -287,8 +287,8 @@ def _postgres_faults(served: psycopg.Connection, node: Plan, above: _Above = NOT
             pass
     if fault := _scan_fault(served, kind, node, above):
         yield fault
-    for one in inner:  # pyrefly: ignore[not-iterable]
-        yield from _postgres_faults(served, one, above)
+    for child in inner:  # pyrefly: ignore[not-iterable]
+        yield from _postgres_faults(served, child, above)
 
 
 def _scan_fault(served: psycopg.Connection, kind: str, node: Plan, above: _Above) -> str:

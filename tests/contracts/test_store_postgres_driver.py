@@ -563,5 +563,5 @@ async def test_other_processes_are_notified_of_posts_and_triggers(store: Store, 
 
 def test_missing_packages_are_reported() -> None:
     code = "import sys; sys.modules['psycopg'] = None; import shoal.store.postgres"
-    ran = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert "ConfigError: database.url needs the extra `postgres`" in ran.stderr
+    result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert "ConfigError: database.url needs the extra `postgres`" in result.stderr

@@ -32,8 +32,8 @@ def described() -> Mapping[str, str]:
 def problems(told: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
     """Return one line for each mismatch with the description."""
     argv = [sys.executable, str(ROOT / "tests" / "contracts" / "bot_api.py")]
-    ran = subprocess.run(argv, input=json.dumps(told), env=environment, check=True, capture_output=True, text=True)
-    return ran.stdout.splitlines()
+    result = subprocess.run(argv, input=json.dumps(told), env=environment, check=True, capture_output=True, text=True)
+    return result.stdout.splitlines()
 
 
 WRONG_CALLS = [("sendMessage", {"chat_id": 7}), ("sendMassage", {}), ("getMe", {"chat": 7})]
@@ -50,7 +50,7 @@ async def test_every_call_and_update_matches_the_bot_api(tmp_path: Path, describ
     file = tmp_path / "tides.txt"
     file.write_bytes(b"high at noon")
     async with serving(peer.adapter, inbox):
-        asked = await peer.says("/status")
+        question = await peer.says("/status")
         await peer.says("hello")
         await server.says(-100, "hello @shoal_test_bot", topic=41)
         await peer.sends_file("tide table.txt", b"high at noon")
@@ -59,12 +59,14 @@ async def test_every_call_and_update_matches_the_bot_api(tmp_path: Path, describ
         message_id = await peer.adapter.post(
             OutboundPost(peer.thread, "k1", "**May I?** [x](https://example.com)", buttons=buttons)
         )
-        await peer.adapter.post(OutboundPost(peer.thread, "k2", "The table.", kind="file", file=file, reply_to=asked))
+        await peer.adapter.post(
+            OutboundPost(peer.thread, "k2", "The table.", kind="file", file=file, reply_to=question)
+        )
         await peer.adapter.typing(peer.thread, "thinking")
         await peer.clicks(message_id, "Deny")
         await inbox.until(lambda: bool(inbox.decided))
         await peer.adapter.edit(peer.thread, message_id, "Denied.")
-        await peer.changes(asked, "/status now")
+        await peer.changes(question, "/status now")
         inbox.threads[message_id] = peer.thread
         await peer.reacts(message_id, "❌")
         await inbox.until(lambda: len(inbox.came) > 3)
@@ -77,4 +79,4 @@ async def test_every_call_and_update_matches_the_bot_api(tmp_path: Path, describ
     lines = await asyncio.to_thread(problems, sent, described)
     wrong = ["sendMessage: ", "sendMassage: no such method", "getMe: .chat is unknown", "Update: "]
     assert len(lines) == len(wrong), "\n".join(lines)
-    assert all(one.startswith(start) for one, start in zip(lines, wrong, strict=True)), "\n".join(lines)
+    assert all(line.startswith(start) for line, start in zip(lines, wrong, strict=True)), "\n".join(lines)

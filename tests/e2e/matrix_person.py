@@ -76,7 +76,9 @@ class Somebody:
 
         def there() -> bool:
             known = self.client.rooms.get(room)
-            return known is not None and all(one in known.users and not known.users[one].invited for one in people)
+            return known is not None and all(
+                person in known.users and not known.users[person].invited for person in people
+            )
 
         await self.until(there)
 
@@ -139,7 +141,7 @@ class Somebody:
         """Wait for an event from a sender whose content includes `part`."""
 
         def found() -> list[Event]:
-            return [one for one in self.seen if one.sender == sender and part in str(_content(one))]
+            return [event for event in self.seen if event.sender == sender and part in str(_content(event))]
 
         await self.until(lambda: bool(found()))
         return found()[0]

@@ -172,7 +172,7 @@ class Simulation:
     def commands(self, channel: int, name: str, text: str = "") -> int:
         """Run a slash command that Discord offers to Ada there."""
         offered = self.backend.visible_commands(user_id=self.ada.id, channel_id=channel)
-        command = next(one for one in offered if one["name"] == name)
+        command = next(command for command in offered if command["name"] == name)
         known = {option["name"]: option for option in command["options"]}
         value = interactions.validate_option_value(name, known["text"], text) if text else None
         options = [{"type": 3, "name": "text", "value": value}] if text else []
@@ -192,14 +192,21 @@ class Simulation:
         """Return everything visible once more than `after` changes have happened."""
         while self.changes <= int(request.query["after"]):
             await self.changed.wait()
-        messages = [one for channel in self.backend.messages.values() for one in channel.values()]
+        messages = [message for channel in self.backend.messages.values() for message in channel.values()]
         return web.json_response({
             "changes": self.changes,
-            "messages": [self._shown(one) for one in messages],
-            "threads": {str(one.id): one.name for one in self.backend.channels.values() if one.is_thread},
+            "messages": [self._shown(message) for message in messages],
+            "threads": {
+                str(channel.id): channel.name
+                for channel in self.backend.channels.values() if channel.is_thread
+            },
             "heard": {
-                str(one.id): {"message": str(one.message_id), "loading": one.loading, "ephemeral": one.ephemeral}
-                for one in self.backend.interactions.values()
+                str(interaction.id): {
+                    "message": str(interaction.message_id),
+                    "loading": interaction.loading,
+                    "ephemeral": interaction.ephemeral,
+                }
+                for interaction in self.backend.interactions.values()
             },
             "commands": [name for name, _ in self.backend.commands.get(None, {})],
             "refused": self.refused,

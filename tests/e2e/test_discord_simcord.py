@@ -71,9 +71,9 @@ class World(msgspec.Struct, frozen=True):
     def said(self, channel: str) -> list[Shown]:
         """Return the bot's public messages in a channel."""
         return [
-            one
-            for one in self.messages
-            if one.channel == channel and one.bot and not one.hidden and one.kind != THREAD_CREATED
+            message
+            for message in self.messages
+            if message.channel == channel and message.bot and not message.hidden and message.kind != THREAD_CREATED
         ]
 
 
@@ -113,8 +113,8 @@ class Pier(msgspec.Struct, frozen=True):
         """Wait for a finished message of the bot that includes `part`."""
 
         def found(world: World) -> Shown | None:
-            finished = (one for one in world.said(channel) if not one.text.endswith(" …"))
-            return next((one for one in finished if part in one.text), None)
+            finished = (message for message in world.said(channel) if not message.text.endswith(" …"))
+            return next((message for message in finished if part in message.text), None)
 
         return await self.until(found)
 
@@ -131,7 +131,7 @@ class Pier(msgspec.Struct, frozen=True):
     async def refused(self) -> list[tuple[str, str, int, int]]:
         """Return the bot's failed calls, except lookups of threads that do not exist yet."""
         refused = await self.until(lambda world: world.refused)
-        return [one for one in refused if one[3] != 10003]
+        return [call for call in refused if call[3] != 10003]
 
 
 @pytest.fixture
@@ -198,8 +198,8 @@ async def test_no_message_exceeds_discords_limit(tmp_path: Path, pier: Pier) -> 
         said = await pier.until(lambda world: world.said(pier.direct))
         assert await pier.refused() == []
     assert len(said) >= len(text) // TEXT_CHARS_MAX
-    assert all(len(one.text) <= TEXT_CHARS_MAX for one in said)
-    assert [word for one in said for word in one.text.split()] == text.split()
+    assert all(len(message.text) <= TEXT_CHARS_MAX for message in said)
+    assert [word for message in said for word in message.text.split()] == text.split()
 
 
 async def test_the_simulation_refuses_a_message_that_is_too_long(pier: Pier) -> None:
@@ -260,4 +260,4 @@ async def test_a_file_is_posted_in_the_thread(tmp_path: Path, pier: Pier) -> Non
         await pier.sees(asked, "Sent.")
         said = await pier.until(lambda world: world.said(asked))
         assert await pier.refused() == []
-    assert [one.files for one in said if one.files] == [("tides.txt",)]
+    assert [message.files for message in said if message.files] == [("tides.txt",)]

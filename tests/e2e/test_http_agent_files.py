@@ -42,7 +42,7 @@ async def test_a_document_is_added_searched_and_removed(stand: Stand) -> None:
     assert added.status_code == 201, added.text
     broken = await stand.client.post(f"{FILES}/docs/broken.docx", content=b"PK\x03\x04\xff\xfe")
     assert (broken.status_code, broken.json()["is_text"]) == (201, False)
-    listed = {one["path"]: one for one in (await stand.client.get(FILES)).json()}
+    listed = {file["path"]: file for file in (await stand.client.get(FILES)).json()}
     assert (listed["docs/tides.md"]["searched"], listed["docs/tides.md"]["problem"]) == (True, "")
     assert (listed["docs/broken.docx"]["searched"], listed["docs/broken.docx"]["problem"]) == (False, "it is damaged")
     assert (await stand.client.delete(f"{FILES}/docs/tides.md")).json() == {"removed": True}

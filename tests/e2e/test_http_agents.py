@@ -24,7 +24,7 @@ async def test_an_agent_is_created_changed_and_deleted(shoal: Served) -> None:
     changed = await shoal.client.patch("/api/agents/ops", json={"settings": {"tools": "read", "taint": "false"}})
     assert changed.json()["tools"] == ["read"]
     assert (await shoal.client.get("/api/agents/ops")).json()["tools"] == ["read"]
-    assert [one["name"] for one in (await shoal.client.get("/api/agents")).json()] == ["main", "ops"]
+    assert [agent["name"] for agent in (await shoal.client.get("/api/agents")).json()] == ["main", "ops"]
     deleted = await shoal.client.delete("/api/agents/ops", params={"keep_files": "true"})
     assert deleted.json()["files"].startswith("removed/ops-")
     assert (await shoal.client.get("/api/agents/ops")).status_code == 404
@@ -44,7 +44,7 @@ async def test_invalid_input_creates_no_agent(shoal: Served, body: object, statu
     answer = await shoal.client.post("/api/agents", json=body)
     assert answer.status_code == status
     assert part in answer.json()["message"]
-    assert [one["name"] for one in (await shoal.client.get("/api/agents")).json()] == ["main"]
+    assert [agent["name"] for agent in (await shoal.client.get("/api/agents")).json()] == ["main"]
 
 
 async def test_a_channel_is_bound_and_unbound(shoal: Served) -> None:

@@ -81,7 +81,7 @@ async def test_a_card_is_decided_by_call_numbers(tmp_path: Path) -> None:
         await served.post(f"{PATH}/messages", {"text": "run them"})
         await served.world.happens(THREAD, "approval_requested", 3)
         asked = (await served.client.get("/api/approvals")).json()
-        (card,) = {one["item"]["card"] for one in asked}
+        (card,) = {approval["item"]["card"] for approval in asked}
         refused = await served.client.post(f"/api/approvals/{card}", json={"decision": "allow", "calls": [4]})
         assert (refused.status_code, refused.json()["error"]) == (400, "invalid_input")
         decided = await served.post(f"/api/approvals/{card}", {"decision": "allow", "calls": [1, 3]})
@@ -89,8 +89,8 @@ async def test_a_card_is_decided_by_call_numbers(tmp_path: Path) -> None:
         again = await served.client.post(f"/api/approvals/{card}", json={"decision": "deny"})
         assert again.status_code == 409
         states = {
-            one["item"]["number"]: one["state"]
-            for one in (await served.client.get("/api/approvals?pending=false")).json()
+            approval["item"]["number"]: approval["state"]
+            for approval in (await served.client.get("/api/approvals?pending=false")).json()
         }
         assert states[2] == "deny"
 

@@ -179,7 +179,7 @@ async def test_a_turn_that_waits_for_its_model_is_retried_on_request(shoal: Serv
     assert (await shoal.client.post(address)).json() == {"delivered": True}
     assert (await shoal.client.post(address, json={"model": "demo/other", "turn": "t1"})).status_code == 202
     asked = [message for message in shoal.orchestrator.received if isinstance(message, Retry)]
-    assert [(one.turn, one.model) for one in asked[1:]] == [("", ""), ("t1", "demo/other")]
+    assert [(retry.turn, retry.model) for retry in asked[1:]] == [("", ""), ("t1", "demo/other")]
     assert (await shoal.client.post(address, json={"modle": "x"})).status_code == 400
 
 
@@ -419,8 +419,10 @@ async def test_the_overview_takes_one_call(shoal: Served) -> None:
     overview = (await shoal.client.get("/api/overview")).json()
     (done,) = overview["turns"]
     assert (done["asked"], done["reply"], done["outcome"]) == ("paint the boat", "No credit is left.", "failed")
-    assert [one["id"] for one in overview["waiting"]] == [waiting]
-    assert [(one["id"], one["text"]) for one in overview["coming"]] == [(coming["id"], "tide table")]
+    assert [approval["id"] for approval in overview["waiting"]] == [waiting]
+    assert [(occurrence["id"], occurrence["text"]) for occurrence in overview["coming"]] == [
+        (coming["id"], "tide table")
+    ]
     assert (await shoal.client.get("/api/overview?hours=1000")).status_code == 400
 
 
@@ -429,7 +431,7 @@ async def test_the_overview_includes_archived_threads(shoal: Served) -> None:
     await shoal.finish(THREAD, turn, "Painted.")
     assert (await shoal.client.patch(f"/api/threads/{THREAD}", json={"archived": True})).status_code == 200
     overview = (await shoal.client.get("/api/overview")).json()
-    assert [one["reply"] for one in overview["turns"]] == ["Painted."]
+    assert [turn["reply"] for turn in overview["turns"]] == ["Painted."]
 
 
 async def test_usage_by_thread_has_titles(shoal: Served) -> None:
@@ -479,9 +481,9 @@ async def test_all_turns_of_the_day_are_counted_and_failures_listed(shoal: Serve
         turn = await shoal.open(await waiting_prompt(shoal, f"job {number}", thread))
         await shoal.finish(thread, turn, "[SILENT]" if number < 5 else "Done.")
     overview = (await shoal.client.get("/api/overview")).json()
-    counted = {one["outcome"]: one["turns"] for one in overview["hours"]}
+    counted = {hour["outcome"]: hour["turns"] for hour in overview["hours"]}
     assert (counted["done"], counted["failed"]) == (65, 1)
-    assert [one["asked"] for one in overview["faults"]] == ["the first one"]
+    assert [turn["asked"] for turn in overview["faults"]] == ["the first one"]
     assert len(overview["turns"]) == 60
 
 
@@ -493,7 +495,7 @@ async def test_groups_seen_by_bots_are_listed_by_name(shoal: Served) -> None:
     await shoal.store.inbox.accept(prompt, 5)
     await shoal.finish(prompt.thread, await shoal.open(prompt), "Hi.")
     chats = (await shoal.client.get("/api/chats")).json()
-    assert [(one["name"], one["thread"], one["people"], bool(one["updated_at"])) for one in chats] == [
+    assert [(chat["name"], chat["thread"], chat["people"], bool(chat["updated_at"])) for chat in chats] == [
         ("harbour", "telegram:-1:t1", ["Ada"], True),
         ("Anchorage", "telegram:-2:0", [], False),
     ]
@@ -507,7 +509,7 @@ async def test_chats_are_listed_once_with_their_people(shoal: Served) -> None:
             prompt = Prompt(thread, thread, "hello", ada, shoal.clock.now())
             await shoal.store.inbox.accept(prompt, 5)
             await shoal.finish(thread, await shoal.open(prompt), "Hi.")
-    chats = {(one["platform"], one["channel"]): one for one in (await shoal.client.get("/api/chats")).json()}
+    chats = {(chat["platform"], chat["channel"]): chat for chat in (await shoal.client.get("/api/chats")).json()}
     assert set(chats) == {("telegram", "4711"), ("web", "lobby")}
     assert chats["telegram", "4711"]["people"] == ["Ada"]
     assert chats["telegram", "4711"]["thread"] == "telegram:4711:t2"

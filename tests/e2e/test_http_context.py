@@ -66,14 +66,14 @@ async def test_the_size_of_each_part_of_a_request_is_shown(tmp_path: Path) -> No
         await served.post(f"{PATH}/messages", {"text": "well?"})
         await served.world.happens(THREAD, "turn_finished", 2)
     first, second = model.requests
-    parts = {one["name"]: one["bytes"] for one in costs["parts"]}
-    told = (text for one in first.tools for text in (one.name, one.description, one.parameters))
+    parts = {part["name"]: part["bytes"] for part in costs["parts"]}
+    told = (text for tool in first.tools for text in (tool.name, tool.description, tool.parameters))
     assert parts["tools"] == sum(len(text.encode()) for text in told)
     assert parts["transcript"] == sum(len(message.text.encode()) for message in second.messages[:2])
     in_system = sum(size for name, size in parts.items() if name not in ("tools", "transcript", "summary"))
     assert 0 <= len(first.system.encode()) - in_system < 40, "except for blank lines between sections"
     assert parts["memory"] > len("- The harbour has four boats.")
-    assert {one["name"]: one["bytes"] for one in new["parts"]} == {**parts, "transcript": 0}
+    assert {part["name"]: part["bytes"] for part in new["parts"]} == {**parts, "transcript": 0}
     assert costs["found_tools"] == len(first.further)
     assert (costs["left_out"], costs["fitted"], costs["window_tokens"]) == (0, False, 200_000)
-    assert abs(costs["tokens"] - sum(one["tokens"] for one in costs["parts"])) < 200
+    assert abs(costs["tokens"] - sum(part["tokens"] for part in costs["parts"])) < 200

@@ -65,7 +65,7 @@ async def test_pinned_threads_are_listed_at_any_age(shoal: Served) -> None:
     await talk(shoal, "new", ThreadId("web:lobby:two"))
     await shoal.client.patch(HERE, json={"pinned": True})
     listed = (await shoal.client.get("/api/threads?limit=1")).json()
-    assert [one["title"] for one in listed] == ["new", "old"]
+    assert [row["title"] for row in listed] == ["new", "old"]
 
 
 async def test_only_an_admin_deletes_a_thread(shoal: Served) -> None:
@@ -93,12 +93,12 @@ async def test_messages_are_found_with_their_position(shoal: Served) -> None:
     await talk(shoal, f"{'word ' * 40}the treasure is here {'word ' * 40}")
     await talk(shoal, "another treasure", THEIRS)
     results = (await shoal.client.get("/api/search", params={"q": "treas"})).json()
-    assert [(one["thread"], one["by"]) for one in results] == [(THEIRS, "person"), (THREAD, "person")]
+    assert [(hit["thread"], hit["by"]) for hit in results] == [(THEIRS, "person"), (THREAD, "person")]
     assert results[1]["excerpt"].startswith("…word")
     assert "the treasure is here" in results[1]["excerpt"]
     assert results[1]["seq"] == 2
     within = await shoal.client.get("/api/search", params={"q": "treasure", "thread": THREAD})
-    assert [one["thread"] for one in within.json()] == [THREAD]
+    assert [hit["thread"] for hit in within.json()] == [THREAD]
 
 
 async def test_a_search_shows_only_ones_own_threads(shoal: Served) -> None:
@@ -106,7 +106,7 @@ async def test_a_search_shows_only_ones_own_threads(shoal: Served) -> None:
     await talk(shoal, "ada's treasure", THEIRS)
     header = await hers(shoal)
     answer = await shoal.stranger.get("/api/search", params={"q": "treasure"}, headers=header)
-    assert [one["thread"] for one in answer.json()] == [THEIRS]
+    assert [row["thread"] for row in answer.json()] == [THEIRS]
     spied = await shoal.stranger.get("/api/search", params={"q": "treasure", "thread": THREAD}, headers=header)
     assert spied.json() == []
 

@@ -37,7 +37,7 @@ async def test_memory_files_of_a_thread_and_a_day_have_their_own_text(shoal: Ser
     ):
         assert (await shoal.client.put("/api/memory", json=body)).json()["text"] == f"{body['text']}\n"
     files = (await shoal.client.get("/api/memory", params={"thread": "telegram:7:0"})).json()
-    assert [(one["scope"], one["day"], one["text"]) for one in files] == [
+    assert [(file["scope"], file["day"], file["text"]) for file in files] == [
         ("global", "", ""), ("platform", "", "- p\n"), ("channel", "", "- c\n"), ("note", "2026-01-02", "- n\n"),
     ]  # fmt: skip
     (note,) = (await shoal.client.get("/api/memory", params={"day": "2026-01-02"})).json()
@@ -82,8 +82,10 @@ async def test_a_path_outside_memory_is_refused(shoal: Served, body: object) -> 
 
 async def test_skills_are_written_checked_and_deleted(shoal: Served) -> None:
     created = await shoal.client.put("/api/skills/tide-table", json={"scope": "global", "text": SKILL})
-    assert "tide-table" in [one["name"] for one in created.json()["skills"]]
-    (skill,) = [one for one in (await shoal.client.get("/api/skills")).json()["skills"] if one["name"] == "tide-table"]
+    assert "tide-table" in [skill["name"] for skill in created.json()["skills"]]
+    (skill,) = [
+        skill for skill in (await shoal.client.get("/api/skills")).json()["skills"] if skill["name"] == "tide-table"
+    ]
     assert (skill["scope"], skill["text"]) == ("global", "Look at the moon.")
     for name, text in (("tide-table", "no front matter"), ("other", SKILL), ("..", SKILL)):
         refused = await shoal.client.put(f"/api/skills/{name}", json={"scope": "global", "text": text})
@@ -98,6 +100,6 @@ async def test_changes_to_an_agents_skill_are_in_its_history(shoal: Served) -> N
     body = {"scope": "agent", "agent": "main", "text": SKILL}
     assert (await shoal.client.put("/api/skills/tide-table", json=body)).status_code == 200
     log = ["git", "-C", str(shoal.home.agent("main")), "log", "-1", "--format=%s"]
-    done = subprocess.run(log, capture_output=True, text=True, check=True)  # noqa: ASYNC221 (a test may wait)
-    assert done.stdout == "write skill tide-table\n"
+    result = subprocess.run(log, capture_output=True, text=True, check=True)  # noqa: ASYNC221 (a test may wait)
+    assert result.stdout == "write skill tide-table\n"
     assert (await shoal.client.put("/api/skills/tide-table", json={**body, "agent": "nobody"})).status_code == 404

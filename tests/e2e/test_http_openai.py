@@ -163,11 +163,11 @@ async def test_files_in_every_form_are_stored_with_the_message(shoal: Served) ->
     assert answer.status_code == 200, answer.text
     (prompt,) = prompts(shoal)
     assert prompt.text == "bare text\nread these"
-    assert [(one.name, one.media_type) for one in prompt.attachments] == [
+    assert [(attachment.name, attachment.media_type) for attachment in prompt.attachments] == [
         ("a.pdf", "application/pdf"), ("b.txt", "text/plain"), ("file.pdf", "application/pdf"),
         ("image.png", "image/png"),
     ]  # fmt: skip
-    assert [Path(one.path).read_bytes() for one in prompt.attachments[:3]] == [b"%PDF-1.7 text"] * 3
+    assert [Path(attachment.path).read_bytes() for attachment in prompt.attachments[:3]] == [b"%PDF-1.7 text"] * 3
 
 
 async def test_large_files_and_long_histories_are_accepted(shoal: Served) -> None:
@@ -183,7 +183,7 @@ async def test_large_files_and_long_histories_are_accepted(shoal: Served) -> Non
     assert answer.status_code == 200, answer.text
     (prompt,) = prompts(shoal)
     assert prompt.text.endswith("and\n\nthis?")
-    assert [Path(one.path).read_bytes() == content for one in prompt.attachments] == [True, True]
+    assert [Path(attachment.path).read_bytes() == content for attachment in prompt.attachments] == [True, True]
 
 
 IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}

@@ -28,7 +28,7 @@ async def test_a_stranger_requests_access_gets_it_and_loses_it(shoal: Served) ->
     done = await shoal.client.post("/api/access/pair", json={"code": code})
     assert (done.status_code, done.json()) == (200, {"platform": "fake", "user": USER})
     after = await shoal.client.get("/api/access")
-    assert [(one["user"], one["by"]) for one in after.json()["paired"]] == [(USER, "web:owner")]
+    assert [(person["user"], person["by"]) for person in after.json()["paired"]] == [(USER, "web:owner")]
     assert after.json()["waiting"] == []
     path = "/api/access/fake/%40ada%2Fx%3Aexample.org"
     assert (await shoal.client.delete(path)).json() == {"removed": True}

@@ -75,7 +75,9 @@ class Told:
         await work
         await self.turn(ThreadId("web:lobby:mark"), "mark")
         await self.service.until("mark")
-        notifications = [one for one in self.service.received if one.content["text"] != "mark"]
+        notifications = [
+            notification for notification in self.service.received if notification.content["text"] != "mark"
+        ]
         self.service.received.clear()
         return notifications
 
@@ -154,17 +156,17 @@ async def test_notifications_respect_read_access(told: Told) -> None:
         ("other", await told.token("other", "chat")),
     ):
         assert (await told.browser(name, secret)).status_code == 200
-    assert [one.browser for one in await told.answered(OWN, "Yours.")] == ["ben"]
-    assert [one.browser for one in await told.answered(LOBBY, "The owner's.")] == ["mark"]
-    assert [one.browser for one in await told.asked(OWN)] == ["mark"]
+    assert [notification.browser for notification in await told.answered(OWN, "Yours.")] == ["ben"]
+    assert [notification.browser for notification in await told.answered(LOBBY, "The owner's.")] == ["mark"]
+    assert [notification.browser for notification in await told.asked(OWN)] == ["mark"]
 
 
 async def test_an_unsubscribed_browser_is_removed(told: Told) -> None:
     assert (await told.browser("second")).status_code == 200
     told.service.gone.add("second")
-    assert [one.browser for one in await told.answered(LOBBY, "one")] == ["mark"]
+    assert [notification.browser for notification in await told.answered(LOBBY, "one")] == ["mark"]
     told.service.gone.clear()
-    assert [one.browser for one in await told.answered(LOBBY, "two")] == ["mark"]
+    assert [notification.browser for notification in await told.answered(LOBBY, "two")] == ["mark"]
 
 
 async def test_a_revoked_token_removes_its_browsers_even_if_the_name_is_reused(told: Told) -> None:
@@ -180,7 +182,7 @@ async def test_a_clock_error_does_not_remove_browsers(told: Told) -> None:
     told.stand.clock.ahead = timedelta(days=40)
     assert await told.answered(OWN, "one") == []
     told.stand.clock.ahead = timedelta()
-    assert [one.browser for one in await told.answered(OWN, "two")] == ["ben"]
+    assert [notification.browser for notification in await told.answered(OWN, "two")] == ["ben"]
 
 
 async def test_a_browser_ends_only_its_own_subscription(told: Told) -> None:
@@ -193,7 +195,7 @@ async def test_a_browser_ends_only_its_own_subscription(told: Told) -> None:
     await told.browser("second")
     second = {"endpoint": f"{told.service.server.address}/send/second"}
     assert (await told.stand.client.delete("/api/push", params=second)).json() == {"removed": True}
-    assert [one.browser for one in await told.answered(LOBBY, "one")] == ["mark"]
+    assert [notification.browser for notification in await told.answered(LOBBY, "one")] == ["mark"]
 
 
 async def test_addresses_that_are_not_public_push_services_are_refused(told: Told) -> None:
@@ -217,7 +219,7 @@ async def test_a_failing_browser_does_not_affect_others(told: Told) -> None:
     bad = json.loads(row) | {"endpoint": f"{told.service.server.address}/send/bad", "p256dh": OFF_CURVE}
     await told.stand.store.settings.put("push", "bad", json.dumps(bad))
     await told.stand.store.settings.put("push", "newer", '{"device": 7}')
-    assert [one.browser for one in await told.answered(LOBBY, "one")] == ["mark"]
+    assert [notification.browser for notification in await told.answered(LOBBY, "one")] == ["mark"]
 
 
 class Heard(logging.Handler):
@@ -262,7 +264,7 @@ async def test_an_unusable_key_ends_no_subscription(
     assert (await told.stand.client.get("/api/push")).status_code == 400
     file.rmdir() if file.is_dir() else file.unlink()
     file.write_bytes(before)
-    assert [one.content["text"] for one in await told.answered(LOBBY, "two")] == ["two"]
+    assert [notification.content["text"] for notification in await told.answered(LOBBY, "two")] == ["two"]
 
 
 async def test_the_key_is_a_secret_of_the_home(told: Told) -> None:

@@ -62,12 +62,12 @@ async def test_rules_take_effect_immediately(stand: Stand) -> None:
     about = subject("git status", beginning=True)
     await stand.post("/api/permissions/rules", {"list": "allow", **about, "agents": ["main"]}, 201)
     assert await decision(stand, "git status -s") == "allow"
-    rule = next(one for one in await rules(stand) if "git" in one.pattern)
+    rule = next(rule for rule in await rules(stand) if "git" in rule.pattern)
     assert (rule.words, rule.agents) == ("the command git status, with any arguments", ("main",))
 
     await stand.put(f"/api/permissions/rules/{rule.id}", {"list": "deny", **about})
     assert await decision(stand, "git status -s") == "deny"
-    changed = next(one for one in await rules(stand) if "git" in one.pattern)
+    changed = next(rule for rule in await rules(stand) if "git" in rule.pattern)
     assert (changed.list, changed.agents) == ("deny", ("main",))
     assert (await stand.client.delete(f"/api/permissions/rules/{rule.id}")).status_code == 404
 
@@ -77,14 +77,14 @@ async def test_rules_take_effect_immediately(stand: Stand) -> None:
     for line in ("# written by hand", "# the usual", "# of last year"):
         assert line in stand.written()[0]
     audit = (await stand.client.get("/api/audit")).json()
-    said = [one["entry"]["action"] for one in audit if one["entry"]["kind"] == "setup"]
-    assert [one.partition(" tool:")[0] for one in said] == [
+    said = [entry["entry"]["action"] for entry in audit if entry["entry"]["kind"] == "setup"]
+    assert [action.partition(" tool:")[0] for action in said] == [
         "add rule allow", "change rule allow", "remove rule deny",
     ]  # fmt: skip
 
 
 async def test_removing_one_of_several_rules_keeps_the_others(stand: Stand) -> None:
-    first = next(one for one in await rules(stand) if one.list == "deny")
+    first = next(rule for rule in await rules(stand) if rule.list == "deny")
     assert (first.users, first.words) == (("telegram:7",), "")
     await stand.client.delete(f"/api/permissions/rules/{first.id}")
     (left,) = tomllib.loads(stand.written()[0])["permissions"]["overrides"]
@@ -94,15 +94,15 @@ async def test_removing_one_of_several_rules_keeps_the_others(stand: Stand) -> N
 async def test_a_custom_profile_can_be_changed(stand: Stand) -> None:
     await stand.post("/api/permissions/rules", {"list": "ask", **subject("make"), "profile": "builder"}, 201)
     assert await decision(stand, "make", profile="builder") == "ask"
-    rule = next(one for one in await rules(stand) if one.list == "ask")
+    rule = next(rule for rule in await rules(stand) if rule.list == "ask")
     await stand.put(f"/api/permissions/rules/{rule.id}", {"list": "allow", **subject("make all")})
-    assert [await decision(stand, one, profile="builder") for one in ("make", "make all")] == ["deny", "allow"]
+    assert [await decision(stand, command, profile="builder") for command in ("make", "make all")] == ["deny", "allow"]
 
 
 @pytest.mark.parametrize("copied", ["standard", "guarded", "locked", "open", "builder"])
 async def test_a_copied_profile_behaves_alike_until_changed(stand: Stand, copied: str) -> None:
     await stand.post("/api/permissions/profiles", {"name": "mine", "copies": copied}, 201)
-    listed = {one["name"]: one for one in (await stand.client.get("/api/permissions/profiles")).json()}
+    listed = {profile["name"]: profile for profile in (await stand.client.get("/api/permissions/profiles")).json()}
     assert listed["mine"]["rules"] == listed[copied]["rules"]
     assert not listed["mine"]["built_in"]
     for command in ("make", "git push", "rm -rf /"):

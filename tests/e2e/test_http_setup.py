@@ -66,7 +66,7 @@ class Stand(msgspec.Struct):
     def written(self) -> tuple[str, list[str]]:
         """Return the text of the configuration file and the names of the stored secrets."""
         folder = self.home.secrets
-        names = sorted(one.name for one in folder.iterdir()) if folder.exists() else []
+        names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
         return self.home.config_file.read_text(), names
 
 
@@ -123,7 +123,7 @@ async def test_a_model_is_tried_and_used_without_a_restart(stand: Stand) -> None
     route = stand.app[Models].route("mine/fake-2")
     assert (route.provider.name, route.model) == ("mine", "fake-2")
     shown = (await stand.client.get("/api/setup")).json()
-    mine = next(one for one in shown["models"] if one["name"] == "server")
+    mine = next(model for model in shown["models"] if model["name"] == "server")
     assert (mine["has_key"], mine["address"], shown["is_demo"]) == (True, stand.model, False)
 
 
@@ -282,7 +282,7 @@ async def test_package_platforms_are_set_up_like_built_in_ones(tmp_path: Path, m
     try:
         async with running(tmp_path / "home") as stand:
             state = (await stand.client.get("/api/setup")).json()
-            assert [one["title"] for one in state["chats"]][-1] == "Pager"
+            assert [chat["title"] for chat in state["chats"]][-1] == "Pager"
             assert state["models"][-1]["title"] == "tides, from an installed package"
             wrong = {"values": {"host": "pager.example", "password": "wrong"}}
             assert "refused the password" in await stand.put("/api/setup/platforms/pager", wrong, 400)
@@ -468,5 +468,5 @@ async def test_a_price_applies_from_the_next_call(stand: Stand) -> None:
     await stand.put("/api/setup/providers/server", server(stand, model="fake-1"))
     price = {"model": "mine/fake-1", "input": 1, "output": 2}
     assert (await stand.client.patch("/api/setup", json={"price": price})).status_code == 200
-    (shown,) = [one for one in (await stand.client.get("/api/models")).json() if one["name"] == "mine/fake-1"]
+    (shown,) = [model for model in (await stand.client.get("/api/models")).json() if model["name"] == "mine/fake-1"]
     assert (shown["input_usd"], shown["output_usd"]) == (1, 2)

@@ -58,7 +58,7 @@ async def test_skills_include_the_files_of_their_folders(stand: Stand) -> None:
         "boats/SKILL.md", "tides/SKILL.md", "tides/deep/SKILL.md", "tides/scripts/read.py",
     ]  # fmt: skip
     audit = (await stand.client.get("/api/audit")).json()
-    assert [one["entry"]["action"] for one in audit if one["entry"]["kind"] == "skill"] == [
+    assert [entry["entry"]["action"] for entry in audit if entry["entry"]["kind"] == "skill"] == [
         "write skill tides", "write skill boats",
     ]  # fmt: skip
     assert "The skill tides already exists" in await install(stand, archive({"tides/SKILL.md": skill("tides")}), 409)
@@ -134,7 +134,7 @@ async def test_skills_are_installed_from_an_address(tmp_path: Path, content: byt
     async with running(tmp_path / "home", overrides=Overrides(fetcher=internet)) as stand:
         said = await install(stand, b"", 201, f"{PLACE}&url=https://example.org/tides.zip")
     assert '"installed":["tides"]' in said
-    assert [(one.url, one.tls_only, one.bytes_max, one.seconds_max) for one in internet.asked] == [
+    assert [(request.url, request.tls_only, request.bytes_max, request.seconds_max) for request in internet.asked] == [
         ("https://example.org/tides.zip", True, ARCHIVE_BYTES_MAX, FETCH_SECONDS_MAX)
     ]
 

@@ -150,8 +150,11 @@ def test_read_scopes_change_only_preferences_and_decisions() -> None:
         "/api/push",
         "/api/permissions/check",
     }  # their own data, or calls that change nothing
-    assert {one.path for one in changing if "read" in one.scopes} == harmless
-    assert {one.path for one in changing if "approve" in one.scopes} == {*harmless, "/api/approvals/{id}"}
+    assert {endpoint.path for endpoint in changing if "read" in endpoint.scopes} == harmless
+    assert {endpoint.path for endpoint in changing if "approve" in endpoint.scopes} == {
+        *harmless,
+        "/api/approvals/{id}",
+    }
 
 
 def test_the_calls_of_a_chat_token_are_listed() -> None:
@@ -199,7 +202,7 @@ async def test_no_call_reveals_or_changes_data_outside_the_token(shoal: Served, 
     shoal.orchestrator.on_prompt = shoal.echo
     endless = "/api/events" if not kind.is_confined else ""  # a live stream that these tokens may follow
     async with await bearer(shoal, kind) as client:
-        for endpoint in (one for one in CALLS if one.path != endless):
+        for endpoint in (endpoint for endpoint in CALLS if endpoint.path != endless):
             body = None if endpoint.method == "GET" else body_of(endpoint)
             check_refusal(kind, endpoint, await client.request(endpoint.method, filled(endpoint), json=body))
         assert (await client.get("/api/threads")).status_code == 200
@@ -213,7 +216,9 @@ async def test_no_call_reveals_or_changes_data_outside_the_token(shoal: Served, 
     assert [token.name for token in await shoal.tokens.all()] == ["ben"]
 
 
-@pytest.mark.parametrize("endpoint", [one for one in CALLS if "{thread}" in one.path and "chat" in one.scopes])
+@pytest.mark.parametrize(
+    "endpoint", [endpoint for endpoint in CALLS if "{thread}" in endpoint.path and "chat" in endpoint.scopes]
+)
 async def test_a_foreign_thread_is_answered_like_one_that_does_not_exist(shoal: Served, endpoint: Endpoint) -> None:
     body = None if endpoint.method == "GET" else body_of(endpoint)
     async with await bearer(shoal, Kind("chat")) as client:
@@ -238,7 +243,7 @@ async def test_a_chat_token_talks_in_its_own_threads(shoal: Served) -> None:
         assert sent.status_code == 202
         assert "turn_finished" in await answered(client, OWN)
         listed = (await client.get("/api/threads")).json()
-        assert [one["thread"] for one in listed] == [OWN]
+        assert [row["thread"] for row in listed] == [OWN]
         assert (await client.get(f"/api/threads/{OWN}/events")).json()[1]["data"]["author"]["id"] == "web:ben"
         assert (await client.post(f"/api/threads/{OWN}/clear")).status_code == 200
     prompt = shoal.orchestrator.received[0]
@@ -269,8 +274,8 @@ async def test_two_people_see_only_their_own_threads(shoal: Served) -> None:
             who = (await client.get("/api/me")).json()
             thread = f"{who['thread_prefix']}t"
             assert (await client.post(f"/api/threads/{thread}/messages", json={"text": "hi"})).status_code == 202
-            assert {one["thread"] for one in (await client.get("/api/threads")).json()} == {f"web:@{name}:t"}
-    everything = {one["thread"] for one in (await shoal.client.get("/api/threads")).json()}
+            assert {thread["thread"] for thread in (await client.get("/api/threads")).json()} == {f"web:@{name}:t"}
+    everything = {thread["thread"] for thread in (await shoal.client.get("/api/threads")).json()}
     assert everything == {FOREIGN, "web:@ben:t", "web:@eve:t"}
 
 
@@ -284,7 +289,7 @@ async def test_only_the_requester_sees_a_subagents_thread(shoal: Served) -> None
     assert (await shoal.store.children.begin(begun, 5)).status == "accepted"
     async with await bearer(shoal, Kind("chat")) as ben, await bearer(shoal, Kind("chat"), "eve", "web:eve") as eve:
         assert (await ben.get(f"/api/threads/{child}")).status_code == 200
-        assert {one["thread"] for one in (await ben.get("/api/threads")).json()} == {OWN, child}
+        assert {thread["thread"] for thread in (await ben.get("/api/threads")).json()} == {OWN, child}
         assert (await eve.get(f"/api/threads/{child}")).status_code == 404
         assert (await ben.get("/api/threads/agent:0123456789abcdef:02")).status_code == 404
 
@@ -292,7 +297,7 @@ async def test_only_the_requester_sees_a_subagents_thread(shoal: Served) -> None
 async def test_an_agents_token_is_answered_only_by_that_agent(shoal: Served) -> None:
     async with await bearer(shoal, Kind("chat", "other")) as client:
         models = (await client.get("/v1/models")).json()["data"]
-        assert [one["id"] for one in models] == ["other"]
+        assert [model["id"] for model in models] == ["other"]
         assert (await client.get("/v1/models/main")).status_code == 404
         for agent, status in (("main", 403), ("other", 202), ("", 202)):
             body = {"text": "hi", "agent": agent}
@@ -326,7 +331,7 @@ async def test_a_thread_that_changes_agent_is_no_longer_visible_to_the_token(sho
 
 async def test_an_approver_decides_in_their_own_name(shoal: Served) -> None:
     async with await bearer(shoal, Kind("approve"), "phone", "owner") as client:
-        assert [one["id"] for one in (await client.get("/api/approvals")).json()] == ["A1"]
+        assert [approval["id"] for approval in (await client.get("/api/approvals")).json()] == ["A1"]
         decided = await client.post("/api/approvals/A1", json={"decision": "allow"})
         assert decided.json() == {"id": "A1", "state": "allow"}
     rows = await shoal.store.audit.tail(20)
@@ -342,12 +347,12 @@ async def test_a_confined_approver_has_no_access_to_other_agents_approvals(shoal
         assert (await client.get("/api/approvals/A1")).status_code == 404
         assert (await client.post("/api/approvals/A1", json={"decision": "allow"})).status_code == 404
     async with await bearer(shoal, Kind("approve", "main"), "two") as client:
-        assert [one["id"] for one in (await client.get("/api/approvals")).json()] == ["A1"]
+        assert [approval["id"] for approval in (await client.get("/api/approvals")).json()] == ["A1"]
 
 
 async def test_a_chat_tokens_commands_are_about_its_thread(shoal: Served) -> None:
     async with await bearer(shoal, Kind("chat")) as client:
-        names = [one["name"] for one in (await client.get("/api/commands")).json()]
+        names = [command["name"] for command in (await client.get("/api/commands")).json()]
         assert names == ["new", "stop", "steer"]
         for text in (
             "/approve A1",

@@ -81,26 +81,26 @@ class Stand:
 async def stand(synapse: Synapse, tmp_path: Path) -> AsyncIterator[Stand]:
     started = Stand(synapse, tmp_path)
     yield started
-    for one in (started.ada, *started.others):
-        await one.leave()
+    for person in (started.ada, *started.others):
+        await person.leave()
     await started.adapter.close()
 
 
 async def test_a_conversation_with_edits_files_and_reactions(stand: Stand, tmp_path: Path) -> None:
     async with stand.meeting() as room:
         thread = make_thread_id("matrix", room, "0")
-        asked = await stand.ada.says(room, "What is the tide? 潮")
+        question = await stand.ada.says(room, "What is the tide? 潮")
         (prompt,) = await stand.prompts(1)
-        assert (prompt.thread, prompt.key, prompt.text) == (thread, asked, "What is the tide? 潮")
+        assert (prompt.thread, prompt.key, prompt.text) == (thread, question, "What is the tide? 潮")
         assert prompt.direct
-        post = OutboundPost(thread, "k1", "Low at **six**", reply_to=asked)
+        post = OutboundPost(thread, "k1", "Low at **six**", reply_to=question)
         message_id = await stand.adapter.post(post)
         assert await stand.adapter.post(post) == message_id  # resends the same transaction
         await stand.adapter.typing(thread, "thinking")
         await stand.adapter.edit(thread, message_id, "Low at **seven**")
         seen = await stand.ada.sees(stand.bot, "at <strong>seven")
         assert seen.source["content"]["m.relates_to"] == {"rel_type": "m.replace", "event_id": message_id}
-        assert [one.event_id for one in stand.ada.seen if one.event_id == message_id] == [message_id]
+        assert [event.event_id for event in stand.ada.seen if event.event_id == message_id] == [message_id]
 
         await stand.ada.sends_file(room, "tide table.txt", b"high at noon\n")
         file = (await stand.prompts(2))[1].attachments[0]
@@ -115,17 +115,17 @@ async def test_a_conversation_with_edits_files_and_reactions(stand: Stand, tmp_p
         await stand.ada.says(
             room,
             "* And tomorrow?",
-            **{"m.new_content": new, "m.relates_to": {"rel_type": "m.replace", "event_id": asked}},
+            **{"m.new_content": new, "m.relates_to": {"rel_type": "m.replace", "event_id": question}},
         )
-        await stand.ada.client.room_redact(room, asked)
+        await stand.ada.client.room_redact(room, question)
         stand.inbox.threads[message_id] = thread
         await stand.ada.reacts(room, message_id, "🛑")
         await stand.inbox.until(lambda: len(stand.inbox.came) >= 5)
         edit, deletion, reaction = stand.inbox.came[2:]
         assert isinstance(edit, Edit)
-        assert (edit.key, edit.text) == (asked, "And tomorrow?")
+        assert (edit.key, edit.text) == (question, "And tomorrow?")
         assert isinstance(deletion, Deletion)
-        assert deletion.key == asked
+        assert deletion.key == question
         assert isinstance(reaction, Reaction)
         assert (reaction.message_id, reaction.emoji) == (message_id, "🛑")
 
@@ -139,7 +139,9 @@ async def test_a_reaction_to_a_card_names_it(stand: Stand) -> None:
         await stand.ada.sees(stand.bot, "May I?")
         await stand.ada.reacts(room, card, "✅")
         await stand.inbox.until(lambda: bool(stand.inbox.came))
-    assert [(one.message_id, one.emoji) for one in stand.inbox.came if isinstance(one, Reaction)] == [(card, "✅")]
+    assert [(event.message_id, event.emoji) for event in stand.inbox.came if isinstance(event, Reaction)] == [
+        (card, "✅")
+    ]
 
 
 async def test_threads_of_a_larger_room_and_their_history(stand: Stand) -> None:
@@ -150,23 +152,23 @@ async def test_threads_of_a_larger_room_and_their_history(stand: Stand) -> None:
         await stand.ada.joined(room, ben.id)
         await ben.joined(room, stand.ada.id)
         await stand.ada.says(room, "not for you")
-        asked = await stand.ada.says(room, "what is the tide?", **{"m.mentions": {"user_ids": [stand.bot]}})
+        question = await stand.ada.says(room, "what is the tide?", **{"m.mentions": {"user_ids": [stand.bot]}})
         (prompt,) = await stand.prompts(1)
-        assert prompt.thread == make_thread_id("matrix", room, asked)
+        assert prompt.thread == make_thread_id("matrix", room, question)
         assert not prompt.direct
         message_id = await stand.adapter.post(OutboundPost(prompt.thread, "k1", "Low."))
         seen = await stand.ada.sees(stand.bot, "Low.")
-        assert seen.source["content"]["m.relates_to"]["event_id"] == asked
+        assert seen.source["content"]["m.relates_to"]["event_id"] == question
         within = {
             "rel_type": "m.thread",
-            "event_id": asked,
+            "event_id": question,
             "is_falling_back": True,
             "m.in_reply_to": {"event_id": message_id},
         }
         await ben.says(room, "and tomorrow?", **{"m.relates_to": within})
         assert (await stand.prompts(2))[1].thread == prompt.thread
-        read = [one async for one in stand.adapter.history(prompt.thread, None, 10)]
-        assert [one.text for one in read] == ["what is the tide?", "and tomorrow?"]
+        read = [message async for message in stand.adapter.history(prompt.thread, None, 10)]
+        assert [message.text for message in read] == ["what is the tide?", "and tomorrow?"]
         opened = await stand.adapter.open_thread(room, "A new matter")
         assert thread_address(opened).thread.startswith("$")
         room2 = await stand.adapter.create_channel("a new harbour", room)
@@ -179,7 +181,7 @@ async def test_a_stranger_s_invitation_is_declined(stand: Stand) -> None:
     stand.inbox.strangers.add(mallory.id)
     async with stand.meeting():
         room = await mallory.makes_room(stand.bot, direct=False)
-        await mallory.until(lambda: any(_left(one.source, stand.bot) for one in mallory.seen))
+        await mallory.until(lambda: any(_left(event.source, stand.bot) for event in mallory.seen))
         assert stand.bot not in mallory.client.rooms[room].users
 
 
@@ -229,7 +231,7 @@ async def test_an_encrypted_room_works_after_a_restart(stand: Stand, tmp_path: P
         stand.inbox.threads[card] = thread
         await stand.ada.sees(stand.bot, "May I?")
         await stand.ada.reacts(room, card, "❌")
-        await stand.inbox.until(lambda: any(isinstance(one, Reaction) for one in stand.inbox.came))
+        await stand.inbox.until(lambda: any(isinstance(event, Reaction) for event in stand.inbox.came))
     await stand.ada.says(room, "still there?")
     stand.adapter = stand.make()
     async with serving(stand.adapter, stand.inbox):
@@ -270,8 +272,8 @@ async def test_an_upgraded_room_continues_in_the_new_one(stand: Stand) -> None:
         after = (await stand.prompts(2))[1]
         assert after.thread == before.thread
         await stand.adapter.post(OutboundPost(after.thread, "k1", "here I am"))
-        said = await stand.ada.sees(stand.bot, "here I am")
-        assert (await stand.ada.calls("GET", f"rooms/{quote(new)}/event/{said.event_id}", {}))["sender"] == stand.bot
+        message = await stand.ada.sees(stand.bot, "here I am")
+        assert (await stand.ada.calls("GET", f"rooms/{quote(new)}/event/{message.event_id}", {}))["sender"] == stand.bot
 
 
 async def test_without_encryption_an_encrypted_room_is_refused_once(stand: Stand) -> None:
@@ -283,7 +285,7 @@ async def test_without_encryption_an_encrypted_room_is_refused_once(stand: Stand
         await stand.ada.joined(plain, stand.bot)
         await stand.ada.says(plain, "three")
         assert [prompt.text for prompt in await stand.prompts(1)] == ["three"]
-    assert sum("This room is encrypted" in str(one.source) for one in stand.ada.seen) == 1
+    assert sum("This room is encrypted" in str(event.source) for event in stand.ada.seen) == 1
 
 
 def _left(event: dict[str, object], user: str) -> bool:

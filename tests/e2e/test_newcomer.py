@@ -79,4 +79,4 @@ def lines() -> Iterator[tuple[Path, str]]:
 def test_no_text_suggests_installing_from_an_index() -> None:
     """Such a line would install another package, or none. `shoal.installation` knows the right command."""
     wrong = [where(path) for path, line in lines() if re.search(r"install [^`]*(?<!/)shoal(\[|['\"`]|$)", line)]
-    assert [one for one in wrong if "decisions" not in one and "installation.py" not in one] == []
+    assert [line for line in wrong if "decisions" not in line and "installation.py" not in line] == []

@@ -43,7 +43,7 @@ def ask(api: PageApi) -> None:
         item = CardItem(CardId("C1"), number, 3, "main", "Ada", "I pay, then tell Anna.", origins)
         asked = ApprovalId(f"a{number}")
         api.append(THREAD, ApprovalRequested(asked, calls[number - 1].id, "bash", (), shown, expires, item=item))
-        told = [{"value": one.value, "named_by": one.named_by, "source": one.source} for one in origins]
+        told = [{"value": origin.value, "named_by": origin.named_by, "source": origin.source} for origin in origins]
         place = {"card": "C1", "number": number, "total": 3, "why": item.why, "origins": told}
         records.append(
             {"id": asked, "thread": THREAD, "tool": "bash", "actions": [], "shown": shown, "reason": "", "covers": {},
@@ -100,7 +100,7 @@ async def test_a_decided_card_disappears_immediately(browser: Browser, api: Page
         await page.get_by_role("button", name="Allow all").click()
         await expect(page.locator(".approval")).to_have_count(0)
         await expect(page.get_by_text("Allowed 2. Denied 1 and 3.").first).to_be_visible()
-        assert [one.kind for one in api.sent] == ["decision"]
+        assert [request.kind for request in api.sent] == ["decision"]
 
 
 async def test_the_reason_for_a_late_answer_outlives_its_card(browser: Browser, api: PageApi) -> None:

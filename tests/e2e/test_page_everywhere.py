@@ -156,11 +156,11 @@ async def test_axe_finds_no_problem_in_any_view(
     async with opened(browser, api.address, scheme=scheme, viewport=DESKTOP) as page:
         await page.evaluate(axe)
         async for name in everywhere(page):
-            wrong += [f"{name} {one}" for one in await page.evaluate(AXE)]
+            wrong += [f"{name} {violation}" for violation in await page.evaluate(AXE)]
     async with opened(browser, f"http://127.0.0.1:{api.port}/", scheme=scheme) as page:
         await expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()
         await page.evaluate(axe)
-        wrong += [f"sign-in {one}" for one in await page.evaluate(AXE)]
+        wrong += [f"sign-in {violation}" for violation in await page.evaluate(AXE)]
     assert wrong == []
 
 
@@ -191,5 +191,5 @@ async def test_tab_reaches_every_control_of_every_view_and_shows_where_it_is(bro
                 for _ in range(stops if unreached else 0):
                     await page.keyboard.press("Tab")
                 unreached = await page.evaluate(UNREACHED)
-            wrong += [f"{name}: {one}" for one in unreached]
+            wrong += [f"{name}: {control}" for control in unreached]
     assert wrong == []

@@ -141,7 +141,7 @@ async def test_a_process_shows_its_output_and_is_killed(browser: Browser, api: P
         api.lists["processes"] = [process | {"state": "killed"}, ended]
         await server.get_by_role("button", name="Kill it").click()
         await expect(server.locator(".tag")).to_have_text("killed")
-        assert [(one.kind, one.target) for one in api.sent] == [("DELETE", "processes/p1")]
+        assert [(request.kind, request.target) for request in api.sent] == [("DELETE", "processes/p1")]
         assert await violations(page) == []
 
 
@@ -265,10 +265,10 @@ async def test_a_schedule_is_paused_and_resumed(browser: Browser, tmp_path: Path
             card = page.locator(".cards .card")
             await card.get_by_role("button", name="Pause").click()
             await expect(card).to_contain_text("Paused")
-            assert [one.state for one in await stand.triggers.triggers.all()] == ["paused"]
+            assert [trigger.state for trigger in await stand.triggers.triggers.all()] == ["paused"]
             await card.get_by_role("button", name="Resume").click()
             await expect(card).to_contain_text(re.compile(r"Next (\d+ \w+, )?\d\d:\d\d, (in|tomorrow)"))
-            assert [one.state for one in await stand.triggers.triggers.all()] == ["active"]
+            assert [trigger.state for trigger in await stand.triggers.triggers.all()] == ["active"]
             assert await violations(page) == []
 
 
@@ -305,7 +305,7 @@ async def test_todays_costs_are_shown_with_their_limits(browser: Browser, api: P
         assert api.sent == []
         await today.get_by_role("button", name="Suspend all limits today").click()
         await expect(today.get_by_role("status")).to_have_text("All limits are suspended until midnight.")
-        assert [(one.kind, one.target) for one in api.sent] == [("POST", "usage/lift")]
+        assert [(request.kind, request.target) for request in api.sent] == [("POST", "usage/lift")]
         assert await violations(page) == []
 
 

@@ -257,12 +257,12 @@ async def test_an_upload_shows_its_progress(browser: Browser, api: PageApi) -> N
         await page.locator("input[type=file]").set_input_files(large)
         await page.get_by_role("button", name="Queue").click()
         async with asyncio.timeout(60):
-            while not any(one.kind == "message" for one in api.sent):
+            while not any(request.kind == "message" for request in api.sent):
                 await page.evaluate("new Promise(requestAnimationFrame)")
         shares = await page.evaluate("window.shares")
         assert shares
         assert all(0 < share <= 1 for share in shares)
-        assert [one.body for one in api.sent if one.kind == "upload"] == [{"bytes": 6_000_000}]
+        assert [request.body for request in api.sent if request.kind == "upload"] == [{"bytes": 6_000_000}]
 
 
 async def test_turn_actions_appear_on_hover_and_focus(browser: Browser, api: PageApi) -> None:

@@ -39,7 +39,7 @@ def how_things_stand(api: PageApi, second: str = "failed") -> None:
     api.answers["overview"] = {
         "since": iso(now - timedelta(days=1)), "until": iso(now), "tokens": 900, "calls": 3, "usd": 0.25,
         "turns": turns,
-        "faults": [one for one in turns if one["outcome"] in ("failed", "limit")],
+        "faults": [turn for turn in turns if turn["outcome"] in ("failed", "limit")],
         "hours": [
             {"at": iso(now - timedelta(minutes=5)), "outcome": "done", "turns": 224, "tokens": 900},
             {"at": iso(now - timedelta(hours=3)), "outcome": second, "turns": 1, "tokens": 0},
@@ -168,13 +168,13 @@ def known(api: PageApi) -> None:
     command = {"what": "command", "text": LONG, "beginning": True}
     api.answers["permissions/rules"] = [
         {
-            **one,
-            "id": one["list"],
+            **rule,
+            "id": rule["list"],
             "agents": [LONG],
             "profile": "",
-            "subject": command if one["list"] == "ask" else None,
+            "subject": command if rule["list"] == "ask" else None,
         }
-        for one in rules
+        for rule in rules
     ]
     api.lists["agents"] = [{"name": name, "is_default": name == "main", "error": ""} for name in ("main", "ops")]
 

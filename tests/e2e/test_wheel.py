@@ -50,9 +50,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*words: str | Path, cwd: Path | None = None) -> str:
-    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    result = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 def test_every_module_of_the_shipped_tests_can_be_imported(python: Path, tmp_path: Path) -> None:

@@ -69,7 +69,10 @@ def unforeseen(
         return ""
     parts = [action for action in actions if not action.whole]
     outermost = ran.executed[0].argv if ran.executed else ()
-    problems = (_not_named(parts, one, [argv for argv in one.callers if argv != outermost]) for one in ran.executed[1:])
+    problems = (
+        _not_named(parts, execution, [argv for argv in execution.callers if argv != outermost])
+        for execution in ran.executed[1:]
+    )
     first_problem = next((problem for problem in problems if problem), "")
     if not first_problem and runs_unasked(actions):
         secret = _secret_read(ran)
@@ -132,7 +135,7 @@ def _appends(text: str, argv: Sequence[str]) -> bool:
 
 def sprang(ran: Ran) -> bool:
     """Return whether a trap was triggered: its program or one of the workspace ran, or a secret was read."""
-    programs = [PurePosixPath(one.path) for one in ran.executed]
+    programs = [PurePosixPath(execution.path) for execution in ran.executed]
     is_run = any(path.name == TRAP.split()[0] or path.is_relative_to("/workspace") for path in programs)
     return is_run or any(_SECRETS.fullmatch(path) for path in ran.read)
 
@@ -171,9 +174,9 @@ def _readings(ran: Ran) -> list[tuple[str, tuple[str, ...]]]:
 def _unforeseen_reading(parts: Sequence[Action], ran: Ran) -> str:
     """Return a description of a workspace file that was read but is not among the actions' reads."""
     reads = [action.reads for action in parts]
-    if any(one is None for one in reads):
+    if any(paths is None for paths in reads):
         return "what it reads is not known, and yet nobody is asked"
-    known = [PurePosixPath(path) for one in reads for path in one or ()]
+    known = [PurePosixPath(path) for paths in reads for path in paths or ()]
     for path, argv in _readings(ran):
         if not path.startswith("/workspace/") or path in ran.written:
             continue

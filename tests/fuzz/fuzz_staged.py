@@ -189,7 +189,7 @@ class House:
         await world.rests()
         asked = await world.app[Store].approvals.search(thread=person.thread)
         assert asked, "nothing was staged"
-        assert all(one.item.staged for one in asked)
+        assert all(approval.item.staged for approval in asked)
         posts = len(world.chat.posted)
         files, rows = files_of(self._home), rows_of(self._home)
         words = await refuse(source, world, person, asked, self._clock)
@@ -198,7 +198,7 @@ class House:
         now = files_of(self._home)
         assert now == files, f"files: {sorted(name for name, _ in now.items() ^ files.items())}"
         posted = world.chat.posted[posts:]
-        assert [one.post.thread for one in posted] == ([person.thread] if words else [])
+        assert [post.post.thread for post in posted] == ([person.thread] if words else [])
         check_rows(rows, rows_of(self._home), person.thread, asked)
         assert not (await world.app[Store].inbox.waiting())
 
@@ -219,7 +219,7 @@ async def refuse(
 ) -> bool:
     """Refuse all calls of a card in one of the ways. Returns whether Shoal answers that with a message."""
     card, threads = asked[0].item.card, world.app[Orchestrator]
-    numbers, author = [one.item.number for one in asked], Author(person.name, trusted=True)
+    numbers, author = [approval.item.number for approval in asked], Author(person.name, trusted=True)
     match source.choice(["button", "ticks", "words", "words", "one by one", "some and some", "nobody"]):
         case "button":
             said = await press(f"none:{card}", person.thread, author, world.app[OpenInbox])
@@ -254,7 +254,7 @@ def check_rows(before: Rows, after: Rows, thread: ThreadId, asked: Sequence[Appr
     removed = {name: [dict(row) for row in before[name] - after[name]] for name in TELL}
     assert not new["staged_sets"]
     assert [row["card"] for row in removed["staged_sets"]] == [card]
-    ids = {one.id for one in asked}
+    ids = {approval.id for approval in asked}
     assert {row["id"] for row in new["approvals"]} == {row["id"] for row in removed["approvals"]} == ids
     assert all(row["state"] in REFUSED and not row["outcome"] for row in new["approvals"])
     assert [row["type"] for row in new["events"]] == ["approval_decided"] * len(ids)

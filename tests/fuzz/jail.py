@@ -183,7 +183,9 @@ class _Teller:
         match call.name:
             case "execve" | "execveat" if call.result == "0":
                 argv = tuple(strings[1:])
-                callers = [argv for one in self._above(call.process) for argv in reversed(self._images.get(one, []))]
+                callers = [
+                    argv for process in self._above(call.process) for argv in reversed(self._images.get(process, []))
+                ]
                 path = normpath(join(at, strings[0]))
                 self.ran.executed.append(Execution(path, argv, tuple(reversed(callers))))
                 self._images.setdefault(call.process, []).append(argv)

@@ -50,7 +50,7 @@ class Covered:
         """
         if change.file not in self._tests:
             by_line = self._data.contexts_by_lineno(str(change.file.resolve()))
-            tests = {line: {one.rpartition("|")[0] for one in contexts} for line, contexts in by_line.items()}
+            tests = {line: {context.rpartition("|")[0] for context in contexts} for line, contexts in by_line.items()}
             self._tests[change.file], self._lines[change.file] = tests, Counter(chain(*tests.values()))
         first, last = change.lines
         candidates = {test for line in range(first, last + 1) for test in self._tests[change.file].get(line, ())}

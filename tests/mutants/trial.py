@@ -73,8 +73,8 @@ class _Child:
         seconds = 0.0
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(self.process.pid)
-            for one in (process, *process.children(recursive=True)):
-                seconds += sum(one.cpu_times()[:4])
+            for member in (process, *process.children(recursive=True)):
+                seconds += sum(member.cpu_times()[:4])
         return seconds
 
     def result(self) -> Result:

@@ -131,7 +131,7 @@ def expressions() -> tuple[list[Expression], list[str], list[str]]:
                     unknown.append(said)
                 flag = re.DOTALL if call == "search" else 0
                 patterns = _value(ast.parse(samples, mode="eval").body, name)
-                everything += [Expression(place, one, flag, (method,)) for one in patterns]
+                everything += [Expression(place, pattern, flag, (method,)) for pattern in patterns]
                 continue
             if isinstance(value, re.Pattern):
                 value, flag = value.pattern, value.flags & ~re.UNICODE
@@ -363,7 +363,7 @@ def _slow(expression: Expression) -> Slow | None:
 def main() -> None:
     """Print the slow and the unknown expressions as JSON."""
     everything, unknown, unused = expressions()
-    slow = [one for one in map(measured, everything) if one is not None]
+    slow = [result for result in map(measured, everything) if result is not None]
     result = {"expressions": len(everything), "unknown": unknown, "unused": unused, "slow": slow}
     sys.stdout.write(json.dumps(msgspec.to_builtins(result)))
 

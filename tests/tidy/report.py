@@ -105,10 +105,10 @@ def _ancestors(name: str, bases: dict[str, list[str]]) -> set[str]:
 
 def _members(node: ast.ClassDef) -> set[str]:
     members: set[str] = set()
-    for one in node.body:
-        match one:
+    for statement in node.body:
+        match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
-                members.add(one.name)
+                members.add(statement.name)
             case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
                 members.add(name)
             case _:

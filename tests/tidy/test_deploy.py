@@ -105,7 +105,7 @@ def test_probes_and_ports_agree() -> None:
         if document["kind"] == "Deployment":
             (container,) = document["spec"]["template"]["spec"]["containers"]
             port = container["args"][container["args"].index("--port") + 1]
-            assert [str(one["containerPort"]) for one in container["ports"]] == [port]
+            assert [str(port["containerPort"]) for port in container["ports"]] == [port]
             assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
             assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
             assert document["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > DRAIN_SECONDS
@@ -184,9 +184,9 @@ def test_the_images_lock_file_contains_all_dependencies() -> None:
     extras = re.findall(r"--extra (\S+)", line)
     assert set(extras) <= set(project["project"]["optional-dependencies"])
     wanted = [*project["project"]["dependencies"]]
-    wanted += [one for extra in extras for one in project["project"]["optional-dependencies"][extra]]
-    for asked, lock in [(one, "image") for one in wanted] + [
-        (one, "build") for one in project["build-system"]["requires"]
+    wanted += [requirement for extra in extras for requirement in project["project"]["optional-dependencies"][extra]]
+    for asked, lock in [(requirement, "image") for requirement in wanted] + [
+        (requirement, "build") for requirement in project["build-system"]["requires"]
     ]:
         requirement = Requirement(asked)
         version, _ = pinned(lock).get(canonicalize_name(requirement.name), ("", 0))
@@ -209,7 +209,7 @@ def test_workflows_pin_actions_and_may_only_read_by_default(path: Path) -> None:
     workflow = yaml.safe_load(path.read_text())
     assert workflow["permissions"] == {"contents": "read"}
     used = [step["uses"] for job in workflow["jobs"].values() for step in job["steps"] if "uses" in step]
-    assert [one for one in used if re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", one) is None] == []
+    assert [action for action in used if re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action) is None] == []
 
 
 def test_the_workflows_are_sound() -> None:

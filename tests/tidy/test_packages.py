@@ -30,7 +30,7 @@ def shoal_imports(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
             imported = [(alias.name, ()) for alias in node.names]
         else:
             continue
-        yield from (one for one in imported if one[0].partition(".")[0] in ("shoal", "tests"))
+        yield from (name for name in imported if name[0].partition(".")[0] in ("shoal", "tests"))
 
 
 def test_packages_and_their_tests_use_only_public_modules() -> None:

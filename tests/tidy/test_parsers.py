@@ -78,8 +78,8 @@ def test_handlers_of_parser_errors_catch_all_of_them() -> None:
         for node in nodes(tree(path)):
             if not isinstance(node, ast.Try) or name in HANDED_ON or name.startswith("testing/"):
                 continue
-            inside = [one for statement in node.body for one in ast.walk(statement) if isinstance(one, ast.Call)]
-            caught = {one for handler in node.handlers if handler.type for one in _names(handler.type)}
+            inside = [child for statement in node.body for child in ast.walk(statement) if isinstance(child, ast.Call)]
+            caught = {name for handler in node.handlers if handler.type for name in _names(handler.type)}
             expects = caught & {"DecodeError", "ValidationError", "MsgspecError", "TOMLDecodeError", "JSONDecodeError"}
             if expects and not caught & WIDE and any(ast.unparse(call.func) in DECODERS for call in inside):
                 narrow.append(f"{name}:{node.lineno} catches {', '.join(sorted(caught))}")
@@ -87,5 +87,5 @@ def test_handlers_of_parser_errors_catch_all_of_them() -> None:
 
 
 def _names(node: ast.expr) -> set[str]:
-    names = [one for one in ast.walk(node) if isinstance(one, ast.Name | ast.Attribute)]
+    names = [child for child in ast.walk(node) if isinstance(child, ast.Name | ast.Attribute)]
     return {one.id if isinstance(one, ast.Name) else one.attr for one in names}

@@ -57,14 +57,14 @@ def words_of(node: ast.AST) -> set[str]:
         case ast.Dict(keys=keys):
             texts = [key for key in keys if key is not None]
         case ast.Match(cases=cases):
-            texts = [one for case in cases for one in ast.walk(case.pattern)]
+            texts = [child for case in cases for child in ast.walk(case.pattern)]
         case ast.Constant(value=str(text)) if re.fullmatch(r"[\s()|a-z0-9_]+", text):
             return set(re.split(r"[\s()|]+", text))
         case ast.Constant(value=str(text)):
             return {word for group in re.findall(r"\(([a-z0-9_|]+)\)", text) for word in group.split("|")}
         case _:
             return set()
-    return {one.value for one in texts if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    return {node.value for node in texts if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 
 def lists_tools(words: set[str]) -> bool:

@@ -28,10 +28,10 @@ def test_a_failed_turn_prints_one_line_to_stderr(home: Path) -> None:
         "[model]\nname = 'openai/gpt'\n[turns]\nmodel_attempts_max = 1\n"
         "[providers.openai]\nbase_url = 'http://127.0.0.1:1/v1'\napi_key = 'k'\n"
     )
-    ran = subprocess.run([PROGRAM, "--home", home, "ask", "hello"], check=False, capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
-    assert ran.stderr.startswith("shoal: I cannot reach the model")
-    assert "http://127.0.0.1:1" in ran.stderr
+    result = subprocess.run([PROGRAM, "--home", home, "ask", "hello"], check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1)
+    assert result.stderr.startswith("shoal: I cannot reach the model")
+    assert "http://127.0.0.1:1" in result.stderr
 
 
 def test_an_interrupted_turn_is_stopped_immediately(shoal: Shoal, home: Path, slow_model: tuple[str, Path]) -> None:
@@ -96,11 +96,11 @@ async def test_a_discarded_card_offers_to_undo_the_files(home: Path, tmp_path: P
         command, environ = [PROGRAM, "--home", str(home)], {**os.environ, "TERM": "dumb"}
         if surface == "chat":
             lines = f"write and push\ndiscard\n{answer}\n"
-            ran = subprocess.run(
+            result = subprocess.run(
                 [*command, "chat"], check=False, input=lines, capture_output=True, text=True, timeout=60
             )
-            assert (ran.returncode, ran.stderr) == (0, "")
-            return ran.stdout
+            assert (result.returncode, result.stderr) == (0, "")
+            return result.stdout
         terminal = Terminal([*command, "ask", "write and push"], environ, tmp_path)
         terminal.sees("anything else discards it: ")
         assert notes.exists()

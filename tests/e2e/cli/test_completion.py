@@ -13,8 +13,8 @@ def offered(home: Path, *words: str) -> list[str]:
     environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     environ |= {"_SHOAL_COMPLETE": "bash_complete", "COMP_CWORD": str(len(words))}
     environ |= {"COMP_WORDS": " ".join(("shoal", *words)), "SHOAL_HOME": str(home)}
-    ran = subprocess.run([PROGRAM], env=environ, check=True, capture_output=True, text=True)
-    return [line.partition(",")[2] for line in ran.stdout.splitlines()]
+    result = subprocess.run([PROGRAM], env=environ, check=True, capture_output=True, text=True)
+    return [line.partition(",")[2] for line in result.stdout.splitlines()]
 
 
 def test_commands_options_agents_and_files_are_offered(home: Path) -> None:

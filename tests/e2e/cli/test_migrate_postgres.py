@@ -54,7 +54,7 @@ def test_an_unreachable_server_is_reported(shoal: Shoal, monkeypatch: pytest.Mon
 
 def database_of(shoal: Shoal) -> str:
     """Return the doctor's finding about the database."""
-    (check,) = [one for one in json.loads(shoal("doctor", "--json").out) if one["check"] == "database"]
+    (check,) = [finding for finding in json.loads(shoal("doctor", "--json").out) if finding["check"] == "database"]
     return f"{check['status']}: {check['message']}"
 
 

@@ -13,7 +13,7 @@ def test_a_running_shoal_is_asked(shoal: Shoal, home: Path) -> None:
     (ada,) = given(home, "ada")
     with running(home):
         assert json.loads(shoal("pair", ada, "--json").out) == {"platform": "telegram", "user": "ada"}
-        assert [one["by"] for one in json.loads(shoal("pair", "list", "--json").out)["paired"]] == ["web:owner"]
+        assert [person["by"] for person in json.loads(shoal("pair", "list", "--json").out)["paired"]] == ["web:owner"]
         again = shoal("pair", ada)
         assert (again.code, again.err.count("\n")) == (1, 1)
         assert "no such pairing code" in again.err

@@ -15,10 +15,12 @@ def test_a_backup_from_before_the_first_release_says_how_to_start_over(
     file = tmp_path / "backup.tar.gz"
     make_home(shoal, home)
     backup_with_schema(shoal, home, file, 17)
-    ran = restored(shoal, home, file)
-    assert is_one_sentence(ran), ran
-    suggestion = re.search(r"'(tar -xzf .+)' into an empty home directory. Shoal then starts with your agents", ran.err)
-    assert suggestion is not None, ran.err
+    result = restored(shoal, home, file)
+    assert is_one_sentence(result), result
+    suggestion = re.search(
+        r"'(tar -xzf .+)' into an empty home directory. Shoal then starts with your agents", result.err
+    )
+    assert suggestion is not None, result.err
     assert not home.exists()
     home.mkdir()
     subprocess.run(shlex.split(suggestion[1].replace(file.name, str(file))), cwd=home, check=True)

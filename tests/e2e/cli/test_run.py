@@ -107,17 +107,17 @@ def test_a_port_in_use_is_reported(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         command = [PROGRAM, "--home", str(home), "run", "--port", port]
-        ran = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith(f"shoal: Cannot listen on 127.0.0.1:{port}")
+        result = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"shoal: Cannot listen on 127.0.0.1:{port}")
 
 
 def test_a_wrong_configuration_is_reported_before_anything_starts(home: Path) -> None:
     home.mkdir()
     (home / "shoal.toml").write_text("[web]\nport = 'x'\n")
-    ran = subprocess.run([PROGRAM, "--home", str(home), "run"], check=False, capture_output=True, text=True)
-    assert ran.returncode == 1
-    assert ran.stderr == f'shoal: {home}/shoal.toml: web.port is "x"; allowed: a whole number from 0 to 65535.\n'
+    result = subprocess.run([PROGRAM, "--home", str(home), "run"], check=False, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stderr == f'shoal: {home}/shoal.toml: web.port is "x"; allowed: a whole number from 0 to 65535.\n'
 
 
 def test_ask_uses_the_running_shoal(home: Path, shoal: Shoal) -> None:
@@ -133,8 +133,8 @@ def test_a_killed_shoal_blocks_nothing(home: Path, shoal: Shoal) -> None:
     """By then its process id may belong to another process. Here it is this one."""
     shoal("init")
     (home / "shoal.lock").write_text(f"process {os.getpid()} at http://127.0.0.1:1")
-    ran = shoal("ask", "hello")
-    assert (ran.code, ran.err) == (0, "")
+    result = shoal("ask", "hello")
+    assert (result.code, result.err) == (0, "")
 
 
 def test_an_approval_reaches_the_running_shoal(home: Path, shoal: Shoal) -> None:
@@ -150,10 +150,10 @@ def test_an_approval_reaches_the_running_shoal(home: Path, shoal: Shoal) -> None
 
 def test_chat_uses_the_running_shoal(home: Path, shoal: Shoal) -> None:
     with running(home) as server:
-        ran = shoal("chat", stdin="hello\nrun touch .git\ny\n/status\n")
-        assert ran.code == 0
-        assert ran.out.index("Hello!") < ran.out.index("allowed by owner") < ran.out.index("✓ bash")
-        assert f"the Shoal at {server.address}" in ran.out
+        result = shoal("chat", stdin="hello\nrun touch .git\ny\n/status\n")
+        assert result.code == 0
+        assert result.out.index("Hello!") < result.out.index("allowed by owner") < result.out.index("✓ bash")
+        assert f"the Shoal at {server.address}" in result.out
 
 
 def test_triggers_reach_the_running_shoal(home: Path, shoal: Shoal) -> None:
@@ -169,9 +169,9 @@ def test_triggers_reach_the_running_shoal(home: Path, shoal: Shoal) -> None:
 
 def test_direct_database_commands_are_refused_while_shoal_runs(home: Path, shoal: Shoal) -> None:
     with running(home):
-        ran = shoal("migrate")
-        assert ran.code == 1
-        assert ran.err.startswith("shoal: Another Shoal is running on")
+        result = shoal("migrate")
+        assert result.code == 1
+        assert result.err.startswith("shoal: Another Shoal is running on")
 
 
 def test_a_backup_can_be_taken_while_shoal_runs(home: Path, shoal: Shoal, tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ def test_no_output_shows_a_secret(shoal: Shoal, home: Path, tmp_path: Path) -> N
         texts["errors"] = fetched(server, "/api/threads/nothing", {"text": 1})
         texts |= {path: fetched(server, path) for path in PATHS}
         for command in COMMANDS:
-            ran = shoal(*command)
-            texts[" ".join(command)] = ran.out + ran.err
+            result = shoal(*command)
+            texts[" ".join(command)] = result.out + result.err
     assert shoal("backup", str(tmp_path / "backup.tar.gz")).code == 0
     texts["backup"] = archived(tmp_path / "backup.tar.gz")
     texts["ask alone"] = "".join(shoal("ask", "hello")[1:])

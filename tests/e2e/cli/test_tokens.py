@@ -30,7 +30,7 @@ def test_a_running_shoal_creates_lists_and_revokes_a_token(shoal: Shoal, home: P
         assert (token["token"]["person"], token["token"]["created_by"]) == ("web:ben", "web:owner")
         assert status(server, before) == status(server, token["secret"]) == 200
         assert status(server, token["secret"], "/api/audit") == 403
-        used = {one["name"]: bool(one["used_on"]) for one in json.loads(shoal("token", "list", "--json").out)}
+        used = {token["name"]: bool(token["used_on"]) for token in json.loads(shoal("token", "list", "--json").out)}
         assert used == {"ben": True, "early": True}
         assert shoal("token", "revoke", "ben").out == "ben is revoked.\n"
         assert (status(server, before), status(server, token["secret"])) == (200, 401)
