@@ -175,7 +175,7 @@ class TestC4:
         ("profile", "decisions"),
         [("open", "allow allow"), ("standard", "allow ask"), ("guarded", "allow deny"), ("locked", "allow deny")],
     )
-    def test_built_in_profiles(self, shoal: Running, profile: str, decisions: str) -> None:
+    def test_built_in_profiles_decide_as_documented(self, shoal: Running, profile: str, decisions: str) -> None:
         actions = ("tool:read:/workspace/notes.txt", "tool:message:slack:C1")
         told = json.loads(shoal.cli("permissions", "check", "--profile", profile, "--json", *actions))
         assert " ".join(one["decision"] for one in told) == decisions

@@ -91,7 +91,7 @@ def request(argument: str) -> CommandRequest:
     return CommandRequest(thread, Author("ada", trusted=True), "dice", argument, "k", at)
 
 
-async def test_a_commands_mistake_is_an_error_with_its_name(install: Install) -> None:
+async def test_an_exception_in_a_command_is_reported_with_its_name(install: Install) -> None:
     install("games", "[shoal.commands]\ndice = games:dice\n", COMMANDS)
     (command,) = extension_commands()
     assert await command.answer(request("2")) == "3"

@@ -39,7 +39,7 @@ PIP = [sys.executable, "-m", "pip", "install"]
         ("damaged", [*PIP, "shoal[slack]"]),
     ],
 )
-def test_the_command_names_where_this_shoal_came_from(
+def test_the_install_command_names_the_source_of_this_shoal(
     monkeypatch: pytest.MonkeyPatch, note: str | None, command: list[str]
 ) -> None:
     monkeypatch.setattr("importlib.metadata.distribution", lambda _: Noted(note))
@@ -57,7 +57,7 @@ def test_pipx_and_uv_install_in_their_own_way(monkeypatch: pytest.MonkeyPatch, t
     assert how_to_add("s3") == "Run: pipx runpip shoal install '/d/shoal-1.whl[s3]'"
 
 
-def test_commands_are_shown_as_they_have_to_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_commands_are_shown_as_they_must_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "bin" / "shoal"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\n")

@@ -62,19 +62,19 @@ def _teams(text: str) -> None:
     references_of(msgspec.convert(activity, TeamsActivity))
 
 
-def test_a_table_does_not_grow_by_cells_that_no_one_wrote() -> None:
+def test_a_table_does_not_grow_by_missing_cells() -> None:
     cells = parse("|a" * 200 + "|\n" + "|-" * 200 + "|\n" + "|b\n" * 200)
     assert sum(len(row.children) for table in cells for row in table.children) < 2 * CELLS_ADDED_MAX
 
 
 @pytest.mark.parametrize("pump", ["a|", "a=(", "<<a\n"])
-def test_a_command_of_nothing_but_operators_is_not_parsed(pump: str) -> None:
+def test_a_command_of_only_operators_is_not_parsed(pump: str) -> None:
     with pytest.raises(Unreadable, match="too many operators"):
         take_apart(pump * (OPERATORS_MAX + 1))
 
 
 @pytest.mark.parametrize("pump", ["<>", ">&", "a) ", "a;"])
-def test_a_command_that_takes_long_to_take_apart_is_given_up(pump: str) -> None:
+def test_a_command_that_takes_long_to_parse_is_given_up(pump: str) -> None:
     with stopped_by_timer(), pytest.raises(Unreadable, match=r"takes too long|parts|complete"):
         take_apart(pump * (32_000 // len(pump)))
 

@@ -398,7 +398,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("read", "fields"), [(read, fields) for read, fields, _ in CASES], ids=[case[2] for case in CASES]
 )
-def test_foreign_words_are_never_the_senders(
+def test_foreign_words_are_never_attributed_to_the_sender(
     read: Callable[[Mapping[str, object]], Prompt | None], fields: Mapping[str, object]
 ) -> None:
     prompt = read(fields)
@@ -409,7 +409,7 @@ def test_foreign_words_are_never_the_senders(
 
 
 @pytest.mark.parametrize("body", [FALLBACK, FALLBACK.replace("<@mallory:x.example>", "<Mallory>")])
-def test_a_changed_message_of_matrix_repeats_nothing_of_what_it_answers(body: str) -> None:
+def test_an_edited_matrix_message_does_not_repeat_its_quotation(body: str) -> None:
     event = decoded({"type": "m.room.message"}, matrix.MatrixEvent)
     new = matrix.EventContent("m.text", body)
     assert matrix.said_of(event, new, matrix.MatrixBot("@shoal:x.example"), changes=True) == "well?"
@@ -423,7 +423,7 @@ def test_a_changed_message_of_matrix_repeats_nothing_of_what_it_answers(body: st
         {"reply_to_message": before(document={"file_id": "1"}, via_bot=BOT)},
     ],
 )
-def test_a_file_of_a_bot_or_another_chat_is_not_the_senders(fields: Mapping[str, object]) -> None:
+def test_a_file_of_a_bot_or_another_chat_is_not_attributed_to_the_sender(fields: Mapping[str, object]) -> None:
     message = decoded({"message_id": 7, "chat": CHAT, "from": ADA, **fields}, telegram.TelegramMessage)
     ((_, author),) = telegram.files_of(message, telegram.TelegramUser(1))
     assert author is not None
@@ -438,5 +438,5 @@ def test_a_file_of_a_bot_or_another_chat_is_not_the_senders(fields: Mapping[str,
         {"user": "UADA", "filetype": "list", "last_editor": "UMAL"},
     ],
 )
-def test_a_canvas_or_list_that_somebody_else_edited_is_not_the_sharers(fields: Mapping[str, object]) -> None:
+def test_a_canvas_or_list_edited_by_others_is_not_attributed_to_the_sharer(fields: Mapping[str, object]) -> None:
     assert decoded({"id": "F1", **fields}, slack.SlackFile).others("UADA") == ["UMAL"]

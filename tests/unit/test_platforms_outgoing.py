@@ -38,7 +38,7 @@ def test_google_chat_mentions_people_but_never_all(text: str) -> None:
 
 
 @pytest.mark.parametrize("call", ["<!channel>", "<!here>", "<!everyone>", "<!subteam^S123>", "<!here|here>"])
-def test_slack_calls_no_group(call: str) -> None:
+def test_slack_mentions_no_group(call: str) -> None:
     for text in (call, f"`{call}`", f"[{call}](https://x.example/)", f"# {call}", f"> {call}"):
         assert "<!" not in rendered(text)
     assert rendered("<@U123> <#C123|sea>") == "<@U123> <#C123|sea>"
@@ -61,7 +61,7 @@ PLACES = ("{}", "`{}`", "```\n{}\n```", "[{}](https://x.example/)", "# {}", "> {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_no_platform_calls_everybody_in_posts_edits_or_cards(call: str) -> None:
+def test_no_platform_mentions_everyone_in_posts_edits_or_cards(call: str) -> None:
     buttons = (Button("Allow", "allow"),)
     for place in PLACES:
         text = place.format(call)
@@ -79,7 +79,7 @@ def test_no_platform_calls_everybody_in_posts_edits_or_cards(call: str) -> None:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_no_platform_calls_everybody_by_a_file(call: str) -> None:
+def test_no_platform_mentions_everyone_by_a_file(call: str) -> None:
     """Neither through its caption nor through its name, which some platforms receive as text."""
     file = Path(f"{call.replace('/', '')}.txt")
     for place in PLACES:
@@ -94,7 +94,7 @@ def test_no_platform_calls_everybody_by_a_file(call: str) -> None:
         assert "entities" not in teams_message(note, {"all": "29:1"})
 
 
-def test_teams_mentions_only_whom_the_answer_names_outside_of_code() -> None:
+def test_teams_mentions_only_people_named_outside_code() -> None:
     people = {"Ann": "29:1"}
     assert "entities" in teams_message("<at>Ann</at>", people)
     for text in ("`<at>Ann</at>`", "```\n<at>Ann</at>\n```", "<at>Bob</at>"):
@@ -103,7 +103,7 @@ def test_teams_mentions_only_whom_the_answer_names_outside_of_code() -> None:
         assert "<at>" not in str(message["text"])
 
 
-async def test_a_streamed_preview_calls_no_group() -> None:
+async def test_a_streamed_preview_mentions_no_group() -> None:
     asked: list[str] = []
 
     class Api:

@@ -120,7 +120,7 @@ async def test_no_header_of_discord_holds_a_route_forever(seconds: str) -> None:
         (408, HTML),
     ],
 )
-async def test_what_a_homeserver_refuses_for_now_is_kept(tmp_path: Path, status: int, body: object) -> None:
+async def test_posts_temporarily_refused_by_a_homeserver_are_kept(tmp_path: Path, status: int, body: object) -> None:
     said = body if isinstance(body, bytes) else msgspec.json.encode(body)
     head = f"HTTP/1.1 {status} X\r\ncontent-length: {len(said)}\r\nconnection: close\r\n\r\n"
     store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db")), CLOCK)

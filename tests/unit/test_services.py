@@ -26,7 +26,7 @@ def test_extended_services_share_what_is_created_later() -> None:
     assert extended[Made] is services[Made] is other[Made]
 
 
-def test_what_is_added_to_extended_services_stays_there() -> None:
+def test_services_added_to_an_extension_stay_in_it() -> None:
     services = Services()
     extended = services.extended()
     extended.add("text")

@@ -24,7 +24,7 @@ def test_any_text_round_trips(tmp_path_factory: pytest.TempPathFactory, text: st
     assert kept in (text, text[1:-1]), "a text in quotes may be read as TOML's"
 
 
-def test_keys_stand_before_tables_and_comments_stay(tmp_path: Path) -> None:
+def test_keys_precede_tables_and_comments_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "agent.toml"
     file.write_text('# mine\nmodel = "a"  # old\n\n[budget]\nusd_per_day = 1.0\n')
     set_key(tmp_path, "model", "b")
@@ -33,7 +33,7 @@ def test_keys_stand_before_tables_and_comments_stay(tmp_path: Path) -> None:
     assert read_agent(tmp_path).budget.usd_per_day == 1.0
 
 
-def test_a_value_over_several_lines_is_replaced_whole(tmp_path: Path) -> None:
+def test_a_multi_line_value_is_replaced_whole(tmp_path: Path) -> None:
     file = tmp_path / "agent.toml"
     file.write_text('tools = [\n  "bash",\n  "read",\n]\nsystem_prompt = """\ntools = none\n"""\n')
     set_key(tmp_path, "tools", '["write"]')

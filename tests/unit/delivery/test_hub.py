@@ -45,7 +45,7 @@ async def test_a_slow_watcher_is_dropped_beyond_the_bound(monkeypatch: pytest.Mo
             assert coming.lost == (count > 3)
 
 
-async def test_every_event_is_counted_once_whoever_watches_and_nothing_that_is_only_live() -> None:
+async def test_durable_events_are_counted_once_and_live_events_are_not_counted() -> None:
     hub, counted = Hub(), list[Event]()
     hub.tap(counted.append)
     with hub.subscribe(THREAD), hub.subscribe():

@@ -70,7 +70,7 @@ async def test_groups_have_a_window_of_their_own() -> None:
     assert made == [0.0, 0.0, 0.0, 60.0, 0.0, 0.0, 0.0, 0.0]
 
 
-async def test_a_refusal_holds_its_channel_and_only_that() -> None:
+async def test_a_refusal_pauses_only_its_channel() -> None:
     clock = ManualClock()
     pacer = Pacer(LIMITS, clock)
     pacer.refused(thread("a"), 9.0)
@@ -108,19 +108,19 @@ async def test_a_due_post_does_not_overtake_a_waiting_one() -> None:
     assert pacer.take_now(thread("harbour", "2"))
 
 
-async def test_a_refusal_of_the_account_holds_everything() -> None:
+async def test_a_refusal_of_the_account_pauses_every_channel() -> None:
     clock = ManualClock()
     pacer = Pacer(LIMITS, clock)
     pacer.refused(thread("a"), 9.0, everywhere=True)
     assert await times(pacer, clock, [thread("a"), thread("b")], 20) == [9.0, 9.0]
 
 
-def test_edits_are_further_apart_in_groups() -> None:
+def test_edits_are_spaced_wider_in_groups() -> None:
     pacer = Pacer(LIMITS, ManualClock())
     assert (pacer.edit_seconds(thread("7")), pacer.edit_seconds(thread("-7"))) == (1.1, 3.1)
 
 
-async def test_of_two_refusals_the_longer_holds() -> None:
+async def test_the_longer_of_two_refusals_applies() -> None:
     clock = ManualClock()
     pacer = Pacer(LIMITS, clock)
     for seconds in (3.0, 9.0, 5.0):

@@ -113,7 +113,7 @@ async def test_a_new_step_restarts_the_text(stand: Stand) -> None:
 
 
 @pytest.mark.parametrize("text", ["[SIL", "[SILENT]", "  \n"])
-async def test_a_possible_silent_answer_is_not_previewed(stand: Stand, text: str) -> None:
+async def test_a_possibly_silent_answer_is_not_previewed(stand: Stand, text: str) -> None:
     await stand.writes(text)
     await stand.passes(5.0)
     assert stand.texts == []
@@ -160,7 +160,7 @@ async def test_a_preview_that_is_full_does_not_become_shorter(stand: Stand) -> N
 @given(
     st.lists(st.sampled_from(["**bo", "ld**", " *a", "`c", "[l](h", "```\n", "\n\n", "- x", "word " * 9]), max_size=40)
 )
-def test_a_preview_always_fits_in_and_so_does_its_end(markup: str, parts: list[str]) -> None:
+def test_a_preview_and_its_ending_always_fit(markup: str, parts: list[str]) -> None:
     limits = ChatLimits(200, markup=DIALECTS[markup], text_unit="utf16", can_stream=len(parts) % 2 == 0)
     shown, _ = shown_of("".join(parts), limits)
     for end in (WRITING, STOPPED):
@@ -175,7 +175,7 @@ def test_a_preview_shows_as_much_as_fits(sign: str) -> None:
     assert rendered_length(marked(shown, STOPPED), limits) > 150
 
 
-async def test_the_reply_takes_the_previews_message_and_no_edit_follows(stand: Stand) -> None:
+async def test_the_reply_takes_over_the_preview_and_no_edit_follows(stand: Stand) -> None:
     await stand.writes("The tide")
     assert await stand.previews.take(reply()) == "m1"
     await stand.writes(" is low")
@@ -190,7 +190,7 @@ async def test_the_message_is_found_after_a_restart(stand: Stand) -> None:
     assert await stand.store.outbox.thread_of("fake:harbour:", "m1") == THREAD
 
 
-async def test_a_preview_goes_on_in_the_message_of_a_killed_process(stand: Stand) -> None:
+async def test_a_preview_continues_in_the_message_of_a_killed_process(stand: Stand) -> None:
     await stand.store.outbox.begin_preview(THREAD, TURN)
     await stand.store.outbox.previewed(THREAD, TURN, "m1")
     await stand.chat.post(OutboundPost(THREAD, "k1", "The ti" + WRITING))
@@ -228,7 +228,7 @@ async def test_a_refused_preview_was_not_posted_and_an_unconfirmed_one_may_be(st
     assert await stand.made().take(reply(turn=other)) is None
 
 
-async def test_a_preview_whose_answer_another_process_posted_meanwhile_is_deleted(stand: Stand) -> None:
+async def test_a_preview_is_deleted_if_another_process_posted_the_answer(stand: Stand) -> None:
     async def another_process_posts() -> None:
         await stand.store.outbox.unpreviewed(THREAD, TURN)
         await stand.chat.post(OutboundPost(THREAD, "T1:reply:0", "The tide is low."))
@@ -242,14 +242,14 @@ async def test_a_preview_whose_answer_another_process_posted_meanwhile_is_delete
     assert await stand.store.outbox.posted_ids("preview:T1") == []
 
 
-async def test_a_turn_that_was_stopped_says_so(stand: Stand) -> None:
+async def test_a_stopped_turn_is_marked_as_stopped(stand: Stand) -> None:
     await stand.writes("The tide")
     stand.happens(TurnFinished("aborted"))
     await stand.passes()
     assert stand.texts == ["The tide" + STOPPED]
 
 
-async def test_what_a_killed_process_showed_of_a_turn_without_an_answer_is_deleted(stand: Stand) -> None:
+async def test_the_preview_of_a_killed_process_is_deleted_if_the_turn_has_no_answer(stand: Stand) -> None:
     await stand.chat.post(OutboundPost(THREAD, "k1", "The ti" + WRITING))
     await stand.store.outbox.begin_preview(THREAD, TURN)
     await stand.store.outbox.previewed(THREAD, TURN, "m1")
@@ -271,7 +271,7 @@ async def test_a_preview_waits_for_an_earlier_post_and_then_begins(stand: Stand)
     assert stand.texts == ["The tide" + WRITING]
 
 
-async def test_a_refused_preview_costs_nothing_and_bars_the_next(stand: Stand) -> None:
+async def test_a_refused_preview_delays_the_next_one(stand: Stand) -> None:
     stand.chat.troubles.append(PlatformError("slow down", retry_after_seconds=30))
     await stand.writes("The tide")
     assert stand.texts == []
@@ -282,7 +282,7 @@ async def test_a_refused_preview_costs_nothing_and_bars_the_next(stand: Stand) -
     assert stand.texts == ["The tide is low" + WRITING]
 
 
-async def test_people_see_which_tool_is_at_work(stand: Stand) -> None:
+async def test_the_preview_shows_the_running_tool(stand: Stand) -> None:
     thinks = StatusChanged("thinking")
     for does in (thinks, StatusChanged("tool", "bash"), StatusChanged("tool", "read_url, " * 20), thinks):
         stand.hub.show(THREAD, TURN, does)
@@ -294,7 +294,7 @@ async def test_people_see_which_tool_is_at_work(stand: Stand) -> None:
     assert max(map(len, said)) < 80
 
 
-async def test_people_see_that_it_works_before_there_is_text(stand: Stand) -> None:
+async def test_the_preview_shows_activity_before_there_is_text(stand: Stand) -> None:
     stand.hub.show(THREAD, TURN, StatusChanged("thinking"))
     await stand.passes(9.0)
     assert len(stand.chat.typed) == 3
@@ -315,9 +315,7 @@ async def test_a_turn_without_an_end_event_is_not_shown_after_the_next_one(stand
     assert len(stand.chat.typed) == told
 
 
-async def test_no_more_turns_are_previewed_at_once_than_the_bound(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_concurrent_previews_are_bounded(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.delivery.previews.PREVIEWS_MAX", 1)
     await stand.writes("The tide")
     other, turn = make_thread_id("fake", "harbour", "2"), TurnId("T2")
@@ -331,13 +329,13 @@ async def test_no_more_turns_are_previewed_at_once_than_the_bound(
     await stand.chat.sees(other, "Here" + WRITING)
 
 
-async def test_what_happens_on_other_platforms_is_not_shown(stand: Stand) -> None:
+async def test_turns_on_other_platforms_are_not_previewed(stand: Stand) -> None:
     stand.hub.show(make_thread_id("other", "harbour", "1"), TURN, TextStreamed("The tide", 0))
     await stand.passes(5.0)
     assert (stand.chat.posted, stand.chat.typed) == ([], [])
 
 
-async def test_an_answer_that_a_tool_gave_leaves_no_mark_on_what_was_shown(stand: Stand) -> None:
+async def test_an_answer_given_by_a_tool_adds_no_mark_to_the_preview(stand: Stand) -> None:
     await stand.writes("Let me tell her")
     stand.happens(ToolFinished(CallId("a"), "message", "sent", answers=True))
     stand.happens(TurnFinished("done", ""))

@@ -165,14 +165,14 @@ async def test_a_turns_answer_is_sent_without_polling_the_outbox(outbox: NotingO
     assert outbox.claimed == []
 
 
-async def test_a_sender_that_does_not_run_leaves_an_answer_to_others(outbox: NotingOutbox, clock: ManualClock) -> None:
+async def test_a_stopped_sender_leaves_an_answer_to_other_senders(outbox: NotingOutbox, clock: ManualClock) -> None:
     await Sender(FakeChat(clock=clock), outbox, clock).enqueue([ANSWER], outbox.finish)
     (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
     assert (row.id, row.maybe_sent) == (ANSWER.id, False)
 
 
 @pytest.mark.parametrize("known", [True, False])
-async def test_an_answer_whose_sender_ends_in_that_moment_is_no_repeat_for_the_next(
+async def test_an_answer_whose_sender_ends_while_storing_it_is_not_marked_as_a_repeat(
     outbox: NotingOutbox, clock: ManualClock, known: bool
 ) -> None:
     """Whether or not the sender knows that the answer was stored."""
@@ -195,7 +195,7 @@ async def test_an_answer_whose_sender_ends_in_that_moment_is_no_repeat_for_the_n
 
 
 @pytest.mark.parametrize("away", [0, 1])
-async def test_an_answer_that_no_one_knows_was_stored_goes_out_once_and_unmarked(
+async def test_an_answer_with_an_unknown_commit_is_sent_once_and_unmarked(
     outbox: NotingOutbox, clock: ManualClock, away: int
 ) -> None:
     """Either immediately or when the database is back."""
@@ -249,7 +249,7 @@ async def test_a_delayed_row_is_sent_when_due_without_polling(outbox: NotingOutb
         assert outbox.put_back == [clock.now()]
 
 
-async def test_more_threads_than_a_claim_takes_are_all_served_without_a_pause(
+async def test_more_threads_than_fit_in_a_claim_are_served_without_a_pause(
     outbox: NotingOutbox, clock: ManualClock
 ) -> None:
     """As after an outage. The clock does not move in this test."""
@@ -301,7 +301,7 @@ async def test_a_reply_takes_the_preview_that_a_killed_process_did_not_note(
     assert await outbox.depth() == 0
 
 
-async def test_an_answer_that_went_on_without_its_preview_never_takes_it(
+async def test_an_answer_sent_without_its_preview_never_uses_the_preview_later(
     outbox: NotingOutbox, clock: ManualClock
 ) -> None:
     """The preview's owner learns late that another process delivers. The repeat of a lost answer is marked."""
@@ -327,7 +327,7 @@ class Noted(NotingOutbox):
         await super().unpreviewed(thread, turn)
 
 
-async def test_a_preview_whose_id_comes_at_the_last_moment_is_deleted(tmp_path: Path, clock: ManualClock) -> None:
+async def test_a_preview_whose_id_arrives_late_is_deleted(tmp_path: Path, clock: ManualClock) -> None:
     driver = SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF")
     outbox, thread = Noted(driver, clock), make_thread_id("fake", "harbour", "1")
     chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=False), clock=clock)
@@ -370,7 +370,7 @@ async def test_a_possibly_sent_post_is_found_by_reading_back(
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-async def test_an_opening_whose_answer_was_lost_is_found_by_its_key_else_marked_as_a_repeat(
+async def test_an_opening_with_a_lost_answer_is_found_by_its_key_or_marked_as_a_repeat(
     outbox: NotingOutbox, clock: ManualClock, idempotent: bool
 ) -> None:
     chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=idempotent), clock=clock)
@@ -386,7 +386,7 @@ async def test_an_opening_whose_answer_was_lost_is_found_by_its_key_else_marked_
     assert len({one.post.thread for one in chat.posted}) == 1
 
 
-async def test_an_opening_that_is_refused_for_good_is_given_up(outbox: NotingOutbox, clock: ManualClock) -> None:
+async def test_a_permanently_refused_opening_is_given_up(outbox: NotingOutbox, clock: ManualClock) -> None:
     chat = FakeChat(clock=clock)
     chat.troubles.append(PlatformError("No such channel.", permanent=True))
     await outbox.put(NewPost("p", unopened("fake", "harbour"), "A storm is coming.", "opening"))
@@ -396,7 +396,7 @@ async def test_an_opening_that_is_refused_for_good_is_given_up(outbox: NotingOut
     assert outbox.refused == [True]
 
 
-async def test_a_refused_piece_is_no_repeat_though_the_one_before_it_was(
+async def test_a_refused_piece_is_not_marked_as_a_repeat_after_a_repeated_piece(
     outbox: NotingOutbox, clock: ManualClock
 ) -> None:
     def refuse_what_follows_the_repeat(made: Posted) -> None:
@@ -415,7 +415,7 @@ async def test_a_refused_piece_is_no_repeat_though_the_one_before_it_was(
     assert [one.markdown.startswith(REPEATED) for one in chat.posted] == [False, True, False]
 
 
-async def test_a_post_that_has_begun_when_the_sender_ends_is_noted(outbox: NotingOutbox, clock: ManualClock) -> None:
+async def test_a_started_post_is_recorded_when_the_sender_ends(outbox: NotingOutbox, clock: ManualClock) -> None:
     gate, thread = asyncio.Event(), make_thread_id("fake", "harbour", "1")
     chat = SlowChat(gate, clock)
     await outbox.put(NewPost("p", thread, "short"))
@@ -429,9 +429,7 @@ async def test_a_post_that_has_begun_when_the_sender_ends_is_noted(outbox: Notin
     assert await outbox.fate("p") == DeliveryStatus("sent", "")
 
 
-async def test_an_opening_that_has_begun_when_the_sender_ends_is_noted(
-    outbox: NotingOutbox, clock: ManualClock
-) -> None:
+async def test_a_started_opening_is_recorded_when_the_sender_ends(outbox: NotingOutbox, clock: ManualClock) -> None:
     gate = asyncio.Event()
     chat = SlowChat(gate, clock)
     await outbox.put(NewPost("p", unopened("fake", "harbour"), "A storm is coming.", "opening"))
@@ -445,7 +443,7 @@ async def test_an_opening_that_has_begun_when_the_sender_ends_is_noted(
     assert await outbox.fate("p") == DeliveryStatus("sent", "")
 
 
-async def test_a_post_without_an_end_is_cut_off_and_may_be_a_repeat(
+async def test_an_endless_post_is_cut_off_and_may_be_a_repeat(
     outbox: NotingOutbox, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(previews, "ENDING_SECONDS", 0.0)
@@ -468,9 +466,7 @@ async def test_an_unstarted_post_is_not_marked_as_a_repeat(outbox: NotingOutbox,
     assert (row.part, row.maybe_sent) == (1, False)
 
 
-async def test_both_messages_of_a_piece_that_two_processes_have_posted_say_what_it_becomes(
-    outbox: NotingOutbox, clock: ManualClock
-) -> None:
+async def test_an_edit_changes_both_messages_of_a_piece_posted_twice(outbox: NotingOutbox, clock: ManualClock) -> None:
     chat, thread = FakeChat(clock=clock), make_thread_id("fake", "harbour", "1")
     await outbox.put(NewPost("p", thread, "May I?"))
     (row,) = await outbox.claim(["fake"], 1, CLAIM_SECONDS)
@@ -513,7 +509,7 @@ async def test_only_the_first_piece_answers_a_message(outbox: NotingOutbox, cloc
     assert [made.post.reply_to for made in chat.posted] == ["m7", "", ""]
 
 
-async def test_a_platform_is_told_what_kind_of_post_it_is(outbox: NotingOutbox, clock: ManualClock) -> None:
+async def test_a_post_carries_its_kind_to_the_platform(outbox: NotingOutbox, clock: ManualClock) -> None:
     chat, thread = FakeChat(clock=clock), make_thread_id("fake", "harbour", "1")
     await outbox.put(NewPost("question", thread, "May I?", "card", approval="a1"))
     await outbox.put(NewPost("answer", thread, "Done."))
@@ -538,7 +534,7 @@ class RefusingChat(FakeChat):
         return await super().post(post)
 
 
-async def test_a_piece_does_not_wait_for_the_refusals_of_the_one_before(
+async def test_a_piece_is_not_delayed_by_refusals_of_the_previous_piece(
     outbox: NotingOutbox, clock: ManualClock
 ) -> None:
     chat = RefusingChat(clock, 4, 2)
@@ -564,7 +560,7 @@ LOST = PlatformError("The answer was lost.", outcome_unknown=True)
         (LOST, timedelta(), UNKNOWN_MAX - 1, "failed"),
     ],
 )
-async def test_a_post_is_tried_for_a_day_and_one_that_may_have_gone_out_only_so_often(
+async def test_a_post_is_retried_for_a_day_and_a_possibly_sent_one_a_few_times(
     outbox: NotingOutbox, clock: ManualClock, trouble: PlatformError, age: timedelta, attempts: int, state: str
 ) -> None:
     chat = FakeChat(clock=clock)
@@ -583,7 +579,7 @@ async def test_a_post_is_tried_for_a_day_and_one_that_may_have_gone_out_only_so_
     ("attempts", "wanted", "least", "most"),
     [(0, None, 0.5, 1.0), (4, None, 8.0, 16.0), (0, 7.0, 7.0, 7.7), (0, 3600.0, 300.0, 300.0)],
 )
-async def test_a_refused_post_waits_as_long_as_the_platform_asks_but_five_minutes_at_most(
+async def test_a_refused_post_waits_as_requested_for_at_most_five_minutes(
     outbox: NotingOutbox, clock: ManualClock, attempts: int, wanted: float | None, least: float, most: float
 ) -> None:
     chat = FakeChat(clock=clock)
@@ -595,7 +591,7 @@ async def test_a_refused_post_waits_as_long_as_the_platform_asks_but_five_minute
     assert least <= (outbox.put_back[0] - clock.now()).total_seconds() <= most
 
 
-async def test_a_post_that_may_stand_stays_a_repeat_though_its_next_try_was_refused(
+async def test_a_possibly_sent_post_stays_a_repeat_after_a_refused_retry(
     outbox: NotingOutbox, clock: ManualClock
 ) -> None:
     chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=False), clock=clock)
@@ -607,9 +603,7 @@ async def test_a_post_that_may_stand_stays_a_repeat_though_its_next_try_was_refu
     assert [made.markdown for made in chat.posted] == ["short", f"{REPEATED}short"]
 
 
-async def test_a_post_whose_adapter_breaks_is_tried_again_as_one_that_may_stand(
-    outbox: NotingOutbox, clock: ManualClock
-) -> None:
+async def test_a_post_whose_adapter_fails_is_retried_as_possibly_sent(outbox: NotingOutbox, clock: ManualClock) -> None:
     def break_once(made: Posted) -> None:
         if len(chat.posted) == 1:
             raise ZeroDivisionError("surprise")
@@ -641,7 +635,7 @@ async def test_an_answer_is_spoken_within_three_tries_or_says_why_not(outbox: No
 
 
 @pytest.mark.parametrize("done", [0, 1])
-async def test_an_edit_changes_every_message_of_a_post_from_where_it_was_interrupted(
+async def test_an_interrupted_edit_resumes_with_the_next_message_of_the_post(
     outbox: NotingOutbox, clock: ManualClock, done: int
 ) -> None:
     """A message with no text left shows a placeholder."""
@@ -658,9 +652,7 @@ async def test_an_edit_changes_every_message_of_a_post_from_where_it_was_interru
     assert await outbox.depth() == 0
 
 
-async def test_an_edit_that_is_refused_goes_on_with_the_message_that_refused_it(
-    outbox: NotingOutbox, clock: ManualClock
-) -> None:
+async def test_a_refused_edit_resumes_with_the_refused_message(outbox: NotingOutbox, clock: ManualClock) -> None:
     class Busy(FakeChat):
         edits = 0
 
@@ -687,7 +679,7 @@ async def test_an_edit_that_is_refused_goes_on_with_the_message_that_refused_it(
     [("all", "-7", True), ("all", "7", True), ("direct", "-7", False), ("direct", "7", True), ("", "7", False)],
 )
 @pytest.mark.parametrize("has_buttons", [True, False])
-async def test_a_question_names_the_ways_to_decide_that_there_are_where_it_is_asked(
+async def test_a_question_lists_the_ways_to_decide_on_its_platform(
     outbox: NotingOutbox,
     clock: ManualClock,
     reactions: Literal["", "direct", "all"],

@@ -45,7 +45,7 @@ def test_a_folder_of_any_depth_is_removed(tmp_path: Path, depth: int, name: str)
     assert not (tmp_path / "top").exists()
 
 
-def test_everything_but_what_links_lead_to_is_removed(tmp_path: Path) -> None:
+def test_link_targets_are_not_removed(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "file").touch()
     top = tmp_path / "top"

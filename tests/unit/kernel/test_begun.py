@@ -36,13 +36,13 @@ def test_two_deaths_in_the_same_event_end_it_at_the_third_start(tmp_path: Path) 
         pass
 
 
-def test_an_orderly_end_counts_for_nothing(tmp_path: Path) -> None:
+def test_a_clean_exit_is_not_counted(tmp_path: Path) -> None:
     for _ in range(STARTS_MAX + 1):
         with opened(tmp_path / "begun").during("slow"):
             pass
 
 
-def test_a_second_process_on_the_home_has_a_file_of_its_own(tmp_path: Path) -> None:
+def test_a_second_process_uses_its_own_file(tmp_path: Path) -> None:
     first, second = opened(tmp_path / "begun"), opened(tmp_path / "begun")
     assert first.begin("one")
     assert second.begin("two")
@@ -55,14 +55,14 @@ def test_a_second_process_on_the_home_has_a_file_of_its_own(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "content", [b"", b"\xff\0", b"x" * 35, b"9" * 4000, b'{"ada":1}', b"\n" * 70, b" " * 34 + b"\n"]
 )
-def test_a_damaged_file_keeps_nothing_out(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_blocks_no_event(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "begun").write_bytes(content)
     die_in(tmp_path / "begun", "poison")
     assert opened(tmp_path / "begun").begin("poison")
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans()), max_size=30))
-def test_only_what_was_not_ended_is_counted(
+def test_only_unfinished_events_are_counted(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, bool]]
 ) -> None:
     file = tmp_path_factory.mktemp("begun") / "begun"
@@ -86,7 +86,7 @@ async def shared(file: Path, database: MemorySettings) -> Begun:
     return begun
 
 
-async def test_the_deaths_of_all_processes_of_a_cluster_count_together(tmp_path: Path) -> None:
+async def test_crashes_of_all_cluster_processes_are_counted_together(tmp_path: Path) -> None:
     database = MemorySettings()
     first, second = tmp_path / "first", tmp_path / "second"
     third = await shared(tmp_path / "third", database)
@@ -103,7 +103,7 @@ async def test_the_deaths_of_all_processes_of_a_cluster_count_together(tmp_path:
     assert third.begin("poison")  # sent again
 
 
-async def test_what_ends_well_elsewhere_counts_for_nothing(tmp_path: Path) -> None:
+async def test_events_finished_by_another_process_are_not_counted(tmp_path: Path) -> None:
     database = MemorySettings()
     die_in(tmp_path / "first", "slow")
     await shared(tmp_path / "first", database)

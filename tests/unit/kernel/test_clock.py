@@ -25,7 +25,7 @@ def test_pauses_grow_until_the_bound() -> None:
 
 
 @given(st.integers(1, 20), st.floats(0, 3600), chances)
-def test_what_the_other_side_asks_for_is_never_undercut(attempt: int, asked: float, chance: float) -> None:
+def test_a_pause_is_never_shorter_than_requested(attempt: int, asked: float, chance: float) -> None:
     delay = retry_delay(attempt, asked, chance=lambda: chance)
     assert delay >= asked
     assert delay <= max(BACKOFF_SECONDS_MAX, asked + 1)

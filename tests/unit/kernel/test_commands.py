@@ -10,7 +10,7 @@ from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author, Prompt
 
 
-def test_the_number_of_an_added_command_depends_on_its_name_alone() -> None:
+def test_an_added_commands_number_depends_only_on_its_name() -> None:
     alone, together = CommandTable(), CommandTable()
     together.add(CommandSpec("chart", "a chart"))
     for table in (alone, together):
@@ -22,12 +22,12 @@ def test_the_number_of_an_added_command_depends_on_its_name_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["help", "clear", "start"])
-def test_a_name_is_taken_once(name: str) -> None:
+def test_a_duplicate_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"two commands /{name}"):
         CommandTable().add(CommandSpec(name, "mine"))
 
 
-def test_a_number_is_taken_once() -> None:
+def test_a_duplicate_number_is_refused() -> None:
     with pytest.raises(ConfigError, match="/help and /dice have the same number 1"):
         CommandTable().add(CommandSpec("dice", "roll dice", number=1))
 
@@ -45,7 +45,7 @@ def test_a_number_is_taken_once() -> None:
         ("", None),
     ],
 )
-def test_text_that_names_a_command_is_one(text: str, command: tuple[str, str] | None) -> None:
+def test_text_that_names_a_command_is_parsed_as_a_command(text: str, command: tuple[str, str] | None) -> None:
     table = CommandTable()
     table.add(CommandSpec("dice", "roll dice"))
     parsed = table.parse(text)

@@ -62,11 +62,11 @@ def test_new_events_record_their_asker_and_taint(said: UserSaid) -> None:
         name=st.text() | st.just("file:x.json"),
     )
 )
-def test_a_trigger_comes_back_as_it_was_stored(spec: NewTrigger) -> None:
+def test_a_stored_trigger_round_trips(spec: NewTrigger) -> None:
     assert msgspec.json.decode(msgspec.json.encode(spec), type=NewTrigger) == spec
 
 
-def test_the_api_tells_a_refused_call_as_people_are_told_of_it() -> None:
+def test_the_api_describes_a_refused_call_as_in_chat() -> None:
     def shown(text: str, *, is_error: bool) -> dict[str, object]:
         result = ToolFinished(CallId("c"), "bash", text, is_error=is_error)
         event = Event(1, ThreadId("a:b:c"), TurnId("t"), from_micros(0), result)

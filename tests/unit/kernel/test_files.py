@@ -41,7 +41,7 @@ async def by_task(
 
 
 @pytest.mark.parametrize("cancel", [by_scope, by_task])
-async def test_the_work_is_over_when_the_caller_is_and_the_loop_stood_still(
+async def test_work_ends_before_its_cancelled_caller_even_if_the_loop_stalls(
     cancel: Callable[
         [Callable[[], Coroutine[object, object, None]], asyncio.Event, Callable[[], None]],
         Coroutine[object, object, None],

@@ -11,7 +11,7 @@ part = st.text(min_size=1, max_size=50).filter(lambda text: len(encode_part(text
 
 
 @given(part, part, part)
-def test_thread_id_gives_back_its_parts(platform: str, channel: str, thread: str) -> None:
+def test_a_thread_id_round_trips(platform: str, channel: str, thread: str) -> None:
     address = thread_address(make_thread_id(platform, channel, thread))
     assert (address.platform, address.channel, address.thread) == (platform, channel, thread)
 

@@ -43,7 +43,7 @@ messages = st.builds(
 
 
 @given(st.lists(messages, max_size=2 * LINES_MAX))
-def test_each_message_is_in_one_turn_with_nobody_elses_and_in_its_authors_order(prompts: list[Prompt]) -> None:
+def test_each_turn_holds_one_authors_messages_in_order(prompts: list[Prompt]) -> None:
     turns = turns_of(prompts)
     assert sorted(number for turn in turns for number in turn) == list(range(len(prompts)))
     assert [turn[0] for turn in turns] == sorted(turn[0] for turn in turns)
@@ -57,11 +57,11 @@ def test_each_message_is_in_one_turn_with_nobody_elses_and_in_its_authors_order(
         assert answered == sorted(answered)
 
 
-def test_what_two_people_write_in_turns_is_one_turn_for_each() -> None:
+def test_alternating_messages_of_two_people_form_one_turn_each() -> None:
     assert turns_of([line(n, "ada" if n % 2 else "bob") for n in range(8)]) == [[0, 2, 4, 6], [1, 3, 5, 7]]
 
 
-def test_the_bounds_of_a_turn_are_kept() -> None:
+def test_a_turn_stays_within_its_bounds() -> None:
     assert [len(turn) for turn in turns_of([line(n) for n in range(LINES_MAX + 2)])] == [LINES_MAX, 2]
     half = "x" * (LINES_CHARS_MAX // 2)
     assert turns_of([line(0, text=half), line(1, text=half), line(2)]) == [[0, 1], [2]]
@@ -80,11 +80,11 @@ def test_the_bounds_of_a_turn_are_kept() -> None:
         line(1, author=Author("ada", roles=("admin",), trusted=True)),
     ],
 )
-def test_what_is_asked_otherwise_is_a_turn_of_its_own(other: Prompt) -> None:
+def test_a_message_with_different_options_gets_its_own_turn(other: Prompt) -> None:
     assert turns_of([line(0), other]) == [[0], [1]]
 
 
-def test_joined_lines_bring_all_that_they_said_in_order() -> None:
+def test_joined_lines_keep_their_content_in_order() -> None:
     lines = [
         line(0, attachments=(Attachment("a"), Attachment("b")), reply_to="r0"),
         line(1, text="", attachments=(Attachment("c"),)),
@@ -118,7 +118,7 @@ def waits(count: int = 1, *, since: float = 0.0, until: float = 0.0, user: str =
         (waits(3, until=2.0), None, -3600.0, 0.0),  # the clock was set back
     ],
 )
-def test_only_further_lines_wait_for_their_authors_pause(
+def test_only_follow_up_lines_wait_for_a_pause(
     waiting: Waiting, before: Waiting | None, now: float, left: float
 ) -> None:
     assert pause_left(waiting, before, round(now * SECOND), PAUSE) == pytest.approx(left)

@@ -4,7 +4,7 @@ from shoal.kernel.moved import MovedChats, ids_of
 from shoal.testing.contracts.chat_peer import MemorySettings
 
 
-async def test_a_chat_is_known_by_its_first_id_and_called_by_its_newest() -> None:
+async def test_a_moved_chat_keeps_its_first_id_and_is_addressed_by_its_newest() -> None:
     chats = MovedChats("fake", MemorySettings())
     assert await chats.note("a", "b")
     assert await chats.note("b", "c")
@@ -12,7 +12,7 @@ async def test_a_chat_is_known_by_its_first_id_and_called_by_its_newest() -> Non
     assert [chats.newest_id(one) for one in "abcx"] == ["c", "c", "c", "x"]
 
 
-async def test_a_move_is_told_once_however_often_it_is_heard() -> None:
+async def test_a_repeated_move_is_reported_once() -> None:
     kept = MemorySettings()
     chats, other = MovedChats("fake", kept), MovedChats("fake", kept)
     assert [await one.note("a", "b") for one in (chats, chats, other)] == [True, False, False]
@@ -20,7 +20,7 @@ async def test_a_move_is_told_once_however_often_it_is_heard() -> None:
     assert not await chats.note("b", "a"), "nothing moves back"
 
 
-async def test_moves_are_known_after_a_restart() -> None:
+async def test_moves_survive_a_restart() -> None:
     kept = MemorySettings()
     for old, new in (("a", "b"), ("b", "c")):
         chats = MovedChats("fake", kept)

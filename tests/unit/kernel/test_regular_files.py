@@ -52,7 +52,7 @@ def test_a_regular_file_is_read_whole_or_its_beginning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
-def test_the_part_of_a_path_that_is_no_folder_is_named(tmp_path: Path, depth: int) -> None:
+def test_the_non_folder_part_of_a_path_is_named(tmp_path: Path, depth: int) -> None:
     culprit = tmp_path / "culprit"
     culprit.write_text("a file")
     folder = culprit.joinpath(*"abc"[:depth])

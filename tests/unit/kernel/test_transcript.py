@@ -49,7 +49,7 @@ def test_every_call_has_exactly_one_result_in_call_order_after_every_event(event
 
 
 @given(journals())
-def test_adding_one_by_one_equals_reading_the_whole(events: list[Event]) -> None:
+def test_incremental_and_full_transcripts_are_equal(events: list[Event]) -> None:
     whole, grown = transcript_of(events), Transcript()
     for event in events:
         grown.add(event)
@@ -57,12 +57,12 @@ def test_adding_one_by_one_equals_reading_the_whole(events: list[Event]) -> None
     assert shape(messages_of(whole)) == shape(messages_of(grown))
 
 
-def test_results_come_in_call_order_even_when_they_finished_otherwise() -> None:
+def test_results_follow_call_order_regardless_of_finish_order() -> None:
     events = number(UserSaid("hi", PERSON), AssistantSaid("", calls("a", "b")), result("b"), result("a"))
     assert shape(messages_of(transcript_of(events))) == ["user", "assi", "tool a", "tool b"]
 
 
-def test_a_call_that_never_got_a_result_is_told_as_interrupted() -> None:
+def test_a_call_without_a_result_is_shown_as_interrupted() -> None:
     events = number(AssistantSaid("", calls("a", "b")), result("a"), Steered("stop", PERSON), result("b", "late"))
     messages = messages_of(transcript_of(events))
     assert shape(messages) == ["assi", "tool a", "tool b", "user"]
@@ -77,7 +77,7 @@ def test_the_context_block_trails_the_turns_own_message() -> None:
     assert message.text == "hi\n\n<context>noon</context>"
 
 
-def test_names_and_distrust_of_authors_show() -> None:
+def test_author_names_and_trust_are_shown() -> None:
     stranger = Author("x1", "mallory", trusted=False)
     events = number(UserSaid("hi", Author("u2", "ada", trusted=True)), UserSaid("obey", stranger))
     first, second = messages_of(transcript_of(events))
@@ -87,7 +87,7 @@ def test_names_and_distrust_of_authors_show() -> None:
     assert second.text == "<untrusted source='x1'>\n[mallory] obey\n</untrusted>"
 
 
-def test_images_go_along_and_other_files_are_named() -> None:
+def test_images_are_included_and_other_files_named() -> None:
     picture = Attachment("a.png", "image/png", 3, path="/files/a.png")
     table = Attachment("b.csv", "text/csv", 9, path="/files/b.csv", inside="/attachments/b.csv")
     message = messages_of(transcript_of(number(UserSaid("look", PERSON, attachments=(picture, table)))))[0]
@@ -97,7 +97,7 @@ def test_images_go_along_and_other_files_are_named() -> None:
     assert "'a.png', image/png, 3 bytes: /attachments/a.png" in message.text, "of a journal without that name too"
 
 
-def test_a_clear_forgets_and_a_compaction_puts_the_summary_first() -> None:
+def test_a_clear_empties_the_transcript_and_a_compaction_starts_it_with_the_summary() -> None:
     events = number(UserSaid("one", PERSON), Cleared(), UserSaid("two", PERSON), UserSaid("three", PERSON))
     transcript = transcript_of(events)
     assert [message.text for message in messages_of(transcript)] == ["two", "three"]
@@ -107,7 +107,7 @@ def test_a_clear_forgets_and_a_compaction_puts_the_summary_first() -> None:
     assert texts[1:] == ["three"]
 
 
-def test_a_cut_off_answer_is_followed_by_the_request_to_go_on() -> None:
+def test_a_cut_off_answer_is_followed_by_a_request_to_continue() -> None:
     events = number(UserSaid("tell", PERSON), AssistantSaid("once upon", stop="max_tokens"))
     assert [message.text for message in messages_of(transcript_of(events))][1:] == ["once upon", CUT_OFF]
 
@@ -136,20 +136,20 @@ def test_a_change_to_a_message_is_reported_with_the_next_one_and_splits_no_call(
     assert last.text.endswith("more")
 
 
-def test_nothing_of_a_strangers_change_stands_outside_of_its_block() -> None:
+def test_an_untrusted_change_stays_inside_its_block() -> None:
     stranger = Author("eve", "Eve", trusted=False)
     events = number(Revised(stranger, "obey", "me"), UserSaid("hi", PERSON))
     assert messages_of(transcript_of(events))[0].text.startswith("<untrusted source='eve'>\n[message obey was edited")
 
 
-def test_a_note_of_shoals_that_tells_of_others_words_is_marked() -> None:
+def test_a_note_that_quotes_untrusted_words_is_marked() -> None:
     note = UserSaid("they said: obey", Author("shoal", trusted=True), origin="system", tainted_by="a page")
     (event,) = number(note)
     (message,) = messages_of(transcript_of([msgspec.structs.replace(event, turn=TurnId(""))]))
     assert message.text == "<untrusted source='a page'>\nthey said: obey\n</untrusted>"
 
 
-def test_a_file_that_someone_passes_on_is_not_theirs() -> None:
+def test_a_forwarded_file_is_marked_untrusted() -> None:
     notes = Attachment("a.txt", "text/plain", 3, path="/files/a.txt", excerpt="obey")
     said = UserSaid("", PERSON, attachments=(notes,), tainted_by="a forwarded message")
     (message,) = messages_of(transcript_of(number(said)))

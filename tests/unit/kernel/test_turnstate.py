@@ -120,14 +120,14 @@ def test_next_move(data: tuple[EventData, ...], move: Move | None) -> None:
     assert after(*data) == move
 
 
-def test_a_steer_asks_for_more_than_a_tool_has_told() -> None:
+def test_a_steer_after_an_answer_by_tool_asks_for_another_answer() -> None:
     told = ToolFinished(CallId("a"), "message", "sent", answers=True)
     said = (*OPEN, AssistantSaid("", calls("a")), told)
     assert state_after(TurnId("t1"), number(*said)).told
     assert not state_after(TurnId("t1"), number(*said, Steered("and?", PERSON))).told
 
 
-def test_only_a_fallback_is_reported_as_another_model_that_answers() -> None:
+def test_only_a_fallback_is_reported_as_another_model() -> None:
     summary, fallback = Failed("summary", "no summary", fatal=False), Failed(FALLBACK, "busy", fatal=False)
     assert state_after(TurnId("t1"), number(*OPEN, summary)).instead == ""
     assert state_after(TurnId("t1"), number(*OPEN, fallback, summary)).instead == "busy"
@@ -140,7 +140,7 @@ def test_an_outage_is_counted_once_however_often_it_is_retried() -> None:
     assert state_after(TurnId("t1"), number(*OPEN, waiting, ASKED, waiting)).outages == 2
 
 
-def test_messages_whose_calls_are_cut_off_have_as_many_tries_as_failing_tools() -> None:
+def test_cut_off_calls_get_as_many_retries_as_failing_tools() -> None:
     limits = TurnsSettings(tool_errors_in_a_row_max=3)
 
     def move(*data: EventData) -> Move | None:
@@ -151,7 +151,7 @@ def test_messages_whose_calls_are_cut_off_have_as_many_tries_as_failing_tools() 
     assert move(BLANK, BLANK) == NoteLimit("output_tokens")
 
 
-def test_a_turn_waits_for_its_model_until_it_is_due_and_not_once_it_answers_or_fails() -> None:
+def test_a_turn_waits_for_its_model_until_the_retry_answers_or_fails() -> None:
     due = AT + timedelta(seconds=60)
     waiting = RetryScheduled("overloaded", "busy", due, AT, 1)
     state = state_after(TurnId("t1"), number(*OPEN, waiting))
@@ -161,12 +161,12 @@ def test_a_turn_waits_for_its_model_until_it_is_due_and_not_once_it_answers_or_f
         assert not state_after(TurnId("t1"), number(*OPEN, waiting, ending)).waits(AT)
 
 
-def test_a_turn_has_taken_what_all_of_its_answers_took() -> None:
+def test_a_turns_usage_is_the_sum_of_its_answers() -> None:
     said = [AssistantSaid("", usage=Usage(10 * number, number)) for number in (1, 2, 4)]
     assert state_after(TurnId("t1"), number(*OPEN, *said)).usage == Usage(70, 7)
 
 
-def test_a_turn_keeps_who_asked_and_what_steered_them_and_no_message_that_was_missed() -> None:
+def test_a_turn_keeps_its_asker_and_steers_but_no_missed_message() -> None:
     asked = UserSaid("go", PERSON, "m1", origin="agent", tainted_by="a web page", direct=True)
     missed = UserSaid("before", Author("u2", trusted=False), "m0", backfill=True)
     state = state_after(TurnId("t1"), number(OPEN[0], asked, missed))
@@ -181,7 +181,7 @@ def test_the_step_limit_is_met_after_as_many_steps() -> None:
     assert after(*done) == NoteLimit("steps")
 
 
-def test_a_cut_off_answer_at_the_step_limit_is_taken_as_it_is() -> None:
+def test_a_cut_off_answer_at_the_step_limit_is_final() -> None:
     assert after(cut("x"), cut("y"), cut("z")) == Finish("done", f"xyz\n\n{CUT_SHORT}")
 
 
@@ -196,7 +196,7 @@ def test_an_answer_may_be_continued_three_times() -> None:
 
 
 @given(journals())
-def test_the_fold_is_the_same_however_it_is_cut(events: list[Event]) -> None:
+def test_the_state_is_the_same_however_the_events_are_split(events: list[Event]) -> None:
     turn = events[-1].turn
     whole = state_after(turn, events)
     resumed = TurnState(turn)
@@ -219,7 +219,7 @@ def allowed(identity: str) -> ApprovalSettled:
     return ApprovalSettled(ApprovalId(identity), CallId("a"), "allow")
 
 
-def test_a_request_made_anew_takes_the_place_of_the_first_and_of_all_that_followed_it() -> None:
+def test_a_repeated_request_replaces_the_first_and_everything_after_it() -> None:
     started = ToolStarted(CallId("a"), "bash", ())
     state = state_after(TurnId("t1"), number(*OPEN, ASKED, request("1"), allowed("1"), started, request("2")))
     assert (state.approvals[CallId("a")].approval_id, state.verdicts, state.started) == ("2", {}, set())

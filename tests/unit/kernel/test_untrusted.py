@@ -51,12 +51,12 @@ PIECES = st.sampled_from(
         ("- a plain list\n- of two | 1 < 2", "- a plain list\n- of two | 1 < 2"),
     ],
 )
-def test_what_would_pass_for_the_prompts_own_is_changed_and_nothing_else(text: str, expected: str) -> None:
+def test_only_text_that_imitates_the_prompt_is_changed(text: str, expected: str) -> None:
     assert enclosed(text) == expected
 
 
 @given(st.lists(PIECES, max_size=30).map("".join))
-def test_no_text_holds_a_heading_or_a_mark_of_the_prompts_own(text: str) -> None:
+def test_no_text_contains_a_prompt_heading_or_mark(text: str) -> None:
     assert not OWN.search(enclosed(text))
 
 
@@ -89,12 +89,12 @@ ODD = [
 
 
 @pytest.mark.parametrize(("text", "found", "odd"), ODD)
-def test_what_has_another_form_than_is_known_counts_as_left_out(text: str, found: Harbour, odd: list[str]) -> None:
+def test_fields_of_an_unknown_form_are_treated_as_missing(text: str, found: Harbour, odd: list[str]) -> None:
     assert decode_known(text, Harbour) == (found, odd)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "5", "{", '{"piers": [' + "5," * 20 + "5]}"])
-def test_of_what_has_nothing_known_nothing_is_left(text: str) -> None:
+def test_input_without_a_known_form_is_unreadable(text: str) -> None:
     with pytest.raises(UNREADABLE):
         decode_known(text, Harbour)
 

@@ -93,7 +93,7 @@ def replays(draw: st.DrawFn) -> Replay:
     st.binary(max_size=60),
     st.lists(replays(), min_size=1, max_size=12),
 )
-def test_no_change_of_what_is_not_signed_makes_a_captured_call_new(
+def test_changing_unsigned_parts_does_not_make_a_captured_call_new(
     kinds: set[str], body: bytes, tries: list[Replay]
 ) -> None:
     async def attempt() -> None:
@@ -108,7 +108,7 @@ def test_no_change_of_what_is_not_signed_makes_a_captured_call_new(
     asyncio.run(attempt())
 
 
-async def test_a_signature_of_time_and_body_is_none_of_a_body_that_begins_so() -> None:
+async def test_a_timed_signature_does_not_sign_a_body_that_starts_with_the_time() -> None:
     """Both use the same secret, so an attacker could send one signature under the other header."""
     receiver, captured = Receiver(), call(frozenset({"timed"}), b"{}", START)
     time, _, mac = captured["X-Shoal-Signature"].removeprefix("t=").partition(",v1=")
@@ -119,7 +119,7 @@ async def test_a_signature_of_time_and_body_is_none_of_a_body_that_begins_so() -
         assert told == "refused"
 
 
-async def test_a_signature_of_a_body_that_begins_with_a_time_is_none_of_that_time() -> None:
+async def test_a_body_signature_does_not_sign_a_time_at_the_start_of_the_body() -> None:
     receiver, body = Receiver(), f"{int(START.timestamp())}.{{}}".encode()
     captured = call(frozenset({"signed"}), body, START)
     mac = captured["X-Hub-Signature-256"].removeprefix("sha256=")
@@ -128,28 +128,28 @@ async def test_a_signature_of_a_body_that_begins_with_a_time_is_none_of_that_tim
     assert await receiver.receives(moved, b"{}", START) == "new", "and so it is the only one"
 
 
-async def test_a_timed_call_is_refused_when_it_is_out_of_date_and_known_before() -> None:
+async def test_a_repeated_timed_call_is_known_until_it_is_stale() -> None:
     receiver, captured = Receiver(), call(frozenset({"timed"}), b"{}", START)
     assert [await receiver.receives(captured, b"{}", START + timedelta(seconds=late)) for late in (0, 300, 301)] == [
         "new", "known", "refused",
     ]  # fmt: skip
 
 
-async def test_the_same_words_signed_at_another_time_are_a_new_call() -> None:
+async def test_the_same_body_signed_at_another_time_is_a_new_call() -> None:
     receiver = Receiver()
     for seconds in (0, 1, DAY):
         at = START + timedelta(seconds=seconds)
         assert await receiver.receives(call(frozenset({"timed", "signed"}), b"{}", at), b"{}", at) == "new"
 
 
-async def test_a_signed_body_without_a_time_is_known_for_ever() -> None:
+async def test_an_untimed_signed_body_is_remembered_permanently() -> None:
     receiver, captured = Receiver(), call(frozenset({"signed"}), b"{}", START)
     for days in (0, 1, 6, 9, 31, 4000):
         told = await receiver.receives(captured, b"{}", START + timedelta(days=days))
         assert told == ("known" if days else "new")
 
 
-async def test_a_body_under_a_bearer_secret_is_a_new_call_after_a_while() -> None:
+async def test_a_body_under_a_bearer_secret_counts_as_new_later() -> None:
     receiver, captured = Receiver(), call(frozenset({"bearer"}), b"{}", START)
     times = (0.0, REPEAT_SECONDS - 1, REPEAT_SECONDS, REPEAT_SECONDS + 1, 2 * REPEAT_SECONDS)
     told = [await receiver.receives(captured, b"{}", START + timedelta(seconds=seconds)) for seconds in times]
@@ -157,21 +157,21 @@ async def test_a_body_under_a_bearer_secret_is_a_new_call_after_a_while() -> Non
     assert await receiver.receives(captured, b"{ }", START + timedelta(seconds=times[-1])) == "new"
 
 
-async def test_a_call_counts_once_wherever_the_same_secret_opens() -> None:
+async def test_a_call_counts_once_across_endpoints_with_the_same_secret() -> None:
     receiver, captured = Receiver(), call(frozenset({"timed"}), b"{}", START)
     assert await receiver.receives(captured, b"{}", START, "hook:ci") == "new"
     assert await receiver.receives(captured, b"{}", START, "platform:ticker") == "known"
     assert await receiver.receives(captured, b"{}", START, "hook:ci") == "known"
 
 
-async def test_two_addresses_with_one_bearer_secret_are_each_sent_the_same_body() -> None:
+async def test_two_endpoints_with_one_bearer_secret_each_accept_the_same_body() -> None:
     """Anyone with the secret can make any call, and programs do send the same body to two addresses."""
     receiver, headers = Receiver(), call(frozenset({"bearer"}), b"{}", START)
     for place, expected in (("hook:ci", "new"), ("hook:room", "new"), ("hook:ci", "known"), ("hook:room", "known")):
         assert await receiver.receives(headers, b"{}", START, place) == expected
 
 
-async def test_a_bearers_call_that_a_clock_ahead_took_in_may_come_again_when_that_is_set_right() -> None:
+async def test_a_bearer_call_taken_by_a_fast_clock_can_repeat_after_the_correction() -> None:
     receiver, headers = Receiver(), call(frozenset({"bearer"}), b"{}", START)
     ahead = timedelta(days=40)
     assert await receiver.receives(headers, b"{}", START + ahead) == "new"
@@ -180,7 +180,7 @@ async def test_a_bearers_call_that_a_clock_ahead_took_in_may_come_again_when_tha
     assert await receiver.receives(headers, b"{}", START) == "known"
 
 
-async def test_a_call_that_was_cut_off_keeps_its_key_for_a_week() -> None:
+async def test_an_interrupted_call_keeps_its_key_for_a_week() -> None:
     """A sender who got no answer or "queue full" calls again. The message must still be accepted once."""
     settings = MemorySettings()
     proved = (Proof("signed", "ab" * 32),)
@@ -191,7 +191,7 @@ async def test_a_call_that_was_cut_off_keeps_its_key_for_a_week() -> None:
 
 
 @pytest.mark.parametrize(("kind", "scope"), [("timed", ONCE), ("signed", FOR_EVER), ("bearer", FOR_EVER)])
-async def test_what_goes_out_of_date_is_forgotten_and_all_else_kept(kind: str, scope: str) -> None:
+async def test_the_replay_key_is_stored_with_its_expiry_scope(kind: str, scope: str) -> None:
     settings = MemorySettings()
     proved = proofs(
         {name.lower(): value for name, value in call(frozenset({kind}), b"", START).items()}, b"", SECRET, START
@@ -201,7 +201,7 @@ async def test_what_goes_out_of_date_is_forgotten_and_all_else_kept(kind: str, s
     assert (kept, value[:16]) == (scope, str(int(START.timestamp() * 1e6)))
 
 
-async def test_of_two_workers_that_get_the_same_call_one_is_first() -> None:
+async def test_only_one_of_two_workers_accepts_the_same_call() -> None:
     class Slow(MemorySettings):
         async def get(self, scope: str, key: str) -> str | None:
             found = await super().get(scope, key)

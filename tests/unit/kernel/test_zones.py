@@ -26,7 +26,7 @@ from shoal.kernel.zones import local_time, local_zone, zone_named
         ("US/Pacific", "US/Pacific"),
     ],
 )
-def test_zones_are_found_as_people_write_them(name: str, key: str) -> None:
+def test_zones_are_found_in_usual_spellings(name: str, key: str) -> None:
     assert zone_named(name).key == key
 
 
@@ -65,11 +65,11 @@ def test_unknown_zones_are_refused_with_the_nearest_name(name: str, near: str) -
         ("", "UTC"),
     ],
 )
-def test_the_variable_counts_first(variable: str, zone: str, tmp_path: Path) -> None:
+def test_the_variable_has_priority(variable: str, zone: str, tmp_path: Path) -> None:
     assert local_zone({"TZ": variable}, tmp_path) == zone
 
 
-def test_then_the_link_then_the_content_then_the_name(tmp_path: Path) -> None:
+def test_the_zone_comes_from_the_link_then_the_content_then_the_name(tmp_path: Path) -> None:
     etc, zones = tmp_path / "etc", tmp_path / "usr" / "share" / "zoneinfo" / "Europe"
     etc.mkdir()
     zones.mkdir(parents=True)
@@ -89,7 +89,7 @@ def test_then_the_link_then_the_content_then_the_name(tmp_path: Path) -> None:
     assert local_zone({}, tmp_path) == "Asia/Tokyo"
 
 
-def test_a_time_is_told_with_its_zone() -> None:
+def test_a_time_is_shown_with_its_zone() -> None:
     at = datetime(2026, 7, 1, 12, tzinfo=UTC)
     assert local_time(at) == "2026-07-01 12:00 UTC"
     assert local_time(at.astimezone(zone_named("Europe/Berlin"))) == "2026-07-01 14:00 Europe/Berlin (UTC+02:00)"

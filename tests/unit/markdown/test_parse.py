@@ -63,7 +63,7 @@ def styles(text: str) -> list[tuple[str, str]]:
         ":white_check_mark:",
     ],
 )
-def test_a_token_is_one_wherever_it_stands(token: str) -> None:
+def test_a_token_is_recognized_in_any_position(token: str) -> None:
     assert tokens(f"see {token} now")[0] == token
     assert tokens(f"**{token}**，然后")[0] == token
     assert plain_text(parse(f"_so_ ({token}).")[0].children) == f"so ({token})."
@@ -80,7 +80,7 @@ def test_a_token_is_one_wherever_it_stands(token: str) -> None:
         ("https://x.example/a\\_b\\_c", "https://x.example/a_b_c"),
     ],
 )
-def test_an_address_ends_where_the_sentence_goes_on(text: str, token: str) -> None:
+def test_an_address_ends_before_the_rest_of_the_sentence(text: str, token: str) -> None:
     assert tokens(text) == [token]
 
 
@@ -108,7 +108,7 @@ def test_emphasis_next_to_cjk_needs_no_spaces(text: str, found: list[tuple[str, 
     assert styles(text) == found
 
 
-def test_a_link_behind_an_escaped_backtick_is_a_link() -> None:
+def test_a_link_after_an_escaped_backtick_is_a_link() -> None:
     [paragraph] = parse(r"\``` [a](http://h)")
     assert [node.url for node in paragraph.children if node.kind == "link"] == ["http://h"]
 
@@ -209,12 +209,12 @@ def test_a_link_is_found_by_its_label(text: str, found: list[tuple[str, str, str
         ("- one\n\n  [1]: https://kelp.example\n- [two][1]", "• one\n• two (https://kelp.example)"),
     ],
 )  # fmt: skip
-def test_a_definition_is_shown_where_no_link_refers_to_it(text: str, shown: str) -> None:
+def test_an_unused_link_definition_is_shown(text: str, shown: str) -> None:
     assert render_markup(text, PLAIN) == shown
 
 
 @pytest.mark.parametrize("tag", ["<br>", "<br/>", "<br />", "<BR>"])
-def test_lines_break_in_cells_and_nowhere_else(tag: str) -> None:
+def test_br_tags_break_lines_only_in_cells(tag: str) -> None:
     text = f"| a | b |\n|---|---|\n| **one{tag}two** | `{tag}` \\{tag} |\n\nout{tag}side"
     table, paragraph = parse(text)
     first, second = table.children[1].children

@@ -32,7 +32,7 @@ def visible(markdown: str) -> str:
 
 
 @given(st.lists(block, min_size=1, max_size=5).map("\n\n".join), st.integers(80, 400))
-def test_pieces_say_what_the_text_says(text: str, chars: int) -> None:
+def test_pieces_preserve_the_text(text: str, chars: int) -> None:
     assert "".join(map(visible, split(text, chars))) == visible(text)
 
 
@@ -51,7 +51,7 @@ def test_pieces_say_what_the_text_says(text: str, chars: int) -> None:
     ],
 )
 @pytest.mark.parametrize("shift", range(8))
-def test_no_cut_is_within_what_people_see_as_one_character(whole: str, shift: int) -> None:
+def test_no_cut_splits_a_grapheme(whole: str, shift: int) -> None:
     pieces = split("x" * shift + whole * 60, 64)
     assert len(pieces) > 1
     assert "".join(pieces) == "x" * shift + whole * 60
@@ -62,7 +62,7 @@ def test_no_cut_is_within_what_people_see_as_one_character(whole: str, shift: in
     ("opening", "closing"),
     [("**", "**"), ("*", "*"), ("~~", "~~"), ("[", "](https://docs.example/a_\\(b\\))"), ("`", "`")],
 )
-def test_what_is_open_at_a_cut_is_opened_again(opening: str, closing: str) -> None:
+def test_open_markup_is_reopened_after_a_cut(opening: str, closing: str) -> None:
     inner = " ".join(f"w{number}" for number in range(60))
     for piece in split(f"{opening}{inner}{closing}"):
         assert piece.strip().startswith(opening)
@@ -94,7 +94,7 @@ def test_a_table_repeats_its_header() -> None:
     "whole", ["👨‍👩‍👧‍👦", "🇩🇪", "क्षि", "[the pier](https://x.example/a_b)", "`ls -l`", "lighthouse"]
 )
 @pytest.mark.parametrize("shift", range(6))
-def test_a_cell_too_long_for_a_message_is_cut_between_what_people_see_as_one(whole: str, shift: int) -> None:
+def test_an_oversized_cell_is_cut_between_graphemes(whole: str, shift: int) -> None:
     apart = " " if whole.isascii() else ""
     cell = "x" * shift + apart + apart.join([whole] * 40)
     pieces = split(f"| key | value |\n|---|---|\n| a | {cell} |\n| b | end |", 120)
@@ -104,14 +104,14 @@ def test_a_cell_too_long_for_a_message_is_cut_between_what_people_see_as_one(who
     assert len(pieces) < 2 * (len(cell) // 120 + 40)
 
 
-def test_a_list_goes_on_with_its_numbers_and_a_fence_with_its_language() -> None:
+def test_lists_continue_their_numbers_and_fences_their_language() -> None:
     text = "\n".join(f"{number}. item {number}\n\n   ```py\n   x = {number}\n   ```" for number in range(7, 15))
     pieces = split(text)
     assert "".join(map(visible, pieces)) == visible(text)
     assert all("```py\n" in piece for piece in pieces)
 
 
-def test_an_item_that_goes_on_has_no_second_bullet() -> None:
+def test_a_continued_item_has_no_second_bullet() -> None:
     first, second, *_ = split("- " + "word " * 60)
     assert render_markup(first, DIALECTS["telegram"]).startswith("• word")
     assert render_markup(second, DIALECTS["telegram"]).startswith("  word")

@@ -33,7 +33,7 @@ def fences_open(text: str) -> bool:
 
 @given(markdown, st.integers(64, 500))
 @example("~~~_\n" + "x" * 300, 64)  # each part reopens the block with the same language
-def test_pieces_are_short_enough_and_hold_every_character(text: str, chars_max: int) -> None:
+def test_pieces_fit_the_limit_and_keep_every_character(text: str, chars_max: int) -> None:
     pieces = split(text, chars_max)
     assert all(len(piece) <= chars_max for piece in pieces)
     counted = "".join(pieces)
@@ -43,7 +43,7 @@ def test_pieces_are_short_enough_and_hold_every_character(text: str, chars_max: 
 
 
 @given(st.text(alphabet="ab c.\n漢", max_size=3000), st.integers(64, 300))
-def test_without_fences_the_pieces_joined_are_the_text_but_for_line_ends_at_cuts(text: str, chars_max: int) -> None:
+def test_unfenced_pieces_join_to_the_text_except_line_ends_at_cuts(text: str, chars_max: int) -> None:
     pieces = split(text, chars_max)
     at = 0
     for piece in pieces:
@@ -64,14 +64,14 @@ def test_no_part_is_a_short_tail(text: str, chars_max: int) -> None:
 
 
 @given(st.integers(64, 300), st.integers(1, 6), st.integers(0, 6))
-def test_words_without_boundaries_make_as_few_pieces_as_can_be(chars_max: int, whole: int, more: int) -> None:
+def test_text_without_boundaries_makes_the_fewest_pieces(chars_max: int, whole: int, more: int) -> None:
     text = "x" * (chars_max * whole + more)
     assert len(split(text, chars_max)) == whole + bool(more)
 
 
 @pytest.mark.parametrize("break_", ["\n\n", "\n", "\n\n\n"])
 @pytest.mark.parametrize("count", [2, 3, 5])
-def test_paragraphs_as_long_as_a_piece_make_one_each(break_: str, count: int) -> None:
+def test_paragraphs_of_piece_length_make_one_piece_each(break_: str, count: int) -> None:
     paragraphs = [letter * 2000 for letter in "abcde"[:count]]
     assert [piece.strip() for piece in split(break_.join(paragraphs), 2000)] == paragraphs
 
@@ -85,14 +85,14 @@ def test_a_small_excess_does_not_become_a_separate_message(length: int) -> None:
         assert len(pieces[-1]) >= 2000 // TAIL_SHARE - 5
 
 
-def test_code_that_ends_at_the_cut_is_not_opened_again() -> None:
+def test_code_that_ends_at_the_cut_is_not_reopened() -> None:
     code = "x" * 100
     for after in ("", "\n", "\nDone.", "\n\nDone."):
         pieces = split(f"```python\n{code}\n```{after}", 114)
         assert pieces == [f"```python\n{code}\n```", *([after.strip()] if after.strip() else [])]
 
 
-def test_code_that_begins_at_the_cut_is_not_opened_for_nothing() -> None:
+def test_code_that_begins_at_the_cut_leaves_no_empty_block() -> None:
     text = "Look at this, it is long enough to fill a piece:\n```python\n" + "x = 1\n" * 20 + "```"
     pieces = split(text, 64)
     assert pieces[0] == "Look at this, it is long enough to fill a piece:"
@@ -119,7 +119,7 @@ def test_every_piece_but_the_last_closes_its_fences(text: str, chars_max: int) -
         assert not fences_open(piece)
 
 
-def test_a_cut_fence_is_opened_again_with_its_language() -> None:
+def test_a_cut_fence_is_reopened_with_its_language() -> None:
     code = "\n".join(f"line {number}" for number in range(40))
     pieces = split(f"Look:\n```python\n{code}\n```\nDone.", 120)
     assert len(pieces) > 2

@@ -58,7 +58,7 @@ def test_a_long_answer_arrives_complete(markup: str, unit: Literal["characters",
 
 
 @pytest.mark.parametrize("markup", MARKUPS)
-def test_what_grows_when_rendered_makes_no_small_pieces(markup: str) -> None:
+def test_text_that_grows_when_rendered_makes_no_small_pieces(markup: str) -> None:
     limits = ChatLimits(text_chars_max=2000, markup=DIALECTS[markup])
     text = "Low water (at the pier) is 0.4 m. " * 500
     lengths = [rendered_length(piece, limits) for piece in pieces_of(text, limits)]
@@ -82,7 +82,7 @@ def test_telegram_accepts_any_rendered_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("markup", MARKUPS)
-def test_an_address_without_words_that_is_no_link_is_shown_once(markup: str) -> None:
+def test_a_bare_address_that_is_not_linked_is_shown_once(markup: str) -> None:
     assert unquote(render_markup("[](漢_a)", DIALECTS[markup])).count("漢") == 1
 
 
@@ -100,7 +100,7 @@ def test_an_address_without_words_that_is_no_link_is_shown_once(markup: str) -> 
         ("plain", "a b c d* e. (https://x.y/)) 1."),
     ],
 )
-def test_spans_are_written_the_platforms_way(markup: str, rendered: str) -> None:
+def test_spans_use_the_platforms_markup(markup: str, rendered: str) -> None:
     assert render_markup("**a** _b_ ~~c~~ `d*` [e.](<https://x.y/)>) 1.", DIALECTS[markup]) == rendered
 
 
@@ -120,7 +120,7 @@ def test_script_links_are_not_links() -> None:
 
 
 @pytest.mark.parametrize("markup", MARKUPS)
-def test_words_beside_a_fence_stay(markup: str) -> None:
+def test_words_next_to_a_fence_are_kept(markup: str) -> None:
     assert "a 潮 note" in render_markup("```python a 潮 note\nx\n```", DIALECTS[markup])
 
 

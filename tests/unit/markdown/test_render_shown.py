@@ -110,7 +110,7 @@ def difference(platform: str, text: str) -> tuple[str, str] | None:
 
 
 @pytest.mark.parametrize("platform", SHOWN)
-def test_people_see_what_the_text_says(platform: str) -> None:
+def test_the_rendered_text_preserves_the_content(platform: str) -> None:
     for seed in range(SOUPS):
         text = soup(random.Random(seed))
         assert difference(platform, text) is None, f"soup {seed}: {text!r}"
@@ -202,7 +202,7 @@ def _units(text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("platform", RUNS)
-def test_people_see_the_styles_code_and_links_of_the_text(platform: str) -> None:
+def test_the_rendered_text_preserves_styles_code_and_links(platform: str) -> None:
     for seed in range(SOUPS):
         text = soup(random.Random(seed))
         blocks = parse(text)
@@ -271,7 +271,7 @@ def cut_text(seed: int) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("platform", SHOWN)
-def test_pieces_fit_and_say_what_the_text_says(platform: str) -> None:
+def test_rendered_pieces_fit_and_preserve_the_text(platform: str) -> None:
     show, dialect = SHOWN[platform], DIALECTS[platform]
     for seed in CUT_SOUPS:
         text, room = cut_text(seed)

@@ -57,7 +57,7 @@ MARKUPS = ("telegram", "slack", "discord", "matrix", "teams", "google_chat", "pl
         ("**a\n\nb **c", "**a\n\nb **c**", "**a\n\nb"),
     ],
 )
-def test_what_is_open_is_closed_and_what_just_began_left_out(text: str, shown: str, kept: str) -> None:
+def test_open_markup_is_closed_and_started_markup_left_out(text: str, shown: str, kept: str) -> None:
     assert closed(text) == shown
     assert settled(text) == kept
 
@@ -100,7 +100,7 @@ def letters(markdown: str) -> str:
 
 @settings(max_examples=5)
 @given(document)
-def test_as_a_text_grows_what_can_be_read_grows_and_no_mark_shows(text: str) -> None:
+def test_a_growing_text_only_gains_words_and_shows_no_marks(text: str) -> None:
     whole, before, kept = letters(text), "", ""
     for end in range(1, len(text) + 1):
         shown = closed(text[:end])
@@ -121,7 +121,7 @@ def test_as_a_text_grows_what_can_be_read_grows_and_no_mark_shows(text: str) -> 
 
 @settings(max_examples=50)
 @given(document, st.data())
-def test_every_platform_takes_what_is_shown(text: str, data: st.DataObject) -> None:
+def test_every_platform_accepts_the_shown_text(text: str, data: st.DataObject) -> None:
     shown = marked(closed(text[: data.draw(st.integers(0, len(text)))]), " …")
     for markup in MARKUPS:
         rendered = render_markup(shown, DIALECTS[markup])
@@ -142,7 +142,7 @@ def test_any_text_can_be_shown(text: str) -> None:
 
 @settings(max_examples=100)
 @given(st.text(alphabet="ab 漢*_~`#>-\n.", max_size=60))
-def test_no_letter_is_left_out_but_of_a_fence_that_begins(text: str) -> None:
+def test_text_without_fences_keeps_every_letter(text: str) -> None:
     assume("```" not in text and "~~~" not in text)
     assert sorted(filter(str.isalpha, closed(text))) == sorted(filter(str.isalpha, text))
 

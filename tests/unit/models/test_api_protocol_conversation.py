@@ -85,7 +85,7 @@ def conversations(draw: st.DrawFn) -> list[ModelMessage]:
 
 @pytest.mark.parametrize("kind", PROTOCOLS)
 @given(messages=conversations(), steps=st.lists(st.integers(1, 4), max_size=6))
-def test_a_conversation_grown_step_by_step_is_the_one_written_at_once(
+def test_incremental_encoding_equals_full_encoding(
     kind: type[ApiProtocol], messages: list[ModelMessage], steps: list[int]
 ) -> None:
     protocol, at = kind(), 0
@@ -102,7 +102,7 @@ def _unmarked(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", PROTOCOLS)
-def test_what_was_sent_before_is_a_prefix_of_what_is_sent_next(kind: type[ApiProtocol]) -> None:
+def test_each_request_is_a_prefix_of_the_next(kind: type[ApiProtocol]) -> None:
     protocol, messages, before = kind(), list[ModelMessage](), b""
     for number in range(20):
         messages += [UserMessage(f"question {number}"), AssistantMessage(f"answer {number}")]
@@ -123,7 +123,7 @@ def test_each_message_of_a_growing_conversation_is_encoded_once() -> None:
 
 
 @pytest.mark.parametrize("thread", ["", "fake:harbour:ada"])
-def test_a_freed_message_is_freed_here_too(thread: str) -> None:
+def test_a_freed_message_is_dropped_from_the_cache(thread: str) -> None:
     kept = CountingChat().conversations
     message = UserMessage("short-lived")
     watch = weakref.ref(message)
@@ -154,7 +154,7 @@ def test_a_dropped_conversation_no_longer_counts(monkeypatch: pytest.MonkeyPatch
     assert list(kept.kept) == ["4", "5"]
 
 
-def test_what_was_joined_of_a_forgotten_conversation_is_dropped_when_it_is_the_oldest() -> None:
+def test_the_oldest_collected_conversation_is_dropped() -> None:
     kept = CountingChat().conversations
     said = [(UserMessage("hi"),) for _ in range(3)]
     for number, messages in enumerate(said):
@@ -191,7 +191,7 @@ def test_system_and_tools_are_encoded_once_for_each_object() -> None:
     assert again is not first[0], "it was the least recently used"
 
 
-def test_images_are_read_and_the_unreadable_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_are_read_and_unreadable_ones_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "p.png"
     path.write_bytes(b"hello")
     gone, pipe = (Image(str(tmp_path / name), "image/png") for name in ("gone.png", "pipe.png"))
@@ -204,7 +204,7 @@ def test_images_are_read_and_the_unreadable_named(tmp_path: Path, monkeypatch: p
         assert b"gone.png could not be read" in body
 
 
-def test_images_are_loaded_only_with_the_request_that_brings_them() -> None:
+def test_images_are_loaded_only_with_their_request() -> None:
     kept = OpenAiChat().conversations
     said = UserMessage("look", (PICTURE,))
     assert kept.new_images(request((said,)), PLAIN) == [PICTURE]
@@ -274,7 +274,7 @@ def test_arguments_sent_back_are_always_an_object(arguments: str) -> None:
 
 @pytest.mark.parametrize("kind", PROTOCOLS)
 @pytest.mark.parametrize("name", ["", "my tool<|x|>", "x" * 300, "名前"])
-def test_whatever_a_model_called_is_sent_back_under_a_name_everybody_takes(kind: type[ApiProtocol], name: str) -> None:
+def test_called_names_are_sent_back_in_a_form_every_provider_accepts(kind: type[ApiProtocol], name: str) -> None:
     """Otherwise that call would make the provider refuse every later request of the conversation."""
     call = ToolCall(CallId("c1"), name, "{}")
     messages = (UserMessage("hi"), AssistantMessage("", (call,)), ToolMessage(CallId("c1"), name, "?", is_error=True))
@@ -285,7 +285,7 @@ def test_whatever_a_model_called_is_sent_back_under_a_name_everybody_takes(kind:
 
 
 @given(st.text(min_size=1))
-def test_call_ids_are_sent_in_an_alphabet_everyone_takes(call_id: str) -> None:
+def test_call_ids_use_an_alphabet_every_provider_accepts(call_id: str) -> None:
     sent = portable_call_id(call_id)
     assert 0 < len(sent) <= 40
     assert sent.replace("-", "_").replace("_", "a").isalnum()

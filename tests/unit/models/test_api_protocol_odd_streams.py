@@ -144,7 +144,7 @@ ODD: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_everything_that_arrived_is_the_answer(name: str) -> None:
+def test_the_answer_contains_everything_that_arrived(name: str) -> None:
     assert text_of(ODD[name]) == TEXT
     assert text_of(ODD[name], size=1) == TEXT
     assert text_of(ODD[name], size=100_000) == TEXT
@@ -158,7 +158,7 @@ def test_everything_that_arrived_is_the_answer(name: str) -> None:
         {"index": 0, "id": "a", "function": {"name": "bash", "arguments": '{"x":1}'}},
     ],
 )
-def test_calls_that_are_written_as_text_or_alone_are_read(pieces: object) -> None:
+def test_calls_written_as_text_or_alone_are_read(pieces: object) -> None:
     result = read(sse({"choices": [{"delta": {"tool_calls": pieces}}]}))
     assert isinstance(result, ModelDone)
     assert [(call.name, call.arguments) for call in result.message.tool_calls] == [("bash", '{"x":1}')]
@@ -182,14 +182,14 @@ RESPONSES: dict[str, list[object]] = {
 
 
 @pytest.mark.parametrize("name", RESPONSES)
-def test_responses_text_counts_once_wherever_it_comes(name: str) -> None:
+def test_repeated_response_text_is_counted_once(name: str) -> None:
     item = {"type": "message", "content": [{"type": "output_text", "text": "Hi there"}]}
     for end in ({"status": "completed"}, {"status": "completed", "output": [item]}):
         stream = sse(*RESPONSES[name], {"type": "response.completed", "response": end}, end="")
         assert text_of(stream, OpenAiResponses()) == "Hi there"
 
 
-def test_a_response_that_is_only_in_its_last_event_counts() -> None:
+def test_a_response_sent_only_in_its_last_event_is_read() -> None:
     output = [
         {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]},
         {"type": "function_call", "call_id": "c", "name": "bash", "arguments": "{}"},
@@ -237,7 +237,7 @@ def test_an_error_in_the_middle_keeps_the_text() -> None:
     assert (result.kind, result.partial) == ("overloaded", "Hi there")
 
 
-def test_an_event_cut_off_keeps_its_text() -> None:
+def test_a_truncated_event_keeps_its_text() -> None:
     result = read(b'data: {"choices":[{"delta":{"content":"Hi th')
     assert isinstance(result, ModelFailed)
     assert (result.kind, result.partial) == ("dropped", "Hi th")
@@ -247,7 +247,7 @@ def test_an_event_cut_off_keeps_its_text() -> None:
     "content_type", ["text/event-stream", "application/json", "text/plain", "application/x-ndjson"]
 )
 @pytest.mark.parametrize("name", ["plain", "one whole document", "no data at all, lines of JSON"])
-async def test_the_content_type_decides_nothing(content_type: str, name: str) -> None:
+async def test_the_content_type_is_ignored(content_type: str, name: str) -> None:
     answer = f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\n\r\n".encode() + ODD[name]
     async with listening(saying([answer], then_close=True)) as port:
         done = (await events(port, "openai"))[-1]
@@ -319,7 +319,7 @@ def test_text_that_arrived_is_in_the_answer(kind: type[ApiProtocol], source: ran
 
 
 @pytest.mark.parametrize("wrap", [lambda one: one, lambda one: {"response": one}])
-def test_gemini_in_an_envelope_and_with_protobuf_s_names(wrap: Callable[[object], object]) -> None:
+def test_gemini_is_read_in_an_envelope_and_with_protobuf_names(wrap: Callable[[object], object]) -> None:
     call = {"function_call": {"name": "bash", "args": {"dry_run": 1}}}
     found = read(
         sse(
@@ -336,7 +336,7 @@ def test_gemini_in_an_envelope_and_with_protobuf_s_names(wrap: Callable[[object]
     assert (found.usage.input_tokens, found.usage.output_tokens) == (5, 2)
 
 
-def test_the_name_of_an_event_is_its_type_where_it_has_none() -> None:
+def test_the_event_name_replaces_a_missing_type() -> None:
     named = (
         b'event: response.output_text.delta\ndata: {"delta":"Hi"}\n\n'
         b'event: response.completed\ndata: {"response":{"output":[]}}\n\n'

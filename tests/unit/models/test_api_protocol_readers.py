@@ -66,7 +66,7 @@ def calls_of(result: ModelDone) -> list[tuple[str, str, str]]:
 
 
 class TestOpenAi:
-    def test_calls_without_an_index_are_told_apart_by_their_names(self) -> None:
+    def test_calls_without_an_index_are_distinguished_by_their_names(self) -> None:
         result = done(
             OpenAiChat(),
             chunk(piece(None, "a", "bash", '{"x"')),
@@ -75,7 +75,7 @@ class TestOpenAi:
         )
         assert calls_of(result) == [("a", "bash", '{"x":1}'), ("b", "read", "{}")]
 
-    def test_calls_that_share_an_index_are_told_apart_by_their_ids(self) -> None:
+    def test_calls_that_share_an_index_are_distinguished_by_their_ids(self) -> None:
         result = done(
             OpenAiChat(), chunk(piece(0, "a", "bash", "{}")), chunk(piece(0, "b", "read", "{}")), chunk({}, "stop")
         )
@@ -113,12 +113,12 @@ class TestOpenAi:
     def test_every_reason_to_stop_is_understood(self, finish: str, stop: StopReason) -> None:
         assert done(OpenAiChat(), chunk({"content": "Hi"}), chunk({}, finish)).stop == stop
 
-    def test_done_without_a_reason_is_an_end_and_neither_is_a_break(self) -> None:
+    def test_done_without_a_reason_ends_the_answer_and_neither_means_a_break(self) -> None:
         assert done(OpenAiChat(), chunk({"content": "Hi"}), "[DONE]").message.text == "Hi"
         assert failed(OpenAiChat(), chunk({"content": "Hi"})).kind == "dropped"
         assert failed(OpenAiChat()).kind == "dropped"
 
-    def test_usage_counts_wherever_it_stands(self) -> None:
+    def test_usage_is_read_from_any_position(self) -> None:
         usage = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_cache_hit_tokens": 8, "total_tokens": 12}
         with_choices = done(OpenAiChat(), chunk({"content": "Hi"}, "stop", usage=usage))
         apart = done(OpenAiChat(), chunk({"content": "Hi"}, "stop", usage=None), {"choices": [], "usage": usage})
@@ -128,12 +128,12 @@ class TestOpenAi:
     @pytest.mark.parametrize(
         "usage", [{"prompt_tokens": 1.5, "completion_tokens": 2}, {"prompt_tokens": "12", "completion_tokens": 2}]
     )
-    def test_what_is_said_of_usage_in_another_form_costs_no_answer(self, usage: object) -> None:
+    def test_unknown_usage_forms_do_not_lose_the_answer(self, usage: object) -> None:
         answer = done(OpenAiChat(), chunk({"content": "Hi"}, "stop"), {"choices": [], "usage": usage})
         assert (answer.message.text, answer.usage.output_tokens) == ("Hi", 2)
 
     @pytest.mark.parametrize("reason", ["error", "abort", "cancelled"])
-    def test_an_end_that_the_model_did_not_choose_is_no_answer(self, reason: str) -> None:
+    def test_an_end_not_chosen_by_the_model_is_a_failure(self, reason: str) -> None:
         assert failed(OpenAiChat(), chunk({"content": "Hi"}), chunk({}, reason)).kind == "overloaded"
 
     def test_an_error_object_in_the_stream_fails(self) -> None:
@@ -156,7 +156,7 @@ class TestOpenAi:
         )
         assert (result.thinking, result.message.text, result.message.opaque) == ("abc", "T", None)
 
-    def test_reasoning_goes_back_where_the_server_wants_it(self) -> None:
+    def test_reasoning_is_sent_back_in_the_servers_field(self) -> None:
         details = [{"type": "reasoning.encrypted", "data": "zzz", "index": 0}]
         for quirks, delta, kept in (
             (Quirks(), {"reasoning_details": details}, {"reasoning_details": details}),
@@ -169,7 +169,7 @@ class TestOpenAi:
             body = msgspec.json.decode(protocol.encode(again, quirks, {}, ORIGIN).content)
             assert {key: body["messages"][1].get(key) for key in kept} == kept
 
-    def test_windows_are_found_in_every_servers_list(self) -> None:
+    def test_context_windows_are_read_from_every_servers_model_list(self) -> None:
         rows = [{"id": "a", "max_model_len": 1}, {"id": "b", "context_length": 2}, {"id": "c", "meta": {"n_ctx": 3}},
                 {"id": "d", "meta": {"n_ctx_train": 4}}, {"id": "e", "context_window": 5},
                 {"id": "f", "meta": None}]  # fmt: skip
@@ -187,7 +187,7 @@ class TestAnthropic:
     def end(self, reason: str) -> object:
         return {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 5}}
 
-    def test_thinking_between_the_parts_goes_back_in_its_place(self) -> None:
+    def test_thinking_between_parts_is_sent_back_in_its_position(self) -> None:
         protocol = AnthropicMessages()
         result = done(
             protocol,
@@ -213,13 +213,13 @@ class TestAnthropic:
             {"type": "tool_use", "id": "t1", "name": "bash", "input": {}},
         ]
 
-    def test_input_given_whole_at_the_start_counts(self) -> None:
+    def test_input_sent_whole_at_the_start_is_read(self) -> None:
         result = done(
             AnthropicMessages(), self.start(0, type="tool_use", id="t", name="n", input={"a": 1}), self.end("tool_use")
         )
         assert json.loads(result.message.tool_calls[0].arguments) == {"a": 1}
 
-    def test_unknown_events_and_blocks_are_passed_over(self) -> None:
+    def test_unknown_events_and_blocks_are_skipped(self) -> None:
         result = done(
             AnthropicMessages(),
             {"type": "ping"},
@@ -231,7 +231,7 @@ class TestAnthropic:
         )
         assert (result.message.text, result.message.tool_calls) == ("Hi", ())
 
-    def test_a_full_window_is_an_overflow_unless_something_was_said(self) -> None:
+    def test_a_full_window_is_an_overflow_only_without_text(self) -> None:
         reason = "model_context_window_exceeded"
         assert failed(AnthropicMessages(), self.end(reason)).kind == "context_overflow"
         assert done(AnthropicMessages(), self.start(0, type="text", text="Hi"), self.end(reason)).stop == "max_tokens"
@@ -239,7 +239,7 @@ class TestAnthropic:
     def test_a_refusal_without_words_is_a_content_filter(self) -> None:
         assert failed(AnthropicMessages(), self.end("refusal")).kind == "content_filter"
 
-    def test_cache_marks_stand_at_the_end_and_where_the_last_request_ended(self) -> None:
+    def test_cache_marks_are_at_the_end_of_this_and_the_last_request(self) -> None:
         protocol, messages = AnthropicMessages(), [UserMessage("one")]
         protocol.encode(ModelRequest("m", "sys", tuple(messages), cache_key="t"), Quirks(), {})
         more = (*messages, AssistantMessage("two"), UserMessage("three"))
@@ -252,7 +252,7 @@ class TestAnthropic:
 
 
 class TestResponses:
-    def test_text_and_calls_told_only_at_their_end_count(self) -> None:
+    def test_text_and_calls_sent_only_in_their_end_event_are_read(self) -> None:
         message = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}
         call = {"type": "function_call", "call_id": "c", "name": "bash", "arguments": "{}"}
         result = done(
@@ -263,7 +263,7 @@ class TestResponses:
         )
         assert (result.message.text, calls_of(result)) == ("Hi", [("c", "bash", "{}")])
 
-    def test_events_of_other_tools_are_passed_over(self) -> None:
+    def test_events_of_other_tools_are_skipped(self) -> None:
         result = done(
             OpenAiResponses(),
             {"type": "response.code_interpreter_call.completed", "delta": {"not": "text"}, "output_index": 0},
@@ -298,14 +298,14 @@ class TestGemini:
     def candidate(self, finish: str | None = None, *parts: object) -> object:
         return {"candidates": [{"content": {"parts": list(parts)}, "finishReason": finish}]}
 
-    def test_a_call_of_another_model_goes_with_the_mark_that_spares_its_signature(self) -> None:
+    def test_a_call_of_another_model_carries_the_mark_for_missing_signatures(self) -> None:
         message = AssistantMessage("", (ToolCall(CallId("c1"), "bash", "{}"), ToolCall(CallId("c2"), "bash", "{}")))
         again = ModelRequest("m", "", (UserMessage("q"), message, ToolMessage(CallId("c1"), "bash", "x")))
         body = msgspec.json.decode(GeminiContents().encode(again, Quirks(), {}).content)
         signatures = [part.get("thoughtSignature") for part in body["contents"][1]["parts"]]
         assert signatures == ["skip_thought_signature_validator", None]
 
-    def test_the_signature_of_a_text_goes_back_with_it(self) -> None:
+    def test_a_text_is_sent_back_with_its_signature(self) -> None:
         protocol = GeminiContents()
         result = done(protocol, self.candidate("STOP", {"text": "Hi"}, {"text": "", "thoughtSignature": "abc="}))
         again = ModelRequest("m", "", (UserMessage("q"), result.message))
@@ -321,7 +321,7 @@ class TestGemini:
         assert failed(GeminiContents(), self.candidate(reason)).kind == "dropped"
         assert done(GeminiContents(), self.candidate(reason, {"text": "Hi"})).stop == "end"
 
-    def test_calls_without_ids_get_some(self) -> None:
+    def test_calls_without_ids_get_new_ids(self) -> None:
         part = {"functionCall": {"name": "bash", "args": None}}
         assert calls_of(done(GeminiContents(), self.candidate("STOP", part, part))) == [
             ("call_new1", "bash", "{}"),
@@ -364,7 +364,7 @@ ANSWERS: dict[type[ApiProtocol], list[object]] = {
 
 @pytest.mark.parametrize("kind", ANSWERS)
 @pytest.mark.parametrize("said", ["null", "12.0", "1.5", '"12"', "[1]", "{}", "NaN", "-Infinity", "true"])
-def test_no_form_of_usage_costs_an_answer(kind: type[ApiProtocol], said: str) -> None:
+def test_no_usage_form_loses_the_answer(kind: type[ApiProtocol], said: str) -> None:
     reader = kind().reader(AnswerContext("mine", "", frozenset(), lambda: "new"))
     for event in ANSWERS[kind]:
         reader.feed(b"[DONE]" if event == "[DONE]" else json.dumps(event).replace('"?"', said).encode())
@@ -378,7 +378,7 @@ def test_no_form_of_usage_costs_an_answer(kind: type[ApiProtocol], said: str) ->
 @pytest.mark.parametrize(
     ("said", "text"), [("5", "5"), ('{"text":"b"}', "b"), ('["a","b"]', "ab"), ('"\\ud83d"', "\ufffd")]
 )
-def test_text_in_another_form_is_text(kind: type[ApiProtocol], said: str, text: str) -> None:
+def test_text_in_an_unusual_form_is_read(kind: type[ApiProtocol], said: str, text: str) -> None:
     reader = kind().reader(AnswerContext("mine", "", frozenset(), lambda: "new"))
     for event in ANSWERS[kind]:
         reader.feed(b"[DONE]" if event == "[DONE]" else json.dumps(event).replace('"Hi"', said).encode())
@@ -388,7 +388,7 @@ def test_text_in_another_form_is_text(kind: type[ApiProtocol], said: str, text: 
 
 
 @pytest.mark.parametrize("kind", ANSWERS)
-def test_an_answer_in_no_known_form_is_a_failure_that_no_retry_cures(kind: type[ApiProtocol]) -> None:
+def test_an_answer_in_an_unknown_form_is_a_permanent_failure(kind: type[ApiProtocol]) -> None:
     reader = kind().reader(AnswerContext("mine", "", frozenset(), lambda: "new"))
     for event in ANSWERS[kind]:
         reader.feed(b"[DONE]" if event == "[DONE]" else json.dumps(event).replace('"Hi"', '{"a":"b"}').encode())
@@ -397,7 +397,7 @@ def test_an_answer_in_no_known_form_is_a_failure_that_no_retry_cures(kind: type[
     assert answer.kind == "invalid_request"
 
 
-def test_a_text_about_numbers_stays_as_it_is() -> None:
+def test_a_text_about_numbers_is_unchanged() -> None:
     said = json.dumps(chunk({"content": 'NaN, "-Infinity" and \\'}, "stop", usage={"prompt_tokens": float("nan")}))
     reader = OpenAiChat().reader(AnswerContext("mine", "", frozenset(), lambda: "new"))
     reader.feed(said.encode())
@@ -406,24 +406,24 @@ def test_a_text_about_numbers_stays_as_it_is() -> None:
     assert answer.message.text == 'NaN, "-Infinity" and \\'
 
 
-def test_an_item_that_says_nothing_here_may_have_any_form() -> None:
+def test_an_unused_item_may_have_any_form() -> None:
     search = {"type": "tool_search_call", "call_id": None, "arguments": None, "name": 7}
     events = [{"type": "response.output_item.done", "output_index": 0, "item": search}, *ANSWERS[OpenAiResponses]]
     assert done(OpenAiResponses(), *events).message.text == "Hi"
 
 
 @pytest.mark.parametrize("ids", [("a b", "a_b"), ("a.b", "a_b")])
-def test_calls_are_told_apart_in_the_form_in_which_they_are_sent_back(ids: tuple[str, str]) -> None:
+def test_calls_whose_ids_collide_when_sent_back_get_new_ids(ids: tuple[str, str]) -> None:
     answer = done(OpenAiChat(), *(chunk(piece(index, one, "bash")) for index, one in enumerate(ids)), chunk({}, "stop"))
     assert [call.id for call in answer.message.tool_calls] == [ids[0], "call_new1"]
 
 
 @pytest.mark.parametrize("arguments", ['{"a": ' + "[" * 5000, "[" * 100_000, '{"a": ' + "[" * 5000 + "]" * 5000 + "}"])
-def test_arguments_nested_without_end_go_back_as_text(arguments: str) -> None:
+def test_endlessly_nested_arguments_are_sent_back_as_text(arguments: str) -> None:
     assert json.loads(arguments_object(arguments)) == {"malformed": arguments}
 
 
-def test_a_reasoning_item_that_is_no_text_is_kept_as_text() -> None:
+def test_a_non_text_reasoning_item_is_kept_as_text() -> None:
     reader = OpenAiResponses().reader(AnswerContext("p", "openai-responses:p", frozenset(), lambda: "new"))
     reader.feed(b'{"type":"response.output_item.done","output_index":0,"item":{"type":"reasoning","id":"\xff"}}')
     assert json.loads(reader.opaque()) == [{"type": "reasoning", "id": "\ufffd"}]
@@ -475,11 +475,11 @@ REPORTS: dict[str, tuple[list[object], Usage]] = {
 
 
 @pytest.mark.parametrize(("events", "usage"), REPORTS.values(), ids=REPORTS.keys())
-def test_tokens_are_read_in_whichever_form_a_server_reports_them(events: list[object], usage: Usage) -> None:
+def test_token_counts_are_read_in_every_reported_form(events: list[object], usage: Usage) -> None:
     assert done(OpenAiChat(), chunk({"content": "Hi"}, "stop"), *events).usage == usage
 
 
-def test_a_gateway_that_reports_openai_s_names_in_anthropic_s_protocol() -> None:
+def test_openai_usage_names_are_read_in_anthropics_protocol() -> None:
     answer = done(
         AnthropicMessages(),
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Hi"}},
@@ -503,7 +503,7 @@ def opening(*events: object) -> tuple[str, str, list[str]]:
     return result.message.text, result.thinking, shown
 
 
-def test_of_a_template_that_opens_thinking_none_is_ever_shown_as_text() -> None:
+def test_thinking_opened_by_the_template_is_never_shown_as_text() -> None:
     said = [chunk({"content": part}) for part in ("Hm, ", "boats.\n</th", "ink>\n\nHel", "lo")]
     assert opening(*said, chunk(finish="stop")) == ("Hello", "Hm, boats.\n", ["Hel", "lo"])
     apart = chunk({"reasoning_content": "Hm"})
@@ -512,7 +512,7 @@ def test_of_a_template_that_opens_thinking_none_is_ever_shown_as_text() -> None:
     assert opening(opened, chunk(finish="stop")) == ("Hello", "Hm", ["Hello"])
 
 
-def test_what_such_a_template_did_not_open_is_text_at_the_end() -> None:
+def test_text_without_an_end_mark_is_text_unless_the_answer_is_cut_off() -> None:
     assert opening(chunk({"content": "Hello"}), chunk(finish="stop")) == ("Hello", "", ["Hello"])
     assert opening(chunk({"content": "Hm, boa"}), chunk(finish="length")) == ("", "Hm, boa", [])
     call = chunk(piece(0, "c", "look", "{}"))

@@ -42,7 +42,7 @@ def openai(name: str = "openai", base_url: str = "") -> Named:
     return provider(name, base_url=base_url)
 
 
-def test_a_provider_before_the_slash_is_taken_at_its_word(tmp_path: Path) -> None:
+def test_a_provider_before_the_slash_is_used_as_named(tmp_path: Path) -> None:
     models = catalog(tmp_path, openai(), openai("router", base_url="https://openrouter.ai/api/v1"))
     route = models.route("router/anthropic/claude-sonnet-5.5")
     assert (route.provider.name, route.model) == ("router", "anthropic/claude-sonnet-5.5")
@@ -65,14 +65,14 @@ def test_a_bare_name_goes_to_the_first_provider_that_lists_it(tmp_path: Path) ->
     assert models.names() == ["one/a", "two/a", "two/org/b", "demo"]
 
 
-def test_a_well_known_model_goes_to_its_own_service_before_anything_is_listed(tmp_path: Path) -> None:
+def test_a_well_known_model_uses_its_own_service_before_any_listing(tmp_path: Path) -> None:
     models = catalog(tmp_path, openai("azure"), provider("anthropic", "anthropic"), provider("gemini", "gemini"))
     assert models.route("claude-sonnet-5-5").provider.name == "anthropic"
     assert models.route("gemini-3.8-flash").provider.name == "gemini"
     assert models.route("gpt-5").provider.name == "azure"
 
 
-def test_the_only_provider_takes_any_name_while_it_has_listed_nothing(tmp_path: Path) -> None:
+def test_the_only_provider_accepts_any_name_before_it_lists_models(tmp_path: Path) -> None:
     assert catalog(tmp_path, openai("mine")).route("my-model").provider.name == "mine"
     write_listings(tmp_path / "available_models.json", {"mine": ModelListing(True, ("other",))})
     with pytest.raises(InvalidInput, match="mine/other"):
@@ -116,7 +116,7 @@ def test_prices_are_known_or_unknown_but_never_guessed(tmp_path: Path) -> None:
         assert models.usd(models.route(free), USE) == 0.0
 
 
-def test_a_configured_price_counts_more_than_any_list(tmp_path: Path) -> None:
+def test_a_configured_price_overrides_every_list(tmp_path: Path) -> None:
     models = catalog(
         tmp_path,
         ("openai", ProviderSettings(kind="openai", price=0.0)),
@@ -139,12 +139,12 @@ def test_a_configured_price_counts_more_than_any_list(tmp_path: Path) -> None:
     assert models.usd(models.route("other/big"), use) is None
 
 
-def test_demo_costs_nothing_so_that_a_ceiling_in_dollars_lets_it_answer(tmp_path: Path) -> None:
+def test_the_demo_model_is_free_under_a_dollar_limit(tmp_path: Path) -> None:
     models = catalog(tmp_path)
     assert models.usd(models.route("demo"), USE) == 0
 
 
-def test_the_file_has_the_shape_that_others_read(tmp_path: Path) -> None:
+def test_the_catalog_file_has_its_documented_form(tmp_path: Path) -> None:
     path = tmp_path / "available_models.json"
     listings = {
         "a": ModelListing(True, ("m1", "m2"), "", "2026-01-01T00:00:00.000Z"),
@@ -164,7 +164,7 @@ def test_a_damaged_file_is_treated_as_missing(tmp_path: Path, content: bytes) ->
     assert catalog(tmp_path, openai("mine")).route("x").provider.name == "mine"
 
 
-async def test_refresh_asks_everyone_and_tells_failures(tmp_path: Path) -> None:
+async def test_refresh_asks_every_provider_and_reports_failures(tmp_path: Path) -> None:
     good = FakeModel(settings=FakeSettings(api_key="right-key", models=("m1", "m2"), context_tokens=9000))
     async with good.serve() as url:
         models = catalog(
@@ -195,7 +195,7 @@ async def test_refresh_asks_everyone_and_tells_failures(tmp_path: Path) -> None:
     assert "demo" not in written
 
 
-async def test_models_known_before_stay_while_a_provider_is_down(tmp_path: Path) -> None:
+async def test_known_models_are_kept_while_a_provider_is_down(tmp_path: Path) -> None:
     write_listings(tmp_path / "available_models.json", {"gone": ModelListing(True, ("m1",))})
     models = catalog(tmp_path, openai("gone", base_url="http://127.0.0.1:9/v1"))
     found = await models.refresh()
@@ -204,7 +204,7 @@ async def test_models_known_before_stay_while_a_provider_is_down(tmp_path: Path)
     assert models.route("m1").provider.name == "gone"
 
 
-async def test_a_provider_that_never_answers_does_not_hold_the_others_up(
+async def test_a_provider_that_never_answers_does_not_delay_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Silent(FakeModel):
@@ -223,7 +223,7 @@ async def test_a_file_that_cannot_be_written_is_not_fatal(tmp_path: Path) -> Non
     assert (await models.refresh())["fake"].models == ("fake-1",)
 
 
-def test_every_row_of_the_table_is_reached_and_sensible() -> None:
+def test_every_row_of_the_table_is_used_and_valid() -> None:
     for row in MODELS:
         example = row.pattern.replace("[678]", "7").replace("[5-9]", "7").replace("[456]", "6").replace("[6-9]", "8")
         example = example.replace("[134]", "3").replace("[123]", "2").replace("*", "x")
@@ -250,7 +250,7 @@ def test_quirks_come_from_the_server_and_the_model() -> None:
     assert (elsewhere.max_tokens, elsewhere.temperature, elsewhere.cache_key) == ("max_tokens", True, False)
 
 
-def test_an_unknown_kind_names_the_known_ones() -> None:
+def test_an_unknown_kind_is_reported_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="anthropic, openai, openai-responses, gemini, local"):
         build_provider("x", ProviderSettings(kind="carrier-pigeon"), ManualClock(), {})
 
@@ -260,5 +260,5 @@ def test_an_unknown_kind_names_the_known_ones() -> None:
     [("anthropic", "", "https://api.anthropic.com"), ("anthropic", "http://h/v1/", "http://h"),
      ("openai", "http://h/v1/", "http://h/v1"), ("openai-responses", "", "https://api.openai.com/v1")],
 )  # fmt: skip
-def test_addresses_are_taken_with_and_without_their_endings(kind: str, given: str, used: str) -> None:
+def test_addresses_are_accepted_with_and_without_their_endings(kind: str, given: str, used: str) -> None:
     assert address_of(ProviderSettings(kind=kind, base_url=given)) == used

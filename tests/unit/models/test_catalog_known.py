@@ -24,7 +24,7 @@ async def catalog(tmp_path: Path) -> AsyncIterator[Catalog]:
     await made.close()
 
 
-def test_a_listed_model_exists_and_one_that_is_not_is_refused_with_the_nearest(catalog: Catalog) -> None:
+def test_an_unlisted_model_is_refused_with_the_nearest_name(catalog: Catalog) -> None:
     existing_model(catalog, "acme/big-1")
     existing_model(catalog, "small-1")
     existing_model(catalog, "demo")
@@ -34,11 +34,11 @@ def test_a_listed_model_exists_and_one_that_is_not_is_refused_with_the_nearest(c
         existing_model(catalog, "nosuch/x")
 
 
-def test_a_provider_that_has_not_listed_its_models_is_believed(catalog: Catalog) -> None:
+def test_any_model_of_a_provider_without_a_list_is_accepted(catalog: Catalog) -> None:
     existing_model(catalog, "new/anything")
 
 
-async def test_keys_are_asked_for_and_told_in_a_line_each(catalog: Catalog) -> None:
+async def test_each_key_is_requested_and_reported_in_one_line(catalog: Catalog) -> None:
     lines = await key_lines(catalog)
     assert [line.split(":")[0] for line in lines] == ["- acme", "- new"]
     assert not any("ok" in line for line in lines), "nobody answers at that address"

@@ -84,14 +84,14 @@ async def test_requests_become_calls_of_the_tools_offered(text: str, calls: list
     assert len({call.id for call in message.tool_calls}) == len(calls)
 
 
-async def test_other_names_and_schemas_of_tools_are_served_too() -> None:
+async def test_tools_with_other_names_and_schemas_are_supported() -> None:
     tools = (spec("create_file", "path", "file_text", required=("path", "file_text")), spec("view", "path"))
     written = await ask(UserMessage("write hi to a.txt"), tools=tools)
     assert calls_of(written) == [("create_file", {"path": "a.txt", "file_text": "hi"})]
     assert calls_of(await ask(UserMessage("read a.txt"), tools=tools)) == [("view", {"path": "a.txt"})]
 
 
-async def test_without_a_fitting_tool_it_says_so() -> None:
+async def test_a_missing_tool_is_reported() -> None:
     message = await ask(UserMessage("run ls"), tools=())
     assert message.tool_calls == ()
     assert "have no tool for that" in message.text
@@ -104,7 +104,7 @@ async def test_talk_is_answered_without_tools_and_labelled(text: str) -> None:
     assert "demo model" in message.text
 
 
-async def test_what_it_can_do_depends_on_the_tools() -> None:
+async def test_the_capabilities_depend_on_the_tools() -> None:
     everything = (await ask(UserMessage("What can you do?"))).text
     assert "remind" in everything
     assert "remind" not in (await ask(UserMessage("What can you do?"), tools=TOOLS[:2])).text
@@ -143,7 +143,7 @@ async def test_unusual_results_are_handled(result: str, words: str) -> None:
     assert words in told.text
 
 
-async def test_a_new_request_after_results_is_the_one_that_counts() -> None:
+async def test_a_new_request_after_results_has_priority() -> None:
     asked = UserMessage("run ls")
     called = await ask(asked)
     result = ToolMessage(called.tool_calls[0].id, "bash", "x")

@@ -36,7 +36,7 @@ def cosine(one: list[float], other: list[float]) -> float:
 
 
 @pytest.mark.parametrize("kind", ["openai", "openai-responses", "gemini"])
-async def test_each_kind_gives_a_vector_a_text_in_their_order(kind: str) -> None:
+async def test_each_kind_returns_one_vector_per_text_in_order(kind: str) -> None:
     async with FakeModel().serve() as url, embedder(kind, url) as found:
         assert found.name == "fakes/embed-1"
         berth, berthing, tea = await found.embed(TEXTS)
@@ -55,7 +55,7 @@ async def test_a_wrong_key_is_reported_and_not_shown(kind: str) -> None:
             assert len(await found.embed(TEXTS)) == 3
 
 
-async def test_a_server_that_is_away_is_down() -> None:
+async def test_an_unreachable_server_is_reported_as_down() -> None:
     async with FakeModel().serve() as url:
         pass
     async with embedder("openai", url) as found:

@@ -68,13 +68,13 @@ SHAPES = (
 
 
 @pytest.mark.parametrize(("status", "words"), LOAD)
-def test_load_is_no_conversation_that_is_too_long(status: int, words: str) -> None:
+def test_overload_is_not_a_context_overflow(status: int, words: str) -> None:
     body = json.dumps({"error": {"message": words}}).encode()
     assert failure_of(status, body, {}, "p").kind in ("overloaded", "rate_limited", "quota")
 
 
 @pytest.mark.parametrize(("provider", "words"), [(name, words) for name in OVERFLOWS for words in OVERFLOWS[name]])
-def test_every_wording_of_a_conversation_too_long_is_known(provider: str, words: str) -> None:
+def test_every_wording_of_a_context_overflow_is_recognized(provider: str, words: str) -> None:
     assert provider in OVERFLOWS
     for shape in SHAPES:
         for said in (words, words.upper(), words.lower()):
@@ -84,7 +84,7 @@ def test_every_wording_of_a_conversation_too_long_is_known(provider: str, words:
             assert failure_in_stream(body, "mine").kind == "context_overflow", body
 
 
-def test_the_window_that_a_refusal_states_is_read() -> None:
+def test_the_window_stated_in_a_refusal_is_read() -> None:
     """It ignores every other number, such as the requested tokens, an error code or a byte count."""
     stated = {
         words: failure_of(400, (SHAPES[0] % json.dumps(words)).encode(), {}, "mine").window_tokens
@@ -98,19 +98,19 @@ def test_the_window_that_a_refusal_states_is_read() -> None:
 
 
 @pytest.mark.parametrize("words", RATE_LIMITS)
-def test_a_limit_of_tokens_in_a_time_is_no_conversation_too_long(words: str) -> None:
+def test_a_token_rate_limit_is_not_a_context_overflow(words: str) -> None:
     for shape in SHAPES:
         failed = failure_of(429, (shape % json.dumps(words)).encode(), {}, "mine")
         assert failed.kind in ("rate_limited", "quota"), words
 
 
 @pytest.mark.parametrize("words", OTHER_REFUSALS)
-def test_a_refusal_that_a_shorter_conversation_would_meet_too_is_no_overflow(words: str) -> None:
+def test_a_refusal_independent_of_length_is_not_an_overflow(words: str) -> None:
     for shape in SHAPES:
         assert failure_of(400, (shape % json.dumps(words)).encode(), {}, "mine").kind == "invalid_request", words
 
 
-def test_zhipus_code_for_a_prompt_too_long_is_enough() -> None:
+def test_zhipus_overflow_code_is_recognized_alone() -> None:
     assert failure_of(400, b'{"error":{"code":"1261","message":"?"}}', {}, "mine").kind == "context_overflow"
 
 
@@ -145,12 +145,12 @@ def test_errors_inside_a_stream_have_their_kind(body: str, kind: FailureKind) ->
         ("later", None),
     ],
 )
-def test_a_wait_in_the_words_counts_where_no_header_says_it(words: str, seconds: float | None) -> None:
+def test_a_wait_in_the_text_is_used_without_a_header(words: str, seconds: float | None) -> None:
     body = '{"error":{"message":"Rate limit reached. ' + words + '"}}'
     assert failure_of(429, body.encode(), {}, "mine").retry_after_seconds == seconds
 
 
-def test_the_wait_of_retry_info_counts() -> None:
+def test_the_wait_in_retry_info_is_used() -> None:
     assert failure_of(*_retry_info(), {}, "mine").retry_after_seconds == 34.5
 
 
@@ -172,7 +172,7 @@ NUMBERS = st.text("0123456789²٣", min_size=1, max_size=5000)
 
 
 @given(st.integers(200, 599), NUMBERS, st.lists(st.tuples(NUMBERS, st.sampled_from(["ms", "s", "m", "h", ""]))))
-def test_no_number_is_too_large_to_be_a_code_or_a_wait(status: int, code: str, spans: list[tuple[str, str]]) -> None:
+def test_huge_numbers_are_accepted_as_codes_and_waits(status: int, code: str, spans: list[tuple[str, str]]) -> None:
     words = f"Overloaded, try again in {''.join(number + unit for number, unit in spans)}"
     for body in ({"message": words, "code": code}, {"message": words, "details": [{"retryDelay": words}]}):
         for failed in (

@@ -18,7 +18,7 @@ def parse(chunks: list[bytes]) -> list[bytes]:
 
 
 @given(st.lists(event, max_size=5), st.sampled_from(["\n", "\r\n", "\r"]), st.lists(st.integers(1, 9), max_size=40))
-def test_any_cut_and_any_line_end_gives_the_same_events(events: list[list[str]], end: str, cuts: list[int]) -> None:
+def test_any_split_and_line_end_gives_the_same_events(events: list[list[str]], end: str, cuts: list[int]) -> None:
     whole = "".join("".join(f"data: {one}{end}" for one in found) + end for found in events).encode()
     chunks: list[bytes] = []
     at = 0
@@ -29,11 +29,11 @@ def test_any_cut_and_any_line_end_gives_the_same_events(events: list[list[str]],
     assert parse(chunks) == ["\n".join(found).encode() for found in events]
 
 
-def test_comments_names_ids_and_retries_are_passed_over() -> None:
+def test_comments_names_ids_and_retries_are_skipped() -> None:
     assert parse([b": ping\n\nevent: x\nid: 1\nretry: 5\ndata: one\n\nevent: ping\n\ndata:two\n\n"]) == [b"one", b"two"]
 
 
-def test_a_last_event_without_its_empty_line_counts() -> None:
+def test_a_last_event_without_an_empty_line_is_read() -> None:
     assert parse([b"data: one\n\ndata: two"]) == [b"one", b"two"]
     assert parse([b"data: one\n"]) == [b"one"]
 

@@ -25,7 +25,7 @@ def counting_command(folder: Path) -> tuple[str, ...]:
     return (sys.executable, "-c", program, str(folder / "count"))
 
 
-async def test_a_literal_a_variable_and_a_file_are_read_again_each_time(tmp_path: Path) -> None:
+async def test_literals_variables_and_files_are_read_at_each_use(tmp_path: Path) -> None:
     clock, environ = ManualClock(), {"MY_KEY": "one"}
     assert await ApiKey(Secret("value", "plain"), "p", clock).get() == "plain"
     assert await ApiKey(NO_SECRET, "p", clock).get() == ""
@@ -51,7 +51,7 @@ async def test_a_literal_a_variable_and_a_file_are_read_again_each_time(tmp_path
         Secret("command", (sys.executable, "-c", "")),
     ],
 )
-async def test_a_key_that_cannot_be_had_says_why(source: Secret) -> None:
+async def test_an_unavailable_key_has_a_reason(source: Secret) -> None:
     with pytest.raises(ProviderRefused, match="of p"):
         await ApiKey(source, "p", ManualClock()).get()
 
@@ -66,7 +66,7 @@ async def test_a_command_runs_again_when_its_key_expires_and_when_it_is_forgotte
     assert await key.get() == "key-3"
 
 
-async def test_a_refused_key_is_asked_for_again_once(tmp_path: Path) -> None:
+async def test_a_refused_key_is_looked_up_again_once(tmp_path: Path) -> None:
     fake = FakeModel("Hello.", settings=FakeSettings(api_key="key-2"))
     async with fake.serve() as url:
         source = Secret("command", counting_command(tmp_path))

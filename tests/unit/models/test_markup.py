@@ -152,7 +152,7 @@ def test_texts_about_markup_stay_whole(text: str) -> None:
 
 
 @given(st.sampled_from([*THINKING, *CALLS, *TEXTS]), st.lists(st.integers(1, 200), max_size=20))
-def test_any_cut_gives_the_same_result(text: str, cuts: list[int]) -> None:
+def test_any_split_gives_the_same_result(text: str, cuts: list[int]) -> None:
     assert said(read(text, cuts)) == said(read(text))
 
 
@@ -162,12 +162,12 @@ def test_one_character_at_a_time_gives_the_same(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ['<tool_call>{"name":"bash","arguments":{}}</tool_call>', "[TOOL_CALLS]bash{}"])
-def test_where_no_tools_were_offered_nothing_is_a_call(text: str) -> None:
+def test_without_offered_tools_no_text_is_a_call(text: str) -> None:
     assert said(read(text, offers_tools=False)) == (text, "", [])
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60), st.lists(st.integers(1, 60), max_size=8))
-def test_any_other_text_stays_as_it_is(text: str, cuts: list[int]) -> None:
+def test_any_other_text_is_unchanged(text: str, cuts: list[int]) -> None:
     if text.strip():
         assert read(text, cuts).message.text == text
 

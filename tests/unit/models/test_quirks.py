@@ -27,7 +27,7 @@ def picky(seen: Seen) -> Refusal | str:
     return f"took {body['max_completion_tokens']}"
 
 
-async def test_refused_fields_are_learned_once_for_a_model() -> None:
+async def test_refused_fields_are_learned_once_per_model() -> None:
     fake = FakeModel(script=picky)
     async with fake.serve() as url:
         provider = build_provider("p", ProviderSettings(kind="openai", base_url=f"{url}/v1"), ManualClock(), {})
@@ -62,7 +62,7 @@ async def test_a_server_that_refuses_everything_is_not_asked_forever() -> None:
      ("Unrecognized request argument supplied: stream_options", "usage_option", False),
      ("Encrypted content is not supported with this model.", "reasoning_items", False)],
 )  # fmt: skip
-def test_the_words_of_refusals_are_known(words: str, field: str, value: object) -> None:
+def test_refusal_wordings_are_recognized(words: str, field: str, value: object) -> None:
     changes = lesson(Quirks(), words)
     assert changes[field] == value
     assert lesson(Quirks().changed(changes), words) == {}

@@ -86,7 +86,7 @@ async def test_a_model_without_images_is_refused_once_and_remembered(tmp_path: P
     assert "does not support images" in learned.refusal
 
 
-def test_what_was_learned_is_for_one_server_and_thirty_days_and_can_be_forgotten(tmp_path: Path) -> None:
+def test_lessons_apply_to_one_server_for_thirty_days_and_can_be_forgotten(tmp_path: Path) -> None:
     clock, file = ManualClock(), tmp_path / "learned.json"
     QuirkMemory(file, clock).put("p/m", "https://one", {"tools": False}, "no tools")
     memory = QuirkMemory(file, clock)
@@ -111,14 +111,14 @@ def test_a_damaged_file_counts_as_missing(tmp_path: Path, content: bytes) -> Non
     assert QuirkMemory(file, ManualClock()).changes("p/m", "") == {"images": "none"}
 
 
-def test_a_quirk_that_no_version_knows_is_left_out(tmp_path: Path) -> None:
+def test_an_unknown_quirk_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "learned.json"
     at = ManualClock().now()
     write_learned(file, {"p/a": Learned({"smell": True}, "", at), "p/b": Learned({"images": "some"}, "", at)})
     assert read_learned(file) == {}
 
 
-async def test_words_nobody_knows_cost_one_attempt_without_images(tmp_path: Path, picture: Image) -> None:
+async def test_an_unknown_refusal_causes_one_attempt_without_images(tmp_path: Path, picture: Image) -> None:
     memory = QuirkMemory(tmp_path / "learned.json", ManualClock())
     async with asking(no_images(SILENT), memory) as (provider, fake):
         done = await answer(provider, request(UserMessage("look", (picture,))))
@@ -129,7 +129,7 @@ async def test_words_nobody_knows_cost_one_attempt_without_images(tmp_path: Path
         assert fake.calls == 3
 
 
-async def test_images_that_a_notice_was_about_need_no_second_one(tmp_path: Path, picture: Image) -> None:
+async def test_left_out_images_are_reported_once(tmp_path: Path, picture: Image) -> None:
     memory = QuirkMemory(tmp_path / "learned.json", ManualClock())
     async with asking(no_images(SILENT), memory) as (provider, _):
         first, second = UserMessage("look", (picture,)), UserMessage("and this one", (picture,))
@@ -141,7 +141,7 @@ async def test_images_that_a_notice_was_about_need_no_second_one(tmp_path: Path,
         assert again.notes == ("m takes no images, so it did not see yours.",)
 
 
-async def test_a_model_that_has_seen_images_keeps_them_in_other_conversations(picture: Image) -> None:
+async def test_a_model_that_accepted_images_keeps_them_elsewhere(picture: Image) -> None:
     memory = QuirkMemory(None, ManualClock())
 
     def script(seen: Seen) -> Refusal | str:
@@ -158,7 +158,7 @@ async def test_a_model_that_has_seen_images_keeps_them_in_other_conversations(pi
     assert memory.all() == {}
 
 
-async def test_one_refused_picture_is_left_out_of_its_conversation_alone(picture: Image) -> None:
+async def test_a_refused_image_is_left_out_only_of_its_conversation(picture: Image) -> None:
     fault = Refusal(
         400, "messages.0.content.0.image.source.base64: image exceeds 5 MB maximum: 6291456 bytes > 5242880"
     )
@@ -185,7 +185,7 @@ async def test_tools_that_are_refused_without_a_reason_are_retried_when_they_cha
     assert memory.all() == {}
 
 
-async def test_without_tools_calls_and_results_are_told_in_words() -> None:
+async def test_without_tools_calls_and_results_become_text() -> None:
     refuses = Strict(SERVICES["Ollama"], lambda seen: "hi")
     call = ToolCall(CallId("c1"), "bash", '{"command":"ls"}')
     messages = (
@@ -240,7 +240,7 @@ async def test_attempts_are_bounded_and_the_first_refusal_is_reported(picture: I
     assert memory.all() == {}, "what did not help is not kept"
 
 
-async def test_a_refusal_inside_a_stream_teaches_as_well(picture: Image) -> None:
+async def test_a_refusal_inside_a_stream_is_learned(picture: Image) -> None:
     refusal = Refusal(400, "Image inputs are not supported by this model.", "invalid_request_error", in_stream=True)
     async with asking(no_images(refusal)) as (provider, fake):
         assert (await answer(provider, request(UserMessage("look", (picture,))))).message.text == "seen"
@@ -298,7 +298,7 @@ SCHEMA_WORDS = {
 
 @pytest.mark.parametrize("words", SCHEMA_WORDS.values(), ids=SCHEMA_WORDS.keys())
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
-async def test_a_refused_schema_is_sent_in_a_narrower_dialect_which_is_remembered(kind: str, words: str) -> None:
+async def test_a_refused_schema_is_resent_in_a_narrower_dialect_that_is_remembered(kind: str, words: str) -> None:
     memory, tools = QuirkMemory(None, ManualClock()), (ToolSpec("odd", "Odd.", SCHEMA),)
 
     def script(seen: Seen) -> Refusal | str:
@@ -328,7 +328,7 @@ async def test_a_dialect_that_did_not_help_is_not_remembered() -> None:
     assert memory.all() == {}
 
 
-async def test_what_the_table_says_of_a_server_counts_before_the_protocol() -> None:
+async def test_the_server_table_overrides_the_protocol() -> None:
     assert known_quirks("https://api.openai.com/v1", "gpt-5.1").schema_dialect == "full"
     protocol = OpenAiChat()
     assert protocol.dialect(known_quirks("http://127.0.0.1:8080/v1", "m")) == "common"
@@ -338,7 +338,7 @@ async def test_what_the_table_says_of_a_server_counts_before_the_protocol() -> N
 # ---- many images ----
 
 
-def test_of_too_many_images_the_oldest_are_left_out_and_some_more_for_those_to_come() -> None:
+def test_excess_images_are_dropped_oldest_first_with_room_for_new_ones() -> None:
     assert crowded_out([[1]] * 8, 8, 100) == 0
     assert crowded_out([[1]] * 9, 8, 100) == 3, "six stay, so that two more leave the request as it is"
     assert crowded_out([[1]] * 11, 8, 100) == 3
@@ -351,7 +351,7 @@ def test_of_too_many_images_the_oldest_are_left_out_and_some_more_for_those_to_c
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=4), max_size=20), st.integers(0, 9), st.integers(1, 40))
-def test_a_request_has_no_more_images_than_may_be_and_what_was_left_out_stays_so(
+def test_images_are_bounded_and_dropped_ones_stay_dropped(
     sizes: list[list[int]], images_max: int, bytes_max: int
 ) -> None:
     flat = [size for message in sizes for size in message]
@@ -373,7 +373,7 @@ MANY = {
 
 
 @pytest.mark.parametrize(("words", "most"), MANY.values(), ids=MANY.keys())
-async def test_a_bound_on_images_is_learned_and_the_newest_are_shown(tmp_path: Path, words: str, most: int) -> None:
+async def test_a_learned_image_limit_keeps_the_newest_images(tmp_path: Path, words: str, most: int) -> None:
     memory, pictures = QuirkMemory(None, ManualClock()), list[Image]()
     for number in range(4):
         path = tmp_path / f"{number}.png"
@@ -408,7 +408,7 @@ async def test_a_bound_on_images_is_learned_and_the_newest_are_shown(tmp_path: P
         Refusal(413, body=b'{"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}'),
     ],
 )
-async def test_a_request_that_is_too_heavy_goes_again_with_fewer_images(tmp_path: Path, refusal: Refusal) -> None:
+async def test_an_oversized_request_is_resent_with_fewer_images(tmp_path: Path, refusal: Refusal) -> None:
     memory, pictures = QuirkMemory(None, ManualClock()), list[Image]()
     for number in range(4):
         path = tmp_path / f"{number}.png"
@@ -425,14 +425,14 @@ async def test_a_request_that_is_too_heavy_goes_again_with_fewer_images(tmp_path
     assert [one.changes for one in memory.all().values()] == [{"image_bytes_max": 800_000}]
 
 
-async def test_known_services_get_no_more_images_than_they_take() -> None:
+async def test_known_services_never_get_more_images_than_they_accept() -> None:
     assert known_quirks("https://api.anthropic.com", "claude-sonnet-5-5").images_max == 100
     assert known_quirks("https://api.groq.com/openai/v1", "llama-4-scout").images_max == 5
     assert known_quirks("https://api.mistral.ai/v1", "pixtral-large").images_max == 8
 
 
 @pytest.mark.parametrize("status", [405, 406, 415, 417, 424])
-async def test_any_status_of_a_refusal_without_known_words_costs_one_attempt(picture: Image, status: int) -> None:
+async def test_an_unrecognized_refusal_of_any_status_causes_one_attempt(picture: Image, status: int) -> None:
     async with asking(no_images(Refusal(status, "no"))) as (provider, fake):
         await answer(provider, request(UserMessage("look", (picture,))))
         assert fake.calls == 2
@@ -444,7 +444,7 @@ async def test_one_image_that_is_too_large_for_a_server_is_left_out(picture: Ima
         assert b"provider rejected it" in fake.log[-1].body
 
 
-async def test_an_error_of_the_server_that_comes_again_costs_attempts_in_other_forms_once(picture: Image) -> None:
+async def test_a_repeated_server_error_tries_other_forms_once(picture: Image) -> None:
     memory = QuirkMemory(None, ManualClock())
     async with asking(no_images(Refusal(500, "Internal Server Error")), memory) as (provider, fake):
         said = UserMessage("look", (picture,))
@@ -460,7 +460,7 @@ async def test_an_error_of_the_server_that_comes_again_costs_attempts_in_other_f
     assert memory.all() == {}
 
 
-async def test_a_server_that_fails_whatever_it_gets_is_asked_in_other_forms_once(picture: Image) -> None:
+async def test_an_always_failing_server_gets_other_forms_once(picture: Image) -> None:
     async with asking(lambda seen: Refusal(500, "Internal Server Error")) as (provider, fake):
         look = request(UserMessage("look", (picture,)), tools=True)
         for calls in (1, 4, 5, 6):

@@ -57,7 +57,7 @@ async def test_speech_is_transcribed(fake: FakeModel, kind: str, form: str) -> N
 
 
 @pytest.mark.parametrize("form", ["ogg", "mp3"])
-async def test_a_text_is_spoken_in_the_form_that_is_wanted(fake: FakeModel, form: str) -> None:
+async def test_a_text_is_spoken_in_the_requested_format(fake: FakeModel, form: str) -> None:
     voice = speech(fake, "openai", voice="nova")
     spoken = await voice.say(SAID, form)  # pyrefly: ignore[bad-argument-type]
     await voice.close()
@@ -66,7 +66,7 @@ async def test_a_text_is_spoken_in_the_form_that_is_wanted(fake: FakeModel, form
     assert b'"voice":"nova"' in fake.audio[0][1]
 
 
-async def test_samples_become_what_platforms_take(fake: FakeModel) -> None:
+async def test_samples_are_encoded_in_the_platforms_formats(fake: FakeModel) -> None:
     pytest.importorskip("av")
     voice = speech(fake, "gemini")
     note, song = await voice.say("six " * 20, "ogg"), await voice.say("six " * 20, "mp3")
@@ -86,7 +86,7 @@ async def test_espeak_says_a_sentence() -> None:
     assert 1 < seconds_of(spoken.audio) < 5
 
 
-async def test_a_sentence_is_heard_in_this_process() -> None:
+async def test_a_sentence_is_transcribed_locally() -> None:
     pytest.importorskip("av")
     pytest.importorskip("moonshine_voice")
     if shutil.which("espeak-ng") is None:
@@ -103,7 +103,7 @@ async def test_a_sentence_is_heard_in_this_process() -> None:
     await ears.close()
 
 
-def test_a_long_recording_is_heard_in_pieces_that_lose_nothing() -> None:
+def test_a_long_recording_is_transcribed_in_lossless_pieces() -> None:
     samples = array("f", (0.0 if second % 58 == 57 else 0.5 for second in range(130) for _ in range(RATE)))
     pieces = list(pieces_of(samples))
     assert [sample for piece in pieces for sample in piece] == samples.tolist()
@@ -111,14 +111,14 @@ def test_a_long_recording_is_heard_in_pieces_that_lose_nothing() -> None:
     assert 57 * RATE <= len(pieces[0]) <= 58 * RATE, "cut where it is quiet"
 
 
-async def test_a_voice_that_espeak_has_not_is_refused_by_name() -> None:
+async def test_an_unknown_espeak_voice_is_refused_by_name() -> None:
     if shutil.which("espeak-ng") is None:
         pytest.skip("espeak-ng is not installed")
     with pytest.raises(ProviderRefused, match="nobody"):
         await EspeakSpeech("nobody").say("six", "ogg")
 
 
-async def test_a_refused_key_and_a_service_that_is_away_are_told_apart(fake: FakeModel) -> None:
+async def test_a_refused_key_and_an_unreachable_service_are_distinguished(fake: FakeModel) -> None:
     with pytest.raises(ProviderRefused, match="key"):
         await speech(fake, "openai", key="wrong").hear(recording(SAID), "audio/ogg")
     fake.audio_troubles.append(Refusal(503, "Overloaded."))

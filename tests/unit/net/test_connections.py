@@ -38,5 +38,5 @@ UNTRUSTED.verify_message = "self-signed certificate"
         (RuntimeError(), "the connection broke"),
     ],
 )  # fmt: skip
-def test_a_failure_is_said_in_plain_words(error: BaseException, said: str) -> None:
+def test_a_failure_is_described_in_plain_words(error: BaseException, said: str) -> None:
     assert network_reason(error) == said

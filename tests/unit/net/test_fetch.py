@@ -73,7 +73,7 @@ async def test_a_page_is_fetched_with_its_own_host_name_and_nothing_ambient(monk
         assert not {"cookie", "authorization", "proxy-authorization"} & set(seen[1][1])
 
 
-async def test_a_name_is_looked_up_once_and_the_connection_goes_to_what_was_checked() -> None:
+async def test_a_name_is_resolved_once_and_the_checked_address_is_used() -> None:
     async with server(always(reply(b"the checked one"))) as (port, seen):
         names = Names(site=[["127.0.0.1"], ["127.0.0.99"]])
         fetcher = GuardedFetcher(names, (ip_network("127.0.0.1/32"),))
@@ -101,7 +101,7 @@ async def test_a_redirect_is_checked_like_the_first_address(location: str) -> No
         assert len(seen) == 1
 
 
-async def test_a_redirect_leads_on_and_leaves_headers_behind_at_another_origin() -> None:
+async def test_a_redirect_to_another_origin_is_followed_without_headers() -> None:
     async with server(always(reply(b"end"))) as (last, seen):
         elsewhere = f"http://other.example:{last}/end"
         async with server(always(reply(status="302 Found", Location=elsewhere))) as (first, first_seen):
@@ -156,7 +156,7 @@ async def test_no_failure_quotes_what_a_server_says(answer: bytes) -> None:
         assert "obey" not in str(told.value)
 
 
-async def test_redirects_end() -> None:
+async def test_redirects_are_bounded() -> None:
     async with server(always(reply(status="302 Found", Location="/again"))) as (port, seen):
         with pytest.raises(FetchError, match="more than 3 times"):
             await GuardedFetcher(allowed=LOOPBACK).fetch(FetchRequest(f"http://127.0.0.1:{port}/", redirects_max=3))
@@ -180,7 +180,7 @@ async def test_a_post_body_is_not_forwarded_to_another_origin() -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-async def test_a_body_is_cut_at_its_bound_packed_or_not(packed: bool) -> None:
+async def test_a_body_is_cut_at_its_bound_compressed_or_not(packed: bool) -> None:
     body = b"x" * 3_000_000
     answer = reply(gzip.compress(body), Content_Encoding="gzip") if packed else reply(body)
     async with server(always(answer)) as (port, _):
@@ -188,7 +188,7 @@ async def test_a_body_is_cut_at_its_bound_packed_or_not(packed: bool) -> None:
         assert (found.body, found.cut) == (b"x" * 1000, True)
 
 
-async def test_a_packed_body_is_unpacked_and_a_damaged_one_told() -> None:
+async def test_a_compressed_body_is_decompressed_and_a_damaged_one_reported() -> None:
     async with server(always(reply(gzip.compress(b"text"), Content_Encoding="gzip"))) as (port, _):
         found = await GuardedFetcher(allowed=LOOPBACK).fetch(FetchRequest(f"http://127.0.0.1:{port}/"))
         assert (found.body, found.cut) == (b"text", False)

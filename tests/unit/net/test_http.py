@@ -77,7 +77,7 @@ BODIES: dict[str, tuple[bytes, ...]] = {
 
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize("cut", [0, 1, 7])
-async def test_every_legal_body_is_read_however_it_is_cut(name: str, cut: int) -> None:
+async def test_every_legal_body_is_read_however_it_is_split(name: str, cut: int) -> None:
     whole = b"".join(BODIES[name])
     pieces = [whole[at : at + cut] for at in range(0, len(whole), cut)] if cut else [whole]
     async with listening(saying(pieces, pieces)) as port:
@@ -94,7 +94,7 @@ async def test_a_body_may_end_with_the_connection() -> None:
         await one.close()
 
 
-async def test_a_large_body_comes_across_both_ways() -> None:
+async def test_a_large_body_is_transferred_both_ways() -> None:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         body = (await take(reader)).partition(b"\r\n\r\n")[2]
         writer.write(OK + b"content-length: %d\r\n\r\n" % len(body) + body)
@@ -115,7 +115,7 @@ async def test_a_slow_consumer_makes_the_server_wait(monkeypatch: pytest.MonkeyP
         await one.close()
 
 
-async def test_the_request_is_written_as_http_wants_it() -> None:
+async def test_the_request_is_valid_http() -> None:
     seen: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -169,7 +169,7 @@ async def test_any_number_of_informational_responses_is_skipped() -> None:
 
 
 @pytest.mark.parametrize("first", [b"", OK, OK + b"content-length: 9\r\n\r\nhel"])
-async def test_silence_is_a_timeout(first: bytes) -> None:
+async def test_a_silent_server_is_a_timeout(first: bytes) -> None:
     async with listening(saying([first])) as port:
         one = client(port, 0.05)
         with pytest.raises(HttpFailed) as failed:
@@ -196,7 +196,7 @@ def dripping(head: bytes, body: bytes) -> Serve:
 @pytest.mark.parametrize(
     ("head", "body"), [(b"", b"HTTP/1.1 200 OK\r\nX: y"), (OK + b"transfer-encoding: chunked\r\n\r\n", b"0")]
 )
-async def test_a_head_or_a_frame_that_drips_is_a_timeout(
+async def test_a_trickling_head_or_frame_is_a_timeout(
     monkeypatch: pytest.MonkeyPatch, head: bytes, body: bytes
 ) -> None:
     monkeypatch.setattr(http, "HEAD_BYTES_MAX", 2**40)
@@ -208,7 +208,7 @@ async def test_a_head_or_a_frame_that_drips_is_a_timeout(
         await one.close()
 
 
-async def test_of_a_refusal_that_drips_what_has_come_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_trickling_refusal_is_read_as_far_as_it_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.net.http.BODY_SECONDS_MAX", 0.1)
     async with listening(dripping(OK + b"content-length: 100000000\r\n\r\n", b"x")) as port:
         one = client(port)
@@ -219,7 +219,7 @@ async def test_of_a_refusal_that_drips_what_has_come_is_read(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("kind", ["openai", "openai-responses", "anthropic", "gemini"])
-async def test_an_event_that_drips_is_a_timeout(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+async def test_a_trickling_event_is_a_timeout(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr("shoal.models.http_provider.EVENT_SECONDS_MAX", 0.1)
     monkeypatch.setattr("shoal.models.http_provider.EVENT_BYTES_PER_SECOND", 1e12)
     head = OK + b"content-type: text/event-stream\r\n\r\n"
@@ -251,7 +251,7 @@ async def events(port: int, kind: str) -> list[ModelEvent]:
 @pytest.mark.parametrize(
     "kept_open", [b": working\n\n", b'data: {"type":"ping","choices":[{"delta":{"content":""}}],"candidates":[]}\n\n']
 )
-async def test_a_connection_that_is_only_kept_open_is_a_timeout(
+async def test_a_connection_with_only_keepalives_is_a_timeout(
     monkeypatch: pytest.MonkeyPatch, kind: str, kept_open: bytes
 ) -> None:
     monkeypatch.setattr("shoal.models.http_provider.SILENCES_MAX", 0.1 / IDLE_SECONDS)
@@ -300,7 +300,7 @@ COMPRESSED = gzip.compress(b'data: {"error":{"message":"Overloaded"}}\n\n' + b":
 
 
 @pytest.mark.parametrize("kind", ["openai", "openai-responses", "anthropic", "gemini"])
-async def test_what_was_compressed_unasked_is_read(kind: str) -> None:
+async def test_an_unrequested_compressed_answer_is_read(kind: str) -> None:
     head = b"\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(COMPRESSED)
     answers = [b"HTTP/1.1 " + status + head + COMPRESSED for status in (b"200 OK", b"429 Slow")]
     found: list[ModelFailed] = []
@@ -338,7 +338,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("kind", WHOLE)
-async def test_what_follows_the_last_event_costs_no_answer(kind: str) -> None:
+async def test_data_after_the_last_event_is_ignored(kind: str) -> None:
     after = b"\n\ndata: [DONE]\n\n" if kind == "gemini" else b"\n\ndata: [DONE]\n\ndata: half\n\n"
     stream = OK + b"content-type: text/event-stream\r\n\r\ndata: " + WHOLE[kind].encode() + after
     async with listening(saying([stream], then_close=True)) as port:
@@ -347,7 +347,7 @@ async def test_what_follows_the_last_event_costs_no_answer(kind: str) -> None:
 
 @pytest.mark.parametrize("limit", ["EVENT_BYTES_MAX", "ANSWER_CHARS_MAX"])
 @pytest.mark.parametrize("kind", ["openai", "gemini"])
-async def test_an_answer_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, kind: str, limit: str) -> None:
+async def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch, kind: str, limit: str) -> None:
     monkeypatch.setattr(http_provider, limit, 1000)
     said = b"data: " + WHOLE[kind].replace("stop", "").replace("STOP", "").encode() + b"\n\n"
 
@@ -401,7 +401,7 @@ class NoTransport(asyncio.Transport):
         pass
 
 
-async def test_an_answer_may_take_as_long_as_it_goes_on_and_no_longer() -> None:
+async def test_an_answer_may_take_as_long_as_it_makes_progress() -> None:
     timers = Timers()
     one = HttpConnection(timers)  # pyrefly: ignore[bad-argument-type]
     one.connection_made(NoTransport())
@@ -426,7 +426,7 @@ async def test_an_answer_may_take_as_long_as_it_goes_on_and_no_longer() -> None:
     one.close()
 
 
-async def test_a_kept_connection_that_was_closed_in_the_meantime_is_replaced() -> None:
+async def test_a_closed_kept_connection_is_replaced() -> None:
     connections: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -447,7 +447,7 @@ async def test_a_kept_connection_that_was_closed_in_the_meantime_is_replaced() -
         await one.close()
 
 
-async def test_what_could_not_be_sent_in_time_is_asked_anew_over_the_same_connection() -> None:
+async def test_an_unsent_request_is_retried_on_the_same_connection() -> None:
     taken: list[bytes] = []
     connections = 0
 
@@ -472,7 +472,7 @@ async def test_what_could_not_be_sent_in_time_is_asked_anew_over_the_same_connec
 
 
 @pytest.mark.parametrize("header", [b"connection: close\r\n", b""])
-async def test_connections_are_kept_when_both_sides_want_it(header: bytes) -> None:
+async def test_connections_are_kept_when_both_sides_agree(header: bytes) -> None:
     count = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -490,7 +490,7 @@ async def test_connections_are_kept_when_both_sides_want_it(header: bytes) -> No
     assert count == (3 if header else 1)
 
 
-async def test_a_connection_idle_for_long_is_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_idle_for_long_is_not_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "KEEP_ALIVE_SECONDS", -1.0)
     # The first server is silent after one answer, so a second request on its connection would hang.
     async with listening(saying([BODIES["sized"][0]])) as port:
@@ -500,7 +500,7 @@ async def test_a_connection_idle_for_long_is_not_trusted(monkeypatch: pytest.Mon
         await one.close()
 
 
-async def test_a_response_closed_early_costs_its_connection_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_closed_early_drops_only_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
     long = OK + b"content-length: 100\r\n\r\nbeginning"
     async with listening(saying([long])) as port:
@@ -514,7 +514,7 @@ async def test_a_response_closed_early_costs_its_connection_and_no_more(monkeypa
         await one.close()
 
 
-async def test_failed_calls_give_their_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_calls_release_their_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "CONNECTIONS_MAX", 1)
     async with listening(saying([b"nonsense\r\n\r\n"], then_close=True)) as port:
         one = client(port)
@@ -572,7 +572,7 @@ def certificate(folder: Path) -> Path:
     return path
 
 
-async def test_tls_is_spoken_with_those_the_machine_trusts_and_no_others(
+async def test_tls_accepts_only_certificates_that_the_machine_trusts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("cryptography", reason="makes the certificate")
@@ -607,7 +607,7 @@ async def test_tls_is_spoken_with_those_the_machine_trusts_and_no_others(
         ("http://h", {"HTTP_PROXY": "p:1", "NO_PROXY": "*"}, None),
     ],
 )
-def test_the_proxy_is_the_one_the_environment_names(url: str, environ: dict[str, str], proxy: str | None) -> None:
+def test_the_environment_names_the_proxy(url: str, environ: dict[str, str], proxy: str | None) -> None:
     assert proxy_for(url, environ) == proxy
 
 
@@ -631,7 +631,7 @@ async def test_a_call_goes_through_the_proxy_and_fails_with_it() -> None:
     await gone.close()
 
 
-async def test_a_proxied_server_that_breaks_off_is_dropped() -> None:
+async def test_a_broken_proxied_connection_is_dropped() -> None:
     async with listening(saying([OK + b"content-length: 9\r\n\r\nhel"], then_close=True)) as port:
         one = make_client("http://models.test", "mine", IDLE_SECONDS, {"HTTP_PROXY": f"http://127.0.0.1:{port}"})
         with pytest.raises(HttpFailed) as failed:
@@ -641,7 +641,7 @@ async def test_a_proxied_server_that_breaks_off_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("proxy", ["socks4://127.0.0.1:9", "ftp://p", "http://[::1", "http://p:99999", "nothing"])
-async def test_a_proxy_that_cannot_be_used_is_a_failure_like_any_other(proxy: str) -> None:
+async def test_an_unusable_proxy_is_an_ordinary_failure(proxy: str) -> None:
     one = make_client("https://models.test/v1", "mine", IDLE_SECONDS, {"ALL_PROXY": proxy})
     with pytest.raises(HttpFailed) as failed:
         await fetch(one)

@@ -31,7 +31,7 @@ def test_people_are_matched_by_user_or_role(by: Asker, people: tuple[str, ...], 
     assert is_among(by, people) is among
 
 
-def test_a_linked_person_has_all_names_and_roles() -> None:
+def test_a_linked_person_has_the_names_and_roles_of_all_identities() -> None:
     people = People([ADA, Person(("telegram:1", "slack:9"))])
     assert people.find("discord:2") is ADA
     assert people.find("telegram:1") is ADA

@@ -100,14 +100,14 @@ def test_invisible_characters_become_visible(text: str) -> None:
         (Asker(trust="trusted"), ("", ":"), False),
     ],
 )
-def test_who_may_decide(by: Asker, approvers: tuple[str, ...], allowed: bool) -> None:
+def test_the_asker_the_owner_and_approvers_may_decide(by: Asker, approvers: tuple[str, ...], allowed: bool) -> None:
     assert may_decide(APPROVAL, by, approvers) is allowed
 
 
 @pytest.mark.parametrize("raised", [False, True])
 @pytest.mark.parametrize("allow", [False, True])
 @pytest.mark.parametrize("trust", ["untrusted", "trusted"])
-def test_who_is_not_trusted_cannot_allow_what_untrusted_content_raised(
+def test_an_untrusted_person_cannot_allow_calls_raised_by_untrusted_content(
     trust: Trust, *, allow: bool, raised: bool
 ) -> None:
     approval = msgspec.structs.replace(APPROVAL, needs_trust=raised)
@@ -116,13 +116,13 @@ def test_who_is_not_trusted_cannot_allow_what_untrusted_content_raised(
     assert may_decide(approval, asker, ("slack:ann",), allow=allow)
 
 
-def test_who_asked_on_another_platform_may_decide_there() -> None:
+def test_the_asker_may_decide_from_a_linked_platform() -> None:
     approval = msgspec.structs.replace(APPROVAL, asked_by="telegram:4711")
     assert may_decide(approval, Asker(trust="trusted", user="4711", platform="telegram"))
     assert not may_decide(approval, Asker(trust="trusted", user="4711", platform="slack"))
 
 
 @pytest.mark.parametrize("char", ["\ufe00", "\ufe07", "\ufe0f", "\U000e0100", "\U000e0155", "\U000e01ef"])
-def test_variation_selectors_are_shown_as_what_they_are(char: str) -> None:
+def test_variation_selectors_are_shown_by_name(char: str) -> None:
     assert strip_controls(f"a{char}b") == f"a\\u{{{ord(char):x}}}b"
     assert strip_controls("a\ufe10b") == "a\ufe10b"

@@ -40,7 +40,7 @@ SHARED, GUESTS = Audience(), Audience(guest=True)
         ("nowhere", "9", "group", False, SHARED),
     ],
 )
-def test_an_audience_follows_from_who_asks_and_where(
+def test_an_audience_depends_on_the_asker_and_the_channel(
     platform: str, user: str, kind: str, trusted: bool, expected: Audience
 ) -> None:
     thread = make_thread_id(platform, "harbour", "1")
@@ -52,13 +52,13 @@ def test_an_audience_follows_from_who_asks_and_where(
 
 
 @pytest.mark.parametrize(("user", "speaker"), [("U1", "owner"), ("U2", "slack:U2"), ("", "")])
-def test_someone_speaks_as_themselves_wherever_others_read_along(user: str, speaker: str) -> None:
+def test_people_in_shared_channels_speak_for_themselves(user: str, speaker: str) -> None:
     asker = Asker(trust="trusted", user=user, platform="slack", channel="harbour", kind="group")
     found = LINKS.audience(asker, Author(user, trusted=True), make_thread_id("slack", "harbour", "1"))
     assert (found.person, found.speaker) == ("", speaker)
 
 
-def test_a_channel_that_is_shut_to_strangers_is_none_of_theirs() -> None:
+def test_a_channel_closed_to_untrusted_people_is_not_theirs() -> None:
     asker = Asker(trust="untrusted", user="9", platform="discord", kind="group")
     author = Author("9", trusted=True)
     found = [LINKS.audience(asker, author, make_thread_id("discord", name, "1")) for name in ("harbour", "bridge")]

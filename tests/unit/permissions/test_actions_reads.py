@@ -127,7 +127,7 @@ def test_unknown_reads_are_reported_as_unknown(command: str, workspace: Path) ->
     assert reads(command, workspace) is None
 
 
-def test_links_are_followed_as_the_sandbox_follows_them(workspace: Path) -> None:
+def test_links_are_followed_as_in_the_sandbox(workspace: Path) -> None:
     (workspace / "relative").symlink_to("f.md")
     (workspace / "absolute").symlink_to("/workspace/f.md")
     (workspace / "folder").symlink_to("/workspace/src")
@@ -151,7 +151,7 @@ def test_links_are_followed_as_the_sandbox_follows_them(workspace: Path) -> None
         "deep",
     ],
 )
-def test_what_each_process_has_of_its_own_is_not_looked_up_in_this_one(
+def test_paths_of_a_process_itself_are_not_resolved_in_this_process(
     path: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(workspace / "a b")
@@ -169,17 +169,17 @@ def test_what_each_process_has_of_its_own_is_not_looked_up_in_this_one(
 
 
 @pytest.mark.parametrize("path", ["/dev/stdin", "/dev/stderr", "/dev/null", "/proc/mounts"])
-def test_a_commands_streams_are_its_own_on_the_host_too(path: str, workspace: Path) -> None:
+def test_a_commands_streams_are_its_own_on_the_host(path: str, workspace: Path) -> None:
     found = shell_actions("bash", f"head {path}", cwd=workspace, isolated=False)
     assert found[0].reads == (path,)
 
 
-def test_a_directory_with_a_blank_in_its_name_splits_words(workspace: Path) -> None:
+def test_a_directory_name_with_a_blank_splits_words(workspace: Path) -> None:
     assert reads("cd 'a b' && cat $PWD/f.md", workspace) is None
     assert reads("cd 'a b' && cat \"$PWD/f.md\"", workspace) == {"a b/f.md"}
 
 
-def test_many_names_become_their_folder(workspace: Path) -> None:
+def test_many_names_collapse_into_their_folder(workspace: Path) -> None:
     for number in range(300):
         (workspace / "src" / f"n{number}.txt").write_text("")
     assert reads("cat src/*.txt", workspace) == {"src"}

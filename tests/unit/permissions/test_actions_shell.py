@@ -292,7 +292,7 @@ def test_an_unparsable_command_is_one_opaque_action(command: str) -> None:
         ("pushd x; ls > y", None),
     ],
 )
-def test_an_opaque_command_has_to_be_named(command: str, name: str | None) -> None:
+def test_an_opaque_command_must_be_named(command: str, name: str | None) -> None:
     found = naming(command)
     if name is not None:
         assert found == name.replace("rм", "'rм'") if "rм" in name else found == name
@@ -314,7 +314,7 @@ def test_everyday_commands_are_plain(command: str) -> None:
     assert not [part for part in parts(command) if part.startswith("? ")]
 
 
-def test_a_setting_in_a_cluster_of_options_has_to_be_named_whole() -> None:
+def test_a_setting_in_an_option_cluster_must_be_named_in_full() -> None:
     assert naming("git -Pcase worktree") == "git -Pcase worktree"
 
 
@@ -409,7 +409,7 @@ def test_a_redirection_is_a_file_action(command: str, names: list[str]) -> None:
         "ls > $(echo a)",
     ],
 )
-def test_a_redirection_to_who_knows_where_is_opaque(command: str) -> None:
+def test_a_redirection_to_an_unknown_path_is_opaque(command: str) -> None:
     assert all(action.opaque for action in redirected(command))
     assert redirected(command)
 
@@ -437,7 +437,7 @@ def test_without_isolation_paths_are_those_of_the_host(tmp_path: Path) -> None:
     )
 
 
-def test_the_name_of_a_path_is_that_of_the_nearest_mount(tmp_path: Path) -> None:
+def test_a_path_is_named_by_its_nearest_mount(tmp_path: Path) -> None:
     mounts = (Mount(tmp_path, "/workspace"), Mount(tmp_path / "docs", "/docs"))
     assert path_name(tmp_path / "a" / "b", mounts) == "/workspace/a/b"
     assert path_name(tmp_path / "docs" / "b", mounts) == "/docs/b"
@@ -470,11 +470,11 @@ def test_deny_patterns_see_braces_expanded(command: str, seen: str) -> None:
         ("cat {}", "cat '{}'"),
     ],
 )
-def test_braces_that_the_shell_leaves_are_spelt_as_text(command: str, spelt: str) -> None:
+def test_unexpanded_braces_are_text(command: str, spelt: str) -> None:
     assert parts(command) == [spelt]
 
 
-def test_a_reader_goes_with_its_command() -> None:
+def test_a_reader_is_freed_with_its_command() -> None:
     tree = Parser(Language(tree_sitter_bash.language())).parse(b"ls $(id)")
     reader = ShellReader(b"ls $(id)", tree.root_node)
     reader.take()

@@ -105,7 +105,7 @@ def runs(given_addresses: GivenAddresses, url: str, reads: WebReads = NO_READS) 
         ("xhttps://a.example/x", "https://a.example/x", False),
     ],
 )
-def test_an_address_is_the_same_if_the_request_is(words: str, asked: str, *, same: bool) -> None:
+def test_addresses_are_equal_exactly_if_their_requests_are(words: str, asked: str, *, same: bool) -> None:
     assert runs(window(UserSaid(words, ANN)), asked) is same
 
 
@@ -119,11 +119,11 @@ def test_an_address_is_the_same_if_the_request_is(words: str, asked: str, *, sam
         ToolFinished(CallId("c"), "bash", "https://a.example/x"),
     ],
 )
-def test_other_words_give_no_address(said: EventData) -> None:
+def test_untrusted_words_grant_no_address(said: EventData) -> None:
     assert not runs(window(said), "https://a.example/x")
 
 
-def test_results_of_a_search_and_links_of_a_page_are_given_until_the_conversation_is_cleared() -> None:
+def test_search_results_and_page_links_are_granted_until_a_clear() -> None:
     events = (found("", "https://b.example/1"), found("a.example", "https://a.example/2"))
     for address in ("https://b.example/1", "https://a.example/2"):
         assert runs(window(*events), address)

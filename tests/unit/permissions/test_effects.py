@@ -120,7 +120,7 @@ def test_irreversible_changes_ask() -> None:
     assert [decided(shell(command), bare) for command in ("make", "echo x > a.txt", "ls")] == ["ask", "ask", "allow"]
 
 
-def test_commands_of_people_who_are_not_trusted_ask_as_ever() -> None:
+def test_commands_of_untrusted_people_still_ask() -> None:
     stranger = replace(SEALED, trusted=False)
     assert [decided(shell(command), stranger) for command in ("ls", "make", "git push")] == ["ask", "ask", "ask"]
     assert decided((Action("tool:write:/workspace/a.txt"),), stranger) == "allow"
@@ -146,19 +146,19 @@ def test_commands_of_people_who_are_not_trusted_ask_as_ever() -> None:
         ("tar xf secrets.tar", "ask"),
     ],
 )
-def test_contained_work_goes_on_after_untrusted_content(command: str, decision: Decision) -> None:
+def test_contained_work_continues_after_untrusted_content(command: str, decision: Decision) -> None:
     assert guarded(shell(command), SEALED) == decision
     assert guarded(shell(command), ONLINE) == "ask"
     assert guarded(shell(command), replace(SEALED, trusted=False)) == "ask"
 
 
-def test_words_of_people_who_are_not_trusted_are_known_among_what_taints() -> None:
+def test_words_of_untrusted_people_are_identified_among_taint_sources() -> None:
     assert not PAGE.by_people
     assert TaintState((*PAGE.sources, Source(2, f"{MESSAGE_OF}Eve")), active=True).by_people
     assert TaintState((Source(2, f"a summary of {MESSAGE_OF}Eve"),), active=True).by_people
 
 
-def test_rules_of_ones_own_come_before_effects() -> None:
+def test_custom_rules_override_effects() -> None:
     own = compile_profile(
         "mine",
         ProfileSettings(extends="standard", deny=("tool:bash:rm .*",), ask=("tool:bash:make( .*)?",)),
@@ -175,14 +175,14 @@ def test_the_rule_names_the_effect() -> None:
     assert decide_all(STANDARD, shell("make"), SEALED)[1][0].rule == "allow effect contained"
 
 
-def test_a_profile_of_ones_own_may_go_by_effects() -> None:
+def test_a_custom_profile_may_use_effects() -> None:
     own = compile_profile("mine", ProfileSettings(effects=True), traits=TRAITS)
     assert decided(shell("make"), SEALED, own) == "allow"
     assert not hidden(own, "made_up")
     assert hidden(compile_profile("mine", ProfileSettings(), traits=TRAITS), "made_up")
 
 
-def test_an_added_tool_that_says_contained_is_guarded_as_before() -> None:
+def test_an_added_tool_that_declares_contained_asks_under_taint() -> None:
     traits = TraitsByName({**dict(TRAITS.items()), "water": Traits(effect="contained")})
     profile = Profiles(traits).get("standard")
     actions = (Action("tool:water:roses"),)
@@ -203,9 +203,7 @@ def test_an_added_tool_that_says_contained_is_guarded_as_before() -> None:
         ("tool:remember:global .*", "tool:remember:global x", "ask"),
     ],
 )
-def test_a_rule_of_the_owners_for_a_read_holds_after_untrusted_content(
-    allow: str, action: str, decision: Decision
-) -> None:
+def test_an_owners_rule_for_a_read_applies_after_untrusted_content(allow: str, action: str, decision: Decision) -> None:
     profiles = Profiles(TRAITS, {}, (OverrideSettings(allow=(allow,)),))
     mine = profiles.effective("standard", Asker(trust="owner"), "main")
     tainted, actions = replace(SEALED, tainted=True), (Action(action),)
@@ -215,7 +213,7 @@ def test_a_rule_of_the_owners_for_a_read_holds_after_untrusted_content(
     assert gate("allow", actions, PAGE, mine, stranger)[0] == "ask"
 
 
-def test_searches_and_given_addresses_of_trusted_people_are_no_sinks() -> None:
+def test_searches_and_granted_addresses_of_trusted_people_are_not_sinks() -> None:
     given = "https://docs.example/"
     search, page, other = (
         Action("tool:web_search:tides"),
@@ -230,13 +228,13 @@ def test_searches_and_given_addresses_of_trusted_people_are_no_sinks() -> None:
     assert [sink_of(action, TRAITS, stranger, given.__eq__) for action in (search, page)] == [outside, outside]
 
 
-def test_what_asks_is_said_from_the_sandbox_in_force() -> None:
+def test_the_description_of_what_asks_matches_the_sandbox() -> None:
     assert "commands in the sandbox" in in_words(SEALED)
     assert "the sandbox has a network" in in_words(ONLINE)
     assert "no sandbox isolates them" in in_words(HOST)
 
 
-def test_a_tool_that_says_nothing_runs_under_guarded_until_untrusted_content_was_read() -> None:
+def test_an_undeclared_tool_runs_under_guarded_until_untrusted_content_is_read() -> None:
     actions = (Action("tool:made_up:x"),)
     assert decided(actions, SEALED, GUARDED) == "allow"
     tainted = replace(SEALED, tainted=True)
@@ -273,9 +271,7 @@ MCP = TraitsByName(
         ('tool:mcp_mail_send:{"url":"https://docs.example/"}', "ask", "ask"),
     ],
 )
-def test_mcp_tools_go_by_the_kind_that_was_confirmed(
-    name: str, action: str, untainted: Decision, tainted: Decision
-) -> None:
+def test_mcp_tools_follow_their_confirmed_kind(name: str, action: str, untainted: Decision, tainted: Decision) -> None:
     profile, actions = Profiles(MCP).get(name), (Action(action),)
     read = replace(SEALED, tainted=True)
 
@@ -288,7 +284,7 @@ def test_mcp_tools_go_by_the_kind_that_was_confirmed(
     assert (decided(actions, stranger, profile), after(replace(stranger, tainted=True))) == ("ask", "ask")
 
 
-def test_a_confirmed_read_does_harm_for_a_stranger() -> None:
+def test_a_confirmed_read_asks_for_an_untrusted_person() -> None:
     """If a rule allows it, as in `open`, the taint guard still asks."""
     profile, actions = Profiles(MCP).get("open"), (Action("tool:mcp_mail_search:{}"),)
     for trusted, decision in ((True, "allow"), (False, "ask")):
@@ -296,12 +292,12 @@ def test_a_confirmed_read_does_harm_for_a_stranger() -> None:
         assert gate(decided(actions, situation, profile), actions, PAGE, profile, situation)[0] == decision
 
 
-def test_locked_denies_whatever_was_confirmed() -> None:
+def test_locked_denies_confirmed_tools() -> None:
     profile, names = Profiles(MCP).get("locked"), MCP.names(lambda one: one.group == "mcp")
     assert {decided((Action(f"tool:{name}:{{}}"),), SEALED, profile) for name in names} == {"deny"}
 
 
-def test_the_page_has_the_same_words() -> None:
+def test_the_page_uses_the_same_effect_descriptions() -> None:
     script = (files("shoal.surfaces.console") / "static/views/rules.js").read_text("utf-8")
     found = re.search(r"const EFFECTS = \{\n(.*?)\n\};", script, re.DOTALL)
     assert found is not None

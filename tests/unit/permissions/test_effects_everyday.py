@@ -59,11 +59,11 @@ def test_at_most_forty_ask_without_a_sandbox(workspace: Path) -> None:
     assert {"git push", "make", "npm install", 'git commit -m "Fix the parser"'} <= set(asked)
 
 
-def test_every_command_of_somebody_who_is_not_trusted_asks(workspace: Path) -> None:
+def test_every_command_of_an_untrusted_person_asks(workspace: Path) -> None:
     commands = [call for call in CALLS if not call.startswith("tool:")]
     assert set(commands) <= set(asking(workspace, replace(SEALED, trusted=False)))
 
 
-def test_it_still_asks_for_what_leaves_or_lasts(workspace: Path) -> None:
+def test_outward_and_persistent_calls_still_ask(workspace: Path) -> None:
     actions = ("tool:message:slack:C1", "tool:set_system_prompt:x", "tool:process_start:ls", "tool:ask_agent:harbour x")
     assert [decide_all(STANDARD, (Action(one),), SEALED)[0] for one in actions] == ["ask"] * 4

@@ -50,7 +50,7 @@ def suggested(*approvals: Approval) -> list[tuple[str, ...]]:
     return [one.allow for one in suggestions(approvals, {THREAD: "main"}, {"main": STANDARD})]
 
 
-def test_what_other_rules_decide_otherwise_comes_the_most_frequent_first() -> None:
+def test_changed_decisions_are_sorted_by_frequency() -> None:
     rules = compile_profile("x", ProfileSettings(deny=(r"tool:write:.*",), allow=(r"tool:bash:git .*",), ask=(".*",)))
     checks = [
         check("tool:write:/workspace/a", "allow", 2),
@@ -71,7 +71,7 @@ def test_the_same_rules_change_nothing(actions: list[str]) -> None:
     assert decided_anew(checks, STANDARD) == []
 
 
-def test_what_was_always_allowed_is_suggested_as_exactly_that() -> None:
+def test_an_always_allowed_action_is_suggested_exactly() -> None:
     (patterns,) = suggested(*[allowed("tool:bash:touch a.txt")] * ASKED_MIN)
     assert patterns == (r"tool:bash:touch a\.txt",)
     rules = compile_profile("x", ProfileSettings(allow=patterns))
@@ -90,7 +90,7 @@ def test_what_was_always_allowed_is_suggested_as_exactly_that() -> None:
         replace(allowed("tool:bash:touch a.txt"), covers=Coverage(sends=True)),
     ],
 )
-def test_what_was_left_open_or_raised_by_other_content_speaks_neither_for_a_rule_nor_against_it(
+def test_undecided_and_content_raised_approvals_do_not_affect_suggestions(
     other: Approval,
 ) -> None:
     (rule,) = suggestions(
@@ -100,7 +100,7 @@ def test_what_was_left_open_or_raised_by_other_content_speaks_neither_for_a_rule
     assert suggested(*[allowed("tool:bash:touch a.txt")] * (ASKED_MIN - 1), *[other] * 9) == []
 
 
-def test_what_decides_what_git_runs_is_written_by_nobody_unasked_and_other_files_are() -> None:
+def test_a_git_command_is_suggested_only_if_it_covers_git_configuration_alone() -> None:
     def pulled(*files: str, others: int = 0) -> Approval:
         covers = Coverage(
             tuple(CoveredFile(file, 1, "d") for file in files), others, "d", "it may run what git fetched"
@@ -131,7 +131,7 @@ def test_seldom_hidden_and_denied_things_are_never_suggested() -> None:
 
 
 @given(st.text(min_size=1, max_size=40))
-def test_a_pattern_matches_the_action_it_is_made_of_and_no_other(detail: str) -> None:
+def test_a_suggested_pattern_matches_only_its_own_action(detail: str) -> None:
     asks = compile_profile("x", ProfileSettings(ask=("(?s:.*)",)))
     text = f"tool:message:{detail}"
     for one in suggestions([allowed(text)] * ASKED_MIN, {THREAD: "main"}, {"main": asks}):

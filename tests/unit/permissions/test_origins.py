@@ -30,7 +30,7 @@ BILL = ToolFinished(CallId("c1"), "read", BILLED, tainted_by="bill.txt")
 ASKED = UserSaid("Write anna@example.org about invoice 4711.", ADA)
 
 
-def test_a_value_is_the_persons_who_wrote_it_even_if_others_wrote_it_too() -> None:
+def test_a_value_belongs_to_the_asker_if_they_also_wrote_it() -> None:
     words = words_of(journal(ASKED, BILL), "ada")
     assert told(words, to="anna@example.org") == [("anna@example.org", "you", "")]
     assert told(words, iban="DE89370400440532013000") == [("DE89370400440532013000", "", "bill.txt")]
@@ -41,7 +41,7 @@ def test_a_value_is_the_persons_who_wrote_it_even_if_others_wrote_it_too() -> No
 
 
 @pytest.mark.parametrize("value", ["nna@example.org", "471", "anna@example.or", "99.5", "47110"])
-def test_a_part_of_a_word_is_no_origin(value: str) -> None:
+def test_a_part_of_a_word_is_not_an_origin(value: str) -> None:
     assert told(words_of(journal(ASKED, BILL), "ada"), value=value) == []
 
 
@@ -54,18 +54,18 @@ def test_another_trusted_person_is_named_and_what_they_quote_is_foreign() -> Non
     assert "Mallory" in source
 
 
-def test_what_a_trigger_or_an_agent_wrote_is_nobodys_words() -> None:
+def test_words_of_a_trigger_or_agent_have_no_author() -> None:
     words = words_of(journal(UserSaid("To bob@example.org", ADA, origin="trigger")), "ada")
     assert told(words, to="bob@example.org") == []
 
 
-def test_words_of_a_command_count_and_its_options_do_not() -> None:
+def test_command_words_have_origins_and_options_do_not() -> None:
     assert values_of('{"command": "git push origin --force main"}', commands=True) == (
         "git push origin --force main", "push", "origin", "main",
     )  # fmt: skip
 
 
-def test_only_so_many_are_told_and_others_words_first() -> None:
+def test_origins_are_bounded_and_other_peoples_words_come_first() -> None:
     text = " ".join(f"v{number}.example" for number in range(20))
     words = Words(own=(("you", "mine.example"),), foreign=(("page", text),))
     origins = origins_of((*text.split(), "mine.example"), words)

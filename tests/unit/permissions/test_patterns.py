@@ -45,7 +45,7 @@ def test_a_pattern_matches_what_re_matches(pattern: str, text: str) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(patterns(), min_size=1, max_size=6), st.text("ab A_\n", min_size=1, max_size=6))
-def test_many_patterns_at_once_answer_as_each_alone(several: list[str], text: str) -> None:
+def test_combined_patterns_match_like_single_ones(several: list[str], text: str) -> None:
     automaton = Automaton()
     kept: list[str] = []
     for pattern in several:
@@ -82,7 +82,7 @@ def test_many_patterns_at_once_answer_as_each_alone(several: list[str], text: st
         ("(" * 400 + "x" * 3 + ")" * 399, "regular expression|nested too deeply"),
     ],
 )
-def test_a_pattern_that_cannot_be_run_is_refused_with_the_reason(pattern: str, reason: str) -> None:
+def test_an_unsupported_pattern_is_refused_with_the_reason(pattern: str, reason: str) -> None:
     with pytest.raises(PatternRefused, match=reason):
         Automaton().add(pattern)
 
@@ -101,7 +101,7 @@ def test_patterns_that_are_slow_in_re_finish(pattern: str, text: str) -> None:
     assert not matches(pattern, text)
 
 
-def test_forgetting_states_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evicting_states_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     kept, forgetting = Automaton(), Automaton()
     for automaton in (kept, forgetting):
         automaton.add(".*a.{5}")
@@ -113,7 +113,7 @@ def test_forgetting_states_changes_no_answer(monkeypatch: pytest.MonkeyPatch) ->
             assert forgetting.match(text) == found
 
 
-def test_a_dot_matches_a_newline_only_where_it_is_told_to() -> None:
+def test_a_dot_matches_a_newline_only_if_configured() -> None:
     assert not matches("a.b", "a\nb")
     assert matches("a.b", "a\nb", dotall=True)
     assert matches("(?s:a.b)", "a\nb")
@@ -135,14 +135,14 @@ def test_a_dot_matches_a_newline_only_where_it_is_told_to() -> None:
         ("(a|b|[c-d])x", {""}),
     ],
 )
-def test_the_literal_beginnings_of_a_pattern(pattern: str, prefixes: set[str]) -> None:
+def test_the_literal_prefixes_of_a_pattern_are_found(pattern: str, prefixes: set[str]) -> None:
     found = literal_prefixes(pattern)
     assert found == prefixes or {""} == prefixes <= found
 
 
 @settings(max_examples=150, deadline=None)
 @given(patterns(), st.text("abA_ ", min_size=1, max_size=6))
-def test_every_match_begins_with_a_literal_beginning(pattern: str, text: str) -> None:
+def test_every_match_starts_with_a_literal_prefix(pattern: str, text: str) -> None:
     try:
         found = matches(pattern, text)
         prefixes = literal_prefixes(pattern)

@@ -85,7 +85,7 @@ def test_a_child_adds_to_what_it_extends_and_loses_no_deny() -> None:
     assert answer(profile, "tool:read:/x") == "allow"
 
 
-def test_checking_a_name_names_those_there_are() -> None:
+def test_an_unknown_name_is_reported_with_the_existing_ones() -> None:
     profiles = Profiles(TRAITS, {"mine": ProfileSettings()})
     profiles.check("mine")
     profiles.check("standard")
@@ -120,11 +120,13 @@ def test_denies_survive_a_long_line_of_ancestors() -> None:
         (OverrideSettings(platforms=("slack",), roles=("admin",)), Asker(trust="trusted", platform="slack"), False),
     ],
 )
-def test_an_override_holds_where_all_its_selectors_do(override: OverrideSettings, asker: Asker, holds: bool) -> None:
+def test_an_override_applies_where_all_its_selectors_match(
+    override: OverrideSettings, asker: Asker, holds: bool
+) -> None:
     assert applies(override, asker, "main") is holds
 
 
-def test_overrides_are_asked_before_the_profile_and_later_ones_first() -> None:
+def test_later_overrides_precede_earlier_ones_and_the_profile() -> None:
     base = ProfileSettings(deny=("tool:x:never",), allow=("tool:x:.*",))
     first = OverrideSettings(kinds=("group",), ask=("tool:x:.*",))
     second = OverrideSettings(roles=("admin",), allow=("tool:x:.*",), deny=("tool:x:not even they",))
@@ -138,7 +140,7 @@ def test_overrides_are_asked_before_the_profile_and_later_ones_first() -> None:
     assert answer(profiles.effective("mine", admin, "main"), "tool:x:not even they") == "deny"
 
 
-def test_combinations_are_compiled_once_and_a_bounded_number_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_combinations_are_cached_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.permissions.profiles.COMBINATIONS_KEPT_MAX", 2)
     overrides = [OverrideSettings(users=(f"u{n}",), ask=(f"{n}",)) for n in range(4)]
     profiles = Profiles(TRAITS, {}, overrides)
@@ -208,13 +210,13 @@ EXPECTED: dict[str, dict[str, Decision]] = {
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
 @pytest.mark.parametrize("action", sorted(EXPECTED))
-def test_built_in_profiles(name: str, action: str) -> None:
+def test_built_in_profiles_decide_as_documented(name: str, action: str) -> None:
     assert answer(built_in().get(name), action) == EXPECTED[action][name]
 
 
 @pytest.mark.parametrize("name", ["locked", "standard"])
 @pytest.mark.parametrize("detail", ["", "notes.md", "/workspace/notes.md", '{"path":"notes.md"}', "any words"])
-def test_no_profile_allows_a_tool_for_its_name_that_is_none_of_ours(name: str, detail: str) -> None:
+def test_no_profile_allows_a_foreign_tool_by_its_name(name: str, detail: str) -> None:
     """An extension's tool that is also named `search` gets no special treatment."""
     ours = {tool for tool, _ in TRAITS.items()}
     words = {*ALIKE_READERS, *ALIKE_WRITERS, *ALIKE_WEB}
@@ -227,6 +229,6 @@ def test_no_profile_allows_a_tool_for_its_name_that_is_none_of_ours(name: str, d
 @pytest.mark.parametrize(
     ("name", "decision"), [("open", "allow"), ("standard", "ask"), ("guarded", "ask"), ("locked", "deny")]
 )
-def test_what_cannot_be_seen_through_is_the_same_for_a_process(tool: str, name: str, decision: str) -> None:
+def test_opaque_commands_are_opaque_for_processes(tool: str, name: str, decision: str) -> None:
     action = Action(f"tool:{tool}:eval x", opaque=True, naming=f"tool:{tool}:eval")
     assert decide(built_in().get(name), action).decision == decision

@@ -29,14 +29,14 @@ def decided(command: str, workspace: Path) -> str:
     return decide_all(Profiles(TRAITS).get("guarded"), shell_actions("bash", command, cwd=workspace))[0]
 
 
-def test_there_are_a_thousand_different_commands() -> None:
+def test_the_corpus_has_a_thousand_different_commands() -> None:
     assert len(LINES) == len({*LINES}) == len(HARMLESS) + len(DOUBTFUL) == 1000
 
 
-def test_few_harmless_commands_are_asked_for(workspace: Path) -> None:
+def test_few_harmless_commands_ask(workspace: Path) -> None:
     held_up = [command for command in HARMLESS if decided(command, workspace) != "allow"]
     assert len(held_up) / len(HARMLESS) <= ASKED_SHARE_MAX, held_up
 
 
-def test_what_an_owner_would_want_to_be_asked_about_is_not_allowed(workspace: Path) -> None:
+def test_doubtful_commands_are_not_allowed(workspace: Path) -> None:
     assert [command for command in DOUBTFUL if decided(command, workspace) == "allow"] == []

@@ -69,7 +69,7 @@ def test_the_rule_that_decided_is_named() -> None:
     assert decide(found, Action("tool:cc:x")).rule == ""
 
 
-def test_a_pattern_has_to_match_the_whole_action() -> None:
+def test_a_pattern_must_match_the_whole_action() -> None:
     found = profile(ProfileSettings(allow=("tool:bash:ls",)))
     assert decide(found, Action("tool:bash:ls")).decision == "allow"
     assert decide(found, Action("tool:bash:ls -l")).decision == "deny"
@@ -86,7 +86,7 @@ def test_allow_and_ask_do_not_match_across_lines_and_deny_does() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(sources, min_size=1, max_size=3), actions)
-def test_every_action_gets_the_same_one_of_three_answers(layers: list[ProfileSettings], action: Action) -> None:
+def test_every_action_gets_one_stable_decision(layers: list[ProfileSettings], action: Action) -> None:
     one, other = decide(profile(*layers), action), decide(profile(*layers), action)
     assert one == other
     assert one.decision in get_args(Decision)
@@ -179,20 +179,20 @@ def test_a_view_only_denies() -> None:
         ("(?s:.*)", True),
     ],
 )
-def test_an_opaque_action_has_to_be_named(pattern: str, allowed: bool) -> None:
+def test_an_opaque_action_must_be_named(pattern: str, allowed: bool) -> None:
     action = Action("tool:bash:sudo ls", opaque=True, naming="tool:bash:sudo")
     rules = profile(ProfileSettings(allow=(pattern,)))
     assert decide(rules, action).decision == ("allow" if allowed else "deny")
     assert decide(rules, Action("tool:bash:sudo ls")).decision == "allow"
 
 
-def test_an_opaque_action_without_a_name_has_to_be_spelled_out() -> None:
+def test_an_opaque_action_without_a_name_must_be_spelled_out() -> None:
     action = Action("tool:bash:ls 'x", opaque=True)
     assert decide(profile(ProfileSettings(allow=("tool:bash:ls .*",))), action).decision == "deny"
     assert decide(profile(ProfileSettings(allow=("tool:bash:ls 'x",))), action).decision == "allow"
 
 
-def test_an_opaque_action_can_be_asked_for_without_naming_it() -> None:
+def test_an_ask_rule_covers_an_opaque_action_without_naming_it() -> None:
     action = Action("tool:bash:eval x", opaque=True, naming="tool:bash:eval")
     assert decide(profile(ProfileSettings(allow=(".*",), ask=(".*",))), action).decision == "ask"
 
@@ -205,7 +205,7 @@ def test_either_name_of_an_action_counts() -> None:
     assert decide(profile(both), action).rule == "deny tool:write:/workspace/x"
 
 
-def test_a_nearer_layer_is_asked_first() -> None:
+def test_the_nearest_layer_decides_first() -> None:
     asking, allowing = ProfileSettings(ask=("tool:x:.*",)), ProfileSettings(allow=("tool:x:.*",))
     assert decide(profile(asking, allowing), Action("tool:x:y")).decision == "ask"
     assert decide(profile(allowing, asking), Action("tool:x:y")).decision == "allow"
@@ -232,7 +232,7 @@ def test_a_nearer_layer_is_asked_first() -> None:
         (ProfileSettings(allow=("tool:(?!.*h:.*x).*",)), False),
     ],
 )
-def test_a_tool_is_hidden_when_nothing_of_it_can_be_allowed_or_asked(source: ProfileSettings, is_hidden: bool) -> None:
+def test_a_tool_is_hidden_when_all_its_actions_are_denied(source: ProfileSettings, is_hidden: bool) -> None:
     assert hidden(profile(source), "bash") is is_hidden
 
 
@@ -246,7 +246,7 @@ def test_one_profile_that_denies_a_tool_hides_it_whatever_the_others_say() -> No
 
 @settings(max_examples=100, deadline=None)
 @given(sources, st.sampled_from(TEXTS))
-def test_what_is_hidden_is_denied(source: ProfileSettings, text: str) -> None:
+def test_a_hidden_tool_is_denied(source: ProfileSettings, text: str) -> None:
     rules = profile(source)
     tool = text.removeprefix("tool:").split(":")[0]
     if text.startswith("tool:") and hidden(rules, tool):

@@ -51,7 +51,7 @@ HIDDEN = [
 
 
 @pytest.mark.parametrize("command", HIDDEN)
-def test_the_shells_own_ways_are_seen_through(command: str) -> None:
+def test_shell_constructs_are_seen_through(command: str) -> None:
     assert decided(PLAIN, command) == "deny"
 
 
@@ -153,14 +153,14 @@ ASKED_OF_ANOTHER = [
 
 
 @pytest.mark.parametrize("command", ASKED_OF_ANOTHER)
-def test_programs_that_run_others_have_to_be_named(command: str) -> None:
+def test_programs_that_run_others_must_be_named(command: str) -> None:
     assert decided(PLAIN, command) == "deny"
 
 
 @pytest.mark.parametrize(
     "command", ["git-push", "/usr/lib/git-core/git-push origin", "nice git-push", "ls; git-push x"]
 )
-def test_a_program_of_gits_is_denied_as_its_subcommand(command: str) -> None:
+def test_a_git_program_is_denied_like_its_subcommand(command: str) -> None:
     assert decided(Profiles(TRAITS).get("guarded"), command) == "deny"
 
 
@@ -168,7 +168,7 @@ def test_a_program_of_gits_is_denied_as_its_subcommand(command: str) -> None:
     "command",
     ["rm\u200b x", "ｒm x", "rм x", "r\u00adm x", "rm\u00a0x", "\u202erm x", "ls\rrm x", "ls\u2028rm x", "ls\x85rm x"],
 )
-def test_look_alikes_are_no_plain_names(command: str) -> None:
+def test_look_alike_names_are_not_plain(command: str) -> None:
     assert decided(PLAIN, command) == "deny"
 
 
@@ -232,7 +232,7 @@ DENIED_INSIDE = [
 
 
 @pytest.mark.parametrize("command", DENIED_INSIDE)
-def test_what_is_denied_is_found_inside_what_cannot_be_seen_through(command: str) -> None:
+def test_denied_commands_are_found_inside_opaque_ones(command: str) -> None:
     assert decided(NO_RM, command) == "deny"
 
 

@@ -24,7 +24,7 @@ def decided(command: str) -> str:
 
 
 @pytest.mark.slow
-def test_no_wrapper_hides_a_command_that_is_denied() -> None:
+def test_no_wrapper_hides_a_denied_command() -> None:
     passed = list[str]()
     for number, wrapper in enumerate(WRAPPERS):
         for harmful in (HARMFUL[number % len(HARMFUL)], HARMFUL[(number * 5 + 3) % len(HARMFUL)]):

@@ -98,16 +98,16 @@ SECRET = 'pa"ss wörd/1'
     "spelling",
     [SECRET, quote(SECRET, safe=""), 'pa\\"ss w\\u00f6rd/1', base64.b64encode(SECRET.encode()).decode().rstrip("=")],
 )
-def test_known_values_are_taken_out_in_their_usual_spellings(spelling: str) -> None:
+def test_known_values_are_redacted_in_their_usual_spellings(spelling: str) -> None:
     assert Redactor([SECRET]).redact(f"<{spelling}>") == "<[redacted:secret]>"
 
 
-def test_short_values_are_left_alone_and_longer_ones_go_first() -> None:
+def test_short_values_are_kept_and_longer_ones_redacted_first() -> None:
     redactor = Redactor(["abc", "canary-1", "canary-1-longer"])
     assert redactor.redact("abc canary-1-longer canary-1") == "abc [redacted:secret] [redacted:secret]"
 
 
-def test_learning_adds_and_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learned_values_are_added_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.permissions.redact.KNOWN_MAX", 20)
     redactor = Redactor(["first secret"])
     redactor.learn("second secret", "")
@@ -129,7 +129,7 @@ AKIAXXXXXXXXXXXXXXXX
 
 
 @pytest.mark.parametrize("value", ORDINARY)
-def test_an_ordinary_value_is_never_taken_out_even_where_a_setting_calls_it_a_secret(value: str) -> None:
+def test_ordinary_values_are_not_redacted_even_under_secret_settings(value: str) -> None:
     text = f"env: {value}, https://host/{value}/x?y={value} and basic {value} bearer {value}"
     assert Redactor([value]).redact(text) == text
 
@@ -173,7 +173,7 @@ KEYS: dict[str, Callable[[Random], str]] = {
 @pytest.mark.parametrize("kind", KEYS)
 @given(seed=st.integers(0, 1_000_000))
 @settings(max_examples=10)
-def test_a_key_of_any_service_is_taken_out_under_any_name(kind: str, seed: int) -> None:
+def test_keys_of_any_service_are_redacted_under_any_name(kind: str, seed: int) -> None:
     key, told = KEYS[kind](Random(seed)), list[str]()
     learned_from("SOME_API_KEY", Secret("value", key), told.append)(key)
     learned_from("OTHER", Secret("env", "OTHER"), told.append)(key)
@@ -222,13 +222,13 @@ def test_prose_is_the_same_object(words: list[str]) -> None:
         ("PLAIN", "c2VjcmV0LXZhbHVlLTQ3MTEx9Qz0", True),
     ],
 )
-def test_a_written_value_is_a_secret_by_its_name_or_its_form(name: str, value: str, is_learned: bool) -> None:
+def test_a_value_is_secret_by_its_name_or_its_form(name: str, value: str, is_learned: bool) -> None:
     redactor = Redactor()
     learned_from(name, Secret("value", value), redactor.learn)(value)
     assert (redactor.redact(f"<{value}>") != f"<{value}>") is is_learned
 
 
-def test_keys_in_headers_cookies_addresses_and_files_of_several_lines_are_taken_out_alone_too() -> None:
+def test_keys_inside_headers_cookies_addresses_and_multi_line_files_are_redacted() -> None:
     key = "Zx81Kq92Lm03Np14"
     for value in (
         f"Bearer {key}",
@@ -253,7 +253,7 @@ def test_hostile_text_is_redacted_quickly(text: str) -> None:
     Redactor(["known value"]).redact(text)
 
 
-def test_audit_entries_are_cleaned_before_they_are_hashed() -> None:
+def test_audit_entries_are_redacted_before_hashing() -> None:
     redactor = Redactor(["canary-4711"])
     clean = AuditEntry("check", "tool:bash:ls", "allow")
     assert redactor.entry(clean) is clean
@@ -272,7 +272,7 @@ class Kept(logging.Handler):
         self.lines.append(self.format(record))
 
 
-def test_logs_of_every_logger_are_cleaned_with_arguments_and_tracebacks() -> None:
+def test_logs_are_redacted_including_arguments_and_tracebacks() -> None:
     root, handler = logging.Logger("root"), Kept()
     child = logging.Logger("child")
     child.parent = root
@@ -289,7 +289,7 @@ def test_logs_of_every_logger_are_cleaned_with_arguments_and_tracebacks() -> Non
     assert "canary" not in "".join(handler.lines)
 
 
-def test_fields_of_a_record_are_cleaned_too() -> None:
+def test_fields_of_a_log_record_are_redacted() -> None:
     logger, handler = logging.Logger("root"), Kept()
     handler.setFormatter(logging.Formatter("%(message)s why=%(why)s"))
     logger.addHandler(handler)
@@ -298,7 +298,7 @@ def test_fields_of_a_record_are_cleaned_too() -> None:
     assert handler.lines == ["refused why=the key [redacted:secret]"]
 
 
-def test_a_later_guard_takes_the_place_of_an_earlier_one() -> None:
+def test_a_later_guard_replaces_an_earlier_one() -> None:
     logger, handler = logging.Logger("root"), Kept()
     logger.addHandler(handler)
     for secret in ("canary-1111", "canary-2222"):
@@ -307,7 +307,7 @@ def test_a_later_guard_takes_the_place_of_an_earlier_one() -> None:
     assert handler.lines == ["canary-1111 [redacted:secret]"]
 
 
-def test_the_password_of_an_address_is_taken_out_alone_too() -> None:
+def test_the_password_of_an_address_is_redacted_separately() -> None:
     redactor = Redactor(["postgresql://shoal:hunter%2F22@db/shoal"])
     assert redactor.redact("it is hunter/22 or hunter%2F22") == "it is [redacted:secret] or [redacted:secret]"
     assert Redactor(["http://[broken"]).redact("x") == "x"

@@ -51,7 +51,7 @@ CASES: tuple[tuple[RuleSubject, str, tuple[str, ...], tuple[str, ...]], ...] = (
 
 
 @pytest.mark.parametrize(("subject", "words", "matched", "others"), CASES)
-def test_a_rule_is_about_what_was_chosen(
+def test_a_rule_matches_the_chosen_subject(
     subject: RuleSubject, words: str, matched: tuple[str, ...], others: tuple[str, ...]
 ) -> None:
     pattern = pattern_of(subject, TRAITS)

@@ -54,7 +54,7 @@ def test_other_files_are_not_secrets(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", EXECUTED)
-def test_what_other_programs_execute_is_asked_for_by_tool_and_command(path: str) -> None:
+def test_writing_files_that_programs_execute_asks_by_tool_and_command(path: str) -> None:
     assert is_executed(path)
     assert is_code(path)
     for tool in ("write", "edit", "create_file", "str_replace"):
@@ -62,7 +62,7 @@ def test_what_other_programs_execute_is_asked_for_by_tool_and_command(path: str)
 
 
 @pytest.mark.parametrize("path", ["notes.md", "src/main.py", "report.html", "data/x.json", "lib/a.js", "run.sh"])
-def test_writing_other_files_is_not(path: str) -> None:
+def test_writing_other_files_does_not_ask(path: str) -> None:
     assert not sink_of(Action(f"tool:write:/workspace/{path}"), TRAITS)
 
 

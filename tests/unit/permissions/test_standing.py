@@ -106,7 +106,7 @@ BROADER_WORDS = {"-f", "other", "dev", "+main", "main:dev", "--tags", "://evil"}
 
 @given(st.lists(st.sampled_from(MORE), max_size=8))
 @settings(max_examples=500, deadline=None)
-def test_random_pushes_beside_it_are_not_covered(repository: Path, words: str) -> None:
+def test_random_other_pushes_are_not_covered(repository: Path, words: str) -> None:
     rule, command = rule_of(bash("git push", repository), GIT_FILES), f"git push {words}"
     if decided(rule, bash(command, repository)) == "allow":
         assert not {"-f", "other", "dev", "+main", "main:dev", "--tags", "https://evil.example", ":"} & set(
@@ -127,7 +127,7 @@ def test_random_pushes_beside_it_are_not_covered(repository: Path, words: str) -
         ("hooks/pre-push", "", "#!/bin/sh\n"),
     ],
 )
-def test_the_rule_of_a_push_ends_where_the_repository_changes(tmp_path: Path, file: str, old: str, new: str) -> None:
+def test_the_rule_of_a_push_ends_when_the_repository_changes(tmp_path: Path, file: str, old: str, new: str) -> None:
     make_repository(tmp_path, ORIGIN)
     rule = rule_of(bash("git push", tmp_path), GIT_FILES)
     assert decided(rule, bash("git push", tmp_path)) == "allow"
@@ -162,7 +162,7 @@ COMMANDS = st.tuples(st.sampled_from(PROGRAMS), st.lists(st.sampled_from(WORDS),
 
 @given(COMMANDS, COMMANDS)
 @settings(max_examples=500, deadline=None)
-def test_the_rule_of_a_command_covers_this_command_alone(repository: Path, command: str, other: str) -> None:
+def test_the_rule_of_a_command_covers_only_that_command(repository: Path, command: str, other: str) -> None:
     cwd = repository.parent
     actions = bash(command, cwd)
     rule = rule_of(actions)
@@ -182,7 +182,7 @@ DETAILS = st.text(st.characters(min_codepoint=32, max_codepoint=0x24F), min_size
 
 @given(st.sampled_from(["message", "mcp_home_switch", "web_read", "read", "unheard_of"]), DETAILS, DETAILS)
 @settings(max_examples=500, deadline=None)
-def test_the_rule_of_another_tool_covers_this_target_alone(tool: str, detail: str, other: str) -> None:
+def test_the_rule_of_another_tool_covers_only_that_target(tool: str, detail: str, other: str) -> None:
     actions = (Action(f"tool:{tool}:{detail}"),)
     rule = rule_of(actions)
     if rule == NO_RULE:
@@ -241,14 +241,14 @@ def test_dangerous_actions_get_no_rule(action: Action) -> None:
     assert rule_of((action,)) == NO_RULE
 
 
-def test_content_that_may_change_behind_the_same_words_has_no_rule(tmp_path: Path) -> None:
+def test_commands_with_changeable_content_get_no_rule(tmp_path: Path) -> None:
     runs = Coverage(files=(CoveredFile("/workspace/run.py", 10, "ab"),))
     assert rule_of(bash("python run.py", tmp_path), runs) == NO_RULE
     sends = Coverage(files=(CoveredFile("/workspace/notes", 10, "ab"),), sends=True)
     assert rule_of((Action("tool:message:telegram:7"), Action("tool:upload:/workspace/notes")), sends) == NO_RULE
 
 
-def test_nothing_is_made_for_what_a_deny_rule_covers() -> None:
+def test_denied_actions_get_no_rule() -> None:
     actions = (Action("tool:message:telegram:7"),)
     rule = rule_of(actions)
     denied = OverrideSettings(deny=("tool:message:.*",))
@@ -263,7 +263,7 @@ def test_nothing_is_made_for_what_a_deny_rule_covers() -> None:
         ("curl https://a.example/x:y z", "exactly the command curl https://a.example/x:y z"),
     ],
 )
-def test_the_rule_of_a_command_says_which(tmp_path: Path, command: str, words: str) -> None:
+def test_the_rule_of_a_command_describes_the_command(tmp_path: Path, command: str, words: str) -> None:
     assert rule_of(bash(command, tmp_path)).words == words
 
 

@@ -70,7 +70,7 @@ def test_sources_taint_and_are_named(source: EventData, shown: str) -> None:
     assert state.shown == shown
 
 
-def test_a_trusted_message_does_not_help_while_the_source_is_in_the_window() -> None:
+def test_a_trusted_message_keeps_the_taint_while_the_source_is_in_the_window() -> None:
     assert window(PAGE, UserSaid("go on", ANN)).active
 
 
@@ -78,7 +78,7 @@ def test_clearing_ends_the_taint() -> None:
     assert not window(PAGE, Cleared()).active
 
 
-def test_it_ends_with_a_trusted_message_once_the_source_has_left_the_window() -> None:
+def test_taint_ends_with_a_trusted_message_after_the_source_leaves_the_window() -> None:
     dropped = window(PAGE, Compacted(1))
     assert dropped.active
     assert not window(PAGE, Compacted(1), UserSaid("go on", ANN)).active
@@ -164,7 +164,7 @@ TAINTED = window(PAGE)
         ("", True),
     ],
 )
-def test_what_is_not_known_to_be_harmless_needs_a_person(action: str, harm: bool) -> None:
+def test_calls_not_known_to_be_harmless_need_approval(action: str, harm: bool) -> None:
     assert bool(sink_of(Action(action), TRAITS)) is harm
     decision, reason = gate("allow", [Action(action)], TAINTED, OPEN)
     assert decision == ("ask" if harm else "allow")
@@ -205,7 +205,7 @@ def test_the_gate_never_loosens_and_is_silent_without_taint() -> None:
     assert gate("ask", harm, TaintState(), OPEN) == ("ask", "")
 
 
-def test_an_explicit_rule_lets_an_action_through() -> None:
+def test_an_explicit_rule_allows_an_action_under_taint() -> None:
     rules = Profile(
         "x", [ProfileSettings(allow=("(?s:.*)",), trusted_allow=("tool:bash:curl https://intranet/.*", "tool:bash:.*"))]
     )
@@ -215,11 +215,11 @@ def test_an_explicit_rule_lets_an_action_through() -> None:
     assert gate("allow", [opaque], TAINTED, rules)[0] == "ask"
 
 
-def test_views_are_no_sinks() -> None:
+def test_views_are_not_sinks() -> None:
     assert gate("allow", [Action("tool:time:"), Action("tool:bash:curl", whole=True)], TAINTED, OPEN)[0] == "allow"
 
 
-def test_trusted_allow_allows_nothing_by_itself() -> None:
+def test_trusted_allow_alone_allows_nothing() -> None:
     rules = Profile("x", [ProfileSettings(trusted_allow=("(?s:.*)",))])
     assert decide_all(rules, [Action("tool:bash:ls")])[0] == "deny"
 
@@ -240,19 +240,19 @@ def test_three_sources_are_named_and_the_fourth_is_counted() -> None:
         (TaintState(), ""),
     ],
 )
-def test_a_summary_is_tainted_by_what_is_in_it_or_steers_it(state: TaintState, name: str) -> None:
+def test_a_summary_is_tainted_by_its_content_and_its_steers(state: TaintState, name: str) -> None:
     event = Event(9, ThreadId("a:b:c"), TurnId("t"), datetime(2026, 1, 5, tzinfo=UTC), Compacted(5, "so far"))
     assert [source.name for source in state.after(event).sources] == [name] * bool(name)
 
 
-def test_what_is_kept_is_told_apart_from_what_leaves() -> None:
+def test_memory_agent_and_network_sinks_are_distinguished() -> None:
     assert "later conversations" in sink_of(Action("tool:remember:x"), TRAITS)
     for change in ("set_model:demo", "self_edit_prompt:x", "write_doc:a.md", "delete_skill:x"):
         assert "the agent itself" in sink_of(Action(f"tool:{change}"), TRAITS)
     assert "network" in sink_of(Action("tool:read_url:http://h/"), TRAITS)
 
 
-def test_a_trusted_rule_has_to_name_what_is_opaque_and_no_more() -> None:
+def test_a_trusted_rule_must_name_only_the_opaque_part() -> None:
     action = Action("tool:bash:env A=1 make", opaque=True, naming="tool:bash:env")
     tainted = TaintState((Source(1, "a page"),), active=True)
     for pattern, decision in (("tool:bash:env .*", "allow"), ("tool:bash:.*", "ask")):
@@ -297,7 +297,7 @@ def test_a_trusted_rule_has_to_name_what_is_opaque_and_no_more() -> None:
         ("python3 fetch.py", ""),
     ],
 )
-def test_commands_that_bring_something_in_are_told_by_their_words(command: str, fetched: str) -> None:
+def test_downloading_commands_are_recognized_by_their_words(command: str, fetched: str) -> None:
     """Commands that only mention a download do not count."""
     assert fetched_by(shell_actions("bash", command, cwd=Path("/workspace")), TRAITS) == fetched
     assert fetched_by(shell_actions("process_start", command, cwd=Path("/workspace")), TRAITS) == fetched
@@ -327,7 +327,7 @@ def restored(*data: EventData) -> TaintState:
     return reduce(TaintState.after, events, TaintState())
 
 
-def test_no_name_ends_the_sentence_of_a_card() -> None:
+def test_no_source_name_ends_the_cards_sentence() -> None:
     """The author of untrusted text chooses its source name."""
     forged = Author("eve", "Eve), and this would\ndo nothing. (Checked by Shoal" + "!" * 500, trusted=False)
     state = window(UserSaid("obey", forged))
@@ -337,7 +337,7 @@ def test_no_name_ends_the_sentence_of_a_card() -> None:
     assert len(reason) < 300
 
 
-def test_an_answer_brought_back_taints_as_it_was_tainted() -> None:
+def test_a_restored_answer_keeps_its_taint() -> None:
     answer = AssistantSaid("obey", tainted_by="a page")
     assert restored(answer).shown == "a page"
     assert not window(answer).active  # the page itself is still visible during its own turn
@@ -364,7 +364,7 @@ def test_people_are_named_as_people_and_content_as_content() -> None:
     assert TaintState((), active=True).cause.endswith("(untrusted content read earlier)")
 
 
-def test_a_summary_tells_what_taints_it_where_nothing_else_is_left() -> None:
+def test_a_summary_names_its_taint_source_after_the_source_is_gone() -> None:
     assert window(Compacted(7, "it said…", tainted_by="a summary of a page")).shown == "a summary of a page"
     assert not window(Compacted(7, "", tainted_by="a summary of a page")).active
     assert window(PAGE, FILE).summarised(1) == "a summary of the web page example.org"
@@ -372,7 +372,7 @@ def test_a_summary_tells_what_taints_it_where_nothing_else_is_left() -> None:
     assert window(FILE, PAGE).summarised(1) == "a summary of untrusted content"
 
 
-def test_a_command_that_writes_where_nothing_is_executed_leaves_nothing_outside() -> None:
+def test_a_harmless_command_that_writes_is_not_a_sink() -> None:
     write, told = "tool:write:/workspace/out.txt", "tool:message:here"
     harmless = Action("tool:bash:sort a.txt", harmless=True, reads=(), also=(write,))
     assert sink_of(harmless, TRAITS) == ""
@@ -382,7 +382,7 @@ def test_a_command_that_writes_where_nothing_is_executed_leaves_nothing_outside(
     assert "not known to be harmless" in sink_of(silent, TRAITS)
 
 
-def test_what_cannot_be_seen_through_is_not_judged_by_its_words() -> None:
+def test_opaque_commands_are_not_judged_by_their_words() -> None:
     assert sink_of(Action("tool:bash:echo hello", reads=()), TRAITS) == ""
     assert "cannot be analyzed" in sink_of(Action("tool:bash:echo hello", opaque=True, reads=()), TRAITS)
     assert sink_of(Action("tool:bash:frobnicate", harmless=True, reads=()), TRAITS) == "", (
@@ -394,13 +394,13 @@ def test_what_cannot_be_seen_through_is_not_judged_by_its_words() -> None:
 
 
 @pytest.mark.parametrize(("chars", "shown_chars"), [(119, 119), (120, 120), (121, 121), (500, 121)])
-def test_a_long_name_is_cut_where_it_is_shown(chars: int, shown_chars: int) -> None:
+def test_a_long_source_name_is_shortened_for_display(chars: int, shown_chars: int) -> None:
     shown = TaintState((Source(1, "x" * chars),), active=True).shown
     assert len(shown) == shown_chars
     assert ("…" in shown) == (chars > NAME_CHARS_MAX)
 
 
-def test_of_a_long_name_the_end_is_shown_where_it_came_from() -> None:
+def test_a_shortened_source_name_keeps_its_origin() -> None:
     name = f"docs/{'long/' * 40}a.md, written after a message of mallory"
     shown = TaintState((Source(1, name),), active=True).shown
     assert shown.startswith("docs/long/")

@@ -68,12 +68,12 @@ async def test_pauses_grow_until_it_works() -> None:
     assert seconds[5] <= 2 * max(first)
 
 
-async def test_a_platform_says_how_long() -> None:
+async def test_a_platform_can_request_a_pause() -> None:
     (seconds,) = await waits(PlatformError("slow down", retry_after_seconds=45.0))
     assert seconds >= 45.0
 
 
-async def test_the_same_failure_is_a_warning_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_repeated_failure_warns_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     away, other = PlatformError("away"), PlatformError("refused")
     await waits(away, away, other, None)
@@ -93,7 +93,7 @@ async def test_an_unexpected_error_ends_no_other_account(caplog: pytest.LogCaptu
     ]
 
 
-async def test_a_database_that_takes_nothing_is_for_whoever_runs_the_account() -> None:
+async def test_a_database_error_is_raised_to_the_accounts_runner() -> None:
     class Away(Account):
         async def _keep_connected(self, inbox: InboxPort) -> None:
             raise StoreUnavailable("away")

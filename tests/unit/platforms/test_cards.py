@@ -224,7 +224,7 @@ def test_every_part_of_an_embed_is_read() -> None:
 
 
 @pytest.mark.parametrize("content", ["", "see https://x.test/7"])
-def test_the_address_behind_a_title_is_told_where_the_text_has_it_not(content: str) -> None:
+def test_a_titles_address_is_shown_if_the_text_lacks_it(content: str) -> None:
     embed: Json = {"title": "Run 7", "url": "https://x.test/7"}
     said = of_discord({"content": content, "embeds": [embed]})
     assert said == ("Run 7" if content else "Run 7 (https://x.test/7)")
@@ -250,7 +250,7 @@ def test_an_endless_card_is_bounded(read: Callable[[Json], str], key: str) -> No
     assert len(read(wide)) <= 2 * WORDS_CHARS_MAX + 100
 
 
-def test_a_card_of_too_many_parts_is_read_from_its_beginning() -> None:
+def test_an_oversized_card_is_read_from_its_beginning() -> None:
     parts: Json = [{"text": "a"} for _ in range(2 * PARTS_MAX)]
     assert 0 < words_of(parts, FORM).count("a") <= PARTS_MAX
 

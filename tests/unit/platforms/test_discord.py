@@ -66,11 +66,11 @@ def message(content: object = "hello", **fields: object) -> DiscordMessage:
         ({"author": None}, False),
     ],
 )
-def test_only_what_people_wrote_is_said(fields: dict[str, object], said: bool) -> None:
+def test_only_messages_written_by_people_are_prompts(fields: dict[str, object], said: bool) -> None:
     assert is_said(message(**fields), ME) is said
 
 
-def test_it_is_addressed_by_name_or_by_an_answer_to_it() -> None:
+def test_a_mention_or_a_reply_addresses_the_bot() -> None:
     answered = {"message_reference": {"message_id": "2"}, "referenced_message": {"id": "2", "author": {"id": ME}}}
     other = {"message_reference": {"message_id": "2"}, "referenced_message": {"id": "2", "author": {"id": "7"}}}
     forwarded = {
@@ -94,13 +94,13 @@ def test_it_is_addressed_by_name_or_by_an_answer_to_it() -> None:
         ("<#12> and <:wave:13>", "<#12> and <:wave:13>"),
     ],
 )
-def test_a_text_names_people(content: str, text: str) -> None:
+def test_mentions_become_names(content: str, text: str) -> None:
     mentions = [{"id": "7", "username": "ada", "global_name": "obey me"}, {"id": ME, "username": "shoal"}]
     mentions.append({"id": "8", "username": "A bot that says: obey", "global_name": ""})
     assert text_of(message(content, mentions=mentions), ME) == text
 
 
-def test_a_forwarded_message_is_someone_elses_words() -> None:
+def test_a_forwarded_message_contains_another_persons_words() -> None:
     forwarded = message("", message_snapshots=[{"message": {"content": "/new\ntwo"}}])
     prompt = prompt_of(ThreadId("discord:5:0"), forwarded, ME)
     (one,) = prompt.refers_to
@@ -124,7 +124,7 @@ def test_a_channel_and_a_message_map_to_a_thread(place: DiscordPlace, threading:
 
 
 @given(ids, ids, ids, st.sampled_from(["native", "reply", "channel"]), st.booleans())
-def test_every_thread_id_leads_back_to_where_it_came_from(
+def test_every_thread_id_round_trips(
     channel: str, topic: str, message_id: str, threading: Threading, in_thread: bool
 ) -> None:
     place = DiscordPlace(channel, topic if in_thread else "0", "3")
@@ -140,30 +140,30 @@ def test_every_thread_id_leads_back_to_where_it_came_from(
 
 
 @pytest.mark.parametrize("thread", ["discord:lobby:0", "discord:5:main", "discord:5:r"])
-def test_ids_of_another_form_are_refused_for_good(thread: str) -> None:
+def test_malformed_ids_are_refused_permanently(thread: str) -> None:
     with pytest.raises(PlatformError) as caught:
         target_of(ThreadId(thread))
     assert caught.value.permanent
 
 
-def test_threads_belong_to_the_channel_they_hang_below() -> None:
+def test_threads_belong_to_their_parent_channel() -> None:
     assert place_of(DiscordChannel("8", 11, "3", "5")) == DiscordPlace("5", "8", "3")
     assert place_of(DiscordChannel("5", 0), "3") == DiscordPlace("5", "0", "3")
     assert place_of(DiscordChannel("6", 1)).direct
 
 
 @given(st.integers(1_451_606_400_000, 3_471_292_800_000))
-def test_ids_carry_their_time(milliseconds: int) -> None:
+def test_ids_contain_their_time(milliseconds: int) -> None:
     at = datetime.fromtimestamp(milliseconds / 1000, UTC)
     assert abs((time_of(str(snowflake_at(at))) - at).total_seconds()) <= 0.002
 
 
-def test_roles_are_ids() -> None:
+def test_roles_are_identified_by_id() -> None:
     made = prompt_of(ThreadId("discord:5:0"), message(member={"roles": ["31", "32"], "nick": "Countess"}), ME)
     assert (made.author.name, made.author.roles) == ("Countess", ("31", "32"))
 
 
-def test_a_chain_is_followed_through_its_answers() -> None:
+def test_a_reply_chain_is_followed() -> None:
     def answering(message_id: str, to: str = "") -> DiscordMessage:
         return message(id=message_id, **({"message_reference": {"message_id": to}} if to else {}))
 
@@ -171,13 +171,13 @@ def test_a_chain_is_followed_through_its_answers() -> None:
     assert [one.id for one in chain_of(told, "1")] == ["1", "3", "5"]
 
 
-def test_an_author_without_a_display_name_has_their_user_name() -> None:
+def test_an_author_without_a_display_name_is_called_by_user_name() -> None:
     sent = message(author={"id": "7", "username": "ada"})
     assert sent.author is not None
     assert author_of(sent.author).name == "ada"
 
 
-def test_a_message_pings_nobody_and_fetches_nothing() -> None:
+def test_a_message_pings_no_one_and_fetches_nothing() -> None:
     body = message_body("@everyone see https://example.com")
     assert body["allowed_mentions"] == {"parse": [], "replied_user": False}
     assert body["flags"] == 4
@@ -190,19 +190,19 @@ def test_a_post_has_a_key_that_discord_compares(key: str) -> None:
     assert len(nonce_of(key)) <= 25
 
 
-def test_a_thread_does_not_answer_the_message_it_hangs_at() -> None:
+def test_a_thread_does_not_reply_to_its_starter_message() -> None:
     post = OutboundPost(ThreadId("discord:5:11"), "k", "x", reply_to="11")
     assert "message_reference" not in post_body(post, DiscordTarget("11", parent="5"))
     assert "message_reference" in post_body(post, DiscordTarget("5", answers="11"))
 
 
 @pytest.mark.parametrize("buttons", [(Button("Go", "x" * 101),), (Button("Go", ""),), (Button("Go", "a"),) * 26])
-def test_buttons_that_discord_would_not_take_are_refused(buttons: tuple[Button, ...]) -> None:
+def test_buttons_that_discord_rejects_are_refused(buttons: tuple[Button, ...]) -> None:
     with pytest.raises(PlatformError, match="buttons"):
         components_of(buttons)
 
 
-def test_every_command_is_registered_in_the_form_discord_takes() -> None:
+def test_every_command_is_registered_in_discords_form() -> None:
     found = commands_of(CommandTable())
     assert len(found) == len(CommandTable()) <= 100
     for command in found:
@@ -214,16 +214,16 @@ def test_every_command_is_registered_in_the_form_discord_takes() -> None:
 
 
 @given(st.text(max_size=3000))
-def test_a_thread_has_a_name_of_its_first_words(text: str) -> None:
+def test_a_thread_is_named_after_its_first_words(text: str) -> None:
     assert 1 <= len(str(thread_body(text)["name"])) <= 100
 
 
 @given(st.text(max_size=9000))
-def test_cutting_loses_nothing(text: str) -> None:
+def test_splitting_keeps_every_character(text: str) -> None:
     assert "".join(cut(text, limits_of(opens_threads=True))) == text
 
 
-def test_threads_of_their_own_have_budgets_of_their_own() -> None:
+def test_rate_limits_are_per_thread_if_answers_open_threads() -> None:
     native = DiscordSettings()
     mixed = DiscordSettings(servers={"3": DiscordServerSettings(threading="reply")})
     assert native.opens_threads

@@ -76,7 +76,7 @@ def bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("what", ODD)
-async def test_an_odd_answer_is_a_failure_of_the_platform(what: str) -> None:
+async def test_a_malformed_answer_is_a_platform_failure(what: str) -> None:
     async with answering(ODD[what]) as address:
         platform = PlatformHttp("the platform")
         try:
@@ -91,7 +91,7 @@ async def test_an_odd_answer_is_a_failure_of_the_platform(what: str) -> None:
             await platform.close()
 
 
-async def test_an_address_that_leads_in_a_circle_is_a_failure_of_the_platform() -> None:
+async def test_a_redirect_loop_is_a_platform_failure() -> None:
     async with answering(at_once(b"HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n")) as address:
         platform = PlatformHttp("the platform")
         with pytest.raises(PlatformError):
@@ -99,7 +99,7 @@ async def test_an_address_that_leads_in_a_circle_is_a_failure_of_the_platform() 
         await platform.close()
 
 
-async def test_an_answer_may_be_slow_and_packed() -> None:
+async def test_an_answer_may_be_slow_and_compressed() -> None:
     packed = gzip.compress(b'{"ok": true}')
 
     async def answer(writer: asyncio.StreamWriter) -> None:

@@ -27,7 +27,7 @@ def sent(file: Path, text: str) -> Prompt:
     ("text", "answer", "stays"),
     [("look", "accepted", True), ("look", "busy", False), ("/status", "accepted", False)],
 )
-async def test_a_file_stays_where_a_turn_will_have_it(
+async def test_a_file_is_kept_where_a_turn_will_use_it(
     tmp_path: Path, text: str, answer: Literal["accepted", "busy"], *, stays: bool
 ) -> None:
     """A file that no turn took would stay unmarked, as if a trusted user had sent it."""
@@ -37,7 +37,7 @@ async def test_a_file_stays_where_a_turn_will_have_it(
     assert file.exists() is stays
 
 
-async def test_what_could_not_be_stored_comes_again_with_its_file(tmp_path: Path) -> None:
+async def test_a_message_that_could_not_be_stored_is_redelivered_with_its_file(tmp_path: Path) -> None:
     class Failing(Inbox):
         async def send(self, message: Inbound) -> Receipt:
             raise StoreUnavailable("it is away")

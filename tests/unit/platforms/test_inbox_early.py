@@ -30,7 +30,7 @@ async def test_the_last_changes_are_kept() -> None:
     assert texts == ["low tide", "high tide"]
 
 
-async def test_a_change_of_what_is_known_goes_to_its_thread() -> None:
+async def test_a_change_of_a_known_message_goes_to_its_thread() -> None:
     pending, inbox = PendingEdits(), Inbox()
     there = make_thread_id("slack", "C1", "77")
     await inbox.send(msgspec.structs.replace(prompt("k"), thread=there))
@@ -52,7 +52,7 @@ async def test_a_message_deleted_before_it_arrives_is_dropped() -> None:
     assert pending.apply(prompt("k")) is None
 
 
-async def test_the_files_of_what_was_deleted_before_it_came_go_too(tmp_path: Path) -> None:
+async def test_files_of_a_message_deleted_before_arrival_are_removed(tmp_path: Path) -> None:
     file, pending = tmp_path / "letter.txt", PendingEdits()
     file.write_text("obey")
     await pending.send(Deletion(THREAD, "k", ADA), Inbox())
@@ -61,7 +61,7 @@ async def test_the_files_of_what_was_deleted_before_it_came_go_too(tmp_path: Pat
     assert not file.exists()
 
 
-async def test_a_change_that_passes_on_others_words_taints_the_message_that_comes_later() -> None:
+async def test_an_early_edit_with_untrusted_words_taints_the_later_message() -> None:
     pending = PendingEdits()
     await pending.send(msgspec.structs.replace(edit("k"), tainted_by="a forwarded message"), Inbox())
     found = pending.apply(prompt("k"))

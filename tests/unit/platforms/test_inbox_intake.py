@@ -84,7 +84,7 @@ async def test_pending_events_survive_a_restart_in_order() -> None:
         assert not chats.waiting
 
 
-async def test_a_clock_that_is_set_back_does_not_change_the_order_of_what_waits() -> None:
+async def test_setting_the_clock_back_keeps_the_order_of_pending_events() -> None:
     chats = Chats()
     async with chats.running() as tasks:
         await chats.put_slowly(tasks, "ada", "first")
@@ -130,7 +130,7 @@ async def test_an_unacceptable_event_is_dropped() -> None:
     assert chats.taken == ["hello"]
 
 
-async def test_a_stream_waits_where_too_many_chats_are_slow() -> None:
+async def test_a_stream_waits_when_too_many_chats_are_slow() -> None:
     chats = Chats()
     async with chats.running() as tasks:
         for number in range(SLOW_MAX):

@@ -14,14 +14,14 @@ from shoal.testing.clock import ManualClock
 THREAD = ThreadId("web:lobby:one")
 
 
-async def test_a_post_is_known_by_its_key_and_writes_nothing(tmp_path: Path) -> None:
+async def test_a_repeated_post_is_recognized_by_its_key_and_writes_nothing(tmp_path: Path) -> None:
     adapter = WebAdapter(Home(tmp_path))
     post = OutboundPost(THREAD, "t1:reply:0", "hello")
     assert [await adapter.post(post) for _ in range(2)] == ["t1:reply:0"] * 2
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_file_is_kept_once_however_often_it_is_posted(tmp_path: Path) -> None:
+async def test_a_repeatedly_posted_file_is_stored_once(tmp_path: Path) -> None:
     adapter = WebAdapter(Home(tmp_path))
     file = tmp_path / "report.pdf"
     file.write_bytes(b"content")

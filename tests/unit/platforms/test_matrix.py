@@ -57,7 +57,7 @@ def member(membership: str, before: str = "") -> MatrixEvent:
 
 
 @given(room=LOCAL, server=LOCAL, root=LOCAL)
-def test_thread_ids_lead_back_to_their_room_and_message(room: str, server: str, root: str) -> None:
+def test_thread_ids_contain_their_room_and_message(room: str, server: str, root: str) -> None:
     for place, name, target in (
         (MatrixPlace(f"!{room}:{server}"), f"${root}", MatrixTarget(f"!{room}:{server}", f"${root}")),
         (MatrixPlace(f"!{room}"), WHOLE, MatrixTarget(f"!{room}")),
@@ -69,7 +69,7 @@ def test_thread_ids_lead_back_to_their_room_and_message(room: str, server: str, 
 
 
 @pytest.mark.parametrize(("channel", "thread"), [("general", "0"), ("!room", "5")])
-def test_ids_of_another_form_are_refused_for_good(channel: str, thread: str) -> None:
+def test_malformed_ids_are_refused_permanently(channel: str, thread: str) -> None:
     with pytest.raises(PlatformError) as caught:
         target_of(make_thread_id("matrix", channel, thread))
     assert caught.value.permanent
@@ -92,15 +92,15 @@ def test_ids_in_paths_cannot_lead_elsewhere() -> None:
         ("shoal fishing is fun", "shoal fishing is fun"),
     ],
 )
-def test_the_name_of_the_bot_is_cut(body: str, text: str) -> None:
+def test_the_bots_name_is_removed(body: str, text: str) -> None:
     assert text_of(body, ME, answers=False) == text
 
 
-def test_the_name_in_front_is_no_text_where_the_client_says_who_is_meant() -> None:
+def test_a_leading_name_is_removed_where_the_client_marks_the_mention() -> None:
     assert text_of("Shoal what is it?", ME, answers=False, named=True) == "what is it?"
 
 
-def test_what_somebody_quotes_themselves_is_their_text() -> None:
+def test_a_self_written_quotation_is_the_senders_text() -> None:
     assert text_of("> high at noon\nis that from you?", ME, answers=True) == "> high at noon\nis that from you?"
 
 
@@ -114,12 +114,12 @@ def test_addresses_that_only_the_formatted_form_has_are_reported() -> None:
     assert text == "read the table (https://tides.example?a=1&b=2), see https://x.y"
 
 
-def test_the_quotation_of_old_clients_is_no_text() -> None:
+def test_quotation_fallbacks_of_old_clients_are_removed() -> None:
     assert text_of("> <@shoal:harbour.example> low\n> at six\n\nwhy?", ME, answers=True) == "why?"
     assert text_of("> <@mallory:x> low\n>\n> obey\n\nwhy?", ME, answers=True) == "why?"
 
 
-def test_the_quotation_of_old_clients_is_no_text_of_an_emote_either() -> None:
+def test_quotation_fallbacks_of_old_clients_are_removed_from_emotes() -> None:
     answered = EventRelation(answered=InReplyTo(event_id="$1"))
     content = EventContent(msgtype="m.emote", body="> <@mallory:x> obey\n\nnods", relation=answered)
     prompt = prompt_of(
@@ -143,11 +143,11 @@ def test_the_quotation_of_old_clients_is_no_text_of_an_emote_either() -> None:
         (EventContent(body="shoals are fish"), False),
     ],
 )
-def test_who_names_the_bot_is_told_by_the_client_else_by_words(content: EventContent, addressed: bool) -> None:
+def test_mentions_come_from_the_client_or_from_the_text(content: EventContent, addressed: bool) -> None:
     assert is_addressed(content, ME) is addressed
 
 
-def test_notices_changes_and_its_own_words_are_not_said_to_it() -> None:
+def test_notices_edits_and_own_messages_are_not_prompts() -> None:
     assert is_said(event(), EventContent(msgtype="m.text"), ME.user_id)
     assert not is_said(event(), EventContent(msgtype="m.notice"), ME.user_id)
     assert not is_said(event(sender=ME.user_id), EventContent(msgtype="m.text"), ME.user_id)
@@ -158,7 +158,7 @@ def test_notices_changes_and_its_own_words_are_not_said_to_it() -> None:
     assert is_said(event("m.sticker"), EventContent(body="wave"), ME.user_id)
 
 
-def test_a_file_s_name_is_no_text_and_its_caption_is() -> None:
+def test_a_files_caption_is_text_and_its_name_is_not() -> None:
     thread, author = make_thread_id("matrix", "!r", WHOLE), Author("@ada:harbour.example", trusted=False)
     plain = EventContent(msgtype="m.image", body="tide.png")
     captioned = EventContent(msgtype="m.image", body="look at this", filename="tide.png")
@@ -166,7 +166,7 @@ def test_a_file_s_name_is_no_text_and_its_caption_is() -> None:
     assert prompt_of(thread, event(), captioned, author, ME).text == "look at this"
 
 
-def test_a_thread_is_its_root_a_direct_room_is_one_and_else_a_message_begins_one() -> None:
+def test_a_thread_comes_from_its_root_the_direct_room_or_the_message() -> None:
     within = EventContent(relation=EventRelation(rel_type="m.thread", event_id="$root"))
     assert thread_of("matrix", MatrixPlace("!r", direct=True), event(), within).endswith(":$root")
     assert thread_of("matrix", MatrixPlace("!r", direct=True), event(), EventContent()).endswith(":0")
@@ -178,7 +178,7 @@ def test_any_timestamp_can_be_read(milliseconds: int) -> None:
     assert time_of(MatrixEvent("m.room.message", origin_server_ts=milliseconds)).tzinfo is not None
 
 
-def test_events_count_from_the_invitation_and_a_new_name_is_none() -> None:
+def test_events_are_unseen_from_the_invitation_on_and_a_rename_is_not_one() -> None:
     said = [event(event_id=f"${number}") for number in range(4)]
     invited = (said[0], member("invite"), said[1], member("join", "invite"), said[2])
     assert [one.event_id for one in unseen(invited, ME.user_id) if one.type == "m.room.message"] == ["$1", "$2"]
@@ -196,12 +196,12 @@ def test_different_keys_are_different_transactions(one: str, other: str) -> None
     assert (transaction_of(one) == transaction_of(other)) == (one == other)
 
 
-def test_a_question_calls_for_people() -> None:
+def test_a_question_mentions_people() -> None:
     assert text_content("May I?", BUTTONS)["msgtype"] == "m.text"
     assert text_content("Low.")["msgtype"] == "m.notice"
 
 
-def test_a_post_stands_in_its_thread_and_answers_what_it_answers() -> None:
+def test_a_post_goes_to_its_thread_and_replies_to_its_message() -> None:
     assert relation_of(MatrixTarget("!r"), "") == {}
     assert relation_of(MatrixTarget("!r"), "$q") == {"m.relates_to": {"m.in_reply_to": {"event_id": "$q"}}}
     for reply_to, answered, falls_back in (("", "$root", True), ("$root", "$root", True), ("$q", "$q", False)):
@@ -214,7 +214,7 @@ def test_a_post_stands_in_its_thread_and_answers_what_it_answers() -> None:
 
 
 @given(st.text(max_size=6000), st.text("*_`[]()>#-\n\\\"'&<潮🦈 a", max_size=6000))
-def test_whatever_fits_the_limit_fits_an_event_new_and_changed(any_text: str, marked: str) -> None:
+def test_text_within_the_limit_fits_an_event_and_its_edit(any_text: str, marked: str) -> None:
     for markdown in (any_text, marked):
         (piece, *_) = cut(markdown, LIMITS)
         assert rendered_length(piece, LIMITS) <= LIMITS.text_chars_max or len(piece) == 1
@@ -223,7 +223,7 @@ def test_whatever_fits_the_limit_fits_an_event_new_and_changed(any_text: str, ma
             assert len(msgspec.json.encode(content)) < EVENT_BYTES_MAX * 3 // 4  # encryption makes it a third longer
 
 
-def test_html_that_would_be_too_long_is_left_out() -> None:
+def test_oversized_html_is_left_out() -> None:
     content = text_content("*a* " * 10_000)
     assert "formatted_body" not in content
     assert content["body"] == "*a* " * 10_000
@@ -231,7 +231,7 @@ def test_html_that_would_be_too_long_is_left_out() -> None:
 
 
 @given(st.text(max_size=20_000))
-def test_splitting_loses_nothing(text: str) -> None:
+def test_splitting_keeps_the_whole_text(text: str) -> None:
     assert "".join(cut(text, LIMITS)) == text
 
 
@@ -263,7 +263,7 @@ ME = MatrixBot("@shoal:harbour.example", "Shoal")
         ("the shoal, it swims", "", False),
     ],
 )
-def test_the_bot_is_named_by_its_whole_id(body: str, markup: str, named: bool) -> None:
+def test_the_bot_is_mentioned_by_its_whole_id(body: str, markup: str, named: bool) -> None:
     assert is_addressed(EventContent("m.text", body, markup), ME) == named
 
 
@@ -278,5 +278,5 @@ def test_the_bot_is_named_by_its_whole_id(body: str, markup: str, named: bool) -
         ("Shoal: hi", "hi"),
     ],
 )
-def test_only_the_bots_own_name_in_front_is_cut(body: str, heard: str) -> None:
+def test_only_the_bots_own_leading_name_is_removed(body: str, heard: str) -> None:
     assert text_of(body, ME, answers=False) == heard

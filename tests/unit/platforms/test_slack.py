@@ -57,7 +57,7 @@ def written(**fields: object) -> SlackMessage:
         ("", ""),
     ],
 )
-def test_slacks_marks_are_read(raw: str, plain: str) -> None:
+def test_slack_markup_is_read(raw: str, plain: str) -> None:
     assert text_of(raw, ME) == plain
 
 
@@ -67,7 +67,7 @@ def test_any_text_is_read(raw: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=("Cs", "Cc")), max_size=80))
-def test_what_is_written_literally_comes_back(text: str) -> None:
+def test_literal_text_round_trips(text: str) -> None:
     """A code span takes any text verbatim. The reader undoes Slack's escapes."""
     if "`" in text or not text.strip() or text != text.strip():
         return
@@ -76,7 +76,7 @@ def test_what_is_written_literally_comes_back(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["＞ 引用", "＊重点＊です", "名前＿の＿欄", "｀符号｀", "a ＞ b", "＊", "1 ＊ 2 ＊ 3"])
-def test_wide_marks_are_no_markup(text: str) -> None:
+def test_full_width_marks_are_not_markup(text: str) -> None:
     assert shown_text(render_markup(text, MRKDWN)) == text
 
 
@@ -91,7 +91,7 @@ def test_thread_ids_survive_a_round_trip(channel: str, ts: str, thread_ts: str) 
 
 @example("0")
 @given(st.text(min_size=1, max_size=20))
-def test_no_other_thread_is_posted_to(part: str) -> None:
+def test_posts_never_go_to_a_malformed_thread(part: str) -> None:
     if part == UNOPENED or re.fullmatch(r"[0-9]+\.[0-9]+", part):
         return
     with pytest.raises(PlatformError) as caught:
@@ -112,7 +112,7 @@ def test_messages_without_a_human_author_are_ignored(fields: dict[str, str]) -> 
     assert not is_written(written(**fields), ME)
 
 
-def test_a_message_begins_the_thread_it_is_answered_in() -> None:
+def test_a_message_starts_the_thread_of_its_answer() -> None:
     prompt = prompt_of("slack", written(), ME)
     assert (prompt.thread, prompt.key) == ("slack:C1234:1767603600.000001", "C1234/1767603600.000001")
     assert prompt.at.isoformat() == "2026-01-05T09:00:00.000001+00:00"
@@ -124,7 +124,7 @@ def test_only_its_own_name_addresses_the_bot() -> None:
     assert not is_addressed(written(text="hey <@UBOTHER> and UBOT"), ME)
 
 
-def test_an_event_is_for_the_workspace_it_was_installed_in() -> None:
+def test_an_event_belongs_to_the_installed_workspace() -> None:
     shared = EventCall(team_id="TOTHER", authorizations=())
     assert not shared.is_of("T1")
     assert EventCall(team_id="T1").is_of("T1")
@@ -148,7 +148,7 @@ def test_without_a_secret_nothing_is_signed() -> None:
     ("name", "made"),
     [("Tide Table!", "tide-table"), ("--", "channel"), ("x" * 99, "x" * 80), ("Ünder_score", "ünder_score")],
 )
-def test_channels_have_names_that_slack_takes(name: str, made: str) -> None:
+def test_channel_names_are_valid_in_slack(name: str, made: str) -> None:
     assert channel_name(name) == made
 
 

@@ -40,13 +40,13 @@ def told(prompt: Prompt) -> list[tuple[str, bool, str]]:
     return [(one.text, one.own, one.tainted_by) for one in prompt.refers_to]
 
 
-def test_what_somebody_else_said_is_told_apart_and_taints() -> None:
+def test_quoted_words_of_others_are_separated_and_taint() -> None:
     prompt = prompt_of("teams", activity(OTHER + "Mallory" + END), NOW)
     assert (prompt.text, prompt.tainted_by) == ("do you agree?", "")
     assert told(prompt) == [("obey", False, "a quoted message of Mallory")]
 
 
-def test_what_the_agent_said_is_not_taken_from_the_quotation() -> None:
+def test_quoted_agent_messages_come_from_the_journal() -> None:
     prompt = prompt_of("teams", activity(OWN + END + OTHER + END), NOW)
     assert prompt.text == "do you agree?\ndo you agree?"
     assert [(text, own) for text, own, _ in told(prompt)] == [("", True), ("obey", False)]
@@ -66,7 +66,7 @@ def test_a_plain_quotation_has_no_author() -> None:
         ["<p>well?</p>", OTHER + END],
     ],
 )
-def test_where_words_of_others_cannot_be_told_apart_all_of_it_is_theirs(bodies: list[str]) -> None:
+def test_inseparable_quoted_words_make_the_whole_text_untrusted(bodies: list[str]) -> None:
     prompt = prompt_of("teams", activity(*bodies), NOW)
     assert (prompt.text, prompt.tainted_by) == (untrusted_block(QUOTED, "MalloryObey do you agree?"), QUOTED)
 

@@ -104,7 +104,9 @@ def test_an_unreadable_folder_is_reported(users_folder: Path) -> None:
         (disk_limits(4 * MEBIBYTE, 3, 0), ""),
     ],
 )
-def test_each_limit_applies_alone_and_zero_means_unlimited(tmp_path: Path, limits: SandboxSettings, told: str) -> None:
+def test_each_limit_applies_separately_and_zero_means_unlimited(
+    tmp_path: Path, limits: SandboxSettings, told: str
+) -> None:
     """Reaching a limit is not exceeding it."""
     for name in "abc":
         fill(tmp_path, 1, name)
@@ -126,7 +128,7 @@ def test_a_folder_may_stay_as_large_as_before_the_command(tmp_path: Path) -> Non
     assert "holds 4 MiB" in found
 
 
-def test_a_folder_that_cannot_have_grown_is_not_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_grow_is_not_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither before a command nor while it runs."""
     walks: list[Path] = []
 

@@ -29,7 +29,7 @@ def broken_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_bubblewrap
-async def test_auto_takes_bubblewrap_where_it_works() -> None:
+async def test_auto_uses_bubblewrap_where_it_works() -> None:
     chosen = await choose_sandbox(SandboxSettings())
     assert (chosen.sandbox.name, chosen.sandbox.isolated) == ("bubblewrap", True)
 

@@ -54,7 +54,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
         serving.join()
 
 
-async def test_a_container_gets_each_folder_that_exists_and_writes_to_none_but_those_meant_for_it(
+async def test_a_container_mounts_existing_folders_and_writes_only_to_writable_ones(
     daemon: Daemon, tmp_path: Path
 ) -> None:
     names = {"workspace": True, "scratch": True, "artifacts": False, "docs": False}

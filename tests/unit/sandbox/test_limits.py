@@ -42,7 +42,7 @@ PATHS = MountedPaths()
         ("/s/./x", "/skills/x"),
     ],
 )
-def test_host_paths_get_their_inside_names(host: str, inside: str) -> None:
+def test_host_paths_map_to_sandbox_paths(host: str, inside: str) -> None:
     assert PATHS.inside(Path(host), MOUNTS) == inside
 
 
@@ -56,44 +56,44 @@ def test_host_paths_get_their_inside_names(host: str, inside: str) -> None:
         ("/skills/x", "/s/x"),
     ],
 )
-def test_inside_names_get_their_host_paths(inside: str, host: str) -> None:
+def test_sandbox_paths_map_to_host_paths(inside: str, host: str) -> None:
     assert PATHS.outside(inside, MOUNTS) == Path(host)
 
 
 @given(st.lists(st.sampled_from(["a", "b", "deep", "x y"]), max_size=5))
-def test_the_way_there_and_back_is_the_same(parts: list[str]) -> None:
+def test_path_mapping_round_trips(parts: list[str]) -> None:
     path = Path("/h/w").joinpath(*parts)
     assert PATHS.outside(PATHS.inside(path, MOUNTS), MOUNTS) == path
 
 
-def test_a_working_directory_has_to_be_in_a_mount() -> None:
+def test_a_working_directory_must_be_in_a_mount() -> None:
     assert require_inside(Path("/h/w/a"), MOUNTS) == "/workspace/a"
     for path in ("/h", "/h/w/../..", "/"):
         with pytest.raises(SandboxError, match="outside the sandbox"):
             require_inside(Path(path), MOUNTS)
 
 
-def test_limits_become_a_line_of_shell() -> None:
+def test_limits_become_a_shell_line() -> None:
     line = ulimit_line(CommandLimits(2048, 3, 4096, 0, 5, 6))
     assert line == "ulimit -c 0 -d 2 -f 4 -n 6 -t 5 -u 3 || exit 125; "
     assert ulimit_line(CommandLimits(0, 0, 0, 0, 0, 0)) == "ulimit -c 0 || exit 125; "
 
 
-def test_a_limit_is_not_raised_above_this_process_own() -> None:
+def test_a_limit_never_exceeds_that_of_the_server_process() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY:
         pytest.skip("this process has no limit of open files")
     assert f"-n {hard} " in ulimit_line(CommandLimits(open_files_max=hard * 2))
 
 
-def test_a_plain_directory_is_no_control_group(tmp_path: Path) -> None:
+def test_a_plain_directory_is_not_a_control_group(tmp_path: Path) -> None:
     assert not find_groups(CommandLimits(), tmp_path).can_bound
     assert list(tmp_path.iterdir()) == []
     with find_groups(CommandLimits(), tmp_path / "missing").group() as join_files:
         assert join_files == ()
 
 
-def test_a_group_that_cannot_be_made_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_group_that_cannot_be_created_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     groups = ControlGroups((Hierarchy(tmp_path, {"pids.max": 5}),))
     with pytest.raises(SandboxError, match="control group"), groups.group():
         pytest.fail("it was made")
@@ -107,7 +107,7 @@ def test_groups_of_dead_processes_are_removed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["shoal-1-1"]
 
 
-def test_a_plain_directory_is_joined_by_no_thread(tmp_path: Path) -> None:
+def test_no_thread_joins_a_plain_directory(tmp_path: Path) -> None:
     with ControlGroups((Hierarchy(tmp_path, {}),)).membership() as member:
         assert member.starter is None
         assert [Path(file).name for file in member.join_files] == ["cgroup.procs"]
@@ -128,7 +128,7 @@ def starters() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("shoal-start")}
 
 
-def test_no_more_groups_are_kept_than_are_of_use(groups: ControlGroups) -> None:
+def test_idle_groups_are_bounded(groups: ControlGroups) -> None:
     before = starters()
     members = [groups.membership() for _ in range(STARTERS_KEPT_MAX + 2)]
     for member in members:

@@ -96,7 +96,7 @@ def test_any_bytes_are_handled(head: bytes) -> None:
         ("127.1", "127.0.0.1", False),
     ],
 )
-def test_a_name_leads_to_public_addresses_only(host: str, address: str, may: bool) -> None:
+def test_a_name_resolves_only_to_public_addresses(host: str, address: str, may: bool) -> None:
     assert AllowedHosts((host,)).may_open(host, address) is may
 
 
@@ -118,7 +118,7 @@ def test_a_name_leads_to_public_addresses_only(host: str, address: str, may: boo
         *("fec0::1", "ff02::1", "100::1", "2001:db8::1", "2001::1", "3fff::1", "5f00::1"),
     ],
 )
-def test_no_name_and_no_number_leads_to_a_private_address(address: str) -> None:
+def test_no_host_resolves_to_a_private_address(address: str) -> None:
     assert not PublicHosts(WEB_PORTS).may_open("example.org", address)
     assert not PublicHosts(WEB_PORTS).may_open(address, address)
 
@@ -128,7 +128,7 @@ def test_public_hosts_are_reached_at_the_owners_ports(port: int, allows: bool) -
     assert PublicHosts(WEB_PORTS).allows("example.org", port) is allows
 
 
-async def test_whoever_still_sends_a_body_sees_why_it_was_refused() -> None:
+async def test_a_client_that_still_sends_a_body_sees_the_refusal() -> None:
     async with proxy.HostProxy(("example.org",)) as network:
         reader, writer = await asyncio.open_unix_connection(f"{network.folder}/socket")
         writer.write(b"POST http://other.org/ HTTP/1.1\r\nContent-Length: 3000000\r\n\r\n")

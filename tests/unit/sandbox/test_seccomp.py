@@ -52,7 +52,7 @@ def number_of(call: str, name: str) -> int:
 
 @every_architecture
 @pytest.mark.parametrize("call", ["socket", "socketpair"])
-def test_only_four_families_of_sockets_are_let_through(machine: str, architecture: int, name: str, call: str) -> None:
+def test_only_four_socket_families_are_allowed(machine: str, architecture: int, name: str, call: str) -> None:
     number = number_of(call, name)
     found = {family for family in range(256) if judged(machine, architecture, number, family) == ALLOWED}
     assert found == set(FAMILIES.values()) == {1, 2, 10, 16}
@@ -62,7 +62,7 @@ def test_only_four_families_of_sockets_are_let_through(machine: str, architectur
 
 
 @every_architecture
-def test_no_namespace_is_made(machine: str, architecture: int, name: str) -> None:
+def test_namespace_creation_is_refused(machine: str, architecture: int, name: str) -> None:
     for flag in (1 << bit for bit in range(32)):
         expected = errno.EPERM if flag & NAMESPACES else ALLOWED
         assert judged(machine, architecture, number_of("clone", name), flag | 17) == expected
@@ -71,7 +71,7 @@ def test_no_namespace_is_made(machine: str, architecture: int, name: str) -> Non
 
 
 @every_architecture
-def test_no_protection_is_turned_off_by_a_personality(machine: str, architecture: int, name: str) -> None:
+def test_personalities_that_disable_protections_are_refused(machine: str, architecture: int, name: str) -> None:
     number = number_of("personality", name)
     for value in (*PERSONALITIES, 0x40000, 0x40008, 0x0400000, 0x60000, 0x1, 0x6):
         expected = ALLOWED if value in PERSONALITIES else errno.EPERM
@@ -89,7 +89,7 @@ def test_calls_that_reserve_disk_space_are_refused(machine: str, architecture: i
 
 
 @every_architecture
-def test_the_rest_of_the_list_is_refused_and_nothing_else(machine: str, architecture: int, name: str) -> None:
+def test_exactly_the_rest_of_the_list_is_refused(machine: str, architecture: int, name: str) -> None:
     listed = {number_of(call, name): call for call in CALLS if number_of(call, name)}
     for number in range(LAST_CALL + 1):
         call = listed.get(number, "")

@@ -43,14 +43,14 @@ def programs() -> Iterator[tuple[tuple[str, ...], Program]]:
 
 
 @given(WORDS)
-def test_deciding_is_total_and_always_the_same(command: str) -> None:
+def test_decisions_are_total_and_stable(command: str) -> None:
     found = parts(command)
     assert found
     assert found == parts(command)
 
 
 @given(WORDS)
-def test_what_is_harmless_is_known_and_what_is_opaque_reads_and_runs_anything(command: str) -> None:
+def test_harmless_commands_are_known_and_opaque_ones_read_and_run_anything(command: str) -> None:
     for part in parts(command):
         assert not (part.harmless and part.opaque)
         if part.opaque and not part.also:
@@ -99,7 +99,7 @@ def test_every_role_and_check_in_the_table_exists() -> None:
         assert parts(" ".join(words)), words
 
 
-def test_digits_of_a_name_are_not_cut() -> None:
+def test_digits_of_a_program_name_are_kept() -> None:
     for name in ("diff3", "ls2", "cat9", "git2", "python4", "python3.99", "md4sum"):
         assert is_opaque(name)
 
@@ -133,7 +133,7 @@ def words_of(text: str) -> list[Word]:
         ("x - f", [], ["-", "f"]),
     ],
 )
-def test_options_are_read_as_the_program_reads_them(text: str, options: list[str], operands: list[str]) -> None:
+def test_options_are_parsed_like_the_program_does(text: str, options: list[str], operands: list[str]) -> None:
     reading = read_options(PROGRAM, words_of(text), {})
     assert reading.offending is None
     assert [name + (f"={word.value}" if word else "") for name, _, word in reading.options] == options
@@ -143,7 +143,7 @@ def test_options_are_read_as_the_program_reads_them(text: str, options: list[str
 @pytest.mark.parametrize(
     "text", ["x -ac", "x --al", "x --all=1", "x --outx=1", "x -o", "x --out", "x -1a", "x --colour"]
 )
-def test_what_is_not_on_the_list_or_a_beginning_of_it_is_unknown(text: str) -> None:
+def test_options_that_are_neither_listed_nor_a_prefix_are_unknown(text: str) -> None:
     assert read_options(PROGRAM, words_of(text), {}).offending is not None
 
 
@@ -260,7 +260,7 @@ RUNS_SOMETHING = [
 
 
 @pytest.mark.parametrize("command", RUNS_SOMETHING)
-def test_what_could_run_or_load_something_is_opaque(command: str) -> None:
+def test_commands_that_could_run_or_load_code_are_opaque(command: str) -> None:
     assert is_opaque(command)
 
 
@@ -280,7 +280,7 @@ TRANSPARENT = [
 
 
 @pytest.mark.parametrize("command", TRANSPARENT)
-def test_what_runs_a_harmless_command_is_harmless(command: str) -> None:
+def test_a_runner_of_a_harmless_command_is_harmless(command: str) -> None:
     assert is_harmless(command)
 
 
@@ -291,7 +291,7 @@ def test_what_runs_a_harmless_command_is_harmless(command: str) -> None:
         "find . -type f -exec uniq {} +",
     ],
 )  # fmt: skip
-def test_what_runs_another_is_no_more_harmless_than_that(command: str) -> None:
+def test_a_runner_is_never_more_harmless_than_its_command(command: str) -> None:
     assert not is_harmless(command)
 
 
@@ -304,7 +304,7 @@ PLAIN_BUT_NOT_HARMLESS = [
 
 
 @pytest.mark.parametrize("command", PLAIN_BUT_NOT_HARMLESS)
-def test_what_runs_or_changes_the_workspace_is_plain_and_never_harmless(command: str) -> None:
+def test_commands_that_run_or_change_the_workspace_are_plain_but_not_harmless(command: str) -> None:
     assert not is_opaque(command)
     assert not is_harmless(command)
 
@@ -332,7 +332,7 @@ def test_a_write_is_harmless_only_where_nothing_executes_it(command: str, tmp_pa
         assert not is_harmless(command.format(name), tmp_path), name
 
 
-def test_a_backup_is_written_as_well() -> None:
+def test_a_backup_file_counts_as_written() -> None:
     assert not is_harmless("sed -i.sh s/a/b/ x.txt")
     assert not is_harmless("sed -i'.git/hooks/*' s/a/b/ x.txt")
 

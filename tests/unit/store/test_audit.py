@@ -97,14 +97,14 @@ async def test_an_edited_entry_is_found(store: Store, tmp_path: Path, change: st
         ),
     ],
 )
-async def test_entries_and_heads_that_are_gone_moved_or_put_in_are_found(
+async def test_removed_moved_or_inserted_entries_and_heads_are_found(
     store: Store, tmp_path: Path, statement: str, expected: list[tuple[str, int, str]]
 ) -> None:
     assert sorted(await broken_by(store, tmp_path, statement)) == sorted(expected)
 
 
 @pytest.mark.parametrize(("number", "found"), [(2, (CHAIN, 3, "changed")), (SHORT, (CHAIN, SHORT, "end"))])
-async def test_an_edit_with_its_hash_made_anew_differs_from_the_next_entry_or_the_head(
+async def test_a_rehashed_edit_differs_from_the_next_entry_or_the_head(
     store: Store, tmp_path: Path, number: int, found: tuple[str, int, str]
 ) -> None:
     row, body = (await store.audit.tail(1000, chain_name=CHAIN))[number - 1], '{"kind":"other"}'
@@ -125,7 +125,7 @@ def stored(length: int) -> list[tuple[str, int, int, str, str, str]]:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(2, 8), st.data())
-def test_any_reordering_removal_or_doubling_is_found(length: int, data: st.DataObject) -> None:
+def test_any_reordering_removal_or_duplication_is_found(length: int, data: st.DataObject) -> None:
     rows = stored(length)
     order = data.draw(st.lists(st.integers(0, length - 1), max_size=length + 2))
     check = ChainCheck([(CHAIN, length, rows[-1][5])])
@@ -144,7 +144,7 @@ def test_an_anchor_line_covers_every_head_in_any_order() -> None:
         assert anchor_line(START, other).split("sha256=")[1] != line.split("sha256=")[1]
 
 
-async def test_what_a_case_did_in_its_own_workspace_is_not_among_what_was_checked(store: Store) -> None:
+async def test_checks_of_a_case_workspace_are_not_listed(store: Store) -> None:
     await store.audit.record(CASES_CHAIN, [AuditEntry("check", "tool:bash:rm -rf /workspace", "deny", user="check")])
     since = ManualClock().now() - timedelta(days=1)
     assert {check.decision for check in await store.audit.checks(since)} == {"allow"}

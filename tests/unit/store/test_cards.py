@@ -29,7 +29,7 @@ FILE, ABSENT = CoveredFile("/workspace/build.py", 1204, "ab"), CoveredFile("/scr
 
 
 @given(st.text(min_size=0, max_size=300), st.integers(30, 100))
-def test_a_long_text_is_shown_in_part_and_says_so(text: str, chars_max: int) -> None:
+def test_a_long_text_is_truncated_with_a_notice(text: str, chars_max: int) -> None:
     assume(not text.endswith("\n") and "\n\n" not in text)  # fences have their own test
     shown = card_text("A1", text, chars_max)
     if len(text) <= chars_max:
@@ -44,7 +44,7 @@ def test_a_long_text_is_shown_in_part_and_says_so(text: str, chars_max: int) -> 
 
 
 @pytest.mark.parametrize(("reason", "text"), [("", ""), ("A page was read.", "\n\nA page was read.")])
-def test_a_card_says_why_it_asks_for_what_is_allowed(reason: str, text: str) -> None:
+def test_a_card_says_why_it_asks_about_an_allowed_action(reason: str, text: str) -> None:
     at = datetime(2026, 1, 5, tzinfo=UTC)
     asked = NewApproval(ApprovalId("A1"), CallId("c1"), "bash", (), "d", "curl x", "fake:ada", at, reason)
     card = card_post(ThreadId("a:b:c"), [asked])
@@ -52,7 +52,7 @@ def test_a_card_says_why_it_asks_for_what_is_allowed(reason: str, text: str) -> 
 
 
 @pytest.mark.parametrize("markup", ["telegram", "slack", "discord", "matrix", "teams", "google_chat", "plain"])
-def test_every_character_of_what_would_run_is_shown(markup: str) -> None:
+def test_every_character_of_the_command_is_shown(markup: str) -> None:
     shown = "echo *a* _b_ ~c~ [d](https://e.org) <f> `g`\n # h\n-i\n+j"
     rendered = render_markup(card_text("A1", shown), DIALECTS[markup])
     if markup == "telegram":
@@ -104,7 +104,7 @@ def test_a_refused_set_of_any_size_says_how_to_restore_the_files(total: int, ref
     ("uncovered", "labels"),
     [("", ["Allow once", "Allow for this thread", "Deny"]), ("it uses the network", ["Allow once", "Deny"])],
 )
-def test_a_card_of_one_call_brings_its_buttons(uncovered: str, labels: list[str]) -> None:
+def test_a_card_of_one_call_has_its_buttons(uncovered: str, labels: list[str]) -> None:
     at = datetime(2026, 1, 5, tzinfo=UTC)
     covers = Coverage(uncovered=uncovered)
     asked = NewApproval(ApprovalId("A1"), CallId("c1"), "bash", (), "d", "ls", "fake:ada", at, covers=covers)
@@ -130,7 +130,7 @@ def test_a_card_of_one_call_brings_its_buttons(uncovered: str, labels: list[str]
         (Coverage(uncovered="it is so"), "It can only be allowed once, because it is so."),
     ],
 )
-def test_a_card_names_what_runs(covers: Coverage, text: str) -> None:
+def test_a_card_names_the_code_that_runs(covers: Coverage, text: str) -> None:
     assert coverage_text(covers) == text
 
 
@@ -144,11 +144,11 @@ def test_a_card_names_what_runs(covers: Coverage, text: str) -> None:
         ("", "/workspace/"),
     ],
 )
-def test_no_name_of_a_file_is_missing_or_says_more(name: str, shown: str) -> None:
+def test_no_file_name_is_missing_or_forged(name: str, shown: str) -> None:
     assert coverage_text(Coverage((CoveredFile(f"/workspace/{name}", 1, "d"),))) == f"Runs {shown} (1 byte)."
 
 
-def test_names_and_reasons_are_no_markup() -> None:
+def test_names_and_reasons_are_escaped() -> None:
     files = (CoveredFile("/workspace/[Allow](https://evil.example)", 1, "d"),)
     at, evil = datetime(2026, 1, 5, tzinfo=UTC), "a message of **[Deny](https://evil.example)**"
     asked = NewApproval(ApprovalId("A1"), CallId("c1"), "x", (), "d", "x", "fake:ada", at, evil, covers=Coverage(files))
@@ -163,7 +163,7 @@ def test_names_and_reasons_are_no_markup() -> None:
 
 
 @pytest.mark.parametrize("shown", ["", " ", "\n\n"])
-def test_a_card_without_words_shows_the_actions(shown: str) -> None:
+def test_a_card_without_a_description_shows_the_actions(shown: str) -> None:
     at = datetime(2026, 1, 5, tzinfo=UTC)
     asked = NewApproval(ApprovalId("A1"), CallId("c1"), "x", ("tool:x:\u202e1",), "d", shown, "fake:ada", at)
     assert "tool:x:\\u{202e}1" in card_post(ThreadId("a:b:c"), [asked]).text
@@ -177,10 +177,10 @@ def test_a_card_without_words_shows_the_actions(shown: str) -> None:
         ("if x:\n" + " " * 39 + "y\n\n\n", "if x:\n" + " " * 39 + "y\n\n\n"),
     ],
 )
-def test_blanks_move_nothing_out_of_view(shown: str, text: str) -> None:
+def test_blanks_hide_no_text(shown: str, text: str) -> None:
     assert text in card_text("A1", shown)
 
 
-def test_a_card_names_only_so_many_files() -> None:
+def test_a_card_names_a_bounded_number_of_files() -> None:
     files = tuple(CoveredFile(f"/workspace/{number}", 1, "d") for number in range(FILES_SHOWN_MAX + 3))
     assert coverage_text(Coverage(files)).endswith("9 (1 byte), 3 more.")

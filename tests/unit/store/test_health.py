@@ -117,7 +117,7 @@ def replace(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [remove, move, replace])
 @pytest.mark.parametrize("suffix", WATCHED)
-async def test_a_file_that_is_removed_or_replaced_stops_writing_and_all_of_it_is_saved(
+async def test_a_removed_or_replaced_file_stops_writing_and_is_saved_whole(
     driver: SqliteDriver, tmp_path: Path, suffix: str, change: Callable[[Path], None]
 ) -> None:
     path = tmp_path / "shoal.db"
@@ -136,7 +136,7 @@ async def test_a_file_that_is_removed_or_replaced_stops_writing_and_all_of_it_is
 
 @pytest.mark.parametrize("goes_on_with", ["what was saved", "what replaced it"])
 @pytest.mark.parametrize("change", [remove, replace])
-async def test_nothing_starts_beside_what_was_saved_until_somebody_says_which_to_use(
+async def test_no_database_starts_next_to_a_rescued_one_until_one_is_chosen(
     driver: SqliteDriver, tmp_path: Path, change: Callable[[Path], None], goes_on_with: str
 ) -> None:
     path = tmp_path / "shoal.db"
@@ -162,9 +162,7 @@ async def test_nothing_starts_beside_what_was_saved_until_somebody_says_which_to
     await again.close()
 
 
-async def test_a_database_that_is_written_later_starts_beside_what_was_saved_before(
-    driver: SqliteDriver, tmp_path: Path
-) -> None:
+async def test_a_database_written_after_the_rescue_starts_next_to_it(driver: SqliteDriver, tmp_path: Path) -> None:
     path = tmp_path / "shoal.db"
     await driver.close()
     saved = path.with_name("shoal.db.rescued-1")
@@ -182,7 +180,7 @@ async def test_an_idle_process_notices_too(driver: SqliteDriver, tmp_path: Path)
         driver.health.check()
 
 
-async def test_a_wal_that_is_cut_off_stops_writing(driver: SqliteDriver, tmp_path: Path) -> None:
+async def test_a_truncated_wal_stops_writing(driver: SqliteDriver, tmp_path: Path) -> None:
     wal = beside(tmp_path / "shoal.db", "-wal")
     with wal.open("r+b") as file:
         file.truncate(wal.stat().st_size - 4000)
@@ -191,7 +189,7 @@ async def test_a_wal_that_is_cut_off_stops_writing(driver: SqliteDriver, tmp_pat
             await driver.write(put("late"))
 
 
-async def test_what_overwrites_the_file_is_left_as_it_is(driver: SqliteDriver, tmp_path: Path) -> None:
+async def test_an_overwriting_file_is_left_unchanged(driver: SqliteDriver, tmp_path: Path) -> None:
     path = tmp_path / "shoal.db"
     with contextlib.closing(sqlite3.connect(tmp_path / "other.db")) as other:
         other.execute("create table mine (a)")
@@ -224,7 +222,7 @@ def blot(path: Path, older: bytes) -> None:
 
 
 @pytest.mark.parametrize("change", [lay_over, blot])
-async def test_what_another_program_writes_into_the_file_is_noticed_before_more_is_accepted(
+async def test_foreign_writes_into_the_file_are_noticed_before_accepting_more(
     driver: SqliteDriver, tmp_path: Path, change: Callable[[Path, bytes], None]
 ) -> None:
     path = tmp_path / "shoal.db"
@@ -270,7 +268,7 @@ async def test_pages_that_cannot_be_read_stop_writing(driver: SqliteDriver, tmp_
     assert path.read_bytes() == content
 
 
-async def test_the_daily_look_finds_an_index_that_lacks_rows(driver: SqliteDriver, tmp_path: Path) -> None:
+async def test_the_daily_check_finds_an_index_that_lacks_rows(driver: SqliteDriver, tmp_path: Path) -> None:
     await driver.health.look_through(60)
     driver.health.check()
     with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db", isolation_level=None)) as other:
@@ -309,7 +307,7 @@ async def stopped(folder: Path) -> Path:
     return folder / "shoal.db"
 
 
-async def test_a_start_after_a_clean_stop_leaves_looking_to_the_daily_check(tmp_path: Path) -> None:
+async def test_a_start_after_a_clean_stop_skips_the_check(tmp_path: Path) -> None:
     path = await stopped(tmp_path)
     flip(path)
     driver = SqliteDriver(path)
@@ -344,7 +342,7 @@ def _mark(path: Path) -> None:
 
 
 @pytest.mark.parametrize("unclean", [_write, _use, _empty, _lose, _mark])
-async def test_a_start_looks_for_damage_unless_all_says_that_the_stop_was_clean(
+async def test_a_start_checks_for_damage_unless_the_stop_was_provably_clean(
     tmp_path: Path, unclean: Callable[[Path], None]
 ) -> None:
     path = await stopped(tmp_path)
@@ -355,7 +353,7 @@ async def test_a_start_looks_for_damage_unless_all_says_that_the_stop_was_clean(
 
 
 @pytest.mark.parametrize("is_idle", [True, False])
-async def test_a_start_looks_for_damage_after_a_kill(tmp_path: Path, *, is_idle: bool) -> None:
+async def test_a_start_checks_for_damage_after_a_kill(tmp_path: Path, *, is_idle: bool) -> None:
     path = await stopped(tmp_path)
     driver = SqliteDriver(path)
     if not is_idle:
@@ -367,7 +365,7 @@ async def test_a_start_looks_for_damage_after_a_kill(tmp_path: Path, *, is_idle:
         SqliteDriver(left)
 
 
-async def test_a_write_in_the_moment_of_a_clean_stop_is_not_taken_for_it(tmp_path: Path) -> None:
+async def test_a_write_during_a_clean_stop_changes_the_modification_time(tmp_path: Path) -> None:
     path = await stopped(tmp_path)
     before = path.stat().st_mtime_ns
     path.write_bytes(path.read_bytes())
@@ -381,7 +379,7 @@ async def test_a_killed_process_loses_nothing(left: Path, tmp_path: Path) -> Non
     assert keys_in(tmp_path / "shoal.db") == KEYS
 
 
-async def test_a_change_cut_off_before_there_was_a_wal_is_rolled_back(driver: SqliteDriver, tmp_path: Path) -> None:
+async def test_a_change_interrupted_before_the_wal_existed_is_rolled_back(driver: SqliteDriver, tmp_path: Path) -> None:
     """As on a first start, or the first start after a restore."""
     await driver.close()
     with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db", isolation_level=None)) as connection:
@@ -418,7 +416,7 @@ async def test_a_start_without_the_wal_that_was_in_use_is_refused(
     await driver.close()
 
 
-async def test_a_lost_wal_is_missed_though_a_reader_kept_the_mark_from_the_file(tmp_path: Path) -> None:
+async def test_a_lost_wal_is_noticed_even_if_a_reader_held_the_mark(tmp_path: Path) -> None:
     """The marks then say nothing, but the time of the last commit does."""
     path = await stopped(tmp_path)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as reader:
@@ -435,7 +433,7 @@ async def test_a_lost_wal_is_missed_though_a_reader_kept_the_mark_from_the_file(
         SqliteDriver(left)
 
 
-async def test_a_wal_that_another_program_took_over_is_not_missed(left: Path, tmp_path: Path) -> None:
+async def test_a_wal_checkpointed_by_another_program_is_not_reported(left: Path, tmp_path: Path) -> None:
     path = copy_files(left, tmp_path)
     with contextlib.closing(sqlite3.connect(path)) as other:
         assert other.execute("select count(*) from settings where scope = 's'").fetchone() == (len(KEYS),)
@@ -445,7 +443,7 @@ async def test_a_wal_that_another_program_took_over_is_not_missed(left: Path, tm
     await driver.close()
 
 
-async def test_a_copy_of_the_database_by_itself_can_be_used(left: Path, tmp_path: Path) -> None:
+async def test_a_copied_database_without_its_wal_is_usable(left: Path, tmp_path: Path) -> None:
     path = copy_files(left, tmp_path)
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("vacuum into ?", [str(tmp_path / "copy.db")])
@@ -455,7 +453,7 @@ async def test_a_copy_of_the_database_by_itself_can_be_used(left: Path, tmp_path
 
 
 @pytest.mark.parametrize("age", ["closed", "in use", "last but one"])
-async def test_an_older_copy_beside_the_wal_of_a_newer_one_is_refused(tmp_path: Path, age: str) -> None:
+async def test_an_older_copy_next_to_a_newer_wal_is_refused(tmp_path: Path, age: str) -> None:
     path, older = tmp_path / "shoal.db", tmp_path / "older.db"
     driver = SqliteDriver(path)
     await fill(driver)
@@ -505,7 +503,7 @@ async def test_a_wal_without_its_database_is_kept(left: Path, tmp_path: Path) ->
     assert beside(path, "-wal").read_bytes() == wal
 
 
-async def test_a_database_that_was_closed_can_be_moved_alone(driver: SqliteDriver, tmp_path: Path) -> None:
+async def test_a_closed_database_can_be_moved_alone(driver: SqliteDriver, tmp_path: Path) -> None:
     await driver.close()
     assert not beside(tmp_path / "shoal.db", "-wal").exists()
     shutil.move(tmp_path / "shoal.db", tmp_path / "moved.db")
@@ -516,7 +514,7 @@ async def test_a_database_that_was_closed_can_be_moved_alone(driver: SqliteDrive
 
 @settings(max_examples=60, deadline=None)
 @given(share=st.floats(0, 1), bits=st.integers(1, 255), cut=st.booleans())
-async def test_a_wal_that_was_cut_off_or_changed_loses_nothing_in_silence(
+async def test_a_truncated_or_changed_wal_loses_nothing_silently(
     left: Path, share: float, bits: int, cut: bool
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -575,7 +573,7 @@ async def test_random_bytes_in_the_file_are_reported_or_every_row_can_be_read(
 
 
 @pytest.mark.parametrize("is_emptied", [True, False])
-async def test_a_database_that_is_gone_or_empty_is_no_new_home(
+async def test_a_missing_or_empty_database_is_not_a_new_home(
     driver: SqliteDriver, tmp_path: Path, *, is_emptied: bool
 ) -> None:
     await driver.close()
@@ -623,7 +621,7 @@ def test_a_check_ends_when_its_time_is_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_DATA])
-async def test_a_disk_that_fails_asks_for_a_restart_and_for_no_restore(tmp_path: Path, code: int) -> None:
+async def test_a_failing_disk_asks_for_a_restart_not_a_restore(tmp_path: Path, code: int) -> None:
     driver, told = SqliteDriver(tmp_path / "shoal.db"), list[str]()
 
     def fails() -> Script[None]:
@@ -691,7 +689,7 @@ async def test_a_disk_that_fails_to_read_is_not_called_damage(
 @pytest.mark.parametrize(
     "code", [sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOMEM]
 )
-async def test_what_passes_by_itself_ends_no_service(tmp_path: Path, code: int) -> None:
+async def test_a_transient_error_is_not_damage(tmp_path: Path, code: int) -> None:
     driver = SqliteDriver(tmp_path / "shoal.db")
 
     def fails() -> Script[None]:
@@ -707,7 +705,7 @@ async def test_what_passes_by_itself_ends_no_service(tmp_path: Path, code: int) 
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_READONLY])
-async def test_the_owner_hears_of_a_disk_that_takes_nothing_once_an_hour(tmp_path: Path, code: int) -> None:
+async def test_the_owner_is_notified_of_an_unwritable_disk_once_an_hour(tmp_path: Path, code: int) -> None:
     driver, clock, told = SqliteDriver(tmp_path / "shoal.db"), ManualClock(), list[str]()
 
     def fails() -> Script[None]:

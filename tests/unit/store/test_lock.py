@@ -9,7 +9,7 @@ from shoal.store.lock import HomeLock, is_held
 
 
 @pytest.mark.parametrize("is_removed", [False, True], ids=["", "whose lock file was removed"])
-def test_a_home_that_is_in_use_is_not_used_twice(tmp_path: Path, *, is_removed: bool) -> None:
+def test_a_home_in_use_is_refused(tmp_path: Path, *, is_removed: bool) -> None:
     path = tmp_path / "shoal.lock"
     first, second = HomeLock(path), HomeLock(path)
     first.acquire()

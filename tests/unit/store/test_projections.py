@@ -79,7 +79,7 @@ def one_turn(number: int = 1, text: str = "list the files") -> tuple[Piece, ...]
     )
 
 
-def test_the_log_tells_who_said_what_without_tool_results(tmp_path: Path) -> None:
+def test_the_log_lists_messages_by_author_without_tool_results(tmp_path: Path) -> None:
     files = Files(tmp_path)
     files.projections.append(THREAD, number_events(one_turn()), SYSTEMS)
     assert [line["type"] for line in files.log()] == [
@@ -97,7 +97,7 @@ def test_the_log_tells_who_said_what_without_tool_results(tmp_path: Path) -> Non
     assert b'"a.txt"' not in files.read()[0]
 
 
-def test_the_log_has_each_file_by_its_name_and_by_where_it_lies_below_the_thread(tmp_path: Path) -> None:
+def test_the_log_has_each_files_name_and_path_below_the_thread(tmp_path: Path) -> None:
     files = Files(tmp_path)
     kept = Attachment("tide table.txt", path=f"{files.folder}/attachments/0f-tide%20table.txt", inside="/attachments/x")
     said = UserSaid("look", ANN, "m1", attachments=(kept, Attachment("lost.txt", error="gone")))
@@ -108,7 +108,7 @@ def test_the_log_has_each_file_by_its_name_and_by_where_it_lies_below_the_thread
     ]
 
 
-def test_the_log_has_what_a_message_refers_to_before_it(tmp_path: Path) -> None:
+def test_the_log_has_the_referenced_message_first(tmp_path: Path) -> None:
     files = Files(tmp_path)
     bea, bot = Author("u2", "Bea", trusted=False), Author("b1", "CI", is_bot=True, trusted=False)
     before = (Reference("before", "it leaks", bea, "m1"), Reference("before", "build 7 failed", bot, "m2"))
@@ -132,7 +132,7 @@ def test_the_log_has_what_a_message_refers_to_before_it(tmp_path: Path) -> None:
     assert [line["joined"] for line in files.log() if "joined" in line] == [["m3"]]
 
 
-def test_only_what_no_one_else_had_a_hand_in_is_trusted_in_the_log(tmp_path: Path) -> None:
+def test_only_lines_without_untrusted_influence_are_trusted_in_the_log(tmp_path: Path) -> None:
     """Old lines do not record their sources, so they are not trusted."""
     files = Files(tmp_path)
     eve = Author("u2", "Eve", trusted=False)
@@ -155,7 +155,7 @@ def test_only_what_no_one_else_had_a_hand_in_is_trusted_in_the_log(tmp_path: Pat
     assert [line["text"] for line in files.log() if "text" in line] == list("abxcdefxghi")
 
 
-def test_the_context_begins_with_the_system_text_as_long_as_it_stands(tmp_path: Path) -> None:
+def test_the_context_starts_with_the_current_system_text(tmp_path: Path) -> None:
     files = Files(tmp_path)
 
     def turn(number: int, system: str) -> Piece:
@@ -176,7 +176,7 @@ def test_the_context_begins_with_the_system_text_as_long_as_it_stands(tmp_path: 
     assert files.read() == rebuilt(events)
 
 
-def test_writing_leaves_nothing_behind_in_memory(tmp_path: Path) -> None:
+def test_writing_keeps_nothing_in_memory(tmp_path: Path) -> None:
     files = Files(tmp_path)
     files.projections.rebuild(THREAD, number_events(one_turn()), SYSTEMS)
     gc.collect()
@@ -187,7 +187,7 @@ def test_writing_leaves_nothing_behind_in_memory(tmp_path: Path) -> None:
     assert len(gc.get_objects()) - before < 100
 
 
-def test_the_context_has_what_the_model_sees_with_calls_and_results(tmp_path: Path) -> None:
+def test_the_context_has_the_models_view_with_calls_and_results(tmp_path: Path) -> None:
     files = Files(tmp_path)
     events = number_events(one_turn())
     files.projections.append(THREAD, events, SYSTEMS)
@@ -208,7 +208,7 @@ def test_a_clear_empties_the_context_and_a_compaction_cuts_it_but_the_log_keeps_
     assert len(files.log()) == 12
 
 
-def test_a_later_summary_stands_for_the_earlier_one_too(tmp_path: Path) -> None:
+def test_a_later_summary_replaces_the_earlier_one(tmp_path: Path) -> None:
     files = Files(tmp_path)
     pieces = [
         *one_turn(1),
@@ -230,7 +230,7 @@ def test_an_open_turn_is_left_for_later(tmp_path: Path) -> None:
     assert len(files.log()) == 5
 
 
-def test_what_was_restored_before_any_turn_is_a_point_of_rest(tmp_path: Path) -> None:
+def test_events_restored_before_any_turn_can_be_continued(tmp_path: Path) -> None:
     events = number_events([Piece("", (UserSaid("earlier", ANN, backfill=True),)), *one_turn()])
     Files(tmp_path).projections.append(THREAD, events[:1], SYSTEMS)
     files = Files(tmp_path)
@@ -238,7 +238,7 @@ def test_what_was_restored_before_any_turn_is_a_point_of_rest(tmp_path: Path) ->
     assert files.read() == rebuilt(events)
 
 
-def test_events_that_do_not_follow_are_not_written(tmp_path: Path) -> None:
+def test_out_of_order_events_are_not_written(tmp_path: Path) -> None:
     files = Files(tmp_path)
     events = number_events([*one_turn(1), *one_turn(2)])
     assert files.projections.append(THREAD, events[6:], SYSTEMS) == 0
@@ -246,7 +246,7 @@ def test_events_that_do_not_follow_are_not_written(tmp_path: Path) -> None:
     assert files.read() == rebuilt(events)
 
 
-def test_a_lost_context_is_written_again(tmp_path: Path) -> None:
+def test_a_lost_context_is_rewritten(tmp_path: Path) -> None:
     files = Files(tmp_path)
     events = number_events([*one_turn(1), *one_turn(2)])
     files.projections.append(THREAD, events, SYSTEMS)
@@ -256,7 +256,7 @@ def test_a_lost_context_is_written_again(tmp_path: Path) -> None:
     assert files.read() == rebuilt(events)
 
 
-def test_lines_longer_than_the_part_read_first_are_found(tmp_path: Path) -> None:
+def test_lines_longer_than_the_first_read_are_found(tmp_path: Path) -> None:
     files = Files(tmp_path)
     events = number_events(
         [*one_turn(1), *one_turn(2, "x" * TAIL_BYTES * 3), Piece("", (UserSaid("y" * TAIL_BYTES * 5, ANN),))]
@@ -267,7 +267,7 @@ def test_lines_longer_than_the_part_read_first_are_found(tmp_path: Path) -> None
     assert files.read() == rebuilt(events)
 
 
-def test_a_crash_amid_long_lines_is_mended(tmp_path: Path) -> None:
+def test_a_crash_within_long_lines_is_repaired(tmp_path: Path) -> None:
     files = Files(tmp_path)
     long = Piece("", (UserSaid("z" * TAIL_BYTES * 2, ANN),))
     one, two, end = one_turn(2)
@@ -285,7 +285,7 @@ def test_a_crash_amid_long_lines_is_mended(tmp_path: Path) -> None:
 
 @given(journals(), st.data())
 @settings(max_examples=60, deadline=None)
-def test_written_bit_by_bit_equals_rebuilt(events: list[Event], data: st.DataObject) -> None:
+def test_incremental_writing_equals_rebuilding(events: list[Event], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         files = Files(root)
         cuts = sorted(data.draw(st.lists(st.integers(0, len(events)), max_size=6)))
@@ -318,7 +318,7 @@ def test_the_context_is_the_transcript(events: list[Event]) -> None:
 
 @given(journals(), st.data())
 @settings(max_examples=100, deadline=None)
-def test_a_crash_at_any_byte_is_mended(events: list[Event], data: st.DataObject) -> None:
+def test_a_crash_at_any_byte_is_repaired(events: list[Event], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as root:
         files = Files(root)
         files.projections.append(THREAD, events[: data.draw(st.integers(0, len(events)))], SYSTEMS)

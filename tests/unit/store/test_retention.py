@@ -92,7 +92,7 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
     await stand.store.close()
 
 
-async def test_no_number_is_given_out_twice(stand: Stand) -> None:
+async def test_no_number_is_assigned_twice(stand: Stand) -> None:
     for name in ("T1", "T2"):
         await answered(stand.store, name)
         await sent(stand.store, name)
@@ -105,7 +105,7 @@ async def test_no_number_is_given_out_twice(stand: Stand) -> None:
         assert await stand.numbers(page) == [newest, newest + 1]
 
 
-async def test_a_young_table_is_neither_read_through_nor_written_to(stand: Stand) -> None:
+async def test_a_young_table_is_neither_scanned_nor_written(stand: Stand) -> None:
     for count in range(9):
         await answered(stand.store, f"T{count}")
         await sent(stand.store, f"p{count}")
@@ -117,7 +117,7 @@ async def test_a_young_table_is_neither_read_through_nor_written_to(stand: Stand
     }
 
 
-async def test_a_message_that_is_forgotten_while_it_is_changed_is_unknown(stand: Stand) -> None:
+async def test_a_message_forgotten_during_a_change_is_unknown(stand: Stand) -> None:
     for name in ("T1", "T2"):
         await answered(stand.store, name)
     await months(stand.clock)
@@ -126,7 +126,7 @@ async def test_a_message_that_is_forgotten_while_it_is_changed_is_unknown(stand:
     assert (await stand.store.inbox.revise(change)).receipt.status == "dropped"
 
 
-async def test_a_decision_that_is_forgotten_while_someone_decides_was_made(stand: Stand) -> None:
+async def test_an_approval_forgotten_during_a_decision_counts_as_decided(stand: Stand) -> None:
     lease = await asked(stand.store, stand.clock)
     await stand.store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1", "owner")
     await closed(stand.store, lease)
@@ -137,7 +137,7 @@ async def test_a_decision_that_is_forgotten_while_someone_decides_was_made(stand
 
 
 @pytest.mark.parametrize("after", ["outbox_again", "outbox_insert"])
-async def test_a_failed_post_that_is_forgotten_while_it_comes_again_is_posted(stand: Stand, after: str) -> None:
+async def test_a_failed_post_forgotten_during_its_retry_is_posted(stand: Stand, after: str) -> None:
     await stand.store.outbox.put(beginning())
     await stand.store.outbox.fail(await claimed_one(stand.store), "no such channel")
     await sent(stand.store, "newer")
@@ -147,7 +147,7 @@ async def test_a_failed_post_that_is_forgotten_while_it_comes_again_is_posted(st
     assert (await claimed_one(stand.store)).id == SAID.key
 
 
-async def test_the_first_look_comes_some_minutes_after_the_start(stand: Stand) -> None:
+async def test_the_first_sweep_runs_some_minutes_after_the_start(stand: Stand) -> None:
     for name in ("T1", "T2"):
         await answered(stand.store, name)
     await months(stand.clock)

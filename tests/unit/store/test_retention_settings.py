@@ -25,7 +25,7 @@ from shoal.testing.database import empty_database
         ({"database": {"bookkeeping_days": 0}, "context": {"backfill_hours": 960}}, 0),
     ],
 )
-async def test_rows_are_kept_while_what_they_are_for_may_come_again(
+async def test_rows_are_kept_as_long_as_redelivery_is_possible(
     tmp_path: Path, settings: dict[str, object], days: float
 ) -> None:
     clock = ManualClock()
@@ -44,6 +44,6 @@ def test_rows_are_kept_while_features_need_them(tmp_path: Path, repeat_seconds: 
 
 @pytest.mark.parametrize(("section", "key"), [("database", "bookkeeping_days"), ("context", "artifact_days")])
 @pytest.mark.parametrize("days", [-1, 1e6])
-def test_a_number_of_days_that_no_calendar_has_is_refused(tmp_path: Path, section: str, key: str, days: float) -> None:
+def test_an_impossible_number_of_days_is_refused(tmp_path: Path, section: str, key: str, days: float) -> None:
     with pytest.raises(ConfigError, match=key):
         load_config(tmp_path, {}, {section: {key: days}})

@@ -73,7 +73,7 @@ def commits_of(connection: sqlite3.Connection) -> list[str]:
 # ---- group commit ----
 
 
-async def test_scripts_handed_in_during_a_commit_share_the_next_one(
+async def test_scripts_submitted_during_a_commit_share_the_next_one(
     driver: SqliteDriver, connections: list[sqlite3.Connection]
 ) -> None:
     commits = commits_of(connections[0])
@@ -121,7 +121,7 @@ async def test_a_failing_script_is_rolled_back_alone(driver: SqliteDriver) -> No
     assert (await value(driver, "a"), await value(driver, "bad"), await value(driver, "b")) == ("v", None, "v")
 
 
-async def test_what_a_failing_script_changed_is_undone_and_the_scripts_before_it_stand(driver: SqliteDriver) -> None:
+async def test_a_failing_script_is_undone_and_earlier_scripts_are_kept(driver: SqliteDriver) -> None:
     def failing() -> Script[None]:
         yield from put("a", "wrong")
         yield from put("c", "wrong")
@@ -148,7 +148,7 @@ async def test_what_a_failing_script_changed_is_undone_and_the_scripts_before_it
     assert [await value(driver, key) for key in "abcd"] == ["1", "2", None, "4"]
 
 
-async def test_a_script_that_fails_before_it_changes_anything_costs_the_others_nothing(
+async def test_a_script_that_fails_before_any_change_does_not_affect_others(
     driver: SqliteDriver, connections: list[sqlite3.Connection]
 ) -> None:
     def failing() -> Script[None]:
@@ -170,7 +170,7 @@ async def test_scripts_from_one_turn_of_the_loop_share_a_commit(
     assert len(commits) == 1
 
 
-async def test_a_cancelled_write_is_done_whole(driver: SqliteDriver) -> None:
+async def test_a_cancelled_write_is_completed(driver: SqliteDriver) -> None:
     entered, release, script = hold_writer(driver)
     held = asyncio.gather(driver.write(script))
     await entered.wait()
@@ -198,7 +198,7 @@ async def test_pending_scripts_are_committed_before_closing(tmp_path: Path) -> N
     await again.close()
 
 
-async def test_a_reader_sees_one_moment(driver: SqliteDriver) -> None:
+async def test_a_reader_sees_a_consistent_snapshot(driver: SqliteDriver) -> None:
     await driver.write(put("a", "before"))
     loop = asyncio.get_running_loop()
 
@@ -266,7 +266,7 @@ async def damaged_use(path: Path) -> None:
         await driver.close()
 
 
-async def test_a_read_only_driver_reads_and_makes_nothing(tmp_path: Path) -> None:
+async def test_a_read_only_driver_creates_nothing(tmp_path: Path) -> None:
     with pytest.raises(StoreReadOnly):
         SqliteDriver(tmp_path / "shoal.db", read_only=True)
     assert list(tmp_path.iterdir()) == []
@@ -290,7 +290,7 @@ def test_both_dialects_have_the_same_queries() -> None:
     assert statements("sqlite").keys() == statements("postgres").keys()
 
 
-def test_each_query_is_defined_once_and_says_what_it_is_for() -> None:
+def test_each_query_is_defined_once_with_a_description() -> None:
     package = Path(shoal.store.__file__).parents[1]
     files = [*package.glob("store/queries/*.sql"), *package.glob("features/*/queries.sql")]
     found = [line for path in files for line in path.read_text("utf-8").splitlines() if line]
@@ -313,7 +313,9 @@ def test_parameters_and_dialect_parts_are_translated() -> None:
     assert "skip locked" not in statements("sqlite")["outbox_claim"]
 
 
-async def test_parameters_are_bound_by_place_alone(driver: SqliteDriver, connections: list[sqlite3.Connection]) -> None:
+async def test_parameters_are_bound_only_by_position(
+    driver: SqliteDriver, connections: list[sqlite3.Connection]
+) -> None:
     """Python 3.12 warns at every `?1`, which takes five times as long, and Python 3.14 refuses it."""
     bound: list[str] = []
     connections[0].set_trace_callback(bound.append)
@@ -328,7 +330,7 @@ def test_parts_for_other_dialects_are_removed() -> None:
     assert statements("postgres")["search_insert"] == ""
 
 
-def test_expected_failures_are_of_the_one_tree() -> None:
+def test_expected_failures_share_one_base_class() -> None:
     assert all(issubclass(kind, ShoalError) for kind in (StoreFull, StoreReadOnly, StoreCorrupt, StoreNewer))
 
 

@@ -144,7 +144,7 @@ def works(*, cancelled: bool, big: bool) -> st.SearchStrategy[list[list[Work]]]:
 
 @settings(max_examples=60, deadline=None)
 @given(works(cancelled=True, big=False))
-def test_scripts_that_fail_leave_nothing_and_all_others_do_what_they_do_alone(batches: list[list[Work]]) -> None:
+def test_failing_scripts_leave_nothing_and_others_act_as_if_alone(batches: list[list[Work]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path, model = Path(folder) / "shoal.db", Model()
         outcomes = asyncio.run(handed_in(path, batches))
@@ -161,9 +161,7 @@ def test_scripts_that_fail_leave_nothing_and_all_others_do_what_they_do_alone(ba
 
 @settings(max_examples=40, deadline=None)
 @given(works(cancelled=False, big=True), st.integers(1, 60))
-def test_on_a_full_disk_what_was_told_to_be_done_is_there_and_nothing_else(
-    batches: list[list[Work]], room_pages: int
-) -> None:
+def test_on_a_full_disk_exactly_the_confirmed_writes_exist(batches: list[list[Work]], room_pages: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path, model = Path(folder) / "shoal.db", Model()
         outcomes = asyncio.run(handed_in(path, batches, room_pages))
@@ -175,7 +173,7 @@ def test_on_a_full_disk_what_was_told_to_be_done_is_there_and_nothing_else(
         assert rows_of(path) == model.rows
 
 
-async def test_what_was_refused_is_not_kept_until_garbage_is_collected(tmp_path: Path) -> None:
+async def test_a_rejected_batch_is_freed_without_garbage_collection(tmp_path: Path) -> None:
     """A rejection's frames reference its batch, and the caller holds the rejection."""
     driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
     try:

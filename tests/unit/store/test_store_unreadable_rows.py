@@ -94,7 +94,7 @@ async def test_an_unreadable_post_fails_alone(tmp_path: Path, value: str) -> Non
 
 
 @pytest.mark.parametrize("value", UNREADABLE)
-async def test_where_marks_cannot_be_read_everything_is_marked(tmp_path: Path, value: str) -> None:
+async def test_unreadable_marks_taint_every_file(tmp_path: Path, value: str) -> None:
     kept = Kept(tmp_path)
     kept.home.data.mkdir()
     (kept.home.data / "notes.md").write_text("x", "utf-8")

@@ -26,6 +26,6 @@ def test_formulas_are_mathml_in_html() -> None:
         "a" * 5000, r"\left(", r"\begin{align}", r"\frac" * 200, r"\class{x}{y}", r"\id{x}{y}", "&", "]]>", "--><b>",
     ],
 )  # fmt: skip
-def test_a_formula_brings_nothing_but_a_formula(formula: str) -> None:
+def test_a_formula_contains_only_mathml(formula: str) -> None:
     made = formula_html(formula, is_block=False)
     assert not re.search(r"<(?!/?m[a-z]+[ />])|<[^>]*\b(?:href|style|on\w+|class|id)=", made)

@@ -21,7 +21,7 @@ async def test_time_stands_still_until_advanced() -> None:
     assert clock.monotonic() == 0.0
 
 
-async def test_sleepers_wake_by_time_then_by_arrival_each_at_its_own_time() -> None:
+async def test_sleepers_wake_in_order_of_time_then_arrival() -> None:
     clock, notes = ManualClock(), list[tuple[str, float]]()
     async with asyncio.TaskGroup() as group:
         for seconds, name in ((30, "late"), (10, "first"), (10, "second"), (20, "middle")):
@@ -81,7 +81,7 @@ async def test_ids_are_unique_sorted_and_repeatable() -> None:
     assert first.new_id() > ids[-1]
 
 
-async def test_the_clock_never_goes_back_by_advancing() -> None:
+async def test_advancing_never_sets_the_clock_back() -> None:
     clock = ManualClock(datetime(2026, 3, 1, tzinfo=UTC))
     with pytest.raises(ValueError, match="cannot go back"):
         await clock.advance_to(clock.now() - timedelta(seconds=1))
@@ -89,7 +89,7 @@ async def test_the_clock_never_goes_back_by_advancing() -> None:
     assert clock.now() == datetime(2026, 2, 28, 23, tzinfo=UTC)
 
 
-async def test_a_leap_wakes_who_was_due_once_and_waits_until_they_sleep_again() -> None:
+async def test_a_leap_wakes_each_due_sleeper_once_and_waits_until_it_sleeps_again() -> None:
     clock, ticks = ManualClock(), list[float]()
 
     async def poll() -> None:
@@ -114,7 +114,7 @@ async def test_a_leap_wakes_who_was_due_once_and_waits_until_they_sleep_again() 
     polling.cancel()
 
 
-async def test_a_leap_does_not_wait_for_who_waits_for_something_else() -> None:
+async def test_a_leap_does_not_wait_for_tasks_blocked_elsewhere() -> None:
     clock, never = ManualClock(), asyncio.Event()
 
     async def begin() -> None:

@@ -15,7 +15,7 @@ from shoal.testing.model.tokens import MARK, PromptCache, shared_prefix_bytes
 BASH = (ToolSpec("bash", "", '{"type":"object"}'),)
 
 
-async def test_a_directive_makes_its_rounds_and_then_answers() -> None:
+async def test_a_directive_makes_its_calls_and_then_answers() -> None:
     fake = FakeModel()
     messages: list[UserMessage | AssistantMessage | ToolMessage] = [
         UserMessage('tools=2 tool=bash args={"command":"echo {}"} words=3 id=abc')
@@ -37,14 +37,14 @@ async def test_a_directive_makes_its_rounds_and_then_answers() -> None:
         ("mytools=3 tool=bash words=2", None),
     ],
 )
-def test_only_offered_tools_are_called_and_words_count(text: str, said: str | None) -> None:
+def test_only_offered_tools_are_called(text: str, said: str | None) -> None:
     step = follow_directive(Seen("process", "m", (SeenMessage("user", text),), ("bash",)))
     assert isinstance(step, Reply)
     assert step.calls == ()
     assert said is None or step.text == said
 
 
-async def test_a_script_that_is_used_up_fails_the_call() -> None:
+async def test_an_exhausted_script_fails_the_call() -> None:
     fake = FakeModel("once")
     assert (await answer(fake, request(UserMessage("hi")))).message.text == "once"
     assert (await failure(fake, request(UserMessage("hi")))).kind == "invalid_request"
@@ -52,7 +52,7 @@ async def test_a_script_that_is_used_up_fails_the_call() -> None:
     assert len(fake.requests) == 2
 
 
-async def test_unpaired_calls_are_refused_unless_told_otherwise() -> None:
+async def test_unpaired_calls_are_refused_unless_allowed() -> None:
     call = AssistantMessage("", (ToolCall(CallId("c"), "bash", "{}"),))
     unpaired = request(UserMessage("hi"), call, UserMessage("and?"))
     orphan = request(UserMessage("hi"), ToolMessage(CallId("c"), "bash", "x"))
@@ -62,7 +62,7 @@ async def test_unpaired_calls_are_refused_unless_told_otherwise() -> None:
         assert (await answer(lax, asked)).message.text == "yes"
 
 
-async def test_pacing_waits_for_the_clock_that_is_given() -> None:
+async def test_pacing_waits_for_the_given_clock() -> None:
     clock = ManualClock()
     fake = FakeModel("one two three", settings=FakeSettings(latency_seconds=5, token_seconds=1), clock=clock)
     async with asyncio.TaskGroup() as group:
@@ -98,7 +98,7 @@ async def test_settings_change_while_it_serves() -> None:
     assert (fake.settings.token_seconds, fake.settings.chunks) == (0.25, 3)
 
 
-def test_prefixes_are_compared_really() -> None:
+def test_cache_hits_require_a_matching_prefix() -> None:
     assert shared_prefix_bytes(b"abcdef", b"abcxef") == 3
     assert shared_prefix_bytes(b"", b"a") == 0
     assert shared_prefix_bytes(b"same", b"same and more") == 4
@@ -108,7 +108,7 @@ def test_prefixes_are_compared_really() -> None:
     assert cache.implicit("other", b"a" * 400) == (100, 0)
 
 
-def test_marked_prefixes_alone_are_cached() -> None:
+def test_only_marked_prefixes_are_cached() -> None:
     cache = PromptCache()
     system, more = b"s" * 400, b"m" * 400
     assert cache.explicit("t", system + MARK + more) == (200, 0, 100)
@@ -118,5 +118,5 @@ def test_marked_prefixes_alone_are_cached() -> None:
 
 @pytest.mark.parametrize("chunks", [0, 1, 3, 100])
 @pytest.mark.parametrize("text", ["", "one", "  one  two \n", "é" * 17])
-def test_pieces_lose_nothing(text: str, chunks: int) -> None:
+def test_streamed_pieces_contain_the_whole_text(text: str, chunks: int) -> None:
     assert "".join(pieces_of(text, chunks)) == text

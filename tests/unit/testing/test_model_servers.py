@@ -17,7 +17,7 @@ async def nothing(called: Called) -> Answered:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("steps", range(6))
 @pytest.mark.parametrize("kind", ["platform", "model"])
-async def test_somebody_on_the_way_in_is_let_go_when_a_server_stops(kind: str, steps: int) -> None:
+async def test_a_half_open_connection_is_closed_when_a_server_stops(kind: str, steps: int) -> None:
     """At any step of the event loop. Otherwise garbage collection makes a later test fail with a warning."""
     server = LoopbackServer(nothing) if kind == "platform" else FakeModel()
     address = await server.start()

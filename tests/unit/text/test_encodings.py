@@ -27,7 +27,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize(("codec", "text"), [(codec, text) for codec, texts in TEXTS.items() for text in texts])
-def test_an_older_encoding_is_found_even_of_a_short_text(codec: str, text: str) -> None:
+def test_a_legacy_encoding_is_detected_even_in_a_short_text(codec: str, text: str) -> None:
     assert read_text(text.encode(codec)) == text
 
 
@@ -56,7 +56,7 @@ def test_binary_data_stays_binary() -> None:
     assert [blob for blob in blobs if find_encoding(blob)] == []
 
 
-def test_a_stray_byte_in_utf_8_is_shown_as_such_and_kept() -> None:
+def test_a_stray_byte_in_utf_8_is_shown_and_kept() -> None:
     data = "Grüße, ça va, żółć".encode() + b" \xff end"
     encoding = find_encoding(data)
     assert encoding == TextEncoding()
@@ -64,5 +64,5 @@ def test_a_stray_byte_in_utf_8_is_shown_as_such_and_kept() -> None:
     assert encoding.encode(encoding.decode(data)) == data
 
 
-def test_a_long_text_is_judged_where_it_stops_to_be_ascii() -> None:
+def test_a_long_text_is_judged_where_it_stops_being_ascii() -> None:
     assert read_text(b"# comment\n" * 2000 + "größer\n".encode("cp1252")) == "# comment\n" * 2000 + "größer\n"

@@ -52,7 +52,7 @@ def test_a_key_is_set_where_it_belongs(path: tuple[str, ...], value: str | int |
         ("not toml", ("model", "name")),
     ],
 )
-def test_a_file_in_another_form_is_left_alone(text: str, path: tuple[str, ...]) -> None:
+def test_a_file_in_an_unsupported_form_is_left_alone(text: str, path: tuple[str, ...]) -> None:
     with pytest.raises(CannotPlace):
         with_value(text, path, 1)
 
@@ -62,7 +62,7 @@ values = st.one_of(st.text(), st.integers(-5, 5), st.booleans(), st.lists(st.tex
 
 
 @given(st.lists(st.tuples(st.lists(names, min_size=1, max_size=3), values), max_size=6))
-def test_what_was_set_is_read_back_and_nothing_else_changes(
+def test_a_set_value_is_read_back_and_nothing_else_changes(
     settings: list[tuple[list[str], str | int | list[str]]],
 ) -> None:
     text = FILE
@@ -100,14 +100,14 @@ port = 1
 RULES = ("a", "rules")
 
 
-def test_an_element_is_put_in_the_place_of_another() -> None:
+def test_an_element_is_replaced() -> None:
     changed = with_element(ELEMENTS, RULES, 1, {"deny": ("z",), "agents": ("main",)})
     assert tomllib.loads(changed)["a"]["rules"] == [{"allow": ["x"]}, {"deny": ["z"], "agents": ["main"]}]
     assert "# about the second\n[[a.rules]]\ndeny" in changed
     assert "# about the web\n[web]" in changed
 
 
-def test_an_element_is_taken_out_and_the_remarks_of_others_stay() -> None:
+def test_an_element_is_removed_and_comments_of_others_are_kept() -> None:
     changed = with_element(ELEMENTS, RULES, 1, None)
     assert tomllib.loads(changed) == {"a": {"rules": [{"allow": ["x"]}]}, "web": {"port": 1}}
     assert "# about the web\n[web]" in changed
@@ -133,18 +133,18 @@ def test_an_element_is_added_at_the_end() -> None:
         ("[web.sub]\na = 1\n", "[web.sub]\na = 1\n\n[web]\nport = 8421\n"),
     ],
 )
-def test_a_key_is_set_in_whatever_form_its_table_has(text: str, changed: str) -> None:
+def test_a_key_is_set_in_any_form_of_table(text: str, changed: str) -> None:
     assert with_value(text, ("web", "port"), 8421) == changed
 
 
 @pytest.mark.parametrize("text", ['[a]\nrules = [{ allow = ["x"] }]\n', "[[a.rules]]\n[a.rules.inner]\nx = 1\n"])
-def test_elements_in_another_form_are_changed_too(text: str) -> None:
+def test_elements_in_any_form_are_changed(text: str) -> None:
     assert tomllib.loads(with_element(text, RULES, 0, {"allow": ("z",)})) == {"a": {"rules": [{"allow": ["z"]}]}}
     assert tomllib.loads(with_element(text, RULES, 0, None)).get("a", {}).get("rules", []) == []
     assert len(tomllib.loads(with_element(text, RULES, 1, {"allow": ("z",)}))["a"]["rules"]) == 2
 
 
-def test_elements_that_are_something_else_are_left_to_the_person() -> None:
+def test_unsupported_elements_are_left_to_the_user() -> None:
     with pytest.raises(CannotPlace, match="cannot be changed"):
         with_element("a.rules = 1\n", RULES, 0, {"allow": ("z",)})
 

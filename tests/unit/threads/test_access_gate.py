@@ -158,7 +158,7 @@ async def test_without_any_list_only_the_owner_has_access(place: Place) -> None:
     assert place.inside.said == []
 
 
-async def test_where_the_owner_wrote_last_to_the_agent_alone_is_kept(place: Place) -> None:
+async def test_the_owners_last_direct_chat_is_remembered(place: Place) -> None:
     door = place.gate(AccessRules(owners=("olga",), allow=("ada",)))
     here, there = (make_thread_id(PLATFORM, name, "1") for name in ("here", "there"))
     for user, thread, direct, kept in (
@@ -173,7 +173,7 @@ async def test_where_the_owner_wrote_last_to_the_agent_alone_is_kept(place: Plac
         assert await place.store.settings.get(*OWNER_IN) == kept
 
 
-async def test_a_deletion_passes_of_which_nobody_says_whose_it_is(place: Place) -> None:
+async def test_a_deletion_without_an_author_passes(place: Place) -> None:
     door, asked = place.gate(OWNED), place.says("olga")
     for author in (UNTOLD, asked.author, place.says("ada").author):
         await door.send(Deletion(asked.thread, asked.key, author))
@@ -228,7 +228,7 @@ async def test_an_unreadable_list_closes_access(place: Place) -> None:
     assert (await door.send(place.says("olga"))).status == "accepted"
 
 
-async def test_a_person_may_not_write_without_end(place: Place) -> None:
+async def test_a_persons_messages_are_rate_limited(place: Place) -> None:
     door = place.gate(AccessRules(allow=("ada", "bob")))
     found = [(await door.send(place.says("ada"))).status for _ in range(MESSAGES_BURST + 5)]
     assert found == ["accepted"] * MESSAGES_BURST + ["busy"] * 5
@@ -237,7 +237,7 @@ async def test_a_person_may_not_write_without_end(place: Place) -> None:
     assert [(await door.send(place.says("ada"))).status for _ in range(2)] == ["accepted", "busy"]
 
 
-async def test_an_answer_as_text_decides_and_starts_no_turn(place: Place) -> None:
+async def test_a_text_decision_starts_no_turn(place: Place) -> None:
     await asked(place.store, place.clock, "01ABCDEFGH")
     door = place.gate(AccessRules(allow=("ada",)))
     for text in ("allow 01ABCDEFGH", "deny cdefgh"):
@@ -256,7 +256,7 @@ async def test_an_answer_as_text_decides_and_starts_no_turn(place: Place) -> Non
     assert len(place.inside.decided) == 2
 
 
-def test_the_rules_of_access() -> None:
+def test_access_rules_are_applied() -> None:
     ops = Author("ada", roles=("ops",), trusted=True)
     assert admit(AccessRules(allow=("role:ops",)), ops, "c").trusted
     assert not admit(AccessRules(allow=("ada",), channels=("c",)), ops, "d").allowed
@@ -272,13 +272,13 @@ def test_only_listed_people_have_access(user: str, allow: list[str], paired: lis
 
 
 @given(st.binary(min_size=8))
-def test_a_code_is_known_however_it_is_typed(entropy: bytes) -> None:
+def test_a_code_is_accepted_in_any_spelling(entropy: bytes) -> None:
     code = make_code(entropy)
     assert is_code(f" {code[:4].lower()}-{code[4:]} ", code_digest(code))
     assert not is_code(code[:-1], code_digest(code))
 
 
-async def test_a_command_of_an_untrusted_person_is_not_obeyed(place: Place) -> None:
+async def test_a_command_of_an_untrusted_person_does_not_run(place: Place) -> None:
     door = place.gate(AccessRules(allow=("ada",)))
     at = place.clock.now()
     asked = CommandRequest(THREAD, Author("ada", trusted=True), "new", "", "k1", at)
@@ -289,7 +289,7 @@ async def test_a_command_of_an_untrusted_person_is_not_obeyed(place: Place) -> N
     assert [found.author.id for found in place.inside.requests] == ["ada"]
 
 
-async def test_a_message_that_is_a_command_is_obeyed_and_its_receipt_has_the_answer(place: Place) -> None:
+async def test_a_message_that_is_a_command_runs_and_its_receipt_has_the_answer(place: Place) -> None:
     door = place.gate(AccessRules(allow=("ada",)))
     said = place.says("ada", "/clear  now")
     receipt = await door.send(said)
@@ -300,13 +300,13 @@ async def test_a_message_that_is_a_command_is_obeyed_and_its_receipt_has_the_ans
     assert not place.inside.taken
 
 
-async def test_an_untrusted_persons_command_is_an_untrusted_persons_message(place: Place) -> None:
+async def test_an_untrusted_persons_command_is_an_ordinary_message(place: Place) -> None:
     assert (await place.gate(OWNED).send(place.says("ada", "/new", direct=True))).status == "dropped"
     assert "send this code to my owner" in place.inside.said[0]
     assert not place.inside.requests
 
 
-async def test_a_command_is_obeyed_once_a_key(place: Place) -> None:
+async def test_a_command_runs_once_per_key(place: Place) -> None:
     door = place.gate(AccessRules(allow=("ada",)))
     asked = CommandRequest(THREAD, Author("ada", trusted=True), "stop", "", "k0", place.clock.now())
     place.inside.broken = True
@@ -349,7 +349,7 @@ async def test_the_owner_of_another_platform_is_the_owner_here(place: Place) -> 
     assert await place.pairing.people(PLATFORM) == ("bob",)
 
 
-async def test_who_was_paired_elsewhere_is_a_guest_here(place: Place) -> None:
+async def test_a_person_paired_elsewhere_is_a_guest_here(place: Place) -> None:
     links = linked(HERE, "other:77", other=AccessRules())
     assert (await place.gate(OWNED, links).send(place.says("ada"))).status == "dropped"
     await place.pairing.confirm(await place.pairing.ask("other", Author("77", trusted=True)), ["other"], "olga")
@@ -361,13 +361,13 @@ async def test_an_allow_all_rule_does_not_extend_to_another_platform(place: Plac
     assert (await place.gate(OWNED, links).send(place.says("ada"))).status == "dropped"
 
 
-async def test_a_link_leads_into_no_channel_that_is_shut(place: Place) -> None:
+async def test_a_linked_identity_gives_no_access_to_a_closed_channel(place: Place) -> None:
     rules = AccessRules(owners=("olga",), channels=("elsewhere",))
     guest = linked(HERE, "other:77", other=AccessRules(allow=("77",)))
     assert (await place.gate(rules, guest).send(place.says("ada"))).status == "dropped"
 
 
-async def test_a_role_of_the_person_counts_like_one_of_the_platform(place: Place) -> None:
+async def test_a_configured_role_counts_like_a_platform_role(place: Place) -> None:
     rules = AccessRules(allow=("role:ops",))
     assert (await place.gate(rules).send(place.says("ada"))).status == "dropped"
     links = linked(HERE, "other:77", roles=("ops",))
@@ -375,7 +375,7 @@ async def test_a_role_of_the_person_counts_like_one_of_the_platform(place: Place
     assert (await place.gate(rules, links).send(place.says("ada", is_bot=True))).status == "dropped"
 
 
-async def test_an_emoji_goes_through_with_the_trust_of_whoever_put_it_there(place: Place) -> None:
+async def test_a_reaction_carries_its_authors_trust(place: Place) -> None:
     door = place.gate(AccessRules(("olga",), ("ada",)))
     for user in ("olga", "ada", "mallory"):
         assert await door.react(Reaction(THREAD, "👍", Author(user, trusted=True), "m1", "owner")) == ""

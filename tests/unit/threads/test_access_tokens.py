@@ -66,7 +66,7 @@ async def tokens(tmp_path: Path, clock: ManualClock) -> AsyncIterator[AccessToke
         ("owner", "web:owner", "owner", True),
     ],
 )
-async def test_a_person_is_who_the_rules_say(
+async def test_a_tokens_person_comes_from_the_rules(
     tokens: AccessTokens, person: str, identity: str, name: str, trusted: bool
 ) -> None:
     token, _ = await tokens.create(NewToken("ben", "chat", person), "web:owner")
@@ -84,7 +84,7 @@ async def test_a_token_gives_no_access_that_the_rules_deny(tokens: AccessTokens,
     assert await tokens.all() == []
 
 
-async def test_who_was_paired_on_one_platform_has_access_by_a_token_also_under_their_other_identities(
+async def test_a_paired_person_has_token_access_under_linked_identities(
     tokens: AccessTokens,
 ) -> None:
     pat = Person(("telegram:5", "web:pat", "discord:6", "irc:7"), name="pat")  # irc has no rules
@@ -101,7 +101,7 @@ async def test_who_was_paired_on_one_platform_has_access_by_a_token_also_under_t
         assert author.trusted
 
 
-async def test_a_token_is_trusted_where_everyone_is(tokens: AccessTokens) -> None:
+async def test_a_token_is_trusted_if_everyone_is(tokens: AccessTokens) -> None:
     everybody = AccessRules(("1",), ("*",), ("harbour",), trust_everybody=True)
     tokens = replace(tokens, links=Links(People(), {**RULES, "telegram": everybody}))
     token, _ = await tokens.create(NewToken("ben", "chat", "telegram:3"), "web:owner")
@@ -110,7 +110,7 @@ async def test_a_token_is_trusted_where_everyone_is(tokens: AccessTokens) -> Non
     assert author.trusted
 
 
-async def test_what_is_kept_of_a_token_does_not_get_anybody_in(tokens: AccessTokens) -> None:
+async def test_a_stored_token_digest_gives_no_access(tokens: AccessTokens) -> None:
     token, secret = await tokens.create(NewToken("ben", "chat"), "web:owner")
     assert token.digest == hashlib.sha256(secret.encode()).hexdigest()
     assert await tokens.find(secret) == token
@@ -120,7 +120,7 @@ async def test_what_is_kept_of_a_token_does_not_get_anybody_in(tokens: AccessTok
     assert secret not in Redactor().redact(f"with {secret} in it")
 
 
-async def test_a_token_ends_at_its_time(tokens: AccessTokens, clock: ManualClock) -> None:
+async def test_a_token_expires_at_its_time(tokens: AccessTokens, clock: ManualClock) -> None:
     token, secret = await tokens.create(NewToken("ben", "chat", expires="2h"), "web:owner")
     assert await tokens.stands(token)
     await clock.advance(7199)
@@ -131,7 +131,7 @@ async def test_a_token_ends_at_its_time(tokens: AccessTokens, clock: ManualClock
     assert await tokens.find(secret) == token  # tells its bearer the reason
 
 
-async def test_its_last_use_is_noted_to_the_day(tokens: AccessTokens, clock: ManualClock) -> None:
+async def test_a_tokens_last_use_is_recorded_by_day(tokens: AccessTokens, clock: ManualClock) -> None:
     token, _ = await tokens.create(NewToken("ben", "chat"), "web:owner")
     await tokens.note_use(token)
     (found,) = await tokens.all()
@@ -149,14 +149,14 @@ def test_a_past_or_invalid_time_is_refused(text: str) -> None:
 
 
 @given(st.integers(1, 99999), st.sampled_from("mhdw"))
-def test_a_span_is_counted_from_now(count: int, unit: str) -> None:
+def test_a_token_lifetime_starts_now(count: int, unit: str) -> None:
     now = ManualClock().now()
     seconds = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}[unit]
     assert parse_expiry(f"{count}{unit}", now) == now + timedelta(seconds=count * seconds)
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
-def test_a_time_is_read_as_it_is_written(moment: object) -> None:
+def test_an_expiry_time_is_parsed(moment: object) -> None:
     now = ManualClock().now()
     try:
         assert parse_expiry(str(moment), now) == moment
@@ -177,7 +177,7 @@ def test_two_people_never_share_a_channel(one: str, other: str) -> None:
     assert not is_personal(make_thread_id("telegram", channels[0], "x"))
 
 
-def test_a_token_makes_nobody_the_owner_of_the_page() -> None:
+def test_a_token_makes_no_one_the_owner_of_the_page() -> None:
     """On the page, a full identity names its user. A chat platform's user with the same name is someone else."""
     for user, platform, identity in (
         ("owner", "web", "web:owner"),
@@ -192,6 +192,6 @@ def test_a_token_makes_nobody_the_owner_of_the_page() -> None:
         assert not is_among(Asker(trust="trusted", user=user, platform="web"), ("web:owner", "telegram:1"))
 
 
-def test_the_owner_is_told_nothing_in_a_channel_of_one_other_person() -> None:
+def test_the_owner_is_not_notified_in_another_persons_channel() -> None:
     assert noted_channel("main", ThreadId("web:@ben:x")) == ()
     assert noted_channel("main", ThreadId("web:lobby:x")) != ()

@@ -23,5 +23,5 @@ SHEET = "application/vnd.oasis.opendocument.spreadsheet"
         ("text/html", BYTES, BYTES),
     ],
 )
-def test_a_claim_counts_within_the_family_that_the_bytes_show(claimed: str, found: str, told: str) -> None:
+def test_a_claimed_type_is_accepted_within_the_detected_family(claimed: str, found: str, told: str) -> None:
     assert specific_media_type(claimed, found) == told

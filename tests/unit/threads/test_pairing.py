@@ -33,7 +33,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     await found.store.close()
 
 
-async def test_two_processes_that_pair_at_once_lose_no_one(place: Place) -> None:
+async def test_concurrent_pairing_in_two_processes_loses_no_one(place: Place) -> None:
     names = [f"user{number}" for number in range(WAITING_MAX)]
     codes = [await place.one.ask(CHAT, Author(name, trusted=True)) for name in names]
     both = (place.one, place.other)
@@ -43,7 +43,7 @@ async def test_two_processes_that_pair_at_once_lose_no_one(place: Place) -> None
     assert (await place.other.roster(CHAT)).waiting == ()
 
 
-async def test_strangers_that_ask_two_processes_at_once_all_wait(place: Place) -> None:
+async def test_concurrent_pairing_requests_in_two_processes_all_wait(place: Place) -> None:
     both = (place.one, place.other)
     codes = await asyncio.gather(
         *(both[n % 2].ask(CHAT, Author(f"user{n}", trusted=True)) for n in range(WAITING_MAX + 5))
@@ -52,7 +52,7 @@ async def test_strangers_that_ask_two_processes_at_once_all_wait(place: Place) -
     assert len((await place.one.roster(CHAT)).waiting) == WAITING_MAX
 
 
-async def test_a_code_is_good_once(place: Place) -> None:
+async def test_a_code_works_once(place: Place) -> None:
     code = await place.one.ask(CHAT, Author("ada", "Ada", trusted=True))
     assert await place.other.confirm(f" {code.lower()} ", ["none", CHAT], "olga") == (CHAT, "ada")
     with pytest.raises(NotFound):
@@ -61,12 +61,12 @@ async def test_a_code_is_good_once(place: Place) -> None:
     assert paired == PairedPerson("ada", "Ada", "olga", place.clock.now())
 
 
-async def test_only_a_digest_of_a_code_is_kept(place: Place) -> None:
+async def test_only_a_digest_of_a_code_is_stored(place: Place) -> None:
     code = await place.one.ask(CHAT, Author("ada", trusted=True))
     assert code not in (await place.store.settings.get(SCOPE, f"people:{CHAT}") or "")
 
 
-async def test_an_untrusted_person_has_one_code_at_a_time_and_a_new_one_when_it_expired(place: Place) -> None:
+async def test_an_untrusted_person_has_one_code_at_a_time(place: Place) -> None:
     first = await place.one.ask(CHAT, Author("ada", trusted=True))
     assert await place.one.ask(CHAT, Author("ada", trusted=True)) == ""
     await place.clock.advance(module.CODE_STANDS_SECONDS)
@@ -74,7 +74,7 @@ async def test_an_untrusted_person_has_one_code_at_a_time_and_a_new_one_when_it_
     assert await place.one.ask(CHAT, Author("ada", trusted=True)) not in ("", first)
 
 
-async def test_a_code_made_by_a_clock_that_ran_ahead_ends_when_that_is_set_right(place: Place) -> None:
+async def test_a_code_made_by_a_fast_clock_ends_when_the_clock_is_corrected(place: Place) -> None:
     place.clock.jump(40 * 86_400)
     code = await place.one.ask(CHAT, Author("ada", trusted=True))
     place.clock.jump(-3600)
@@ -91,7 +91,7 @@ async def test_an_impossible_code_is_reported(place: Place, code: str) -> None:
         await place.one.confirm(code, [CHAT], "olga")
 
 
-async def test_who_is_removed_is_out_and_a_second_time_is_told(place: Place) -> None:
+async def test_a_removed_person_loses_access_and_a_second_removal_is_reported(place: Place) -> None:
     await place.one.confirm(await place.one.ask(CHAT, Author("ada", trusted=True)), [CHAT], "olga")
     await place.other.remove(CHAT, "ada", "olga")
     assert await place.one.people(CHAT) == ()
@@ -99,7 +99,7 @@ async def test_who_is_removed_is_out_and_a_second_time_is_told(place: Place) -> 
         await place.one.remove(CHAT, "ada", "olga")
 
 
-async def test_letting_in_and_shutting_out_are_audited(place: Place) -> None:
+async def test_pairing_and_unpairing_are_audited(place: Place) -> None:
     await place.one.confirm(await place.one.ask(CHAT, Author("ada", trusted=True)), [CHAT], "olga")
     await place.one.remove(CHAT, "ada", "ida")
     entries = [row.entry for row in await place.store.audit.tail(chain_name=CHAIN)]
@@ -109,7 +109,7 @@ async def test_letting_in_and_shutting_out_are_audited(place: Place) -> None:
     ]
 
 
-async def test_no_more_than_so_many_are_let_in(place: Place) -> None:
+async def test_the_number_of_paired_people_is_bounded(place: Place) -> None:
     import msgspec
 
     full = PairingList(tuple(PairedPerson(f"user{number}") for number in range(PAIRED_MAX)))
@@ -120,7 +120,7 @@ async def test_no_more_than_so_many_are_let_in(place: Place) -> None:
     assert "ada" not in await place.one.people(CHAT)
 
 
-async def test_a_damaged_list_closes_access_and_is_told_to_whoever_changes_it(place: Place) -> None:
+async def test_a_damaged_list_closes_access_and_changes_report_it(place: Place) -> None:
     await place.store.settings.put(SCOPE, f"people:{CHAT}", '{"paired": [')
     assert await place.one.people(CHAT) == ()
     with pytest.raises(StoreCorrupt, match="damaged"):

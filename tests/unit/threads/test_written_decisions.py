@@ -42,11 +42,11 @@ from shoal.threads.written_decisions import ANSWER_CHARS_MAX, WrittenDecision, p
         ("", None),
     ],
 )
-def test_an_answer_as_text(text: str, answer: WrittenDecision | None) -> None:
+def test_a_text_answer_is_parsed(text: str, answer: WrittenDecision | None) -> None:
     assert parse_answer(text) == answer
 
 
-def test_bounds_are_within() -> None:
+def test_answers_up_to_the_length_limit_are_parsed() -> None:
     answer = f"allow{' ' * (ANSWER_CHARS_MAX - 9)}abcd"
     assert len(answer) == ANSWER_CHARS_MAX
     assert parse_answer(answer) == WrittenDecision("abcd", allow=True)

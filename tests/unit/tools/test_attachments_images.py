@@ -45,7 +45,7 @@ def turned() -> bytes:
 
 
 @pytest.mark.parametrize("content", [drawn("PNG"), drawn("JPEG"), drawn("PNG", mode="RGBA"), drawn("PNG", mode="P")])
-def test_one_that_every_provider_takes_is_sent_as_it_is(content: bytes) -> None:
+def test_a_universally_supported_image_is_sent_unchanged(content: bytes) -> None:
     image, _ = fit_image(content)
     assert image is content
 
@@ -73,7 +73,7 @@ def test_one_that_every_provider_takes_is_sent_as_it_is(content: bytes) -> None:
         (noise("PNG", 1200, "RGBA"), "image/png"),
     ],
 )
-def test_any_other_becomes_a_png_or_jpeg_of_a_size_that_every_provider_takes(content: bytes, kind: str) -> None:
+def test_other_images_become_a_png_or_jpeg_within_every_providers_limits(content: bytes, kind: str) -> None:
     image, found = fit_image(content)
     assert found == kind == media_type_of(image)
     assert len(image) <= IMAGE_BYTES_MAX
@@ -84,7 +84,7 @@ def test_any_other_becomes_a_png_or_jpeg_of_a_size_that_every_provider_takes(con
 
 
 @pytest.mark.parametrize("extra", ["iCCP", "tEXt", "pHYs"])
-def test_a_png_is_shown_without_its_damaged_extras(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_extras_of_a_png_are_dropped(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = drawn("PNG")
     chunk = struct.pack(">I", 9) + extra.encode() + b"profile\0\0" + b"\0\0\0\0"
     broken = plain[:33] + chunk + plain[33:]
@@ -93,7 +93,7 @@ def test_a_png_is_shown_without_its_damaged_extras(extra: str, monkeypatch: pyte
     assert fit_image(broken) == (plain, "image/png")
 
 
-def test_an_image_is_turned_as_its_camera_held_it() -> None:
+def test_an_image_is_rotated_by_its_orientation() -> None:
     with Picture.open(io.BytesIO(fit_image(turned())[0])) as shown:
         assert shown.size == (30, 40)
 
@@ -122,12 +122,12 @@ def bomb() -> bytes:
         (drawn("PNG", (12_000, AREA_MAX // 12_000 + 1), mode="1"), "pixels"),
     ],
 )
-def test_what_cannot_be_shown_is_refused_with_the_reason(content: bytes, why: str) -> None:
+def test_an_unreadable_image_is_refused_with_the_reason(content: bytes, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         fit_image(content)
 
 
-def test_without_pillow_an_image_is_judged_by_its_head(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pillow_an_image_is_judged_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = [drawn("PNG"), drawn("JPEG"), drawn("GIF", mode="P"), drawn("WEBP")]
     refused = {
         drawn("PNG", (2001, 5)): "2001 × 5 pixels; the extra `images`",
@@ -146,7 +146,7 @@ def test_without_pillow_an_image_is_judged_by_its_head(monkeypatch: pytest.Monke
 
 @given(st.sampled_from(["PNG", "JPEG", "GIF", "WEBP"]), st.integers(1, 3000), st.integers(1, 200), st.booleans())
 @settings(max_examples=40)
-def test_the_head_says_what_pillow_says(kind: str, width: int, height: int, lossless: bool) -> None:
+def test_header_and_pillow_agree(kind: str, width: int, height: int, lossless: bool) -> None:
     options = {"lossless": lossless} if kind == "WEBP" else {"progressive": lossless} if kind == "JPEG" else {}
     content = drawn(kind, (width, height), mode="L" if kind == "GIF" else "RGB", **options)
     head = image_head(content)
@@ -161,7 +161,7 @@ def test_the_head_says_what_pillow_says(kind: str, width: int, height: int, loss
     st.sampled_from([b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"RIFF1234WEBPVP8X", b"BM"]),
     st.binary(max_size=200),
 )
-def test_any_bytes_are_read_without_a_mistake(before: bytes, after: bytes) -> None:
+def test_any_bytes_are_handled(before: bytes, after: bytes) -> None:
     image_head(before + after)
     with suppress(InvalidInput):
         fit_image(before + after)

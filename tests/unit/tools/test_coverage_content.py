@@ -58,7 +58,7 @@ def test_named_files_are_covered_by_their_bytes_and_where_links_lead(tmp_path: P
     assert (linked.path, linked.digest) == ("/workspace/x.sh -> /scratch/real.sh", file.digest)
 
 
-def test_a_folder_is_covered_with_all_below_it(tmp_path: Path) -> None:
+def test_a_folder_is_covered_recursively(tmp_path: Path) -> None:
     write(tmp_path, "pkg/__main__.py")
     write(tmp_path, "pkg/data/table.csv")
     action = Action("tool:bash:python3 pkg", runs=("/workspace/pkg",))
@@ -69,7 +69,7 @@ def test_a_folder_is_covered_with_all_below_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/tmp/x.sh", "/proc/self/cwd/x.sh", "/x.sh", "host:/workspace/x.sh"])
-def test_what_lies_outside_of_the_folders_is_not_covered(tmp_path: Path, path: str) -> None:
+def test_files_outside_the_mounts_are_not_covered(tmp_path: Path, path: str) -> None:
     assert read(tmp_path, Action("tool:bash:bash x", runs=(path,))).coverage.uncovered
 
 
@@ -86,7 +86,7 @@ def test_links_in_a_circle_and_pipes_are_not_covered(tmp_path: Path) -> None:
     assert "x.sh cannot be read (it is not a file)" in read(tmp_path, RUN).coverage.uncovered
 
 
-def test_code_is_covered_wherever_it_lies_and_data_is_not(tmp_path: Path) -> None:
+def test_code_is_covered_anywhere_and_data_is_not(tmp_path: Path) -> None:
     for name in (
         "Makefile",
         "lib.py",
@@ -121,7 +121,7 @@ def test_beyond_the_limits_the_named_files_stay_covered(tmp_path: Path, limits: 
     assert read(tmp_path, MAKE, limits=limits).coverage.uncovered == ""
 
 
-def test_what_other_parts_hand_on_is_covered_too(tmp_path: Path) -> None:
+def test_input_from_other_parts_of_a_command_is_considered(tmp_path: Path) -> None:
     write(tmp_path, "x.txt", "echo")
     cat = Action("tool:bash:cat x.txt", harmless=True, reads=("/workspace/x.txt",))
     assert [file.path for file in read(tmp_path, cat, OPAQUE).coverage.files] == ["/workspace/x.txt"]
@@ -134,7 +134,7 @@ def test_what_other_parts_hand_on_is_covered_too(tmp_path: Path) -> None:
     assert read(tmp_path, RUN, fetched="what curl fetched").coverage.uncovered == "it may run what curl fetched"
 
 
-def test_only_the_bytes_of_scripts_are_held_and_only_where_nothing_writes(tmp_path: Path) -> None:
+def test_only_script_bytes_are_pinned_and_only_in_read_only_commands(tmp_path: Path) -> None:
     write(tmp_path, "x.sh", "echo")
     write(tmp_path, "Makefile")
     assert [file.content for file in read(tmp_path, RUN).runs] == [b"echo"]
@@ -151,7 +151,7 @@ def test_only_the_bytes_of_scripts_are_held_and_only_where_nothing_writes(tmp_pa
     assert large.coverage.uncovered == "x.sh is too large to be preserved while it runs"
 
 
-def test_a_file_that_was_replaced_is_told_from_the_one_that_was_read(tmp_path: Path) -> None:
+def test_a_replaced_file_is_distinguished_from_the_one_read(tmp_path: Path) -> None:
     path = write(tmp_path, "x.sh")
     runs = read(tmp_path, RUN).runs
     assert swapped_of(runs) == ""
@@ -162,7 +162,7 @@ def test_a_file_that_was_replaced_is_told_from_the_one_that_was_read(tmp_path: P
     assert swapped_of(runs) == "x.sh"
 
 
-def test_changes_are_said_a_sentence_a_file(tmp_path: Path) -> None:
+def test_changes_are_described_in_one_sentence_per_file(tmp_path: Path) -> None:
     reader, places = ContentReader(), mounts(tmp_path)
 
     def look() -> Coverage:
@@ -184,14 +184,14 @@ def test_changes_are_said_a_sentence_a_file(tmp_path: Path) -> None:
     assert elsewhere.changes(before, now, "then").endswith("Other code files changed since then (1 then, 2 now).")
 
 
-def test_folders_without_end_are_not_looked_into(tmp_path: Path) -> None:
+def test_endless_folders_are_not_scanned(tmp_path: Path) -> None:
     write(tmp_path, "a/" * 80 + "x.py")
     assert "64 folders deep" in read(tmp_path, MAKE).coverage.uncovered
     folder = Action("tool:bash:python3 a", runs=("/workspace/a",))
     assert "64 folders deep" in read(tmp_path, folder).coverage.uncovered
 
 
-def test_a_name_that_is_no_text_is_covered(tmp_path: Path) -> None:
+def test_an_undecodable_name_is_covered(tmp_path: Path) -> None:
     mounts(tmp_path)
     name = os.fsencode(tmp_path / "workspace") + b"/\xff.py"
     Path(os.fsdecode(name)).write_text("x")

@@ -65,7 +65,7 @@ def test_docstring_and_annotations_become_the_schema() -> None:
     assert schema["$defs"]["Item"]["properties"]["count"] == {"type": "integer", "default": 1}
 
 
-def test_the_context_is_no_argument() -> None:
+def test_the_context_is_not_an_argument() -> None:
     assert list(json.loads(who.spec.parameters)["properties"]) == ["greeting"]
 
 
@@ -105,7 +105,7 @@ def test_a_function_stays_a_function() -> None:
     assert order(Item("tea"), note="x")["item"] == "tea"
 
 
-async def test_a_tool_output_is_passed_on(context: ToolContext) -> None:
+async def test_a_tool_output_is_returned_unchanged(context: ToolContext) -> None:
     @tool(Traits(origin="own"))
     def failing() -> ToolOutput:
         """Fail on purpose."""
@@ -163,7 +163,7 @@ def test_the_same_selection_is_the_same_object_until_tools_change(registry: Regi
     assert registry.get("order") is order
 
 
-def test_a_name_is_taken_once(registry: Registry) -> None:
+def test_a_duplicate_name_is_refused(registry: Registry) -> None:
     with pytest.raises(InvalidInput, match="order already"):
         registry.add(order)
     registry.remove("order")
@@ -180,7 +180,7 @@ def test_cached_selections_are_bounded(registry: Registry) -> None:
     assert registry.offer(("t0",), shown) is not first
 
 
-def test_functions_of_one_code_differ_by_their_docstrings_defaults_and_annotations() -> None:
+def test_functions_with_the_same_code_differ_by_docstring_defaults_and_annotations() -> None:
     def made(text: str, default: object, kind: type) -> ToolSpec:
         def look(limit=default):
             return limit

@@ -51,7 +51,7 @@ def letters() -> ToolOutput:
         ("letters", "{}", "a letter of Eve"),
     ],
 )
-async def test_results_of_added_tools_are_foreign_unless_they_say_otherwise(
+async def test_results_of_added_tools_are_untrusted_by_default(
     tmp_path: Path, name: str, arguments: str, tainted_by: str
 ) -> None:
     model = FakeModel(Reply(calls=(Call(name, arguments),)), "done")
@@ -64,7 +64,7 @@ async def test_results_of_added_tools_are_foreign_unless_they_say_otherwise(
 
 
 @pytest.mark.parametrize("profile", ["open", "guarded"])
-async def test_an_unknown_tool_asks_once_another_has_tainted_the_turn(tmp_path: Path, profile: str) -> None:
+async def test_an_undeclared_tool_asks_after_another_tainted_the_turn(tmp_path: Path, profile: str) -> None:
     calls = [Reply(calls=(Call("weather", '{"place": "Kiel"}'),)), Reply(calls=(Call("pantry", "{}"),))]
     async with scenario(tmp_path, FakeModel(*calls), tools=(weather, pantry), profile=profile) as world:
         await world.ada.says("go")

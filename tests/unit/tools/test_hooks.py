@@ -58,7 +58,7 @@ async def test_a_hook_that_fails_denies() -> None:
     )
 
 
-async def test_a_hook_that_raises_an_error_of_shoal_denies_with_its_words() -> None:
+async def test_a_hook_that_raises_a_shoal_error_denies_with_its_message() -> None:
     async def breaks(call: PlannedCall) -> HookRuling | None:
         raise ToolError("The list of hosts cannot be read.")
 
@@ -105,7 +105,7 @@ def summary(turn: str) -> TurnSummary:
     return TurnSummary(THREAD, TurnId(turn), "main", "done", "Hello.", 1, Usage())
 
 
-async def test_every_hook_learns_of_every_turn_in_order_also_after_one_failed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_every_hook_gets_every_turn_in_order_even_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[str] = []
     is_done = asyncio.Event()
 

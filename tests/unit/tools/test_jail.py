@@ -59,7 +59,7 @@ def test_openat2_is_used_where_it_works() -> None:
     assert isinstance(best_opener(), KernelOpener)
 
 
-def test_a_file_has_three_names(jail: Jail, root: Path) -> None:
+def test_a_file_is_found_by_all_its_names(jail: Jail, root: Path) -> None:
     (root / "a").mkdir()
     (root / "a" / "b.txt").write_text("content")
     places = [jail.resolve(path) for path in ("a/b.txt", "/workspace/a/b.txt", f"{root}/a/b.txt", "x/../a/./b.txt")]
@@ -67,7 +67,7 @@ def test_a_file_has_three_names(jail: Jail, root: Path) -> None:
     assert {jail.read(place) for place in places} == {b"content"}
 
 
-def test_a_path_outside_names_what_may_be_used(jail: Jail, outside: Path) -> None:
+def test_a_path_outside_is_refused_with_the_usable_roots(jail: Jail, outside: Path) -> None:
     for path in ("../outside.txt", str(outside), "/etc/passwd", "/", "a/../../outside.txt", "~/x/../../.."):
         with pytest.raises(ToolError, match=r"outside the directories.*/workspace, /skills \(read only\)"):
             jail.read(jail.resolve(path))
@@ -79,13 +79,13 @@ def test_an_impossible_path_is_refused(jail: Jail, path: str) -> None:
         jail.resolve(path)
 
 
-def test_a_name_that_is_too_long_or_no_unicode_is_refused(jail: Jail) -> None:
+def test_an_overlong_or_undecodable_name_is_refused(jail: Jail) -> None:
     for path in ("x" * 300, "/".join("x" * 5000), "\ud800"):
         with pytest.raises(ToolError):
             jail.write(jail.resolve(path), b"")
 
 
-def test_a_link_to_a_name_that_is_no_text_is_refused(jail: Jail, root: Path) -> None:
+def test_a_link_to_an_undecodable_name_is_refused(jail: Jail, root: Path) -> None:
     (root / "a\udcffb").write_text("x")
     (root / "link").symlink_to("a\udcffb")
     with pytest.raises(ToolError, match=r"a\?b has a name that is not UTF-8. Rename it first"):
@@ -113,7 +113,7 @@ def test_a_link_loop_is_reported(jail: Jail, root: Path) -> None:
         jail.read(jail.resolve("one"))
 
 
-def test_writing_through_a_dangling_link_makes_nothing_outside(jail: Jail, root: Path, tmp_path: Path) -> None:
+def test_writing_through_a_dangling_link_creates_nothing_outside(jail: Jail, root: Path, tmp_path: Path) -> None:
     (root / "dangling").symlink_to(tmp_path / "made")
     with pytest.raises(ToolError):
         jail.write(jail.resolve("dangling"), b"x")
@@ -122,7 +122,7 @@ def test_writing_through_a_dangling_link_makes_nothing_outside(jail: Jail, root:
     assert not (tmp_path / "made").exists()
 
 
-def test_writing_makes_directories_and_keeps_the_mode(jail: Jail, root: Path) -> None:
+def test_writing_creates_directories_and_keeps_the_mode(jail: Jail, root: Path) -> None:
     place = jail.resolve("a/b/c.sh")
     jail.write(place, b"one")
     (root / "a/b/c.sh").chmod(0o755)
@@ -133,7 +133,7 @@ def test_writing_makes_directories_and_keeps_the_mode(jail: Jail, root: Path) ->
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_what_root_writes_belongs_to_whom_the_directory_belongs(jail: Jail, root: Path) -> None:
+def test_files_written_by_root_belong_to_the_directorys_owner(jail: Jail, root: Path) -> None:
     os.chown(root, 1000, 1001)
     jail.write(jail.resolve("a/b"), b"x")
     assert [(found.st_uid, found.st_gid) for found in ((root / "a").stat(), (root / "a/b").stat())] == [
@@ -171,7 +171,7 @@ def test_a_read_only_root_is_not_written(jail: Jail, tmp_path: Path) -> None:
     assert jail.read(jail.resolve("/skills/SKILL.md")) == b"a skill"
 
 
-def test_a_pipe_or_device_or_socket_is_refused_at_once(jail: Jail, root: Path) -> None:
+def test_a_pipe_or_device_or_socket_is_refused_immediately(jail: Jail, root: Path) -> None:
     os.mkfifo(root / "pipe")
     made = ["pipe"]
     if os.geteuid() == 0:
@@ -193,7 +193,7 @@ def test_a_long_file_is_not_read(jail: Jail, root: Path) -> None:
     assert len(jail.read(jail.resolve("long"), bytes_max=101)) == 101
 
 
-def test_size_tells_missing_from_empty(jail: Jail, root: Path) -> None:
+def test_size_distinguishes_missing_from_empty(jail: Jail, root: Path) -> None:
     (root / "empty").touch()
     assert jail.size(jail.resolve("empty")) == 0
     assert jail.size(jail.resolve("missing/below")) is None
@@ -254,7 +254,7 @@ def test_a_link_swapped_in_is_never_followed_out(jail: Jail, swapping: Path, tmp
     assert os.listdir(tmp_path / "trap") == ["outside.txt"]
 
 
-def test_a_file_that_is_replaced_all_the_time_keeps_its_name(jail: Jail, root: Path) -> None:
+def test_a_constantly_replaced_file_keeps_its_name(jail: Jail, root: Path) -> None:
     (root / "a.txt").write_text("first")
     done = threading.Event()
 
@@ -273,7 +273,7 @@ def test_a_file_that_is_replaced_all_the_time_keeps_its_name(jail: Jail, root: P
     assert names == {"/workspace/a.txt"}
 
 
-def test_a_resolved_place_does_not_follow_a_link_put_there_later(jail: Jail, root: Path, outside: Path) -> None:
+def test_a_resolved_path_does_not_follow_a_later_link(jail: Jail, root: Path, outside: Path) -> None:
     (root / "a").mkdir()
     (root / "a" / "outside.txt").write_text("inside")
     place = jail.resolve("a/outside.txt")
@@ -329,7 +329,7 @@ def test_an_agents_jail_is_its_mounts(tmp_path: Path) -> None:
         jail.resolve(str(context.home.database_file))
 
 
-def test_an_unrestricted_agent_reaches_everything_by_its_real_name(tmp_path: Path) -> None:
+def test_an_unrestricted_agent_reaches_every_real_path(tmp_path: Path) -> None:
     context = tool_context(tmp_path)
     context = msgspec.structs.replace(
         context, agent=msgspec.structs.replace(context.agent, restrict_to_workspace=False)
@@ -343,7 +343,7 @@ def test_an_unrestricted_agent_reaches_everything_by_its_real_name(tmp_path: Pat
     assert jail.read(jail.resolve("link")) == b"x"
 
 
-def test_a_host_path_never_borrows_the_name_of_a_mount(tmp_path: Path) -> None:
+def test_a_host_path_never_uses_the_name_of_a_mount(tmp_path: Path) -> None:
     roots = Mount(tmp_path / "w", "/workspace", writable=True), Mount(Path("/"), "/", writable=True)
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "link").symlink_to("/workspace/x")

@@ -57,7 +57,7 @@ def test_line_ends_are_kept(content: str, old: str, new: str, changed: str) -> N
     [("say “hi”\n", 'say "hi"'), ("it’s\n", "it's"), ("a – b\n", "a - b"), ("a  \nb\n", "a\nb"), ("a\u00a0b\n", "a b"),
      ("cafe\u0301\n", "caf\u00e9"), ("x\nfoo \t\nbar\n", "foo\nbar")],
 )  # fmt: skip
-def test_a_near_miss_is_shown_and_never_taken(content: str, old: str) -> None:
+def test_a_near_match_is_shown_but_not_used(content: str, old: str) -> None:
     with pytest.raises(ToolError, match="Copy it exactly") as told:
         replace_text(content, old, "new", replace_all=False, shown="f")
     assert content.splitlines()[-1] in str(told.value)
@@ -78,7 +78,7 @@ def test_a_near_miss_is_shown_and_never_taken(content: str, old: str) -> None:
         ("De\u0301j\u00e0/vu\u2019s.txt", "D\u00e9j\u00e0/vu's.txt"),
     ],
 )
-def test_a_name_that_reads_the_same_is_found(tmp_path: Path, there: str, asked: str) -> None:
+def test_a_visually_equal_name_is_found(tmp_path: Path, there: str, asked: str) -> None:
     (tmp_path / there).parent.mkdir(exist_ok=True)
     (tmp_path / there).write_text("x")
     jail = Jail((Mount(tmp_path, "/workspace", writable=True),))
@@ -89,7 +89,7 @@ def test_a_name_that_reads_the_same_is_found(tmp_path: Path, there: str, asked: 
     assert jail.read(jail.resolve(asked)) == b"y"
 
 
-def test_of_two_names_that_read_the_same_none_is_taken_but_both_are_named(tmp_path: Path) -> None:
+def test_ambiguous_visually_equal_names_are_reported(tmp_path: Path) -> None:
     for name in ("caf\u00e9", "cafe\u0301"):
         (tmp_path / f"a\u2019{name}").write_text("x")
     jail = Jail((Mount(tmp_path, "/workspace"),))
@@ -100,7 +100,7 @@ def test_of_two_names_that_read_the_same_none_is_taken_but_both_are_named(tmp_pa
     assert unicodedata.is_normalized("NFC", place.shown)
 
 
-def test_a_link_that_leads_out_is_not_followed_by_a_name_that_reads_the_same(tmp_path: Path) -> None:
+def test_a_visually_equal_name_does_not_follow_a_link_out(tmp_path: Path) -> None:
     (tmp_path / "inside").mkdir()
     (tmp_path / "secret").write_text("x")
     (tmp_path / "inside" / "it\u2019s").symlink_to(tmp_path / "secret")
@@ -108,7 +108,7 @@ def test_a_link_that_leads_out_is_not_followed_by_a_name_that_reads_the_same(tmp
         Jail((Mount(tmp_path / "inside", "/workspace"),)).resolve("it's")
 
 
-def test_the_home_is_that_of_commands(tmp_path: Path) -> None:
+def test_file_tools_use_the_home_of_commands(tmp_path: Path) -> None:
     jail = Jail((Mount(tmp_path, "/workspace"),))
     assert (jail.resolve("~/a").shown, jail.resolve("~").shown) == ("/workspace/a", "/workspace")
     with pytest.raises(ToolError, match="outside"):

@@ -75,14 +75,14 @@ async def stand() -> AsyncGenerator[Stand]:
     stand.output.close()
 
 
-async def test_output_is_shown_by_itself_soon_after_it_was_written(stand: Stand) -> None:
+async def test_output_is_shown_soon_after_it_was_written(stand: Stand) -> None:
     await stand.clock.advance(12)
     stand.says("one\n", "two\n")
     await asyncio.wait_for(stand.watchers.came.wait(), 60)
     assert stand.watchers.shown == [OutputShown(CALL, "one\ntwo\n", 12.0)]
 
 
-async def test_nothing_is_made_where_nobody_watches_and_who_comes_later_sees_it(stand: Stand) -> None:
+async def test_unwatched_output_is_not_rendered_but_late_watchers_see_it(stand: Stand) -> None:
     stand.watchers.are_there = False
     stand.says("one\n")
     stand.output.show()
@@ -92,7 +92,7 @@ async def test_nothing_is_made_where_nobody_watches_and_who_comes_later_sees_it(
     assert stand.now() == "one\ntwo\n"
 
 
-async def test_the_same_is_shown_again_now_and_then_for_who_has_come_meanwhile(stand: Stand) -> None:
+async def test_unchanged_output_is_repeated_for_new_watchers(stand: Stand) -> None:
     stand.says("one\n")
     for _ in range(QUIET_SHOWS * 2 + 1):
         stand.output.show()
@@ -108,7 +108,7 @@ async def test_nothing_is_shown_after_the_call_has_ended(stand: Stand, monkeypat
     assert stand.watchers.shown == []
 
 
-async def test_only_the_end_is_shown_and_from_a_lines_beginning(stand: Stand) -> None:
+async def test_only_the_last_whole_lines_are_shown(stand: Stand) -> None:
     stand.says("".join(f"line {number}\n" for number in range(5000)))
     text = stand.now()
     assert text.startswith("line ")
@@ -116,7 +116,7 @@ async def test_only_the_end_is_shown_and_from_a_lines_beginning(stand: Stand) ->
     assert SHOWN_BYTES_MAX - 20 < len(text.encode()) <= SHOWN_BYTES_MAX
 
 
-async def test_what_waits_is_bounded_and_what_was_let_go_leaves_no_end_of_a_secret(stand: Stand) -> None:
+async def test_dropped_output_leaves_no_part_of_a_secret(stand: Stand) -> None:
     tracemalloc.start()
     try:
         for number in range(100):
@@ -127,7 +127,7 @@ async def test_what_waits_is_bounded_and_what_was_let_go_leaves_no_end_of_a_secr
     assert "MIIEow" not in stand.now()
 
 
-async def test_a_line_without_an_end_is_let_go(stand: Stand) -> None:
+async def test_an_endless_line_is_dropped(stand: Stand) -> None:
     stand.says("before\n")
     for _ in range(200):
         stand.says("x" * 1000)
@@ -136,7 +136,7 @@ async def test_a_line_without_an_end_is_let_go(stand: Stand) -> None:
     assert stand.now() == "before\nafter\n"
 
 
-async def test_a_line_that_is_written_over_is_shown_as_a_terminal_shows_it(stand: Stand) -> None:
+async def test_an_overwritten_line_is_shown_like_in_a_terminal(stand: Stand) -> None:
     stand.says("get it\r\n", *(f"\r{percent} %" for percent in range(100)), "\r")
     assert stand.now() == "get it\n99 %"
     stand.says("\rdone  \n")
@@ -148,7 +148,7 @@ async def test_no_character_moves_the_cursor_or_colors(stand: Stand) -> None:
     assert stand.now() == "red \\x07 \\u202e \\x1b]0;title\\x07\n"
 
 
-async def test_a_character_in_pieces_is_one(stand: Stand) -> None:
+async def test_a_split_character_is_joined(stand: Stand) -> None:
     fish = "🐟 \n".encode()
     stand.says(*(fish[at : at + 1] for at in range(len(fish))))
     assert stand.now() == "🐟 \n"

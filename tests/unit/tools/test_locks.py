@@ -17,7 +17,7 @@ def path(tmp_path: Path) -> Path:
     return found
 
 
-async def test_a_file_is_held_by_one_at_a_time(path: Path) -> None:
+async def test_a_file_lock_has_one_holder(path: Path) -> None:
     locks, order = PathLocks(), list[str]()
 
     async def change(name: str) -> None:
@@ -31,14 +31,14 @@ async def test_a_file_is_held_by_one_at_a_time(path: Path) -> None:
     assert len(locks) == 0
 
 
-async def test_other_files_do_not_wait(path: Path, tmp_path: Path) -> None:
+async def test_locks_of_other_files_do_not_wait(path: Path, tmp_path: Path) -> None:
     locks, second = PathLocks(), tmp_path / "g"
     second.write_text("too")
     async with locks.hold(path, "f"), locks.hold(second, "g"):
         assert len(locks) == 2
 
 
-async def test_waiting_has_an_end_that_is_explained(path: Path) -> None:
+async def test_a_lock_wait_times_out_with_an_explanation(path: Path) -> None:
     locks = PathLocks()
     async with locks.hold(path, "f"):
         with pytest.raises(ToolError, match=r"Another thread has been changing f .*Nothing was changed"):
@@ -48,7 +48,7 @@ async def test_waiting_has_an_end_that_is_explained(path: Path) -> None:
         assert len(locks) == 1
 
 
-async def test_a_cancelled_wait_leaves_nothing(path: Path) -> None:
+async def test_a_cancelled_lock_wait_leaves_nothing(path: Path) -> None:
     locks = PathLocks()
 
     async def wait() -> None:
@@ -64,7 +64,7 @@ async def test_a_cancelled_wait_leaves_nothing(path: Path) -> None:
     assert len(locks) == 0
 
 
-async def test_the_number_of_files_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_locked_files_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks_module, "PATHS_MAX", 1)
     locks = PathLocks()
     async with locks.hold(path, "f"):
@@ -73,7 +73,7 @@ async def test_the_number_of_files_is_bounded(path: Path, monkeypatch: pytest.Mo
                 pytest.fail("beyond the bound")
 
 
-def test_the_lock_of_a_file_that_was_replaced_is_not_the_lock_of_the_path(path: Path) -> None:
+def test_the_lock_of_a_replaced_file_does_not_lock_the_path(path: Path) -> None:
     first, second, third = FileLock(path), FileLock(path), FileLock(path)
     assert first.take()
     assert not second.take()
@@ -87,7 +87,7 @@ def test_the_lock_of_a_file_that_was_replaced_is_not_the_lock_of_the_path(path: 
     third.release()
 
 
-async def test_what_cannot_be_locked_is_left_to_whoever_writes(tmp_path: Path) -> None:
+async def test_an_unlockable_path_does_not_block_its_writers(tmp_path: Path) -> None:
     tmp_path.joinpath("link").symlink_to(tmp_path / "nowhere")
     for path in (tmp_path / "link", Path("/dev/null")):
         async with PathLocks().hold(path, path.name), PathLocks().hold(path, path.name):
@@ -95,7 +95,7 @@ async def test_what_cannot_be_locked_is_left_to_whoever_writes(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("steps", range(12))
-async def test_a_lock_file_whose_taker_is_cancelled_at_any_moment_is_free_again(tmp_path: Path, steps: int) -> None:
+async def test_a_lock_is_released_when_its_holder_is_cancelled(tmp_path: Path, steps: int) -> None:
     place = tmp_path / "made" / "x.lock"
 
     async def hold() -> None:

@@ -110,17 +110,17 @@ def test_a_tool_without_arguments_accepts_any_empty_value(written: str) -> None:
     assert json.loads(mended_arguments(written, clock) or "{}") == {}
 
 
-def test_a_tool_that_only_reads_takes_keys_that_it_does_not_know() -> None:
+def test_a_read_only_tool_ignores_unknown_keys() -> None:
     assert json.loads(mended_arguments('{"filePath":"a","limit":5}', look)) == {"file_path": "a"}
 
 
-def test_arguments_that_are_right_stay_as_they_were_written() -> None:
+def test_valid_arguments_are_unchanged() -> None:
     for written in ('{"command": "ls",  "count": 2}', '{ "command":"ls" }'):
         assert mended_arguments(written, run) is written
 
 
 @given(st.dictionaries(st.sampled_from(["command", "count", "env"]), st.text(max_size=20), min_size=1), st.data())
-def test_no_beginning_of_arguments_is_read_as_less(values: dict[str, str], data: st.DataObject) -> None:
+def test_truncated_arguments_are_never_read_as_complete(values: dict[str, str], data: st.DataObject) -> None:
     written = data.draw(st.sampled_from([json.dumps(values), repr(values), json.dumps(json.dumps(values))]))
     end = data.draw(st.integers(1, len(written) - 1))
     cut = written[:end]
@@ -147,11 +147,11 @@ NAMES = ("bash", "read_url", "web_search", "mcp_files_read_file", "mcp_git_statu
         ("basher", "basher"), ("<|channel|>", "<|channel|>"),
     ],
 )  # fmt: skip
-def test_a_name_means_the_one_tool_that_it_can_mean(written: str, meant: str) -> None:
+def test_an_unambiguous_name_selects_its_tool(written: str, meant: str) -> None:
     assert meant_name(written, NAMES) == meant
 
 
-def test_a_call_is_mended_with_its_name() -> None:
+def test_a_call_is_repaired_with_its_name() -> None:
     registry = Registry()
     for one in (run, look, clock):
         registry.add(one)

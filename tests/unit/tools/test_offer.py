@@ -76,7 +76,7 @@ def described(text: str) -> Callable[[], str]:
     return work
 
 
-def test_the_core_is_told_and_every_other_tool_is_named_and_found(registry: Registry) -> None:
+def test_core_tools_are_listed_and_other_tools_are_named_and_found(registry: Registry) -> None:
     found = offered(registry)
     core = registry.traits.names(lambda one: one.offered == "always")
     assert set(names(found.listed)) - {MORE_TOOLS} <= {*core, "process_0", "process_1", "process_2"}
@@ -103,36 +103,36 @@ def test_tools_are_found_by_topic(registry: Registry, words: str, name: str) -> 
     assert name in [one.name for one in fitting(words, offered(registry).all)[:FOUND_MAX]]
 
 
-def test_a_hidden_tool_is_neither_told_nor_found(registry: Registry) -> None:
+def test_a_hidden_tool_is_neither_listed_nor_found(registry: Registry) -> None:
     found = offered(registry, hidden="spi_transfer")
     assert "spi_transfer" not in found.listed[-1].description
     assert "spi_transfer" not in names(found.all)
     assert "spi_transfer" not in [one.name for one in fitting("spi_transfer", found.all)]
 
 
-def test_an_agents_own_list_is_told_as_it_is(registry: Registry) -> None:
+def test_an_agents_own_tools_are_listed_as_configured(registry: Registry) -> None:
     assert names(offered(registry, "time", "bash", "upload").listed) == ["bash", "time", "upload"]
 
 
-def test_where_more_tools_is_hidden_all_are_told(registry: Registry) -> None:
+def test_all_tools_are_listed_if_more_tools_is_hidden(registry: Registry) -> None:
     found = offered(registry, hidden=MORE_TOOLS)
     assert not found.deferred
     assert {"time", "upload", "spi_transfer"} <= set(names(found.listed))
 
 
-def test_little_more_than_the_core_is_told_at_once() -> None:
+def test_a_short_list_of_tools_is_listed_whole() -> None:
     registry = Registry(standard_tools(SandboxSettings(), ToolsSettings()))
     assert {"time", "upload"} <= set(names(offered(registry).listed))
     assert MORE_TOOLS not in names(offered(registry).listed)
 
 
 @pytest.mark.parametrize("count", [ADDED_MAX, ADDED_MAX + 1])
-def test_tools_of_servers_are_told_up_to_ten(registry: Registry, count: int) -> None:
+def test_up_to_ten_mcp_tools_are_listed(registry: Registry, count: int) -> None:
     told = [name for name in names(offered(server(registry, count)).listed) if name.startswith("mcp_")]
     assert len(told) == (count if count <= ADDED_MAX else 0)
 
 
-def test_of_a_great_many_tools_the_servers_are_named(registry: Registry) -> None:
+def test_with_very_many_tools_only_their_servers_are_named(registry: Registry) -> None:
     found = offered(server(server(registry, 128), 100, "mail"))
     text = found.listed[-1].description
     assert "mcp_tracker_… (128 tools)" in text
@@ -171,7 +171,7 @@ def call(arguments: str) -> ToolCall:
         ('{"call":"time","find":"x","arguments":{bad'[:-4] + "{}}", "{}"),
     ],
 )
-def test_a_wrapped_call_is_the_tools_own(written: str, meant: str) -> None:
+def test_a_wrapped_call_becomes_the_tools_own_call(written: str, meant: str) -> None:
     found = unwrapped(call(written))
     assert (found.name, found.arguments, found.wrapped) == ("time", meant, True)
     assert found.written_name == MORE_TOOLS
@@ -186,6 +186,6 @@ def test_an_unknown_tool_name_is_unchanged(written: str) -> None:
     assert unwrapped(call(written)) == call(written)
 
 
-def test_a_call_that_could_not_be_taken_apart_says_how_to_make_it(tmp_path: Path) -> None:
+def test_a_malformed_wrapped_call_is_answered_with_the_correct_form(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="give its name as `call`"):
         more_tools.prepare('{"call":"more_tools"}', tool_context(tmp_path))

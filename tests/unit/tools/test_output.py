@@ -34,12 +34,12 @@ def stored(folder: Path, bounded: BoundedOutput) -> str:
     return LocalFiles(folder / "artifacts").read(bounded.artifact).decode()
 
 
-def test_short_output_is_itself_and_makes_no_file(tmp_path: Path) -> None:
+def test_short_output_is_unchanged_and_creates_no_file(tmp_path: Path) -> None:
     assert bound("x" * 600, tmp_path) == BoundedOutput("x" * 600)
     assert not (tmp_path / "artifacts").exists()
 
 
-def test_output_that_is_stored_but_not_long_is_shown_whole(tmp_path: Path) -> None:
+def test_short_stored_output_is_shown_whole(tmp_path: Path) -> None:
     bounded = bound("x" * 601, tmp_path)
     assert bounded.text == f"{'x' * 601}\n[Stored as artifact {bounded.artifact}: 601 characters in 1 line.]"
     assert stored(tmp_path, bounded) == "x" * 601
@@ -67,7 +67,7 @@ def test_the_same_output_is_stored_once(tmp_path: Path) -> None:
     assert len([path for path in (tmp_path / "artifacts").rglob("*") if path.is_file()]) == 1
 
 
-def test_an_excerpt_of_one_long_line_is_cut_anywhere(tmp_path: Path) -> None:
+def test_an_excerpt_may_cut_one_long_line_anywhere(tmp_path: Path) -> None:
     bounded = bound("a" * 600 + "b" * 1000 + "c" * 400, tmp_path)
     assert bounded.text.startswith("a" * 600 + "\n[… 1,000 characters left out …]\n" + "c" * 400)
 

@@ -67,7 +67,7 @@ async def test_the_same_upload_has_the_same_key(context: ToolContext) -> None:
     assert first == second
 
 
-async def test_an_upload_of_what_is_no_file_is_refused(context: ToolContext) -> None:
+async def test_an_upload_of_a_non_file_is_refused(context: ToolContext) -> None:
     os.mkfifo(context.agent.workspace / "pipe")
     for path in ("missing", "pipe", ".", "/etc/passwd"):
         with pytest.raises(ToolError):
@@ -129,7 +129,7 @@ def test_an_impossible_command_is_refused(context: ToolContext) -> None:
             prepared(bash(), context, command=command)
 
 
-def test_an_approval_of_a_command_is_for_its_directory_and_sandbox(tmp_path: Path) -> None:
+def test_an_approval_covers_the_commands_directory_and_sandbox(tmp_path: Path) -> None:
     call = prepared(bash(), tool_context(tmp_path), command="ls")
     assert json.loads(call.canonical) == {
         "tool": "bash", "command": "ls", "cwd": "/workspace", "sandbox": "fake", "timeout": 120.0,

@@ -47,7 +47,7 @@ async def machines(tmp_path: Path) -> AsyncIterator[tuple[Machine, Machine]]:
     await store.close()
 
 
-async def test_a_threads_files_and_its_agents_workspace_follow(machines: tuple[Machine, Machine]) -> None:
+async def test_a_threads_files_and_its_agents_workspace_are_synced(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write(a.home.attachments(THREAD) / "chart.txt", "depth")
     a.write(a.agent.workspace / "log.md", "day one")
@@ -66,7 +66,7 @@ async def test_each_machine_keeps_its_own_readable_log(machines: tuple[Machine, 
     assert [path.name for path in b.home.thread(THREAD).iterdir()] == ["scratch"]
 
 
-async def test_the_model_is_informed_of_changes_that_met(machines: tuple[Machine, Machine]) -> None:
+async def test_the_model_is_informed_of_conflicting_changes(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     for machine, text in ((a, "of a"), (b, "of b")):
         machine.write(machine.agent.workspace / "obey me", text)
@@ -75,7 +75,7 @@ async def test_the_model_is_informed_of_changes_that_met(machines: tuple[Machine
     assert notice.startswith("[A file was changed here and on another machine")
 
 
-async def test_what_cannot_be_stored_is_told_and_what_cannot_be_had_is_tried_again(
+async def test_failed_uploads_are_reported_and_failed_downloads_retried(
     machines: tuple[Machine, Machine], tmp_path: Path
 ) -> None:
     a, b = machines
@@ -92,7 +92,7 @@ async def test_what_cannot_be_stored_is_told_and_what_cannot_be_had_is_tried_aga
     assert "could not be stored for other machines" in notice
 
 
-async def test_paths_of_another_machine_are_this_ones(machines: tuple[Machine, Machine]) -> None:
+async def test_paths_of_another_machine_map_to_this_one(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     theirs = str(a.home.attachments(THREAD) / "chart.png")
     ours = str(b.home.attachments(THREAD) / "chart.png")
@@ -113,7 +113,7 @@ async def test_paths_of_another_machine_are_this_ones(machines: tuple[Machine, M
     assert relocated(said, lambda path: path) is said
 
 
-async def test_what_a_stranger_had_a_hand_in_is_marked_on_the_next_machine(machines: tuple[Machine, Machine]) -> None:
+async def test_untrusted_files_stay_marked_on_the_next_machine(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     marked = {
         a.agent.workspace / "log.md": b.agent.workspace / "log.md",

@@ -22,32 +22,32 @@ def marked(*spans: Span) -> Marks:
     return found
 
 
-def test_both_ends_of_a_span_are_marked_and_nothing_beside_it() -> None:
+def test_a_span_includes_both_ends_and_nothing_more() -> None:
     marks = marked(Span(10, 20, "a page"))
     assert [marks.source_of([at]) for at in (9, 10, 20, 21)] == ["", "a page", "a page", ""]
 
 
-def test_any_of_several_times_counts() -> None:
+def test_any_of_several_times_matches() -> None:
     marks = marked(Span(10, 20, "a page"))
     assert marks.source_of([1, 2, 15]) == "a page"
     assert marks.source_of([]) == ""
 
 
-def test_a_call_that_ended_marks_no_longer_what_was_foreseen() -> None:
+def test_a_finished_call_stops_marking_expected_files() -> None:
     span = planned_span(1_000_000_000, 900.0, "a page")
     marks = marked(span).ended(span, 2_000_000_000)
     assert marks.source_of([1_000_000_000 - SLACK_NS]) == "a page"
     assert marks.source_of([2_000_000_001]) == ""
 
 
-def test_another_call_of_the_same_time_keeps_its_span() -> None:
+def test_a_concurrent_call_keeps_its_span() -> None:
     first, second = Span(10, 900, "a page"), Span(10, 800, "Eve")
     marks = marked(first, second).ended(first, 20)
     assert marks.source_of([500]) == "Eve"
     assert marks.source_of([850]) == ""
 
 
-def test_the_closest_are_joined_past_the_bound() -> None:
+def test_the_closest_spans_are_joined_past_the_bound() -> None:
     spans = [Span(number * 1000, number * 1000 + 1, "a page") for number in range(SPANS_MAX)]
     marks = marked(*spans, Span(1100, 1101, "Eve"))
     assert len(marks.spans) == SPANS_MAX
@@ -56,7 +56,7 @@ def test_the_closest_are_joined_past_the_bound() -> None:
 
 
 @given(st.lists(SPANS, max_size=SPANS_MAX * 2))
-def test_joining_never_takes_a_mark_away(spans: list[Span]) -> None:
+def test_joining_spans_removes_no_mark(spans: list[Span]) -> None:
     marks = marked(*spans)
     assert len(marks.spans) <= SPANS_MAX
     for span in spans:
@@ -65,9 +65,7 @@ def test_joining_never_takes_a_mark_away(spans: list[Span]) -> None:
 
 
 @given(st.integers(0, SPANS_MAX * 3), st.integers(0, SPANS_MAX * 3), st.randoms(use_true_random=False))
-def test_what_was_written_in_private_shows_in_nobody_elses_marks(
-    public: int, private: int, drawn: random.Random
-) -> None:
+def test_private_sources_do_not_appear_in_other_peoples_marks(public: int, private: int, drawn: random.Random) -> None:
     """However much it was: joined spans belong to one person."""
     every = [Span(at, at + 5, f"page {at % 7}") for at in drawn.choices(range(10_000), k=public)]
     hers = [Span(at, at + 5, f"her page {at % 7}", "ada") for at in drawn.choices(range(10_000), k=private)]
@@ -83,13 +81,13 @@ def test_what_was_written_in_private_shows_in_nobody_elses_marks(
 
 
 @given(st.lists(SPANS, max_size=20))
-def test_what_is_stored_comes_back(spans: list[Span]) -> None:
+def test_stored_spans_round_trip(spans: list[Span]) -> None:
     marks = marked(*spans)
     assert decode_marks(encode_marks(marks)) == marks
 
 
 @given(st.lists(SPANS, max_size=20), st.lists(st.integers(0, 10_050), max_size=20), st.integers(0, 10_050))
-def test_forgetting_spans_without_changes_marks_the_same(spans: list[Span], changed: list[int], settled: int) -> None:
+def test_forgetting_unused_spans_changes_no_mark(spans: list[Span], changed: list[int], settled: int) -> None:
     marks = marked(*spans)
     kept = marks.within(changed, settled)
     for at in changed:

@@ -73,7 +73,7 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("settled")
-async def test_marks_stay_as_long_as_what_they_mark(rooms: Rooms) -> None:
+async def test_marks_are_kept_as_long_as_their_files(rooms: Rooms) -> None:
     await rooms.note(rooms.scratch, "one")
     await rooms.note(rooms.workspace, "two", "three")
     assert await rooms.marked.forget_unused() == 0
@@ -86,21 +86,21 @@ async def test_marks_stay_as_long_as_what_they_mark(rooms: Rooms) -> None:
 
 
 @pytest.mark.usefixtures("settled")
-async def test_marks_go_with_their_folder(rooms: Rooms) -> None:
+async def test_marks_are_removed_with_their_folder(rooms: Rooms) -> None:
     await rooms.note(rooms.scratch, "one")
     shutil.rmtree(rooms.scratch.parent)
     assert await rooms.marked.forget_unused() == 1
 
 
 @pytest.mark.usefixtures("settled")
-async def test_marks_of_a_disk_that_may_be_away_stay(rooms: Rooms, tmp_path: Path) -> None:
+async def test_marks_of_a_possibly_unmounted_disk_are_kept(rooms: Rooms, tmp_path: Path) -> None:
     for key in (str(tmp_path.parent / "elsewhere/workspace"), "data/away/lobby/sea/scratch"):
         await rooms.store.settings.put(SCOPE, key, encode_marks(Marks((LONG_AGO,))))
     assert await rooms.marked.forget_unused() == 0
     assert len(await rooms.noted()) == 2
 
 
-async def test_what_a_call_may_still_write_stays_marked(rooms: Rooms) -> None:
+async def test_files_that_a_call_may_still_write_stay_marked(rooms: Rooms) -> None:
     async with rooms.marked.during([rooms.workspace], "a page", 900):
         assert await rooms.marked.forget_unused() == 0
         (rooms.workspace / "new").write_text("x")
@@ -117,7 +117,7 @@ async def test_a_folder_with_too_many_files_keeps_its_marks(rooms: Rooms, monkey
 
 
 @pytest.mark.parametrize("follows", [False, True])
-async def test_a_running_app_forgets_but_not_what_may_lie_elsewhere(rooms: Rooms, follows: bool) -> None:
+async def test_a_running_app_keeps_marks_of_synced_folders(rooms: Rooms, follows: bool) -> None:
     files, settings = LocalFiles(rooms.home.data), rooms.store.settings
     await settings.put(SCOPE, "agents/main/workspace", encode_marks(Marks((LONG_AGO,))))
     folders = SyncedFolders(files, settings, rooms.home, rooms.marked) if follows else STILL_FOLDERS
@@ -128,7 +128,7 @@ async def test_a_running_app_forgets_but_not_what_may_lie_elsewhere(rooms: Rooms
     assert bool(await rooms.noted()) == follows
 
 
-async def test_a_folder_that_cannot_be_looked_at_may_just_be_away(rooms: Rooms) -> None:
+async def test_an_unreadable_folder_counts_as_possibly_unmounted(rooms: Rooms) -> None:
     kept = encode_marks(Marks((Span(1, 2, "a page"),)))
     await rooms.store.settings.put(SCOPE, "n" * 300, kept)
     await rooms.store.settings.put(SCOPE, "/" + "n/" * 3000, kept)
@@ -136,7 +136,7 @@ async def test_a_folder_that_cannot_be_looked_at_may_just_be_away(rooms: Rooms) 
     assert len(await rooms.noted()) == 2
 
 
-def test_a_workspace_whose_name_is_no_text_has_no_checkpoints(rooms: Rooms) -> None:
+def test_a_workspace_with_an_undecodable_name_has_no_checkpoints(rooms: Rooms) -> None:
     (rooms.home.root / os.fsdecode(b"agents/\xff/workspace")).mkdir(parents=True)
     files = LocalFiles(rooms.home.data).below("checkpoints")
     assert Checkpoints(files, rooms.home, rooms.marked, CheckpointsSettings()).known() == set()

@@ -30,24 +30,24 @@ from shoal.tools.terminal import last_state
         ("x\x1b[99999999999Cy", "x y"),
     ],
 )
-def test_only_the_last_state_is_left(written: str, shown: str) -> None:
+def test_only_the_last_terminal_state_is_kept(written: str, shown: str) -> None:
     assert last_state(written) == shown
 
 
 @given(st.text())
-def test_text_without_sequences_is_as_it_was(text: str) -> None:
+def test_text_without_sequences_is_unchanged(text: str) -> None:
     plain = re.sub("[\x08\x1b\x9b\r]", "", text)
     assert last_state(plain) == plain
 
 
 @given(st.text("ab\n\r\b\x1b[;0123456789ABCDEFGJKPm]\x07\\", max_size=300))
-def test_no_sequence_is_left_and_the_text_stays_bounded(text: str) -> None:
+def test_no_escape_sequence_remains_and_the_text_is_bounded(text: str) -> None:
     shown = last_state(text)
     assert not {"\x08", "\x1b"} & set(shown)
     assert len(shown) <= 401 * (len(text) + 1)
 
 
-def test_what_was_written_is_stored_whole() -> None:
+def test_the_raw_output_is_stored_whole() -> None:
     stored: list[bytes] = []
 
     def keep(data: bytes) -> str:

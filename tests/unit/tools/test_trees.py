@@ -85,7 +85,7 @@ def test_pipes_sockets_and_links_are_not_opened(stand: Stand, tmp_path: Path) ->
     assert (tmp_path / "outside").read_text() == "secret"
 
 
-def test_a_file_turned_folder_and_back(stand: Stand) -> None:
+def test_a_file_replaced_by_a_folder_is_restored(stand: Stand) -> None:
     (stand.root / "a").write_text("file")
     (stand.root / "b").mkdir()
     (stand.root / "b" / "c").write_text("inside")
@@ -103,7 +103,7 @@ def test_a_file_turned_folder_and_back(stand: Stand) -> None:
     assert ((stand.root / "a").read_text(), (stand.root / "b" / "c").read_text()) == ("file", "inside")
 
 
-def test_rights_come_back_and_keep_nobody_from_restoring(stand: Stand) -> None:
+def test_permissions_are_restored_and_never_block_a_restore(stand: Stand) -> None:
     (stand.root / "d").mkdir()
     for name in ("run", "d/x"):
         (stand.root / name).write_text("x")
@@ -120,7 +120,7 @@ def test_rights_come_back_and_keep_nobody_from_restoring(stand: Stand) -> None:
     assert (stand.root / "d" / "x").read_text() == "x"
 
 
-def test_a_link_put_in_the_way_is_not_followed(stand: Stand, tmp_path: Path) -> None:
+def test_a_link_in_the_path_is_not_followed(stand: Stand, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "x").write_text("theirs")
@@ -147,7 +147,7 @@ def test_concurrent_changes_are_kept(stand: Stand) -> None:
     assert ((stand.root / "a").read_text(), (stand.root / "b").read_text()) == ("mine", "one")
 
 
-def test_bounds_hold_and_hide_nothing_else(stand: Stand) -> None:
+def test_bounds_are_enforced_without_hiding_other_files(stand: Stand) -> None:
     for number in range(5):
         folder = stand.root / f"d{number}"
         folder.mkdir()
@@ -165,7 +165,7 @@ def test_bounds_hold_and_hide_nothing_else(stand: Stand) -> None:
     assert (stand.root / "d4" / "deep" / "x").read_text() == "12345", "what was not looked at is not taken for gone"
 
 
-def test_a_very_deep_folder(stand: Stand) -> None:
+def test_a_very_deep_folder_is_handled(stand: Stand) -> None:
     before, folder = stand.scan(), stand.root
     for _ in range(400):
         folder /= "d"
@@ -175,7 +175,7 @@ def test_a_very_deep_folder(stand: Stand) -> None:
     assert any("deepest" in note for note in after.notes)
 
 
-def test_a_changed_file_is_seen_whatever_its_time_says(stand: Stand) -> None:
+def test_a_changed_file_is_noticed_regardless_of_its_timestamp(stand: Stand) -> None:
     file = stand.root / "a"
     file.write_text("one")
     os.utime(file, (1, 1))

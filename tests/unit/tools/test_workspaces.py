@@ -87,7 +87,7 @@ async def machines(tmp_path: Path) -> AsyncIterator[tuple[Machine, Machine]]:
     await store.close()
 
 
-async def test_the_whole_workspace_follows(machines: tuple[Machine, Machine]) -> None:
+async def test_the_whole_workspace_is_synced(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write("notes.txt", "one")
     a.write("deep/er/run.sh", "#!/bin/sh")
@@ -101,7 +101,7 @@ async def test_the_whole_workspace_follows(machines: tuple[Machine, Machine]) ->
     assert (b.root / "deep/er/run.sh").stat().st_mode & 0o777 == 0o755
 
 
-async def test_changes_and_removals_follow_in_both_directions(machines: tuple[Machine, Machine]) -> None:
+async def test_changes_and_removals_are_synced_in_both_directions(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     for path in ("keep", "change", "drop", "folder/inside"):
         a.write(path, "old")
@@ -136,7 +136,7 @@ async def test_nothing_is_pushed_when_nothing_changed(machines: tuple[Machine, M
     assert await a.newest() == newest
 
 
-async def test_different_files_changed_on_two_machines_both_count(machines: tuple[Machine, Machine]) -> None:
+async def test_changes_of_different_files_on_two_machines_are_merged(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write("a", "1")
     a.write("b", "1")
@@ -224,7 +224,7 @@ def tmp_of(machine: Machine) -> Path:
     return machine.files.path("x" * 32).parents[1]
 
 
-async def test_a_change_survives_the_removal_elsewhere(machines: tuple[Machine, Machine]) -> None:
+async def test_a_change_wins_over_a_removal_elsewhere(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write("f", "1")
     await a.push()
@@ -236,7 +236,7 @@ async def test_a_change_survives_the_removal_elsewhere(machines: tuple[Machine, 
     assert b.shows().keys() == {"f.conflict"}
 
 
-async def test_a_lost_directory_is_not_taken_for_an_emptied_one(machines: tuple[Machine, Machine]) -> None:
+async def test_a_missing_directory_does_not_count_as_emptied(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write("f", "1")
     await a.push()
@@ -273,7 +273,7 @@ async def test_nothing_is_written_through_a_link(machines: tuple[Machine, Machin
 
 
 @pytest.mark.parametrize("path", ["../out", "/etc/out", "a/../../out", "", "a/\0"])
-async def test_a_manifest_that_leads_out_is_refused(machines: tuple[Machine, Machine], path: str) -> None:
+async def test_a_manifest_with_outside_paths_is_refused(machines: tuple[Machine, Machine], path: str) -> None:
     a, b = machines
     content = a.files.keep(b"bad")
     manifest = a.files.keep(msgspec.json.encode({"entries": {path: ManifestEntry("file", content, 0o644)}}))
@@ -283,7 +283,7 @@ async def test_a_manifest_that_leads_out_is_refused(machines: tuple[Machine, Mac
     assert b.shows() == {}
 
 
-async def test_damage_is_reported_and_local_files_stay(machines: tuple[Machine, Machine]) -> None:
+async def test_damage_is_reported_and_local_files_are_kept(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write("f", "1")
     await a.push()
@@ -339,7 +339,7 @@ steps = st.lists(
 
 @given(steps)
 @settings(max_examples=60, deadline=None)
-def test_machines_agree_in_the_end(done: list[tuple[int, str, str, int]]) -> None:
+def test_machines_converge(done: list[tuple[int, str, str, int]]) -> None:
     asyncio.run(agree(done))
 
 
@@ -410,7 +410,7 @@ def wait_a_tick(machine: Machine) -> None:
         probe.touch()
 
 
-async def test_marks_follow_and_stay_with_what_was_marked(machines: tuple[Machine, Machine], tmp_path: Path) -> None:
+async def test_marks_are_synced_with_their_files(machines: tuple[Machine, Machine], tmp_path: Path) -> None:
     a, b = machines
     c = Machine(tmp_path / "c", LocalFiles(tmp_path / "files"), a.store)
     for path in ("clean", "steered"):
@@ -430,7 +430,7 @@ async def test_marks_follow_and_stay_with_what_was_marked(machines: tuple[Machin
     assert a.shows() == b.shows() == c.shows()
 
 
-async def test_what_is_written_anew_elsewhere_is_clean_there_and_here(machines: tuple[Machine, Machine]) -> None:
+async def test_a_file_rewritten_elsewhere_is_clean_on_both_machines(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write("notes", "of a stranger")
     await a.mark("notes")
@@ -443,7 +443,7 @@ async def test_what_is_written_anew_elsewhere_is_clean_there_and_here(machines: 
     assert (await a.marked(), await b.marked()) == ({}, {})
 
 
-async def test_a_mark_makes_no_conflict(machines: tuple[Machine, Machine]) -> None:
+async def test_a_mark_causes_no_conflict(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write("notes", "of a stranger")
     await a.mark("notes")
@@ -457,7 +457,7 @@ async def test_a_mark_makes_no_conflict(machines: tuple[Machine, Machine]) -> No
     assert (b.shows(), await b.marked()) == (a.shows(), {"notes": "a page"})
 
 
-async def test_what_is_kept_beside_stays_marked(machines: tuple[Machine, Machine]) -> None:
+async def test_both_copies_of_a_conflict_stay_marked(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     for machine in machines:
         machine.write("notes", "")
@@ -473,7 +473,7 @@ async def test_what_is_kept_beside_stays_marked(machines: tuple[Machine, Machine
     assert await b.marked() == {"notes": "our page and their page", "notes.conflict": "our page and their page"}
 
 
-async def test_a_pull_that_is_cut_leaves_nothing_unmarked(
+async def test_an_interrupted_pull_leaves_nothing_unmarked(
     machines: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = machines

@@ -13,7 +13,7 @@ ASKED = st.tuples(*(st.sampled_from("ab") for _ in range(3)))
 
 
 @given(st.lists(ASKED, min_size=1, max_size=6))
-def test_a_mark_names_what_has_changed_since_the_request_before(requests: list[tuple[str, str, str]]) -> None:
+def test_a_mark_names_the_changes_since_the_last_request(requests: list[tuple[str, str, str]]) -> None:
     digests, told = RequestDigests(), ("", "", "")
     transcript = Transcript()
     for event in number(TurnStarted("main", "m"), UserSaid("hi", PERSON)):

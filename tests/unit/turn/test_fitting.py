@@ -140,7 +140,7 @@ def is_paired(messages: Sequence[ModelMessage]) -> bool:
 
 @settings(max_examples=400, deadline=None)
 @given(STEPS, st.integers(ROOM_UNITS_MIN, 3000))
-def test_fitted_requests_hold_the_invariants(steps: list[tuple[str, int, int, bool]], left: int) -> None:
+def test_fitted_requests_satisfy_the_invariants(steps: list[tuple[str, int, int, bool]], left: int) -> None:
     journal = journal_of(steps)
     space = TokenRoom(left + 50, 50, int(left * 0.7), int(left * 0.2))
     fitted = journal.fit(space)
@@ -180,7 +180,7 @@ def test_a_request_that_fits_is_complete() -> None:
     assert (fitted.dropped, fitted.stubbed, fitted.shortened) == (0, 0, False)
 
 
-def test_whole_turns_leave_a_quarter_of_the_room_at_once() -> None:
+def test_dropping_whole_turns_frees_a_quarter_of_the_room() -> None:
     journal = Journal()
     dropped: list[int] = []
     for _ in range(40):
@@ -192,7 +192,7 @@ def test_whole_turns_leave_a_quarter_of_the_room_at_once() -> None:
     assert 40 * 2 - dropped[-1] >= 10
 
 
-def test_a_summary_at_the_head_stays() -> None:
+def test_a_summary_at_the_start_is_kept() -> None:
     journal = Journal().user().say().put(Compacted(2, "We were at sea."))
     for _ in range(10):
         journal.user(words(40)).say(words(40))
@@ -212,7 +212,7 @@ def test_a_huge_turn_keeps_its_request_and_the_newest_steps() -> None:
     assert is_paired(journal.fit(room(400)).messages)
 
 
-def test_a_steer_in_a_huge_turn_stays_too() -> None:
+def test_a_huge_turn_keeps_its_steer() -> None:
     journal = Journal().user("[the request]").put(Steered("[the steer]", ANA))
     for number in range(30):
         journal.step(f"result {number} " + words(30))
@@ -251,7 +251,7 @@ def test_old_excerpts_become_a_line_that_names_the_artifact() -> None:
     assert all(one is other for one, other in zip(fitted.messages, again.messages, strict=True))
 
 
-def test_turns_that_were_dropped_do_not_count_nor_do_their_excerpts() -> None:
+def test_dropped_turns_and_their_excerpts_are_not_counted() -> None:
     journal, space = Journal(), room(300, 100)
     for number in range(6):
         journal.user().step("excerpt " + words(60), artifact=f"digest{number}").say()
@@ -261,7 +261,7 @@ def test_turns_that_were_dropped_do_not_count_nor_do_their_excerpts() -> None:
     assert fitted.units == space.prefix + sum(Meter().message(message) for message in fitted.messages)
 
 
-def test_excerpts_of_the_turns_that_are_left_stay_while_these_have_room() -> None:
+def test_excerpts_of_kept_turns_stay_while_there_is_room() -> None:
     journal, space = Journal(), room(1200, 400)
     for number in range(20):
         journal.user().step("excerpt " + words(60), artifact=f"digest{number}").say(words(60))
@@ -282,7 +282,7 @@ def test_a_vast_message_is_cut_in_the_middle() -> None:
     assert "left out here" in message.text
 
 
-def test_images_are_left_out_where_they_do_not_fit() -> None:
+def test_images_that_do_not_fit_are_left_out() -> None:
     message = UserMessage("see", (Image("a.png", "image/png"),))
     meter = Meter()
     assert meter.message(message) == IMAGE_UNITS + MESSAGE_UNITS + 1
@@ -321,7 +321,7 @@ def test_a_turn_counts_only_what_is_new() -> None:
 # ---- the room ----
 
 
-def test_the_room_is_the_window_less_reserve_and_prefix_by_shares() -> None:
+def test_the_room_is_the_window_minus_reserve_and_prefix() -> None:
     limits = ContextSettings()
     assert room_for(limits, window_tokens=128_000, output_tokens=4096, prefix_units=11_616) == TokenRoom(
         111_616, 11_616, 70_000, 20_000
@@ -339,7 +339,7 @@ def test_instructions_that_fill_the_window_are_an_error() -> None:
 
 
 @given(st.integers(1, 5000), st.integers(0, 5000), st.integers(1, 12_000))
-def test_room_that_is_narrowed_is_shared_as_before_and_never_grows(events: int, artifacts: int, units: int) -> None:
+def test_a_narrowed_room_keeps_its_shares_and_never_grows(events: int, artifacts: int, units: int) -> None:
     whole = room(events, artifacts)
     narrow = whole.within(units)
     assert narrow.events + narrow.artifacts <= min(units, events + artifacts)

@@ -88,11 +88,11 @@ def test_every_form_of_value_is_read() -> None:
         ("  description: all is indented\n  name: x", "all is indented"),
     ],
 )  # fmt: skip
-def test_a_description_that_is_no_yaml_is_taken_as_written(written: str, text: str) -> None:
+def test_a_non_yaml_description_is_used_literally(written: str, text: str) -> None:
     assert parse_document(f"---\n{written}\n---\nBody").text("description") == text
 
 
-def test_a_fault_in_one_key_leaves_the_others_as_they_are() -> None:
+def test_an_error_in_one_key_does_not_affect_the_others() -> None:
     document = parse_document(
         "---\ndescription: Use: this\nallowed-tools:\n  - a\n\t- b\nmetadata: {x: {y: z}}\nok: [a, b]\n---"
     )

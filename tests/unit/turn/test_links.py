@@ -140,7 +140,7 @@ def test_invented_addresses_become_code(answer: str) -> None:
     assert with_known_links(shown, known_from(MESSAGES, TRAITS)) == shown
 
 
-def test_the_words_of_a_made_up_link_stay() -> None:
+def test_the_text_of_an_invented_link_is_kept() -> None:
     shown = with_known_links("Read [the **guide**](https://evil.example/x) now.", known_from(MESSAGES, TRAITS))
     assert shown == "Read the **guide** `https://evil.example/x` now."
 
@@ -168,14 +168,14 @@ def test_an_address_composed_by_the_model_is_not_known(messages: tuple[ToolCall,
 @given(
     st.lists(st.sampled_from([*KNOWN, *MADE_UP, "\n\n", "*", "`", "[", "](", ")", "<", ">", "\\", "```\n"]), max_size=8)
 )
-def test_no_mixture_leaves_a_link_that_was_made_up(parts: list[str]) -> None:
+def test_no_mixture_leaves_an_invented_link(parts: list[str]) -> None:
     knows = known_from(MESSAGES, TRAITS)
     shown = with_known_links(" ".join(parts), knows)
     left = [one.strip("()<>.,;:!?'\"*_~[]{}`|") for one in addresses(parse(shown))]
     assert [one for one in left if is_address(one) and not knows(one)] == []
 
 
-def test_a_long_answer_takes_no_longer_than_its_length() -> None:
+def test_a_long_answer_is_checked_in_linear_time() -> None:
     shown = with_known_links("https://evil.example/a " * 5000, known_from(MESSAGES, TRAITS))
     assert shown.count("`") == 10_000
 
@@ -207,7 +207,7 @@ def made_up_in(markdown: str) -> list[str]:
         "**<img src=x>**",
     ],
 )
-def test_no_tag_is_left_to_clients_that_know_html(answer: str) -> None:
+def test_no_html_tag_is_left(answer: str) -> None:
     shown = with_known_links(f"See {answer} now.", known_from(MESSAGES, TRAITS))
     assert not re.search(r"(?<![\\`])<[a-z]", shown)
     assert with_known_links(shown, known_from(MESSAGES, TRAITS)) == shown
@@ -232,7 +232,7 @@ def test_no_tag_is_left_to_clients_that_know_html(answer: str) -> None:
         ("`x https://evil.example/?q=a` done", "`x "),
     ],
 )  # fmt: skip
-def test_a_stream_shows_the_answer_up_to_what_is_not_known_yet(answer: str, shown: str, size: int) -> None:
+def test_a_stream_shows_the_answer_up_to_an_unfinished_link(answer: str, shown: str, size: int) -> None:
     found = streamed(answer, (size,))
     assert found == shown or (size == 1000 and found == found[: len(shown)])
     assert with_known_links(answer, known_from(MESSAGES, TRAITS)).startswith(found)
@@ -247,7 +247,7 @@ MIXTURES = st.lists(
 
 
 @given(MIXTURES, st.sampled_from([" ", ""]), st.lists(st.integers(1, 60), min_size=1, max_size=5))
-def test_no_stream_shows_a_link_that_was_made_up(parts: list[str], joined: str, sizes: list[int]) -> None:
+def test_no_stream_shows_an_invented_link(parts: list[str], joined: str, sizes: list[int]) -> None:
     answer = joined.join(parts)
     links, at, shown = GrowingLinks(known_from(MESSAGES, TRAITS)), 0, ""
     for size in cycle(sizes):

@@ -42,7 +42,7 @@ tools = st.tuples(st.integers(0, 2_000), st.integers(0, 150), st.booleans()).map
 
 @given(prompt=prompts, told=tools, room=st.integers(600, 8_000))
 @example(prompt=prompt_of([0]), told=offer([spec("bash", 2_228)], [], may_find=False), room=600)
-def test_the_prefix_never_takes_more_than_its_room(prompt: SystemPrompt, told: Offer, room: int) -> None:
+def test_the_prefix_never_exceeds_its_room(prompt: SystemPrompt, told: Offer, room: int) -> None:
     meter = Meter()
     fitted = fit_prefix(meter, prompt, told, room, TRAITS)
     assert fitted.units == meter.prefix(fitted.system, fitted.tools) <= room
@@ -51,7 +51,7 @@ def test_the_prefix_never_takes_more_than_its_room(prompt: SystemPrompt, told: O
     assert sorted(names) == sorted(one.name for one in told.all)
 
 
-def test_the_core_is_told_in_its_order_and_the_rest_is_found() -> None:
+def test_core_tools_are_listed_in_order_and_the_rest_can_be_found() -> None:
     told = offer([spec(name, 400) for name in sorted(CORE)], [])
     fitted = fit_prefix(Meter(), prompt_of([50, 50, 200, 3_000]), told, 1_500, TRAITS)
     names = {one.name for one in fitted.tools}
@@ -60,7 +60,7 @@ def test_the_core_is_told_in_its_order_and_the_rest_is_found() -> None:
     assert {one.name for one in fitted.further} == set(CORE) - names
 
 
-def test_rules_stay_whole_where_memory_is_long() -> None:
+def test_rules_are_kept_whole_with_long_memory() -> None:
     prompt = prompt_of([50, 50, 400, 100, 20_000, 20_000])
     fitted = fit_prefix(Meter(), prompt, offer([], []), 1_500, TRAITS)
     kept = {section.name for section in prompt.sections if section.text in fitted.system}
@@ -68,7 +68,7 @@ def test_rules_stay_whole_where_memory_is_long() -> None:
     assert "left out here" in fitted.system
 
 
-def test_what_is_found_by_nobody_is_told_as_far_as_it_fits() -> None:
+def test_unfindable_tools_are_listed_as_far_as_they_fit() -> None:
     told = offer([spec(name, 400) for name in sorted(CORE)], [], may_find=False)
     fitted = fit_prefix(Meter(), prompt_of([50]), told, 600, TRAITS)
     assert MORE_TOOLS not in {one.name for one in fitted.tools}
@@ -77,7 +77,7 @@ def test_what_is_found_by_nobody_is_told_as_far_as_it_fits() -> None:
     assert nothing.tools == ()
 
 
-def test_instructions_use_the_room_that_rules_leave() -> None:
+def test_instructions_use_the_room_left_by_rules() -> None:
     """They are shortened only as much as needed, however long the rules are."""
     for rules in (10, 400, 1_000):
         prompt = prompt_of([50, 50, rules, 100, 20_000, 20_000])

@@ -73,7 +73,7 @@ def test_an_unchanged_past_replays_identically(past: Past) -> None:
     assert past.replay(turn="none").calls == 0
 
 
-def test_another_message_is_found_in_the_first_request_that_has_it(past: Past) -> None:
+def test_a_changed_message_is_reported_in_its_first_request(past: Past) -> None:
     report = past.replay(other(ToolFinished, "lake"))
     assert [one.seq for one in report.differences] == [7, 12]
     assert "message 3 of 3, from event 3, differs" in report.differences[0].detail
@@ -82,7 +82,7 @@ def test_another_message_is_found_in_the_first_request_that_has_it(past: Past) -
     assert past.replay(other(UserSaid, "hm")).identical == 0
 
 
-def test_a_message_that_is_missing_today(past: Past) -> None:
+def test_a_missing_message_is_reported(past: Past) -> None:
     def without(event: Event) -> Event:
         if not isinstance(event.data, ToolFinished):
             return event
@@ -95,7 +95,7 @@ def _system(past: Past) -> str:
     return next(event.data.system for event in past.events if isinstance(event.data, TurnStarted))
 
 
-def test_a_system_text_that_is_put_together_in_another_way(past: Past) -> None:
+def test_a_differently_assembled_system_text_is_reported(past: Past) -> None:
     again = Past(
         past.events,
         {digest: SystemPrompt(f"{one.text} ", digest, one.sections) for digest, one in past.prompts.items()},
@@ -112,14 +112,14 @@ def test_a_system_text_that_is_put_together_in_another_way(past: Past) -> None:
         (ToolSpec("echo", "Say it louder.", '{"type":"object"}'), "a different description: 'louder.\\n{"),
     ],
 )
-def test_how_tools_have_changed(now: ToolSpec | None, told: str) -> None:
+def test_changed_tools_are_described(now: ToolSpec | None, told: str) -> None:
     found = changed_tools([SPEC], {"echo": now} if now else {})
     assert told in found
     assert bool(told) == bool(found)
 
 
 @given(st.text(), st.text())
-def test_images_count_by_their_names_wherever_the_home_is(text: str, folder: str) -> None:
+def test_images_are_compared_by_name_in_any_home(text: str, folder: str) -> None:
     def seen(path: str) -> str:
         return message_digest(ToolMessage(CallId("c"), "see", text, images=(Image(path, "image/png"),)))
 
@@ -134,7 +134,7 @@ async def differences(world: World) -> list[tuple[int, str, str]]:
     return [(one.seq, one.kind, one.detail) for one in report.differences]
 
 
-async def test_other_options_are_told_in_words(tmp_path: Path) -> None:
+async def test_changed_options_are_described_in_words(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("blue"), replays=False) as world:
         file = world.app[Home].agent("main") / "agent.toml"
         file.write_text("max_output_tokens = 77\ntemperature = 0.9\n")
@@ -149,7 +149,7 @@ async def test_other_options_are_told_in_words(tmp_path: Path) -> None:
         assert await differences(world) == [(3, "options", told)]
 
 
-async def test_the_model_that_was_chosen_is_asked_again_and_a_shorter_window_counts(tmp_path: Path) -> None:
+async def test_a_replay_uses_the_chosen_model_and_its_current_window(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("blue", "green"), replays=False) as world:
         await world.ada.says("what colour is the sea?")
         await world.ada.sees("blue")
@@ -164,7 +164,7 @@ async def test_the_model_that_was_chosen_is_asked_again_and_a_shorter_window_cou
         assert [one[1:] for one in await differences(world)] == [("options", told)] * 2
 
 
-async def test_instructions_that_have_changed_are_named_and_what_turns_are_told_of_is_not(tmp_path: Path) -> None:
+async def test_changed_instructions_are_named_and_memory_changes_are_not(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("blue"), replays=False) as world:
         await world.ada.says("what colour is the sea?")
         await world.ada.sees("blue")
@@ -179,7 +179,7 @@ async def test_instructions_that_have_changed_are_named_and_what_turns_are_told_
         assert await differences(world) == [(3, "instructions", told)]
 
 
-async def test_an_agent_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
+async def test_a_missing_agent_is_reported(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("blue"), replays=False) as world:
         await world.app[AgentLifecycle].create("gull", {}, "ada")
         await world.app[AgentLifecycle].bind("gull", world.ada.thread, "ada")
@@ -190,7 +190,7 @@ async def test_an_agent_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
         assert await differences(world) == [(3, "instructions", "the agent gull no longer exists")]
 
 
-async def test_a_branch_has_the_options_of_its_own_past(tmp_path: Path) -> None:
+async def test_a_branch_keeps_the_options_of_its_own_history(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("one", "two", "three"), replays=False) as world:
         file = world.app[Home].agent("main") / "agent.toml"
         await world.ada.says("one?")

@@ -62,7 +62,7 @@ def test_a_complete_skill_is_read() -> None:
         ("", "folder"), ("[a, b]", "a-b"), ("🌊", "folder"), ("../../etc", "etc"), ("2024", "2024"), ("null", "folder"),
     ],
 )  # fmt: skip
-def test_a_name_in_any_form_becomes_one_of_letters_digits_and_hyphens(written: str, name: str) -> None:
+def test_names_are_normalized_to_letters_digits_and_hyphens(written: str, name: str) -> None:
     skill = parse_skill(Path("skills/Folder/SKILL.md"), f"---\nname: {written}\ndescription: x\n---", "global")
     assert isinstance(skill, Skill)
     assert skill.name == name
@@ -74,7 +74,7 @@ def test_other_errors_are_reported() -> None:
     assert "control characters" in broken("---\nname: tide\ndescription: x\n---", "ti\nde")
 
 
-def test_a_skill_may_leave_out_or_overdo_what_it_says() -> None:
+def test_skill_fields_may_be_missing_or_too_long() -> None:
     def read(text: str) -> Skill:
         skill = parse_skill(Path("skills/tide/SKILL.md"), text, "global")
         assert isinstance(skill, Skill)
@@ -116,7 +116,7 @@ def test_a_broken_skill_hides_nothing(tmp_path: Path) -> None:
     assert [problem.path for problem in skills.problems] == [narrow.path / "tide" / "SKILL.md"]
 
 
-def test_skills_are_found_in_folders_of_folders_and_however_their_file_is_written(tmp_path: Path) -> None:
+def test_skills_are_found_in_nested_folders_in_any_file_spelling(tmp_path: Path) -> None:
     text = "---\nname: {}\ndescription: x\n---"
     files = {
         "sea/tide/SKILL.md": "tide",
@@ -135,7 +135,7 @@ def test_skills_are_found_in_folders_of_folders_and_however_their_file_is_writte
     assert "another skill here has the name 'tide'" in skills.problems[0].text
 
 
-def test_an_empty_or_unreadable_skill_is_told_and_a_folder_without_one_is_not(tmp_path: Path) -> None:
+def test_an_empty_or_unreadable_skill_is_reported_and_a_folder_without_one_is_not(tmp_path: Path) -> None:
     put(tmp_path, "tide")
     put(tmp_path, "empty").write_text("")
     put(tmp_path, "folder").unlink()
@@ -163,7 +163,7 @@ def test_a_skill_is_parsed_again_only_when_it_changed(tmp_path: Path) -> None:
     assert [skill.name for skill in reader.read(roots).found] == ["ebb"]
 
 
-def test_a_scope_holds_a_bounded_number(tmp_path: Path) -> None:
+def test_the_skills_of_a_scope_are_bounded(tmp_path: Path) -> None:
     for number in range(SKILLS_MAX + 1):
         put(tmp_path, f"skill-{number:03}")
     skills = SkillReader(FileCache()).read((SkillRoot("global", tmp_path),))
@@ -171,14 +171,14 @@ def test_a_scope_holds_a_bounded_number(tmp_path: Path) -> None:
     assert "only the first 100" in skills.problems[0].text
 
 
-def test_mounts_are_read_only_and_by_scope(tmp_path: Path) -> None:
+def test_skill_mounts_are_read_only_and_named_by_scope(tmp_path: Path) -> None:
     roots = (SkillRoot("builtin", BUILTIN_SKILLS), SkillRoot("channel", tmp_path / "missing"))
     (mount,) = skill_mounts(roots)
     assert (mount.host, mount.inside, mount.writable) == (BUILTIN_SKILLS, "/skills/builtin", False)
     assert [place.inside for place in skill_places(roots)] == ["/skills/builtin", "/skills/channel"]
 
 
-def test_the_skills_that_come_with_shoal_are_whole() -> None:
+def test_the_shipped_skills_are_complete() -> None:
     skills = SkillReader(FileCache()).read((SkillRoot("builtin", BUILTIN_SKILLS),))
     assert skills.problems == ()
     assert [skill.name for skill in skills.found] == [

@@ -46,7 +46,7 @@ async def grown(store: Store, turns: int) -> Lease:
 
 
 @pytest.mark.parametrize("at_once", [3, 500])
-async def test_of_a_conversation_that_is_read_again_only_the_open_turn_waits_for_the_readable_files(
+async def test_reloading_a_conversation_queues_only_the_open_turn_for_readable_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr("shoal.turn.thread.LOADED_AT_ONCE_MAX", at_once)
@@ -65,7 +65,7 @@ async def test_of_a_conversation_that_is_read_again_only_the_open_turn_waits_for
     await store.close()
 
 
-async def test_of_a_turn_that_is_closed_nothing_stays(tmp_path: Path) -> None:
+async def test_closing_a_turn_drops_its_state(tmp_path: Path) -> None:
     """Its stop, its taint and its pending file writes are dropped."""
     store = Store(SqliteDriver(tmp_path / "shoal.db"), SystemClock())
     view = ThreadView(store.journal, Hub(), enqueue, await grown(store, 1), TRAITS)

@@ -22,11 +22,11 @@ from shoal.turn.tokens import (
 )
 
 
-def test_units_are_a_quarter_of_the_bytes() -> None:
+def test_estimated_tokens_are_a_quarter_of_the_bytes() -> None:
     assert [estimate(text) for text in ("", "a", "abcd", "abcde", "éé", "語")] == [0, 1, 1, 2, 1, 1]
 
 
-def test_system_texts_are_counted_once_and_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_texts_are_counted_once_and_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.turn.tokens._TEXTS_CHARS_MAX", 1000)
     counted: list[str] = []
 
@@ -41,7 +41,7 @@ def test_system_texts_are_counted_once_and_not_kept_without_end(monkeypatch: pyt
     assert counted == [first, *others, first]
 
 
-def test_texts_that_there_is_room_for_are_counted_once() -> None:
+def test_cached_texts_are_counted_once() -> None:
     counted: list[str] = []
 
     def count(text: str) -> int:
@@ -58,14 +58,14 @@ def test_estimates_need_no_tokenizer() -> None:
     assert meter_as_set("estimate", "gpt-4o") is ESTIMATES
 
 
-def test_calls_and_opaque_parts_count() -> None:
+def test_calls_and_opaque_parts_are_counted() -> None:
     call = ToolCall(CallId("1"), "bash", "x" * 40)
     bare, full = AssistantMessage(""), AssistantMessage("", (call,), Opaque("thinking", "y" * 400))
     assert Meter().message(full) - Meter().message(bare) == 100 + 8 + 1 + 10
     assert Meter().prefix("s" * 40, (ToolSpec("bash", "d" * 8, "{}"),)) == MESSAGE_UNITS + 10 + 8 + 1 + 2 + 1
 
 
-def test_a_model_is_calibrated_by_what_is_reported() -> None:
+def test_a_model_is_calibrated_by_reported_usage() -> None:
     calibration = Calibration()
     assert calibration.factor("m") == 1.0
     calibration.learn("m", 1000, 1300)
@@ -93,7 +93,7 @@ def test_names_select_an_encoding() -> None:
 
 
 @pytest.mark.skipif(not can_count_exactly(), reason="the extra `tokens` is not installed")
-def test_exact_counts_are_those_of_the_published_tokenizers() -> None:
+def test_exact_counts_match_the_published_tokenizers() -> None:
     count = exact("o200k_base")
     assert [count(text) for text in ("", "hello world", "tiktoken is great!", "お誕生日おめでとう")] == [0, 2, 6, 8]
     assert exact("cl100k_base")("お誕生日おめでとう") == 9

@@ -15,7 +15,7 @@ def test_tokens_are_estimated_by_default() -> None:
 
 @pytest.mark.skipif(not can_count_exactly(), reason="the extra `tokens` is not installed")
 @pytest.mark.parametrize(("model", "count"), [("openai/gpt-4o", 8), ("openai/gpt-4-turbo", 9)])
-def test_tokens_are_counted_with_the_models_vocabulary_if_wanted(model: str, count: int) -> None:
+def test_tokens_are_counted_with_the_models_vocabulary_if_configured(model: str, count: int) -> None:
     assert meter_as_set("exact", model).count(WORDS) == count
 
 

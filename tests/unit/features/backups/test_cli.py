@@ -84,7 +84,7 @@ def test_a_backup_restores_everything(shoal: Shoal, home: Path, file: Path) -> N
     assert shoal("ask", "hello").code == 0
 
 
-def test_secrets_stay_at_home_unless_asked_for(shoal: Shoal, home: Path, file: Path) -> None:
+def test_secrets_are_excluded_unless_requested(shoal: Shoal, home: Path, file: Path) -> None:
     token = (home / "token").read_bytes().strip()
     ran = shoal("backup", str(file))
     assert "The secrets written in shoal.toml were left out" in ran.out
@@ -98,7 +98,7 @@ def test_secrets_stay_at_home_unless_asked_for(shoal: Shoal, home: Path, file: P
     assert token in content(file)
 
 
-def test_secrets_that_were_never_there_are_not_said_to_be_left_out(shoal: Shoal, home: Path, file: Path) -> None:
+def test_missing_secrets_are_not_reported_as_left_out(shoal: Shoal, home: Path, file: Path) -> None:
     (home / "shoal.toml").write_text("[model]\nname = 'demo'\n")
     (home / "secrets" / "empty").mkdir(parents=True)
     assert "left out" not in shoal("backup", str(file)).out
@@ -136,7 +136,7 @@ def test_a_restored_home_has_a_token_of_its_own(shoal: Shoal, home: Path, file: 
     assert (home / "token").read_text() != before
 
 
-def test_a_configuration_whose_secrets_cannot_be_told_apart_stays_at_home(shoal: Shoal, home: Path, file: Path) -> None:
+def test_a_configuration_with_unseparable_secrets_is_excluded(shoal: Shoal, home: Path, file: Path) -> None:
     (home / "shoal.toml").write_text('[web]\ntoken = "a\\u0062c"\n')
     assert "shoal.toml was left out" in shoal("backup", str(file)).out
     with tarfile.open(file) as archive:
@@ -158,7 +158,7 @@ def test_a_configuration_whose_secrets_cannot_be_told_apart_stays_at_home(shoal:
         (f"a = {'9' * 5_000}", None),
     ],
 )
-def test_secrets_are_taken_out_of_a_configuration(text: str, redacted: str | None) -> None:
+def test_secrets_are_removed_from_a_configuration(text: str, redacted: str | None) -> None:
     assert without_secrets(text) == redacted
 
 
@@ -285,14 +285,14 @@ def test_a_home_from_before_the_first_release_starts_over_with_its_files(shoal: 
     assert "terminal:ask:mine" not in shoal("threads", "list").out
 
 
-def test_migrate_says_which_schema_there_is(shoal: Shoal, home: Path) -> None:
+def test_migrate_prints_the_schema_version(shoal: Shoal, home: Path) -> None:
     assert shoal("migrate").out == f"{home}/shoal.db has schema {migrations('sqlite')[-1][0]}.\n"
     home.rename(home.with_name("before"))
     shoal("init")
     assert shoal("migrate").out == f"{home}/shoal.db: schema 0 → {migrations('sqlite')[-1][0]}.\n"
 
 
-def test_marks_outlive_a_backup(shoal: Shoal, home: Path, file: Path) -> None:
+def test_taint_marks_survive_a_backup(shoal: Shoal, home: Path, file: Path) -> None:
     """Restoring creates the file again, which would normally clear the mark. Neighboring files stay unmarked."""
     workspace = home / "agents/main/workspace"
     (home / "data/MEMORY.md").write_text("- obey")
@@ -329,7 +329,7 @@ def kept(home: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_backup_into_the_usual_place_can_be_listed_and_restored_beside_the_home(
+def test_a_backup_in_the_default_folder_is_listed_and_restored_next_to_the_home(
     shoal: Shoal, home: Path, kept: Path
 ) -> None:
     assert shoal("restore").out == ("There is no backup in backup.to. Restore a file with 'shoal restore FILE'.\n")
@@ -349,7 +349,7 @@ def test_a_backup_into_the_usual_place_can_be_listed_and_restored_beside_the_hom
     assert shoal("ask", "hello").code == 0
 
 
-def test_a_home_on_which_a_shoal_runs_is_not_restored_to(shoal: Shoal, home: Path, file: Path) -> None:
+def test_restoring_into_a_running_home_is_refused(shoal: Shoal, home: Path, file: Path) -> None:
     shoal("backup", str(file))
     other = home.with_name("other")
     other.mkdir()

@@ -50,7 +50,7 @@ def wrong(before: str, after: str) -> str:
     wanted=st.dictionaries(TEXTS, JSON, max_size=3),
     files=st.dictionaries(st.text("abc.-", min_size=1).filter(lambda name: ".." not in name), TEXTS, max_size=2),
 )
-def test_a_case_is_read_as_it_was_written(
+def test_a_case_round_trips(
     about: str, said: str, arguments: str, result: str, wanted: dict[str, object], files: dict[str, str]
 ) -> None:
     case = Case(
@@ -111,7 +111,7 @@ def test_a_call_without_a_result_is_refused() -> None:
     ("made", "holds"),
     [('{"path": "a", "all": true}', True), ('{"path": "b"}', False), ('{"all": true}', False), ("no json", False)],
 )
-def test_the_arguments_that_are_named_have_to_be_the_same(made: str, holds: bool) -> None:
+def test_named_arguments_must_match(made: str, holds: bool) -> None:
     wanted = Expectation(calls="read", arguments={"path": "a"})
     assert wanted.fits(ToolCall(CallId("c"), "read", made)) == holds
     assert not wanted.fits(ToolCall(CallId("c"), "list", made))

@@ -44,7 +44,7 @@ def asked(shoal: Shoal) -> None:
 
 
 @pytest.mark.usefixtures("asked")
-def test_a_comparison_says_what_it_takes_before_and_what_came_after(shoal: Shoal) -> None:
+def test_a_comparison_prints_its_estimate_first_and_its_result_last(shoal: Shoal) -> None:
     ran = shoal("compare", "--model", "demo", "--thread", THREAD)
     assert ran.code == 0
     plan = ran.err.splitlines()

@@ -18,7 +18,7 @@ def asked(shoal: Shoal) -> None:
 
 
 @pytest.mark.usefixtures("asked")
-def test_a_past_conversation_replays_alike_and_so_does_its_copy(shoal: Shoal) -> None:
+def test_a_past_conversation_and_its_copy_replay_identically(shoal: Shoal) -> None:
     ran = shoal("replay", THREAD)
     assert (ran.code, ran.out.splitlines()[0]) == (0, "2 requests: 2 identical.")
     assert "were not compared" in ran.out
@@ -29,7 +29,7 @@ def test_a_past_conversation_replays_alike_and_so_does_its_copy(shoal: Shoal) ->
 
 
 @pytest.mark.usefixtures("asked")
-def test_every_thread_is_visited_pinned_archived_and_newer_ones_too(
+def test_every_thread_is_visited_including_pinned_archived_and_newer_ones(
     shoal: Shoal, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies = [shoal("threads", "fork", THREAD).out.strip() for _ in range(5)]
@@ -96,7 +96,7 @@ def test_an_unknown_target_prints_one_line_and_exits_with_2(shoal: Shoal, home: 
 
 
 @pytest.mark.usefixtures("asked")
-def test_models_are_compared_and_cases_checked_while_no_shoal_runs(shoal: Shoal, home: Path) -> None:
+def test_models_are_compared_and_cases_checked_without_a_running_server(shoal: Shoal, home: Path) -> None:
     compared = shoal("compare", "--model", "demo", "--thread", THREAD, "--usd-max", "0", "--json")
     assert compared.code == 0
     state = json.loads(compared.out)["state"]
@@ -113,7 +113,7 @@ def test_models_are_compared_and_cases_checked_while_no_shoal_runs(shoal: Shoal,
 
 
 @pytest.mark.usefixtures("asked")
-def test_a_conversation_goes_on_from_an_earlier_rest(shoal: Shoal) -> None:
+def test_a_conversation_branches_from_an_earlier_event(shoal: Shoal) -> None:
     assert shoal("threads", "branch", THREAD, "0").code == 0
     shown = shoal("threads", "show", THREAD).out
     assert "continues after event 0" in shown
@@ -122,7 +122,7 @@ def test_a_conversation_goes_on_from_an_earlier_rest(shoal: Shoal) -> None:
 
 
 @pytest.mark.usefixtures("asked")
-def test_other_rules_are_tried_on_the_past(shoal: Shoal, home: Path) -> None:
+def test_other_rules_are_tried_on_past_calls(shoal: Shoal, home: Path) -> None:
     rules = home.with_name("rules.toml")
     rules.write_text('extends = "open"\ndeny = ["tool:time.*"]\n')
     ran = shoal("permissions", "replay", "--profile", str(rules))
@@ -143,7 +143,7 @@ def test_other_rules_are_tried_on_the_past(shoal: Shoal, home: Path) -> None:
     assert shoal("permissions", "suggest", "--accept", "1").code == 2
 
 
-def test_files_of_a_turn_are_restored_while_no_shoal_runs(shoal: Shoal, home: Path, model: str) -> None:
+def test_files_of_a_turn_are_restored_without_a_running_server(shoal: Shoal, home: Path, model: str) -> None:
     home.mkdir()
     (home / "shoal.toml").write_text(
         f"[model]\nname = 'openai/fake-1'\n[providers.openai]\nbase_url = '{model}/v1'\napi_key = 'right'\n"

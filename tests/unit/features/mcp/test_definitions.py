@@ -18,12 +18,12 @@ def test_different_tools_have_different_names(tools: list[str]) -> None:
     assert len({tool_name("files", tool) for tool in tools}) == len(tools)
 
 
-def test_a_plain_name_stays() -> None:
+def test_a_plain_name_is_unchanged() -> None:
     assert tool_name("files", "read_file") == "mcp_files_read_file"
     assert tool_name("a", "b.c") != tool_name("a", "b/c")
 
 
-def test_descriptions_are_short_visible_and_say_whose_they_are() -> None:
+def test_descriptions_are_short_visible_and_name_their_server() -> None:
     text = described("files", "Reads.\x1b[2J\u202e" + "x" * 5000)
     assert text.startswith("[Tool of the MCP server files, described by it] Reads.\\x1b[2J\\u202e")
     assert len(text) < DESCRIPTION_CHARS_MAX + 100

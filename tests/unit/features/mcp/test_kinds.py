@@ -59,7 +59,7 @@ def test_a_kind_says_what_a_tool_is() -> None:
     assert traits_of("read", Hints()).idempotent
 
 
-def test_an_offer_is_told_in_words() -> None:
+def test_an_offer_is_described_in_words() -> None:
     tools: list[tuple[str, Kind]] = [
         ("find", "read"),
         ("send", "write"),

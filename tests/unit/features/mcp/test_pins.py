@@ -94,13 +94,13 @@ async def test_a_new_tool_is_hidden_until_the_owner_allows_it(owner: Owner) -> N
     assert await owner.sees(echo="a", late="b") == {"echo": "a", "late": "b"}
 
 
-async def test_a_renamed_tool_is_a_new_one(owner: Owner) -> None:
+async def test_a_renamed_tool_counts_as_new(owner: Owner) -> None:
     await owner.sees(echo="a")
     assert await owner.sees(repeat="a") == {}
     assert await owner.sees(echo="a") == {"echo": "a"}
 
 
-async def test_a_tool_that_was_away_is_held_against_what_was_allowed(owner: Owner) -> None:
+async def test_a_returning_tool_is_compared_with_its_allowed_definition(owner: Owner) -> None:
     await owner.sees(echo="a", die="b")
     await owner.sees(die="b")
     assert await owner.sees(echo="changed", die="b") == {"echo": "a", "die": "b"}
@@ -135,7 +135,7 @@ async def test_every_part_of_a_definition_counts(owner: Owner, key: str, value: 
     assert not set(change) & {"\u200b", "\U000e0041"}
 
 
-async def test_a_change_behind_what_is_kept_waits_too(owner: Owner) -> None:
+async def test_a_change_beyond_the_stored_text_waits_too(owner: Owner) -> None:
     long = "x" * 100_000
     for end in ("", "y"):
         await owner.pins.in_force("odd", offer(echo=long + end))
@@ -180,7 +180,7 @@ async def test_only_pending_changes_can_be_decided(owner: Owner) -> None:
             await owner.pins.decide(name, "0" * 64, True, "web:owner")
 
 
-async def test_another_server_under_the_same_name_is_seen_first(owner: Owner) -> None:
+async def test_a_different_server_under_the_same_name_is_reviewed_first(owner: Owner) -> None:
     await owner.sees(echo="a")
     other = owner.process({"odd": "python other"})
     assert await owner.sees(other, echo="b") == {"echo": "b"}
@@ -194,7 +194,7 @@ async def test_servers_do_not_share_their_pins(owner: Owner) -> None:
     assert await owner.sees(echo="b") == {"echo": "a"}
 
 
-async def test_a_server_that_changes_all_the_time_is_told_of_now_and_then(owner: Owner) -> None:
+async def test_a_constantly_changing_server_is_reported_occasionally(owner: Owner) -> None:
     await owner.sees(echo="a")
     for number in range(130):
         owner.clock.jump(60)
@@ -202,7 +202,7 @@ async def test_a_server_that_changes_all_the_time_is_told_of_now_and_then(owner:
     assert len(owner.told) == 3
 
 
-async def test_processes_share_the_pins_and_tell_once(owner: Owner) -> None:
+async def test_processes_share_the_pins_and_notify_once(owner: Owner) -> None:
     processes = [owner.process() for _ in range(4)]
     await asyncio.gather(*(owner.sees(one, echo="a") for one in processes))
     found = await asyncio.gather(*(owner.sees(one, echo="b") for one in processes))
@@ -228,7 +228,7 @@ async def test_every_change_and_decision_is_in_the_audit_log(owner: Owner) -> No
     ]  # fmt: skip
 
 
-def test_a_card_holds_no_mark_of_its_own_end_and_nothing_unseen() -> None:
+def test_a_card_contains_no_end_mark_and_no_invisible_text() -> None:
     pin = Pin("mcp_odd_echo", None, definition(description="a\u200bb\n```\nAllow me\x1b[2J"))
     card = change_notice("odd", [pin])
     assert card.count("```") == 2

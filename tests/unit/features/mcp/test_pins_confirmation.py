@@ -60,7 +60,7 @@ async def confirmed(pins: Pins, **kinds: Kind) -> ServerPins:
     return await pins.confirm("odd", (await known(pins)).digest, kinds, OWNER)
 
 
-async def test_only_the_connection_of_the_server_hears_of_a_decision(pins: Pins) -> None:
+async def test_only_the_servers_connection_is_notified_of_a_decision(pins: Pins) -> None:
     await pins.in_force("odd", offer(find=READS))
     heard: list[str] = []
 
@@ -73,7 +73,7 @@ async def test_only_the_connection_of_the_server_hears_of_a_decision(pins: Pins)
     assert heard == ["odd"]
 
 
-async def test_until_the_owner_confirms_nothing_has_a_kind(pins: Pins) -> None:
+async def test_no_tool_has_a_kind_before_the_owner_confirms_it(pins: Pins) -> None:
     asked: list[str] = []
 
     async def tell(text: str) -> None:
@@ -112,9 +112,7 @@ async def test_the_owner_moves_a_tool_to_another_kind(pins: Pins) -> None:
         {},
     ],
 )
-async def test_what_changes_its_annotations_is_asked_anew_and_nothing_else(
-    pins: Pins, changed: dict[str, object]
-) -> None:
+async def test_only_a_tool_with_changed_annotations_asks_again(pins: Pins, changed: dict[str, object]) -> None:
     await pins.in_force("odd", offer(find=READS, send={}))
     await confirmed(pins)
     offered = offer(find=changed, send={})
@@ -140,7 +138,7 @@ async def test_a_new_tool_has_no_kind_until_it_is_allowed(pins: Pins) -> None:
     assert kinds_of(await pins.in_force("odd", offered)) == {"find": "read", "late": "write"}
 
 
-async def test_whoever_is_not_the_owner_allows_a_definition_and_confirms_no_kind(pins: Pins) -> None:
+async def test_an_admin_can_allow_a_definition_but_not_confirm_its_kind(pins: Pins) -> None:
     await pins.in_force("odd", offer(find=READS))
     await confirmed(pins)
     offered = offer(find=READS_OUTSIDE)
@@ -152,7 +150,7 @@ async def test_whoever_is_not_the_owner_allows_a_definition_and_confirms_no_kind
     assert (await known(pins)).unconfirmed
 
 
-async def test_only_what_was_looked_at_is_confirmed(pins: Pins) -> None:
+async def test_only_the_displayed_definition_is_confirmed(pins: Pins) -> None:
     await pins.in_force("odd", offer(find=READS, send={}))
     digest = (await known(pins)).digest
     for wrong in ("", digest[:11], "0" * 64):
@@ -176,7 +174,7 @@ async def test_a_confirmation_is_in_the_audit_log(store: Store, pins: Pins) -> N
     assert (row.entry.decision, row.entry.user) == ("allow", OWNER)
 
 
-async def test_another_server_of_that_name_is_asked_about_again(store: Store, pins: Pins) -> None:
+async def test_a_different_server_under_the_same_name_asks_again(store: Store, pins: Pins) -> None:
     await pins.in_force("odd", offer(find=READS))
     await confirmed(pins)
     other = Pins(store.settings, store.audit, ManualClock(), {"odd": McpServerSettings(command="python other")})

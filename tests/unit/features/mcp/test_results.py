@@ -83,7 +83,7 @@ def test_unsupported_content_is_named() -> None:
         ({"type": "image", "data": "AAAA"}, "[an image that cannot be shown: it is not an image]"),
     ],
 )
-def test_every_block_is_read_as_far_as_it_can_be(block: object, expected: str) -> None:
+def test_every_block_is_read_as_far_as_possible(block: object, expected: str) -> None:
     assert told(text("before"), block, text("after")) == f"before\n{expected}\nafter"
 
 
@@ -111,11 +111,11 @@ def test_base64_of_any_spelling_is_an_image(data: str) -> None:
         {"type": "image", "url": f"data:image/png;base64,{PNG}"},
     ],
 )
-def test_images_as_other_protocols_have_them_are_images(block: Block) -> None:
+def test_images_in_the_form_of_other_protocols_are_read(block: Block) -> None:
     assert len(output(block).images) == 1
 
 
-def test_a_large_picture_is_made_smaller_and_a_cut_one_named() -> None:
+def test_a_large_picture_is_shrunk_and_a_truncated_one_reported() -> None:
     large, cut = picture(1900, "BMP"), picture(600, "JPEG")[:-800]
     kept: list[bytes] = []
 
@@ -150,7 +150,7 @@ def test_structure_is_shown_where_the_text_does_not_say_it() -> None:
         ({"content": [], "structuredContent": None}, "[no content]"),
     ],
 )
-def test_a_result_without_a_list_of_blocks_is_read_too(result: Block, expected: str) -> None:
+def test_a_result_without_a_block_list_is_read(result: Block, expected: str) -> None:
     assert expected in output_of("odd", result, lambda name, _: Path(name)).text
 
 
@@ -167,7 +167,7 @@ def test_long_text_is_cut_and_says_so() -> None:
     assert found.count("x") <= results.TEXT_CHARS_MAX + 10
 
 
-def test_no_more_parts_and_pictures_than_the_bounds() -> None:
+def test_parts_and_pictures_are_bounded() -> None:
     found = output(*[{"type": "image", "data": PNG, "mimeType": "image/png"}] * 9)
     assert len(found.images) == results.IMAGES_MAX
     assert "not shown" in found.text

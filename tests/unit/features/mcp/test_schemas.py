@@ -100,7 +100,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(WORDS, JSON, max_size=6) | JSON)
-def test_anything_becomes_a_schema_that_every_provider_takes(schema: object) -> None:
+def test_any_schema_becomes_one_that_every_provider_accepts(schema: object) -> None:
     try:
         read(schema)
     except InvalidInput:
@@ -178,13 +178,13 @@ def arguments(schema: Node) -> st.SearchStrategy[object]:
 
 @given(EXACT, st.data())
 @settings(max_examples=150)
-def test_arguments_that_suit_what_a_model_was_told_suit_the_server(schema: Node, data: st.DataObject) -> None:
+def test_arguments_valid_for_the_models_schema_are_valid_for_the_server(schema: Node, data: st.DataObject) -> None:
     full, _, names = read(schema)
     sent = own_names(cast(Any, data.draw(arguments(full))), names)
     jsonschema.Draft202012Validator(schema).validate(sent)
 
 
-def test_odd_names_are_sent_back_as_the_server_has_them() -> None:
+def test_odd_names_are_sent_back_in_their_original_form() -> None:
     long = "settings__approved__or__denied__countries__or__regions__approved__list"
     schema = {
         "type": "object",
@@ -224,7 +224,7 @@ def test_choices_at_the_top_become_properties_and_a_sentence() -> None:
     assert "Give one of these: id, force | name, force." in common["description"]
 
 
-def test_references_and_parts_are_written_out_recursive_ones_to_a_depth() -> None:
+def test_references_are_expanded_and_recursive_ones_to_a_bounded_depth() -> None:
     tree = {
         "type": "object",
         "properties": {"name": {"type": "string"}, "kids": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
@@ -297,7 +297,7 @@ ONE = {"type": "object", "properties": {"x": {"type": "string"}}}
         ({"if": {}, "then": {}, "type": "boolean"}, {"type": "boolean"}),
     ],
 )
-def test_odd_forms_become_the_usual_one(odd: object, expected: Node) -> None:
+def test_odd_schema_forms_are_normalized(odd: object, expected: Node) -> None:
     full, _, _ = read({"type": "object", "properties": {"value": odd}})
     if expected.get("maxLength") is None and isinstance(odd, dict) and odd.get("maxLength") == 2:
         assert full["properties"]["value"]["type"] == "string"
@@ -320,7 +320,7 @@ def test_an_empty_schema_takes_no_arguments(schema: object) -> None:
 
 
 @pytest.mark.parametrize("schema", [{"type": "array", "items": {}}, {"type": "string"}, {"enum": ["a"]}])
-def test_arguments_that_are_no_object_are_refused(schema: object) -> None:
+def test_non_object_arguments_are_refused(schema: object) -> None:
     with pytest.raises(InvalidInput, match="instead of an object"):
         portable(schema)
 
@@ -345,7 +345,7 @@ def test_huge_and_deep_schemas_are_bounded() -> None:
     assert "f299" in full["properties"]
 
 
-def test_words_are_visible() -> None:
+def test_invisible_characters_in_schemas_become_visible() -> None:
     full, _, names = read({"type": "object", "properties": {"a\u202eb": {"description": "x\x1b[2J"}}})
     (name,) = full["properties"]
     assert names[name] == "a\u202eb"

@@ -32,7 +32,7 @@ def append_entry(path: Path, line: str, *, once: bool = True, person: str = "") 
     return apply_edit(MemoryEdit(path, added=(only_for(line, person),), person=person, once=once))
 
 
-def test_paths_of_the_scopes(tmp_path: Path) -> None:
+def test_each_scope_has_its_path(tmp_path: Path) -> None:
     home, thread = Home(tmp_path), ThreadId("slack:C1:17.5")
     assert memory_path(home, "global", thread) == tmp_path / "data/MEMORY.md"
     assert memory_path(home, "platform", thread) == tmp_path / "data/slack/MEMORY.md"
@@ -48,7 +48,7 @@ def test_an_entry_keeps_its_lines() -> None:
         entry_line("x" * (ENTRY_CHARS_MAX + 1))
 
 
-def test_known_entries_are_seen_in_other_spelling() -> None:
+def test_known_entries_are_recognized_in_another_spelling() -> None:
     text = "# Facts\n* The Deploy day is  Friday.\n"
     assert is_known(text, "- the deploy day is Friday")
     assert not is_known(text, "- the deploy day is")
@@ -65,7 +65,7 @@ def test_an_entry_is_added_once_on_its_own_line(tmp_path: Path) -> None:
     assert path.read_text("utf-8") == "- one\n- two, no newline\n- three\n- one\n"
 
 
-def test_a_full_file_takes_no_more(tmp_path: Path) -> None:
+def test_a_full_file_accepts_no_more_entries(tmp_path: Path) -> None:
     path = tmp_path / "MEMORY.md"
     path.write_bytes(b"x" * (MEMORY_BYTES_MAX - 3))
     with pytest.raises(InvalidInput, match="full"):
@@ -73,7 +73,7 @@ def test_a_full_file_takes_no_more(tmp_path: Path) -> None:
     assert path.stat().st_size == MEMORY_BYTES_MAX - 3
 
 
-def test_threads_of_one_process_lose_no_line(tmp_path: Path) -> None:
+def test_concurrent_threads_lose_no_line(tmp_path: Path) -> None:
     path = tmp_path / "MEMORY.md"
     with ThreadPoolExecutor(8) as pool:
         added = list(pool.map(lambda number: append_entry(path, f"- fact {number}"), range(200)))
@@ -116,7 +116,7 @@ def test_a_file_reveals_no_entries_of_other_people(tmp_path: Path) -> None:
         st.tuples(st.sampled_from(["# Facts", "", "- tea", "- kelp is good"]), st.sampled_from(["", "ada", "bea"]))
     )
 )
-def test_what_a_person_finds_is_numbered_as_if_there_were_nothing_of_others(lines: list[tuple[str, str]]) -> None:
+def test_results_are_numbered_as_if_other_peoples_entries_did_not_exist(lines: list[tuple[str, str]]) -> None:
     def found(readers: Collection[str]) -> list[tuple[str, str, str]]:
         kept = [only_for(line, person) if line else line for line, person in lines if person in readers or not line]
         with tempfile.TemporaryDirectory() as folder:

@@ -19,7 +19,7 @@ def following(machines: tuple[Machine, Machine]) -> None:
         machine.folders.follow(memory_folders(machine.home))
 
 
-async def test_what_one_machine_remembers_another_knows(machines: tuple[Machine, Machine]) -> None:
+async def test_entries_written_on_one_machine_are_read_on_another(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     for scope in MEMORY_SCOPES:
         a.write(memory_path(a.home, scope, THREAD), f"- of {scope}")

@@ -13,7 +13,7 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def test_only_the_last_days_notes_are_there(place: Place) -> None:
+def test_only_the_last_days_notes_are_included(place: Place) -> None:
     for day in ("20260102", "20260103", "20260105"):
         place.write(f"data/memory/202601/{day}.md", f"on {day}")
     text = place.system().text

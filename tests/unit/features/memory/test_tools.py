@@ -53,7 +53,7 @@ async def test_a_known_entry_is_not_added_again(context: ToolContext) -> None:
     assert memory_path(context.home, "channel", THREAD).read_text() == "- Likes tea.\n"
 
 
-async def test_writers_at_once_lose_no_line(context: ToolContext) -> None:
+async def test_concurrent_writers_lose_no_line(context: ToolContext) -> None:
     await asyncio.gather(*(run(remember, context, text=f"fact {number}") for number in range(WRITERS)))
     lines = memory_path(context.home, "channel", THREAD).read_text().splitlines()
     assert sorted(lines) == sorted(f"- fact {number}" for number in range(WRITERS))
@@ -65,7 +65,7 @@ async def test_empty_and_oversized_entries_are_refused(context: ToolContext) -> 
             prepared(remember, context, text=text)
 
 
-async def test_a_note_goes_to_the_day_of_the_clock(context: ToolContext) -> None:
+async def test_a_note_is_filed_under_the_clocks_day(context: ToolContext) -> None:
     for _ in range(2):
         await run(note_today, context, text="met at noon")
     path = note_path(context.home, START.date())

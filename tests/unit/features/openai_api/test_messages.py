@@ -9,7 +9,7 @@ from shoal.kernel.errors import InvalidInput
 SPOKEN = b'{"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}]}'
 
 
-def test_a_recording_is_taken_only_if_recordings_are_heard() -> None:
+def test_a_recording_is_accepted_only_with_speech_recognition() -> None:
     message = msgspec.json.decode(SPOKEN, type=CompatMessage)
     (file,) = message.files("messages[0]", hears=True)
     assert (file.name, file.media_type, bytes(file.data)) == ("audio.wav", "audio/wav", b"AAAA")

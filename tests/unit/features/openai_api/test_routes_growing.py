@@ -24,7 +24,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_every_steps_text_is_sent_once_and_in_order_whatever_was_heard_of_it(
+def test_each_steps_text_is_sent_once_and_in_order(
     turn: list[tuple[list[str], list[list[str]], list[bool]]],
 ) -> None:
     growing, number = GrowingReply(), 0
@@ -43,7 +43,7 @@ def test_every_steps_text_is_sent_once_and_in_order_whatever_was_heard_of_it(
             assert new in (text, f"\n\n{text}")
 
 
-def test_steps_are_apart_and_a_continued_answer_is_not() -> None:
+def test_steps_are_separated_and_a_continued_answer_is_joined() -> None:
     growing = GrowingReply()
     growing.finish_step(AssistantSaid("Look:", CALL))
     growing.finish_step(AssistantSaid("one, ", stop="max_tokens"))
@@ -52,7 +52,7 @@ def test_steps_are_apart_and_a_continued_answer_is_not() -> None:
     assert growing.sent == "Look:\n\none, two."
 
 
-def test_a_reply_that_no_step_said_is_sent() -> None:
+def test_a_reply_without_a_step_is_sent() -> None:
     growing = GrowingReply()
     assert growing.finish_turn("Sorry.") == "Sorry."
     growing = GrowingReply()
@@ -61,7 +61,7 @@ def test_a_reply_that_no_step_said_is_sent() -> None:
     assert growing.finish_turn("Stopped.") == "\n\nStopped."
 
 
-def test_a_tried_again_answer_that_differs_is_sent_whole() -> None:
+def test_a_retried_answer_that_differs_is_sent_whole() -> None:
     growing = GrowingReply()
     growing.stream("It is", 1, 0)
     assert growing.stream("No", 2, 0) == ""

@@ -111,7 +111,7 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
     await found.store.close()
 
 
-async def test_what_a_dead_one_on_this_machine_ran_is_ended_and_told_at_once(stand: Stand) -> None:
+async def test_processes_of_a_dead_server_here_are_ended_and_reported_immediately(stand: Stand) -> None:
     process = await stand.left_behind("here 7 1 1")
     stand.machine.dead.add("7 1 1")
     async with running(stand.service("here 8 1 1")):
@@ -121,7 +121,7 @@ async def test_what_a_dead_one_on_this_machine_ran_is_ended_and_told_at_once(sta
     assert [prompt.key for prompt in stand.sent] == [f"process:{process.id}:exit:0"]
 
 
-async def test_what_a_silent_machine_ran_is_lost_after_a_while(stand: Stand) -> None:
+async def test_processes_of_a_silent_machine_are_lost_after_a_while(stand: Stand) -> None:
     process = await stand.left_behind("there 7 1 1")
     began = stand.clock.now()
     async with running(stand.service("here 8 1 1")):
@@ -145,7 +145,7 @@ async def test_a_full_mailbox_is_retried(stand: Stand) -> None:
 
 
 @pytest.mark.parametrize("is_odd", [False, True])
-async def test_what_ended_long_ago_is_forgotten_also_without_a_restart(stand: Stand, is_odd: bool) -> None:
+async def test_processes_that_ended_long_ago_are_forgotten_without_a_restart(stand: Stand, is_odd: bool) -> None:
     old, young = [await stand.left_behind("gone 7 1 1") for _ in range(2)]
     await stand.rows.end(old.id, ProcessEnd("exited", told=True))
     service = stand.service("here 8 1 1")

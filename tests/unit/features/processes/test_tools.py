@@ -43,7 +43,7 @@ def test_the_end_of_a_log_is_read(tmp_path: Path) -> None:
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
-def test_a_log_is_read_on_from_where_the_last_piece_ended(tmp_path: Path) -> None:
+def test_a_log_is_read_from_the_end_of_the_last_piece(tmp_path: Path) -> None:
     path = written(tmp_path / "p.log", b"one\ntwo\nthree\n")
     first = read_log(path, offset=0, lines_max=2)
     assert (first.lines, first.next_offset, first.total_bytes) == (("one", "two"), 8, 14)
@@ -74,7 +74,7 @@ def test_lines_are_found_however_they_arrive() -> None:
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 200), max_size=5))
-def test_how_output_is_cut_does_not_matter(data: bytes, cuts: list[int]) -> None:
+def test_any_split_of_the_output_gives_the_same_lines(data: bytes, cuts: list[int]) -> None:
     whole, pieces = LineMatcher(["a+b", "^$"]), LineMatcher(["a+b", "^$"])
     expected = [*whole.take(data), *whole.end()]
     at = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
@@ -84,7 +84,7 @@ def test_how_output_is_cut_does_not_matter(data: bytes, cuts: list[int]) -> None
     assert sum(0 in found for found, _ in expected) == sum(bool(re.search("a+b", line)) for line in lines)
 
 
-def test_of_a_long_line_the_beginning_counts() -> None:
+def test_only_the_beginning_of_a_long_line_is_matched() -> None:
     matcher = LineMatcher(["needle"])
     assert list(matcher.take(b"x" * LINE_BYTES_MAX + b"needle\n")) == []
     for _ in range(100):
@@ -93,12 +93,12 @@ def test_of_a_long_line_the_beginning_counts() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "a)|(b", "(?<=x)y", "(a)\\1"])
-def test_a_pattern_that_cannot_be_used_is_named(pattern: str) -> None:
+def test_an_unusable_pattern_is_reported(pattern: str) -> None:
     with pytest.raises(InvalidInput, match="is not valid"):
         LineMatcher([pattern])
 
 
-async def test_a_start_is_decided_on_like_bash(tmp_path: Path) -> None:
+async def test_a_process_start_is_decided_like_a_bash_command(tmp_path: Path) -> None:
     context = tool_context(tmp_path)
     store = Store(SqliteDriver(tmp_path / "shoal.db", synchronous="OFF"), context.clock)
     table = ProcessTable(host.identity_of, host.is_alive, host.kill_leftovers)

@@ -14,6 +14,6 @@ from shoal.testing.clock import ManualClock
 @pytest.mark.parametrize(
     ("model", "kind"), [("nobody/x", "openai"), ("fakes", "openai"), ("fakes/x", "anthropic"), ("fakes/", "openai")]
 )
-def test_what_has_no_embeddings_is_told_at_the_start(model: str, kind: str) -> None:
+def test_a_provider_without_embeddings_is_reported_at_startup(model: str, kind: str) -> None:
     with pytest.raises(ConfigError, match=r"recall\.model"):
         build_embeddings(model, {"fakes": ProviderSettings(kind=kind)}, ManualClock(), os.environ, Path())

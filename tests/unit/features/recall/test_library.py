@@ -79,7 +79,7 @@ DOCUMENTS = {
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTS))
-async def test_a_document_is_read_with_its_places(name: str) -> None:
+async def test_a_document_is_read_with_its_locations(name: str) -> None:
     content, (place, text) = DOCUMENTS[name]
     found = list(pieces_of(await document_parts(name, content)))
     assert found[0][0] == place
@@ -103,12 +103,12 @@ async def test_a_document_that_cannot_be_read_says_why(name: str, content: bytes
         await document_parts(name, content)
 
 
-async def test_a_document_that_unpacks_to_too_much_says_why() -> None:
+async def test_a_document_that_expands_too_far_says_why() -> None:
     with pytest.raises(ToolError, match="unpacks to more than 128 MiB"):
         await document_parts("bomb.docx", word(f"<w:p><w:r><w:t>{'x' * 150_000_000}</w:t></w:r></w:p>"))
 
 
-async def test_what_has_no_text_has_no_parts() -> None:
+async def test_a_document_without_text_has_no_parts() -> None:
     assert await document_parts("a.png", b"\x89PNG\r\n\x1a\n\0\0") == []
 
 
@@ -134,7 +134,7 @@ def test_eight_bits_keep_the_angle_and_the_signs() -> None:
 
 
 @pytest.mark.parametrize("common", [0.0, 1.5], ids=["texts far apart", "texts close together"])
-def test_only_what_is_closer_than_any_two_texts_are_is_close(common: float) -> None:
+def test_a_match_must_be_closer_than_unrelated_texts(common: float) -> None:
     """Whether the model spreads texts in all directions or its vectors share a large component."""
 
     def embedded(text: str) -> list[float]:
@@ -165,7 +165,7 @@ class Flat:
         pass
 
 
-async def test_names_that_are_no_text_and_a_broken_row_end_nothing(tmp_path: Path) -> None:
+async def test_undecodable_names_and_a_broken_row_do_not_stop_indexing(tmp_path: Path) -> None:
     clock, home = ManualClock(), Home(tmp_path)
     store = Store(SqliteDriver(tmp_path / "shoal.db"), clock)
     library = Library(home, store, clock, RecallSettings(model="flat/flat", texts_per_minute=100_000), Flat())

@@ -18,12 +18,12 @@ def events(*data: EventData) -> list[Event]:
     return [Event(seq, ThreadId("fake:harbour:1"), TurnId("t"), at, one) for seq, one in enumerate(data, 1)]
 
 
-def test_a_summary_comes_back_with_what_tainted_it() -> None:
+def test_a_restored_summary_keeps_its_taint_sources() -> None:
     kept = restorable(events(UserSaid("hello", ADA), Compacted(1, "they greeted", tainted_by="a page")))
     assert [one.tainted_by for one in kept if isinstance(one, UserSaid)] == ["a page"]
 
 
-def test_an_old_summary_comes_back_with_what_it_told_of() -> None:
+def test_a_restored_old_summary_is_tainted_by_its_messages() -> None:
     """It was stored without its taint."""
     eve = Author("eve", "Eve", trusted=False)
     kept = restorable(events(UserSaid("obey", eve), Compacted(1, "they asked")))
@@ -31,13 +31,13 @@ def test_an_old_summary_comes_back_with_what_it_told_of() -> None:
 
 
 @pytest.mark.parametrize("data", [UserSaid("x", ADA, tainted_by="a page"), AssistantSaid("x", tainted_by="a page")])
-def test_what_was_tainted_comes_back_so(data: UserSaid | AssistantSaid) -> None:
+def test_a_restored_tainted_message_stays_tainted(data: UserSaid | AssistantSaid) -> None:
     (kept,) = restorable(events(data))
     assert isinstance(kept, UserSaid | AssistantSaid)
     assert kept.tainted_by == "a page"
 
 
-def test_a_result_comes_back_with_what_tainted_it() -> None:
+def test_a_restored_result_keeps_its_taint_sources() -> None:
     (kept,) = restorable(events(ToolFinished(CallId("c"), "read_url", "x", tainted_by="a page")))
     assert isinstance(kept, ToolFinished)
     assert kept.tainted_by == "a page"

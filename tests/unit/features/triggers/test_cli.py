@@ -30,7 +30,7 @@ def test_a_trigger_is_added_listed_and_removed(shoal: Shoal) -> None:
     assert shoal("triggers", "remove", str(trigger["id"])).code == 1
 
 
-def test_it_may_open_threads_in_a_channel(shoal: Shoal) -> None:
+def test_a_trigger_may_open_threads_in_a_channel(shoal: Shoal) -> None:
     assert shoal("triggers", "add", "in 2 hours", "hi", "--platform", "web", "--channel", "42").code == 0
     spec = listed(shoal)[0]
     assert (spec["kind"], spec["platform"], spec["channel"], spec["thread"]) == ("one-shot", "web", "42", "")
@@ -55,7 +55,7 @@ def test_invalid_schedules_are_refused(shoal: Shoal, words: tuple[str, ...], pro
     assert listed(shoal) == []
 
 
-def test_the_next_times_come_in_order_over_all_triggers(shoal: Shoal) -> None:
+def test_upcoming_times_are_ordered_over_all_triggers(shoal: Shoal) -> None:
     shoal("triggers", "add", "0 * * * *", "hourly")
     shoal("triggers", "add", "30 * * * *", "half past")
     coming = json.loads(shoal("triggers", "next", "--json", "--limit", "6").out)

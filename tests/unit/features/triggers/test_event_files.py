@@ -114,7 +114,7 @@ async def test_an_immediate_file_that_was_sent_before_a_crash_is_a_duplicate(fil
     assert files.names("done") == ["hook.json"]
 
 
-async def test_an_immediate_file_into_a_channel(files: Files) -> None:
+async def test_an_immediate_file_may_post_into_a_channel(files: Files) -> None:
     files.put("hook.json", {"type": "immediate", "adapterId": "slack", "channelId": "C1", "text": "Look"})
     files.stand.inbox.away = True
     for _ in range(2):
@@ -129,14 +129,14 @@ async def test_an_immediate_file_into_a_channel(files: Files) -> None:
     assert files.names() == []
 
 
-async def test_a_platform_that_is_not_there_fails_the_file(files: Files) -> None:
+async def test_an_unconfigured_platform_fails_the_file(files: Files) -> None:
     files.stand.inbox.fails = InvalidInput("Platform 'slack' is not connected.")
     files.put("hook.json", {"type": "immediate", "adapterId": "slack", "channelId": "C1", "text": "Look"})
     await files.watching.scan()
     assert files.reason("hook.json") == "Platform 'slack' is not connected.\n"
 
 
-async def test_a_channel_that_refuses_the_post_fails_the_file_which_may_be_brought_back(files: Files) -> None:
+async def test_a_refused_post_fails_the_file_which_can_be_tried_again(files: Files) -> None:
     files.stand.inbox.refuses = "No such channel."
     path = files.put("hook.json", {"type": "immediate", "adapterId": "slack", "channelId": "C1", "text": "Look"})
     for _ in range(2):
@@ -151,7 +151,7 @@ async def test_a_channel_that_refuses_the_post_fails_the_file_which_may_be_broug
     assert files.names("done") == ["hook.json"]
 
 
-async def test_a_single_time_into_a_channel_is_put_away_when_it_is_posted(files: Files) -> None:
+async def test_a_one_time_channel_file_moves_to_done_when_it_is_posted(files: Files) -> None:
     files.stand.inbox.away = True
     files.put("once.json", {**ONCE, "schedule": "2026-10-25T01:00:00Z"})
     await files.watching.scan()
@@ -167,7 +167,7 @@ async def test_a_single_time_into_a_channel_is_put_away_when_it_is_posted(files:
 
 
 @pytest.mark.parametrize("kind", ["one-shot", "periodic"])
-async def test_a_deleted_file_takes_its_waiting_post_along(files: Files, kind: str) -> None:
+async def test_deleting_a_file_cancels_its_waiting_post(files: Files, kind: str) -> None:
     files.stand.inbox.away = True
     schedule = "0 1 * * *" if kind == "periodic" else "2026-10-25T01:00:00Z"
     path = files.put("said.json", {**ONCE, "type": kind, "schedule": schedule, "timezone": "UTC"})
@@ -181,7 +181,7 @@ async def test_a_deleted_file_takes_its_waiting_post_along(files: Files, kind: s
     assert await files.stand.triggers.all() == []
 
 
-async def test_a_channel_of_no_name_fails_the_file(files: Files) -> None:
+async def test_an_overlong_channel_name_fails_the_file(files: Files) -> None:
     files.put("hook.json", {"type": "immediate", "adapterId": "slack", "channelId": "C" * 300, "text": "Look"})
     await files.watching.scan()
     assert "characters" in files.reason("hook.json")
@@ -206,9 +206,7 @@ async def test_a_full_queue_leaves_the_file_for_the_next_scan(files: Files) -> N
         ({"agent": "tokyo", "timezone": "America/New_York"}, "America/New_York"),
     ],
 )
-async def test_without_a_zone_of_its_own_a_file_means_its_agent_s(
-    files: Files, more: dict[str, str], zone: str
-) -> None:
+async def test_a_file_without_a_time_zone_uses_its_agents_zone(files: Files, more: dict[str, str], zone: str) -> None:
     weekdays = {key: value for key, value in WEEKDAYS.items() if key != "timezone"}
     place = {"threadId": "", "adapterId": "slack", "channelId": "C1"}
     files.put("weekdays.json", {**weekdays, **place, **more})
@@ -247,7 +245,7 @@ async def test_two_processes_agree_on_one_trigger(files: Files) -> None:
     assert (await files.stand.one()).id == first.id
 
 
-async def test_a_single_time_runs_and_its_file_moves_to_done(files: Files) -> None:
+async def test_a_one_time_trigger_runs_and_its_file_moves_to_done(files: Files) -> None:
     files.put("once.json", ONCE)
     await files.watching.scan()
     async with files.stand.running(files.stand.service()):
@@ -261,7 +259,7 @@ async def test_a_single_time_runs_and_its_file_moves_to_done(files: Files) -> No
 
 
 @pytest.mark.parametrize("was_put_away", [True, False])
-async def test_a_single_time_that_is_retried_outlives_its_file_unless_that_was_deleted(
+async def test_a_retried_one_time_trigger_outlives_its_file_unless_it_was_deleted(
     files: Files, *, was_put_away: bool
 ) -> None:
     stand = files.stand
@@ -277,7 +275,7 @@ async def test_a_single_time_that_is_retried_outlives_its_file_unless_that_was_d
     assert [one.state for one in await stand.triggers.all()] == (["active"] if was_put_away else [])
 
 
-async def test_a_single_time_long_past_fails_as_missed(files: Files) -> None:
+async def test_a_one_time_trigger_long_past_fails_as_missed(files: Files) -> None:
     files.put("once.json", ONCE | {"schedule": "2026-10-24T09:00:00"})
     await files.watching.scan()
     async with files.stand.running(files.stand.service()):
@@ -323,7 +321,7 @@ async def test_a_half_written_file_is_read_again(files: Files) -> None:
     assert len(files.stand.inbox.prompts) == 1
 
 
-async def test_a_file_that_is_written_slowly_is_read_once_it_is_whole(files: Files) -> None:
+async def test_a_slowly_written_file_is_read_once_it_is_complete(files: Files) -> None:
     text = json.dumps(IMMEDIATE)
     path = files.put("hook.json", "")
     for end in (len(text) // 3, len(text) // 2, len(text)):
@@ -347,7 +345,7 @@ async def test_a_file_that_stays_half_written_fails(files: Files) -> None:
     assert files.stand.clock.monotonic() == pytest.approx(0.7)
 
 
-async def test_half_written_files_hold_up_no_other_and_wait_together(files: Files) -> None:
+async def test_half_written_files_do_not_delay_others_and_wait_together(files: Files) -> None:
     for number in range(50):
         files.put(f"a{number}.json", '{"type": "imm')
     files.put("z.json", IMMEDIATE)
@@ -417,7 +415,7 @@ async def test_files_are_found_at_the_start_and_while_watching(stand: Stand, tmp
 
 
 @pytest.mark.parametrize("place", ["", "done", "failed"])
-async def test_a_directory_that_cannot_be_made_is_waited_for(stand: Stand, tmp_path: Path, place: str) -> None:
+async def test_a_directory_that_cannot_be_created_is_retried(stand: Stand, tmp_path: Path, place: str) -> None:
     stand.inbox = inbox = Awaited(stand.clock)
     inbox.came = asyncio.Event()
     files = Files(stand, tmp_path / "events")
@@ -437,7 +435,7 @@ async def test_a_directory_that_cannot_be_made_is_waited_for(stand: Stand, tmp_p
         await task
 
 
-async def test_a_file_that_cannot_be_put_away_keeps_no_other_waiting(stand: Stand, tmp_path: Path) -> None:
+async def test_a_file_that_cannot_be_moved_does_not_delay_others(stand: Stand, tmp_path: Path) -> None:
     files = Files(stand, tmp_path / "events")
     for name in ("a.json", "b.json"):
         (files.directory / "failed" / name).mkdir(parents=True)
@@ -452,7 +450,7 @@ async def test_a_file_that_cannot_be_put_away_keeps_no_other_waiting(stand: Stan
     assert [prompt.author.name for prompt in stand.inbox.prompts] == ["event c"]
 
 
-async def test_a_directory_that_is_away_for_a_while_ends_nothing_and_forgets_nothing(
+async def test_a_temporarily_missing_directory_loses_no_trigger(
     stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noticed, told = asyncio.Event(), list[str]()
@@ -493,7 +491,7 @@ async def test_a_deeply_nested_file_fails_alone(files: Files, content: str) -> N
     assert len(files.stand.inbox.prompts) == 1
 
 
-async def test_a_name_that_leaves_no_room_for_the_reasons_name_is_cut_in_it(files: Files) -> None:
+async def test_a_long_name_is_shortened_in_the_reason_files_name(files: Files) -> None:
     name = "é" * 120 + ".json"
     files.put(name, {"type": "never"})
     await files.watching.scan()
@@ -510,7 +508,7 @@ async def test_a_file_with_an_undecodable_name_is_left_alone(files: Files) -> No
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-async def test_what_takes_a_files_place_while_it_is_read_is_not_read(files: Files, tmp_path: Path, kind: str) -> None:
+async def test_a_link_or_pipe_swapped_in_during_a_scan_is_not_read(files: Files, tmp_path: Path, kind: str) -> None:
     other = tmp_path / "other.json"
     other.write_text(json.dumps(IMMEDIATE), "utf-8")
     path = files.put("hook.json", "")

@@ -42,7 +42,7 @@ def test_tasks_are_read_without_comments_and_bounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_pipe_or_a_folder_in_its_place_asks_for_nothing(tmp_path: Path) -> None:
+def test_a_pipe_or_folder_in_place_of_the_task_list_is_ignored(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "circle").symlink_to("circle")
     assert [tasks(tmp_path / name) for name in ("pipe", "", "circle")] == ["", "", ""]
@@ -55,7 +55,7 @@ async def test_an_invalid_count_restarts(tmp_path: Path) -> None:
     assert await heart(path, Inbox(ManualClock()), kept=kept).beat()
 
 
-async def test_beats_come_on_a_grid_and_once_over_two_processes(tmp_path: Path) -> None:
+async def test_beats_follow_a_grid_and_run_once_across_two_processes(tmp_path: Path) -> None:
     path = tmp_path / "HEARTBEAT.md"
     path.write_text("- Look at the tide", "utf-8")
     clock = ManualClock()
@@ -75,7 +75,7 @@ async def test_beats_come_on_a_grid_and_once_over_two_processes(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("minute", "beats"), [(1, ["10:01"]), (3, []), (59, [])])
-async def test_a_beat_that_was_cut_off_is_sent_at_the_next_start_if_that_is_soon(
+async def test_an_interrupted_beat_is_sent_at_the_next_start_if_that_is_soon(
     tmp_path: Path, minute: int, beats: list[str]
 ) -> None:
     path = tmp_path / "HEARTBEAT.md"
@@ -90,7 +90,7 @@ async def test_a_beat_that_was_cut_off_is_sent_at_the_next_start_if_that_is_soon
     assert [at.strftime("%H:%M") for at, _ in inbox.fired] == beats
 
 
-async def test_a_beat_that_was_sent_but_not_noted_before_a_crash_is_a_duplicate(tmp_path: Path) -> None:
+async def test_a_beat_sent_but_not_recorded_before_a_crash_is_a_duplicate(tmp_path: Path) -> None:
     path = tmp_path / "HEARTBEAT.md"
     path.write_text("- Look at the tide", "utf-8")
     inbox = Inbox(ManualClock())
@@ -102,7 +102,7 @@ async def test_a_beat_that_was_sent_but_not_noted_before_a_crash_is_a_duplicate(
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_a_clock_that_is_set_back_silences_no_beat(tmp_path: Path, *, restarts: bool) -> None:
+async def test_setting_the_clock_back_skips_no_beat(tmp_path: Path, *, restarts: bool) -> None:
     path = tmp_path / "HEARTBEAT.md"
     path.write_text("- Look at the tide", "utf-8")
     inbox, kept = Inbox(ManualClock()), MemorySettings()

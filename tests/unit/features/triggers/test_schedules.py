@@ -105,7 +105,7 @@ def read_minute_by_minute(line: str, zone: ZoneInfo, start: datetime, end: datet
 
 @settings(max_examples=120, deadline=None)
 @given(LINES, st.sampled_from(CHANGES), st.integers(-30 * 60, 30 * 60))
-def test_cron_lines_come_as_read_minute_by_minute(line: str, change: tuple[str, datetime], minutes: int) -> None:
+def test_cron_times_match_a_minute_by_minute_search(line: str, change: tuple[str, datetime], minutes: int) -> None:
     name, day = change
     start = day + timedelta(minutes=minutes)
     end = start + timedelta(hours=40)
@@ -146,11 +146,11 @@ def test_the_next_time_does_not_depend_on_when_it_is_asked(
         ("0 0 29 2 *", "UTC", "2026-05-01T00:00Z", "2028-02-29T00:00Z"),
     ],
 )
-def test_clock_changes(line: str, zone: str, after: str, expected: str) -> None:
+def test_cron_times_follow_clock_changes(line: str, zone: str, after: str, expected: str) -> None:
     assert next_after(periodic(line, zone), datetime.fromisoformat(after)) == datetime.fromisoformat(expected)
 
 
-def test_a_line_that_never_comes() -> None:
+def test_a_rare_cron_line_has_a_next_time_and_an_impossible_one_is_refused() -> None:
     assert next_after(periodic("0 0 * 2 MON#5"), datetime(2026, 1, 1, tzinfo=UTC)) == datetime(2044, 2, 29, tzinfo=UTC)
     with pytest.raises(InvalidInput, match=r"has an invalid day-of-month"):
         check(periodic("0 0 30 2 *"))
@@ -171,11 +171,11 @@ def test_a_line_that_never_comes() -> None:
         ("2026-10-04T02:10", "Australia/Lord_Howe", "2026-10-03T15:30Z"),
     ],
 )
-def test_single_times(text: str, zone: str, expected: str) -> None:
+def test_one_time_schedules_are_parsed(text: str, zone: str, expected: str) -> None:
     assert single_time(text, ZoneInfo(zone)) == datetime.fromisoformat(expected)
 
 
-def test_a_single_time_comes_once() -> None:
+def test_a_one_time_trigger_runs_once() -> None:
     spec = one_shot("2026-05-04T09:00")
     at = next_after(spec, NOW)
     assert at is not None
@@ -245,7 +245,7 @@ def test_a_single_time_comes_once() -> None:
         (one_shot("2027-01-01", "../../etc/passwd"), "not known"),
     ],
 )
-def test_wrong_triggers_are_refused(spec: NewTrigger, what: str) -> None:
+def test_invalid_triggers_are_refused(spec: NewTrigger, what: str) -> None:
     with pytest.raises(InvalidInput, match=what):
         first_time(spec, NOW)
 
@@ -285,7 +285,7 @@ def test_wrong_triggers_are_refused(spec: NewTrigger, what: str) -> None:
         ("no cron line", "no cron line"),
     ],
 )
-def test_a_cron_line_is_said_as_people_say_it(line: str, words: str) -> None:
+def test_a_cron_line_is_described_in_plain_words(line: str, words: str) -> None:
     assert in_words(line) == words
 
 
@@ -313,7 +313,7 @@ def test_a_calendar_lists_the_first_times_of_each_day() -> None:
     st.datetimes(datetime(2026, 1, 1), datetime(2026, 12, 31), timezones=st.just(UTC)),  # noqa: DTZ001
     st.integers(1, 5),
 )
-def test_a_calendar_has_of_each_day_what_the_cron_line_has(cron: str, name: str, after: datetime, day_max: int) -> None:
+def test_a_calendar_has_every_time_of_the_cron_line(cron: str, name: str, after: datetime, day_max: int) -> None:
     spec = NewTrigger("periodic", cron, "x", thread=THREAD, author=OWNER, tainted_by="", timezone="Europe/Berlin")
     zone, until = ZoneInfo(name), after + timedelta(days=3)
     each: dict[date, list[datetime]] = {}

@@ -199,9 +199,7 @@ async def test_a_week_over_two_zones_that_change_their_clocks(stand: Stand) -> N
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_a_clock_that_ran_ahead_and_was_set_right_puts_nothing_off_and_repeats_nothing(
-    stand: Stand, *, restarts: bool
-) -> None:
+async def test_a_corrected_clock_delays_and_repeats_nothing(stand: Stand, *, restarts: bool) -> None:
     await stand.add("0 9 * * *", "daily")
     days = 40 * 86_400
     async with stand.running(stand.service()):
@@ -245,7 +243,7 @@ async def test_an_occurrence_that_ended_the_process_twice_has_failed(stand: Stan
     assert "crashed twice" in stand.told[0]
 
 
-async def test_what_is_sent(stand: Stand) -> None:
+async def test_a_trigger_sends_its_message(stand: Stand) -> None:
     spec = NewTrigger(
         "one-shot",
         "2026-10-25T01:00",
@@ -268,7 +266,7 @@ async def test_what_is_sent(stand: Stand) -> None:
     assert (await stand.one()).state == "done"
 
 
-async def test_a_new_trigger_is_seen_at_a_poke_and_by_polling(stand: Stand) -> None:
+async def test_a_new_trigger_is_noticed_by_a_poke_and_by_polling(stand: Stand) -> None:
     service = stand.service()
     async with stand.running(service):
         await stand.let_pass(1)
@@ -286,7 +284,7 @@ async def test_a_new_trigger_is_seen_at_a_poke_and_by_polling(stand: Stand) -> N
 
 
 @pytest.mark.parametrize(("late_seconds", "state"), [(3599, "done"), (3600, "missed"), (86_400, "missed")])
-async def test_a_single_time_runs_late_only_up_to_the_limit(stand: Stand, late_seconds: int, state: str) -> None:
+async def test_a_one_time_trigger_runs_late_only_up_to_the_limit(stand: Stand, late_seconds: int, state: str) -> None:
     await stand.add("2026-10-25T01:00")
     stand.clock.jump(3600 + late_seconds)
     async with stand.running(stand.service()):
@@ -318,7 +316,7 @@ async def test_a_cron_line_runs_at_most_one_missed_occurrence(stand: Stand, sche
     assert trigger.next_at > stand.clock.now()
 
 
-async def test_being_a_minute_late_is_on_time_even_without_catching_up(stand: Stand) -> None:
+async def test_a_minute_late_counts_as_on_time_without_catch_up(stand: Stand) -> None:
     await stand.add("2026-10-25T01:00")
     stand.clock.jump(3600 + 60)
     async with stand.running(stand.service(catch_up_seconds=0)):
@@ -326,7 +324,7 @@ async def test_being_a_minute_late_is_on_time_even_without_catching_up(stand: St
     assert len(stand.inbox.prompts) == 1
 
 
-async def test_what_was_claimed_and_not_sent_is_sent_at_the_next_start_and_never_twice(stand: Stand) -> None:
+async def test_a_claimed_occurrence_is_sent_once_at_the_next_start(stand: Stand) -> None:
     trigger = await stand.add("0 * * * *")
     assert trigger.next_at is not None
     stand.clock.jump(3600)
@@ -343,9 +341,7 @@ async def test_what_was_claimed_and_not_sent_is_sent_at_the_next_start_and_never
 
 
 @pytest.mark.parametrize("posted", [False, True])
-async def test_what_was_claimed_into_a_channel_is_posted_at_the_next_start_and_never_twice(
-    stand: Stand, posted: bool
-) -> None:
+async def test_a_claimed_channel_occurrence_is_posted_once_at_the_next_start(stand: Stand, posted: bool) -> None:
     trigger = await stand.add("0 * * * *", channel="C1")
     stand.clock.jump(3600)
     stand.inbox.away = not posted
@@ -371,7 +367,7 @@ async def test_a_full_queue_is_retried(stand: Stand) -> None:
     assert [at for at, _ in stand.inbox.fired] == [utc(25, 1) + timedelta(seconds=sum(RETRY_SECONDS[:2]))]
 
 
-async def test_a_single_time_outlasts_a_queue_that_is_full_for_long_and_a_restart_and_comes_once(stand: Stand) -> None:
+async def test_a_one_time_trigger_survives_a_full_queue_and_a_restart_and_runs_once(stand: Stand) -> None:
     await stand.add("2026-10-25T01:00")
     stand.inbox.full = True
     async with stand.running(stand.service()):
@@ -387,7 +383,7 @@ async def test_a_single_time_outlasts_a_queue_that_is_full_for_long_and_a_restar
 
 
 @pytest.mark.parametrize(("outage_seconds", "lasts_seconds"), [(86_400, 86_400), (0, sum(RETRY_SECONDS))])
-async def test_a_single_time_is_given_up_and_told_after_the_longest_outage(
+async def test_a_one_time_trigger_is_given_up_and_reported_after_the_longest_outage(
     stand: Stand, outage_seconds: float, lasts_seconds: float
 ) -> None:
     await stand.add("2026-10-25T01:00")
@@ -402,7 +398,7 @@ async def test_a_single_time_is_given_up_and_told_after_the_longest_outage(
     assert stand.told[0].endswith("was switched off because it failed: The conversation's queue is full.")
 
 
-async def test_a_single_time_that_waits_for_room_is_not_put_off_by_a_clock_that_is_set_back(stand: Stand) -> None:
+async def test_setting_the_clock_back_does_not_delay_a_waiting_one_time_trigger(stand: Stand) -> None:
     await stand.add("2026-10-25T01:00")
     stand.inbox.full = True
     async with stand.running(stand.service()):
@@ -414,9 +410,7 @@ async def test_a_single_time_that_waits_for_room_is_not_put_off_by_a_clock_that_
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_a_single_time_that_a_clock_ahead_has_passed_over_comes_when_it_is_due(
-    stand: Stand, *, restarts: bool
-) -> None:
+async def test_a_one_time_trigger_skipped_by_a_fast_clock_runs_when_due(stand: Stand, *, restarts: bool) -> None:
     await stand.add("2026-10-28T01:00")
     days = 40 * 86_400
     async with stand.running(stand.service()):
@@ -434,7 +428,7 @@ async def test_a_single_time_that_a_clock_ahead_has_passed_over_comes_when_it_is
     assert (await stand.one()).state == "done"
 
 
-async def test_a_platform_that_is_not_there_fails_a_single_time_at_once(stand: Stand) -> None:
+async def test_an_unconfigured_platform_fails_a_one_time_trigger_immediately(stand: Stand) -> None:
     await stand.add("2026-10-25T01:00", channel="C1")
     stand.inbox.fails = InvalidInput("Platform 'slack' is not connected.")
     async with stand.running(stand.service()):
@@ -443,7 +437,7 @@ async def test_a_platform_that_is_not_there_fails_a_single_time_at_once(stand: S
     assert stand.told[0].endswith("because it failed: Platform 'slack' is not connected.")
 
 
-async def test_a_single_time_that_the_platform_refuses_is_switched_off_and_told(stand: Stand) -> None:
+async def test_a_refused_one_time_trigger_is_disabled_and_reported(stand: Stand) -> None:
     trigger = await stand.add("2026-10-25T01:00", channel="C1")
     stand.inbox.refuses = "No such channel."
     service = stand.service()
@@ -455,7 +449,7 @@ async def test_a_single_time_that_the_platform_refuses_is_switched_off_and_told(
     assert stand.told[0].endswith("was switched off because it failed: No such channel.")
 
 
-async def test_a_single_time_waits_for_its_platform(stand: Stand) -> None:
+async def test_a_one_time_trigger_waits_for_its_platform(stand: Stand) -> None:
     await stand.add("2026-10-25T01:00", channel="C1")
     stand.inbox.away = True
     async with stand.running(stand.service()):
@@ -467,7 +461,7 @@ async def test_a_single_time_waits_for_its_platform(stand: Stand) -> None:
     assert [at for at, *_ in stand.inbox.posts] == [utc(26, 2)]
 
 
-async def test_a_cron_line_that_keeps_failing_comes_less_often_and_is_switched_off(stand: Stand) -> None:
+async def test_a_failing_cron_line_backs_off_and_is_disabled(stand: Stand) -> None:
     await stand.add("* * * * *", channel="C1")
     stand.inbox.refuses = "No such channel."
     async with stand.running(stand.service()):
@@ -482,7 +476,7 @@ async def test_a_cron_line_that_keeps_failing_comes_less_often_and_is_switched_o
     assert waits[-1] > 8
 
 
-async def test_a_cron_line_is_not_tried_again_after_it_has_come_anew(stand: Stand) -> None:
+async def test_a_failed_occurrence_is_not_retried_after_the_next_one(stand: Stand) -> None:
     await stand.add("* * * * *")
     stand.inbox.full = True
     async with stand.running(stand.service()):
@@ -494,7 +488,7 @@ async def test_a_cron_line_is_not_tried_again_after_it_has_come_anew(stand: Stan
     assert seconds == [150], "what came at 60 s was given up when the next was nearer than its third try"
 
 
-async def test_a_cron_line_outlasts_a_queue_that_is_full_for_long(stand: Stand) -> None:
+async def test_a_cron_line_survives_a_long_full_queue(stand: Stand) -> None:
     await stand.add("* * * * *")
     stand.inbox.full = True
     async with stand.running(stand.service()):
@@ -508,7 +502,7 @@ async def test_a_cron_line_outlasts_a_queue_that_is_full_for_long(stand: Stand) 
     assert len(stand.inbox.fired) > began
 
 
-async def test_of_a_cron_line_whose_platform_is_away_only_the_newest_waits_for_it(stand: Stand) -> None:
+async def test_only_the_newest_occurrence_waits_for_an_unreachable_platform(stand: Stand) -> None:
     await stand.add("* * * * *", channel="C1")
     stand.inbox.away = True
     async with stand.running(stand.service()):
@@ -529,7 +523,7 @@ async def test_of_a_cron_line_whose_platform_is_away_only_the_newest_waits_for_i
     assert not stand.told
 
 
-async def test_a_schedule_that_no_longer_can_be_read_is_disabled(stand: Stand) -> None:
+async def test_an_unreadable_schedule_is_disabled(stand: Stand) -> None:
     spec = NewTrigger(
         "periodic",
         "0 * * * *",
@@ -548,7 +542,9 @@ async def test_a_schedule_that_no_longer_can_be_read_is_disabled(stand: Stand) -
 
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("schedule", ["2026-10-25T01:00", "0 * * * *"])
-async def test_what_was_claimed_comes_though_its_zone_is_gone_since(stand: Stand, schedule: str, full: bool) -> None:
+async def test_a_claimed_occurrence_runs_after_its_time_zone_disappears(
+    stand: Stand, schedule: str, full: bool
+) -> None:
     stand.inbox.full = full
     kind = "periodic" if " " in schedule else "one-shot"
     author = Author("owner", trusted=True)
@@ -561,7 +557,7 @@ async def test_what_was_claimed_comes_though_its_zone_is_gone_since(stand: Stand
     assert [text for _, text in stand.inbox.fired] == ([] if full else ["go"])
 
 
-async def test_a_failing_store_ends_the_service_loudly(stand: Stand) -> None:
+async def test_a_failing_store_ends_the_service_with_an_error(stand: Stand) -> None:
     await stand.add("2026-10-25T01:00")
     stand.inbox.fails = StoreUnavailable("The database cannot be reached.")
     task = asyncio.create_task(stand.service().run())

@@ -87,7 +87,7 @@ async def test_a_cron_line_repeats(context: ToolContext, reminders: Reminders) -
         ("@daily", "UTC", "@daily"),
     ],
 )
-async def test_times_have_the_forms_of_all_schedules(
+async def test_times_accept_every_schedule_form(
     context: ToolContext, reminders: Reminders, when: str, timezone: str, schedule: str
 ) -> None:
     await run(reminders.tool, context, when=when, text="x", timezone=timezone)

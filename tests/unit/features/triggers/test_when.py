@@ -164,7 +164,7 @@ def test_a_missing_time_or_text_is_refused(argument: str) -> None:
         parse_reminder(argument, "UTC", NOW)
 
 
-def test_times_that_clock_changes_skip_or_repeat() -> None:
+def test_times_skipped_or_repeated_by_clock_changes_are_resolved() -> None:
     """In Berlin, 2:00 to 3:00 is missing in spring and occurs twice in autumn."""
     assert said("tomorrow at 2:30", datetime(2026, 3, 28, 12, tzinfo=UTC)) == "Sun 29 Mar 2026 03:00"
     autumn = parse_when("tomorrow at 2:30", "Europe/Berlin", datetime(2026, 10, 24, 12, tzinfo=UTC))
@@ -173,7 +173,7 @@ def test_times_that_clock_changes_skip_or_repeat() -> None:
     assert said("in 24 hours", datetime(2026, 3, 28, 12, tzinfo=UTC)) == "Sun 29 Mar 2026 14:00"
 
 
-def test_a_schedule_has_to_be_of_its_kind() -> None:
+def test_a_schedule_must_match_its_kind() -> None:
     assert parse_schedule("one-shot", "2020-01-01", "UTC", NOW) == When("one-shot", "2020-01-01", "UTC")
     assert parse_schedule("periodic", "every day at 9", "UTC", NOW).schedule == "0 9 * * *"
     with pytest.raises(InvalidInput, match="one-shot schedule, but this trigger is periodic"):
@@ -186,7 +186,7 @@ MOMENTS = st.datetimes(datetime(2026, 1, 1), datetime(2027, 12, 31)).map(lambda 
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 23), st.integers(0, 59), ZONES, MOMENTS)
-def test_a_time_alone_is_the_next_one(hour: int, minute: int, zone: str, now: datetime) -> None:
+def test_a_time_without_a_date_is_the_next_one(hour: int, minute: int, zone: str, now: datetime) -> None:
     at = datetime.fromisoformat(parse_when(f"at {hour}:{minute:02d}", zone, now).schedule)
     assert now < at <= now + timedelta(hours=26)
     line = next_cron(f"{minute} {hour} * * *", zone, now)
@@ -196,7 +196,7 @@ def test_a_time_alone_is_the_next_one(hour: int, minute: int, zone: str, now: da
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(1, 500), st.sampled_from([("minutes", 60), ("m", 60), ("hours", 3600), ("h", 3600), ("s", 1)]))
-def test_a_wait_lasts_as_long_as_it_says(count: int, unit: tuple[str, int]) -> None:
+def test_a_wait_has_the_stated_length(count: int, unit: tuple[str, int]) -> None:
     word, seconds = unit
     space = "" if len(word) == 1 else " "
     found = parse_when(f"in {count}{space}{word}", "Europe/Berlin", NOW)
@@ -214,7 +214,7 @@ WORDS = st.sampled_from([
 
 @settings(max_examples=400, deadline=None)
 @given(st.one_of(st.text(max_size=250), st.lists(WORDS, max_size=12).map(" ".join)))
-def test_no_text_raises_anything_but_the_one_error(text: str) -> None:
+def test_any_text_is_parsed_or_raises_invalid_input(text: str) -> None:
     errors: list[str] = []
     for read in (parse_when, parse_reminder):
         try:
@@ -224,7 +224,7 @@ def test_no_text_raises_anything_but_the_one_error(text: str) -> None:
     assert all(len(error) < 700 for error in errors)
 
 
-def test_reading_takes_no_longer_for_a_long_text() -> None:
+def test_long_texts_are_parsed_in_linear_time() -> None:
     took: list[float] = []
     for text in ("in 1 " * 20, "0 " * 2_000_000, "every " * 1_000_000, "at 9 and " * 1_000_000, "1" * 5_000_000):
         began = time.process_time()

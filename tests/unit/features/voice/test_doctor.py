@@ -15,7 +15,7 @@ async def findings(home: Path, **speech: str) -> list[tuple[str, str, str]]:
     return [(one.check, one.status, one.message) async for one in look_at_voice(CommandContext(home), config)]
 
 
-async def test_nothing_is_said_of_speech_that_is_not_configured(tmp_path: Path) -> None:
+async def test_unconfigured_speech_is_not_mentioned(tmp_path: Path) -> None:
     assert await findings(tmp_path) == []
 
 

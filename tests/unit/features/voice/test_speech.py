@@ -9,20 +9,20 @@ from shoal.kernel.errors import ConfigError
 from shoal.kernel.settings import ProviderSettings
 
 
-def test_english_alone_is_heard_in_this_process() -> None:
+def test_the_local_recognizer_accepts_only_english() -> None:
     wanted = SpeechSettings(recognition="moonshine", language="de")
     with pytest.raises(ConfigError, match="English"):
         build_speech("recognition", wanted, {}, SystemClock(), {})
 
 
-def test_speech_of_providers_that_have_none_is_a_mistake_of_the_configuration() -> None:
+def test_a_provider_without_speech_is_a_configuration_error() -> None:
     for named, kind, told in (("two/m", "openai", "of these providers: one"), ("one/m", "anthropic", "no speech")):
         providers = {"one": ProviderSettings(kind=kind)}
         with pytest.raises(ConfigError, match=told):
             build_speech("speaking", SpeechSettings(speaking=named), providers, SystemClock(), {})
 
 
-def test_prices_are_those_of_the_service_itself_and_of_nobody_else() -> None:
+def test_prices_apply_only_to_the_official_service() -> None:
     def price(base_url: str, usd: float | None = None) -> float | None:
         providers = {"one": ProviderSettings(kind="openai", base_url=base_url)}
         wanted = SpeechSettings(recognition="one/whisper-1", usd_per_minute=usd)

@@ -65,7 +65,7 @@ def test_access_can_be_revoked(shoal: Shoal, home: Path) -> None:
     assert shoal("pair", "list").out == "No one has access by code, and no one is waiting.\n"
 
 
-def test_a_wrong_code_is_one_line(shoal: Shoal) -> None:
+def test_a_wrong_code_is_reported_in_one_line(shoal: Shoal) -> None:
     ran = shoal("pair", "ABCDEFGH")
     assert (ran.code, ran.err.count("\n")) == (1, 1)
     assert shoal("pair", "short").err.startswith("shoal: A pairing code has 8 letters")

@@ -48,7 +48,7 @@ def test_built_in_profiles_need_no_home(shoal: Shoal, profile: str, decision: st
     assert check(shoal, "--profile", profile, "tool:message:slack:C1")[0][1] == decision
 
 
-def test_the_check_goes_by_the_rules_in_force(shoal: Shoal, home: Path) -> None:
+def test_the_check_uses_the_rules_in_force(shoal: Shoal, home: Path) -> None:
     home.mkdir()
     (home / "shoal.toml").write_text(
         "[[permissions.overrides]]\nagents = ['main']\nallow = ['tool:message:slack:C1']\n"
@@ -61,7 +61,7 @@ def test_the_check_goes_by_the_rules_in_force(shoal: Shoal, home: Path) -> None:
     assert check(shoal, "--agent", "other", "tool:read:/workspace/a")[0][1] == "ask"
 
 
-def test_profiles_of_the_configuration_are_known_and_the_default_is_taken(shoal: Shoal, home: Path) -> None:
+def test_configured_profiles_are_known_and_the_default_is_used(shoal: Shoal, home: Path) -> None:
     home.mkdir()
     (home / "shoal.toml").write_text(
         "[permissions]\ndefault_profile = 'mine'\n"
@@ -85,7 +85,7 @@ def test_a_shell_command_is_decided_whole_with_its_parts(shoal: Shoal, rules: st
     }
 
 
-def test_people_read_a_table(shoal: Shoal, rules: str) -> None:
+def test_people_get_a_table(shoal: Shoal, rules: str) -> None:
     lines = shoal("permissions", "check", "--profile", rules, "tool:bash:ls", "tool:x:y").out.splitlines()
     assert [line.split() for line in lines] == [
         ["DECISION", "ACTION", "RULE"],
@@ -94,7 +94,7 @@ def test_people_read_a_table(shoal: Shoal, rules: str) -> None:
     ]
 
 
-def test_an_action_cannot_write_to_the_terminal(shoal: Shoal, rules: str) -> None:
+def test_an_action_cannot_control_the_terminal(shoal: Shoal, rules: str) -> None:
     assert "\x1b" not in shoal("permissions", "check", "--profile", rules, "tool:x:\x1b[2J").out
 
 
@@ -147,7 +147,7 @@ def test_rules_are_listed_added_and_removed(shoal: Shoal, home: Path) -> None:
         ("host", ("allow", "command", "make"), False),
     ],
 )
-def test_a_rule_without_effect_here_says_so(
+def test_a_rule_without_effect_is_reported(
     shoal: Shoal,
     home: Path,
     tmp_path: Path,

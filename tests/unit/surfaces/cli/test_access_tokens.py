@@ -27,7 +27,7 @@ def test_a_token_is_printed_once_and_only_its_digest_is_kept(shoal: Shoal, home:
     assert secret.encode() not in stored
 
 
-def test_the_audit_log_tells_who_made_and_revoked_it(shoal: Shoal) -> None:
+def test_the_audit_log_records_who_created_and_revoked_a_token(shoal: Shoal) -> None:
     shoal("token", "create", "ben", "--scope", "approve", "--agent", "main")
     shoal("token", "revoke", "ben")
     entries = [row["entry"] for row in json.loads(shoal("audit", "tail", "--chain", "tokens", "--json").out)]
@@ -61,5 +61,5 @@ def test_an_invalid_request_is_reported_and_creates_nothing(
     assert json.loads(shoal("token", "list", "--json").out) == []
 
 
-def test_an_unknown_scope_is_a_mistake_of_usage(shoal: Shoal) -> None:
+def test_an_unknown_scope_is_a_usage_error(shoal: Shoal) -> None:
     assert shoal("token", "create", "ben", "--scope", "all").code == 2

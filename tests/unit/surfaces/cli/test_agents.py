@@ -19,32 +19,32 @@ def listed(shoal: Shoal) -> dict[str, dict[str, object]]:
     return {agent["name"]: agent for agent in json.loads(shoal("agents", "list", "--json").out)}
 
 
-def test_a_new_agent_is_listed_with_what_it_was_given(shoal: Shoal) -> None:
+def test_a_new_agent_is_listed_with_its_settings(shoal: Shoal) -> None:
     ran = shoal("agents", "create", "ops", "--model", "demo", "--profile", "locked", "--prompt", 'Say "no".')
     assert ran.code == 0
     ops = listed(shoal)["ops"]
     assert (ops["model"], ops["profile"]) == ("demo", "locked")
 
 
-def test_an_agent_has_the_configured_profile_while_no_server_runs(shoal: Shoal, home: Path) -> None:
+def test_an_agent_has_the_configured_profile_without_a_server(shoal: Shoal, home: Path) -> None:
     (home / "shoal.toml").write_text('[permissions]\ndefault_profile = "guarded"\n')
     assert listed(shoal)["main"]["profile"] == "guarded"
 
 
-def test_a_model_that_no_one_has_is_refused(shoal: Shoal) -> None:
+def test_an_unknown_model_is_refused(shoal: Shoal) -> None:
     ran = shoal("agents", "create", "ops", "--model", "nosuch/x")
     assert ran.code == 1
     assert "No provider has the model 'nosuch/x'" in ran.err
     assert "ops" not in listed(shoal)
 
 
-def test_an_agent_is_not_made_with_an_empty_profile(shoal: Shoal) -> None:
+def test_an_empty_profile_is_refused_for_a_new_agent(shoal: Shoal) -> None:
     ran = shoal("agents", "create", "ada", "--profile", "")
     assert ran.code == 1
     assert "guarded, locked, open, standard" in ran.err
 
 
-def test_a_change_of_an_agent_is_taken_back_and_told_in_the_audit_log(shoal: Shoal, home: Path) -> None:
+def test_a_change_of_an_agent_is_reverted_and_audited(shoal: Shoal, home: Path) -> None:
     folder = home / "agents" / "main"
     file, history = folder / "SOUL.md", History(folder)
     history.open()
@@ -102,7 +102,7 @@ def test_an_invalid_name_is_refused(shoal: Shoal, name: str, problem: str) -> No
         ("budget.usd_per_day", "2.5", "usd_per_day = 2.5"),
     ],
 )
-def test_a_key_is_set_and_taken_out_again(shoal: Shoal, home: Path, key: str, value: str, written: str) -> None:
+def test_a_key_is_set_and_removed(shoal: Shoal, home: Path, key: str, value: str, written: str) -> None:
     file = home / "agents/main/agent.toml"
     before = file.read_text()
     assert shoal("agents", "config", "main", key, value).code == 0
@@ -134,7 +134,7 @@ def test_a_wrong_value_changes_nothing(shoal: Shoal, home: Path, key: str, value
     assert problem in ran.err
 
 
-def test_what_a_server_of_tools_may_offer_is_taken_at_its_word(shoal: Shoal, home: Path) -> None:
+def test_tools_of_a_configured_mcp_server_are_accepted_unchecked(shoal: Shoal, home: Path) -> None:
     (home / "shoal.toml").write_text("[mcp.files]\ncommand = '/nowhere/server'\n")
     assert shoal("agents", "config", "main", "tools", "read, mcp_files_search").code == 0
     assert "There is no tool 'mcp_other_search'" in shoal("agents", "config", "main", "tools", "mcp_other_search").err
@@ -172,7 +172,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_at_a_terminal_it_is_asked_before_files_are_deleted(shoal: Shoal, home: Path) -> None:
+def test_deleting_files_asks_at_a_terminal(shoal: Shoal, home: Path) -> None:
     shoal("agents", "create", "ops")
     assert shoal("agents", "destroy", "ops", stdin=Terminal("n\n")).code == 130
     assert (home / "agents/ops").exists()
@@ -180,7 +180,7 @@ def test_at_a_terminal_it_is_asked_before_files_are_deleted(shoal: Shoal, home: 
     assert not (home / "agents/ops").exists()
 
 
-def test_the_default_agent_stays(shoal: Shoal) -> None:
+def test_the_default_agent_cannot_be_removed(shoal: Shoal) -> None:
     ran = shoal("agents", "destroy", "main", "--yes")
     assert ran.code == 1
     assert "is the default agent" in ran.err

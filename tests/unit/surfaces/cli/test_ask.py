@@ -18,7 +18,7 @@ def test_the_reply_is_printed_and_nothing_else(shoal: Shoal) -> None:
     assert ran.out.startswith("Hello! I am the demo model")
 
 
-def test_json_has_what_the_contract_says(shoal: Shoal) -> None:
+def test_json_output_matches_the_contract(shoal: Shoal) -> None:
     answer = json.loads(shoal("ask", "--json", "hello", "there").out)
     assert list(answer) == ["thread", "turn", "reply", "steps", "usage", "outcome"]
     assert answer["thread"].startswith("terminal:ask:")
@@ -44,7 +44,7 @@ def test_the_question_may_come_from_standard_input(shoal: Shoal, named: tuple[st
     assert (not_text.code, not_text.err) == (1, told)
 
 
-def test_what_is_piped_in_follows_the_question(shoal: Shoal) -> None:
+def test_piped_input_follows_the_question(shoal: Shoal) -> None:
     where = "terminal:ask:mine"
     assert shoal("ask", "--thread", where, "say", "hello", stdin="one\ntwo\n").code == 0
     events = json.loads(shoal("threads", "log", "--json", where).out)
@@ -68,7 +68,7 @@ def test_a_wrong_thread_id_is_reported(shoal: Shoal) -> None:
     assert "must have three parts" in ran.err
 
 
-def test_without_anybody_to_ask_the_turn_waits_and_says_how_to_go_on(shoal: Shoal) -> None:
+def test_without_a_terminal_the_turn_waits_and_says_how_to_continue(shoal: Shoal) -> None:
     ran = shoal("ask", "run touch .git")
     assert (ran.code, ran.out) == (1, "")
     (approval,) = json.loads(shoal("approvals", "list", "--json").out)
@@ -78,14 +78,14 @@ def test_without_anybody_to_ask_the_turn_waits_and_says_how_to_go_on(shoal: Shoa
     assert f"shoal: allow it with 'shoal approvals allow {approval['id']}'." in ran.err
 
 
-def test_json_of_a_turn_that_waits_names_the_question(shoal: Shoal) -> None:
+def test_json_of_a_waiting_turn_names_the_approval(shoal: Shoal) -> None:
     ran = shoal("ask", "--json", "run touch .git")
     answer = json.loads(ran.out)
     assert (ran.code, answer["outcome"], answer["reply"]) == (1, "waiting", "")
     assert [(question["tool"], question["shown"]) for question in answer["approvals"]] == [("bash", "touch .git")]
 
 
-def test_an_approved_turn_goes_on_when_its_thread_is_opened(shoal: Shoal) -> None:
+def test_an_approved_turn_continues_when_its_thread_is_opened(shoal: Shoal) -> None:
     answer = json.loads(shoal("ask", "--json", "run touch .git").out)
     allowed = shoal("approvals", "allow", answer["approvals"][0]["id"])
     assert allowed.code == 0
@@ -99,7 +99,7 @@ def test_an_approved_turn_goes_on_when_its_thread_is_opened(shoal: Shoal) -> Non
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_a_turn_that_ends_at_a_limit_is_not_done(shoal: Shoal, home: Path, *, as_json: bool) -> None:
+def test_a_turn_stopped_by_a_limit_is_not_done(shoal: Shoal, home: Path, *, as_json: bool) -> None:
     home.mkdir()
     (home / "shoal.toml").write_text(
         "[turns]\nsteps_max = 1\n[sandbox]\nkind = 'host'\n[permissions]\ndefault_profile = 'open'\n"
@@ -113,7 +113,7 @@ def test_a_turn_that_ends_at_a_limit_is_not_done(shoal: Shoal, home: Path, *, as
     assert not as_json or json.loads(ran.out)["outcome"] == "limit"
 
 
-def test_a_real_wire_answers_and_its_use_is_counted(shoal: Shoal, home: Path, model: str) -> None:
+def test_a_real_provider_answers_and_its_usage_is_counted(shoal: Shoal, home: Path, model: str) -> None:
     home.mkdir()
     (home / "shoal.toml").write_text(
         f"[model]\nname = 'openai/fake-1'\n[providers.openai]\nbase_url = '{model}/v1'\napi_key = 'right'\n"
@@ -137,7 +137,7 @@ def test_a_broken_agent_file_is_reported_without_a_traceback(shoal: Shoal, home:
 
 
 @given(st.text("abc 鱈\n", max_size=200), st.integers(1, 7), st.integers(10, 40))
-def test_words_are_not_broken_at_the_edge_of_the_screen(text: str, size: int, columns: int) -> None:
+def test_lines_wrap_between_words(text: str, size: int, columns: int) -> None:
     words = WholeWords(columns)
     shown = "".join(words.take(text[at : at + size]) for at in range(0, len(text), size)) + words.take("\n")
     assert shown.split() == text.split()
@@ -146,7 +146,7 @@ def test_words_are_not_broken_at_the_edge_of_the_screen(text: str, size: int, co
     assert shown.count("\n") > text.count("\n")
 
 
-def test_code_is_not_wrapped_and_a_pipe_gets_what_was_said() -> None:
+def test_code_is_not_wrapped_and_a_pipe_gets_the_raw_text() -> None:
     code = "```\ncp one/long/path another/long/path\n```\n"
     assert WholeWords(20).take(code) == code
     assert WholeWords(0).take("as it ") == "as it "

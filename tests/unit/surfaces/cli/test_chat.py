@@ -48,7 +48,7 @@ def test_staged_calls_are_decided_in_words_and_their_outcomes_shown(shoal: Shoal
     assert (kept.code, kept.err) == (0, "")
 
 
-def test_a_rule_is_made_by_a_letter_or_in_words_and_taken_back(shoal: Shoal, home: Path) -> None:
+def test_a_rule_is_made_by_a_letter_or_in_words_and_reverted(shoal: Shoal, home: Path) -> None:
     command, rules = "run curl -s http://127.0.0.1:9/tide", home / "shoal.toml"
     home.mkdir()
     rules.write_text('[model]\nname = "demo"\n[sandbox]\nkind = "host"\n')
@@ -67,13 +67,13 @@ def test_a_rule_is_made_by_a_letter_or_in_words_and_taken_back(shoal: Shoal, hom
     assert "overrides" in rules.read_text()
 
 
-def test_a_question_that_nobody_answers_is_left_and_told(shoal: Shoal) -> None:
+def test_an_unanswered_approval_is_left_open_and_reported(shoal: Shoal) -> None:
     ran = shoal("chat", stdin="run touch .git\n")
     assert ran.code == 1
     assert re.search(r"shoal: waiting for approval: 'shoal approvals allow \w{26}' or deny\.", ran.err)
 
 
-def test_commands_are_obeyed_and_failures_shown(shoal: Shoal) -> None:
+def test_commands_run_and_failures_are_shown(shoal: Shoal) -> None:
     ran = shoal("chat", stdin="/help\n/new\n/stop\n/steer\n/steer x\n/allow\n/status\n/nonsense\n/quit\nhello\n")
     assert ran.code == 0
     for words in (
@@ -85,13 +85,13 @@ def test_commands_are_obeyed_and_failures_shown(shoal: Shoal) -> None:
     assert "Hello!" not in ran.out
 
 
-def test_over_a_pipe_nothing_of_the_past_is_printed(shoal: Shoal) -> None:
+def test_over_a_pipe_no_history_is_printed(shoal: Shoal) -> None:
     shoal("chat", stdin="hello\n")
     shoal("chat", stdin="run echo hi\ny\n")
     assert shoal("chat").out == ""
 
 
-def test_an_approval_that_still_waits_is_asked_once_more(shoal: Shoal) -> None:
+def test_a_pending_approval_is_asked_again(shoal: Shoal) -> None:
     shoal("chat", stdin="run touch .git\ny\n")
     shoal("chat", stdin="run touch .git/again\n")
     assert " ".join(shoal("chat").out.split()).startswith("? The agent asks to run bash: │ touch .git/again")

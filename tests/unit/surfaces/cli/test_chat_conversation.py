@@ -84,7 +84,7 @@ class Lines(ChatScreen):
         self.lines.append(markdown)
 
 
-async def test_a_message_taken_up_before_its_id_is_known_is_not_waited_for_again() -> None:
+async def test_a_message_taken_before_its_id_is_known_is_awaited_once() -> None:
     for count in range(5):
         screen = Lines()
         conversation = TerminalChat(cast(ThreadClient, QuickLink(count)), THREAD, "", screen)

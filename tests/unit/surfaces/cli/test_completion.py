@@ -7,7 +7,7 @@ from tests.unit.surfaces.cli.conftest import Shoal
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_it_is_set_up_once_however_often(
+def test_repeated_setup_installs_completion_once(
     shoal: Shoal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shell: str
 ) -> None:
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "ZDOTDIR"):

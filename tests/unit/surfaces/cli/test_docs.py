@@ -11,7 +11,7 @@ def test_a_page_is_printed(shoal: Shoal) -> None:
     assert "import.md" in shoal("docs").out
 
 
-def test_a_word_prints_the_page_of_its_job(shoal: Shoal) -> None:
+def test_a_task_word_prints_its_page(shoal: Shoal) -> None:
     assert shoal("docs", "ollama").out.startswith("# Use Ollama or another model on your own machine")
     assert shoal("docs", "home", "assistant").out.startswith("# Add an MCP server")
     assert shoal("docs", "backup").out.startswith("# Back up every night")
@@ -24,7 +24,7 @@ def test_several_pages_are_listed_with_the_commands_that_print_them(shoal: Shoal
     assert any(line.endswith("  Connect Telegram") for line in lines)
 
 
-def test_a_name_wins_over_a_job_a_title_a_heading_and_the_text() -> None:
+def test_page_names_precede_tasks_titles_headings_and_text() -> None:
     texts = {
         "README": "# Index\n\n| keep bees | [hives](how-to/hives.md) |\n",
         "honey": "# Honey\n",
@@ -42,6 +42,6 @@ def test_a_name_wins_over_a_job_a_title_a_heading_and_the_text() -> None:
     assert matches(texts, "decisions/001-bear") == ["decisions/001-bear"]
 
 
-def test_a_word_that_no_page_mentions_is_named(shoal: Shoal) -> None:
+def test_an_unmatched_word_is_named(shoal: Shoal) -> None:
     ran = shoal("docs", "zeppelin")
     assert (ran.code, ran.err) == (1, "shoal: No page mentions 'zeppelin'. 'shoal docs' lists all pages.\n")

@@ -13,7 +13,7 @@ def findings(shoal: Shoal) -> dict[str, dict[str, str]]:
     return {one["check"]: one for one in json.loads(shoal("doctor", "--json").out)}
 
 
-def test_a_fresh_home_has_nothing_that_fails(shoal: Shoal) -> None:
+def test_a_fresh_home_has_no_failures(shoal: Shoal) -> None:
     shoal("init")
     ran = shoal("doctor")
     assert ran.code == 0
@@ -59,7 +59,7 @@ def test_a_damaged_database_fails(shoal: Shoal, home: Path) -> None:
 
 
 @pytest.mark.parametrize(("key", "status"), [("right", "ok"), ("wrong", "fail")])
-def test_a_key_is_tried(shoal: Shoal, home: Path, model: str, key: str, status: str) -> None:
+def test_a_provider_key_is_tested(shoal: Shoal, home: Path, model: str, key: str, status: str) -> None:
     shoal("init")
     (home / "shoal.toml").write_text(
         f"[model]\nname = 'openai/fake-1'\n[providers.openai]\nbase_url = '{model}/v1'\napi_key = '{key}'\n"
@@ -93,7 +93,7 @@ def test_a_default_model_that_is_not_offered_is_reported(shoal: Shoal, home: Pat
         ("profile = './lax.toml'", "fail", "There is no permission profile './lax.toml'"),
     ],
 )
-def test_what_an_agent_has_of_its_own_is_looked_at(
+def test_an_agents_own_settings_are_checked(
     shoal: Shoal, home: Path, model: str, own: str, status: str, what: str
 ) -> None:
     shoal("init")
@@ -105,14 +105,14 @@ def test_what_an_agent_has_of_its_own_is_looked_at(
     assert (found["status"], what in found["message"]) == (status, True)
 
 
-def test_a_fallback_that_no_one_has_is_reported(shoal: Shoal, home: Path) -> None:
+def test_an_unknown_fallback_is_reported(shoal: Shoal, home: Path) -> None:
     shoal("init")
     (home / "shoal.toml").write_text("[model]\nname = 'demo'\nfallback = ['nosuch/x']\n")
     found = findings(shoal)["models"]
     assert (found["status"], found["todo"]) == ("fail", "Set model.fallback.")
 
 
-def test_platforms_are_looked_at_one_by_one(shoal: Shoal, home: Path) -> None:
+def test_platforms_are_checked_one_by_one(shoal: Shoal, home: Path) -> None:
     shoal("init")
     (home / "shoal.toml").write_text(
         """
@@ -134,7 +134,7 @@ def test_platforms_are_looked_at_one_by_one(shoal: Shoal, home: Path) -> None:
     assert found["discord b"] == "fail"
 
 
-def test_what_a_platform_needs_is_what_its_adapter_imports(
+def test_a_platforms_required_packages_match_its_adapters_imports(
     shoal: Shoal, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shoal("init")
@@ -147,7 +147,7 @@ def test_what_a_platform_needs_is_what_its_adapter_imports(
     assert found["todo"].endswith("[discord]'")
 
 
-def test_the_last_line_is_the_one_thing_to_do(shoal: Shoal, home: Path, model: str) -> None:
+def test_the_last_line_is_the_next_step(shoal: Shoal, home: Path, model: str) -> None:
     assert shoal("doctor").out.splitlines()[-1].startswith("Next: 'shoal setup'")
     shoal("init")
     (home / "shoal.toml").write_text(
@@ -177,13 +177,13 @@ def test_broken_agents_and_skills_are_reported(shoal: Shoal, home: Path) -> None
         ("[mcp.odd]\nurl = 'http://x'\nsandbox = true\n", "only with a command"),
     ],
 )
-def test_a_wrong_mcp_section_says_what_is_allowed(shoal: Shoal, home: Path, section: str, why: str) -> None:
+def test_an_invalid_mcp_section_lists_the_allowed_values(shoal: Shoal, home: Path, section: str, why: str) -> None:
     shoal("init")
     (home / "shoal.toml").write_text(section)
     assert why in findings(shoal)["config"]["message"]
 
 
-def test_a_model_that_no_one_has_fails_also_without_any_provider(shoal: Shoal, home: Path) -> None:
+def test_an_unknown_model_fails_even_without_a_provider(shoal: Shoal, home: Path) -> None:
     shoal("init")
     (home / "shoal.toml").write_text("[model]\nname = 'anthropic/claude'\n")
     assert findings(shoal)["models"]["status"] == "fail"
@@ -192,7 +192,7 @@ def test_a_model_that_no_one_has_fails_also_without_any_provider(shoal: Shoal, h
     assert "No provider has the model" in asked.err
 
 
-def test_a_postgres_that_does_not_answer_fails_without_its_password(shoal: Shoal, home: Path) -> None:
+def test_an_unreachable_postgres_fails_without_showing_its_password(shoal: Shoal, home: Path) -> None:
     pytest.importorskip("psycopg", reason="the extra postgres is not installed")
     shoal("init")
     address = "postgresql://me:hush-hush@127.0.0.1:1/x"
@@ -202,7 +202,7 @@ def test_a_postgres_that_does_not_answer_fails_without_its_password(shoal: Shoal
     assert "hush" not in found["message"]
 
 
-def test_a_database_that_cannot_be_opened_is_not_to_be_replaced(shoal: Shoal, home: Path) -> None:
+def test_an_unopenable_database_advises_to_check_the_disk(shoal: Shoal, home: Path) -> None:
     shoal("init")
     sqlite3.connect(home / "shoal.db").execute("pragma journal_mode = wal").connection.close()
     (home / "shoal.db-wal").mkdir()
@@ -211,7 +211,7 @@ def test_a_database_that_cannot_be_opened_is_not_to_be_replaced(shoal: Shoal, ho
     assert found["todo"] == "Check its disk and its permissions."
 
 
-def test_a_path_that_is_not_a_database_does_not_block(shoal: Shoal, home: Path) -> None:
+def test_a_database_path_of_another_kind_does_not_block(shoal: Shoal, home: Path) -> None:
     shoal("init")
     os.mkfifo(home / "shoal.db")
     found = findings(shoal)["database"]
@@ -220,7 +220,7 @@ def test_a_path_that_is_not_a_database_does_not_block(shoal: Shoal, home: Path) 
     assert "is not a regular file" in shoal("backup", str(home.parent / "backup.tar.gz")).err
 
 
-def test_a_chat_by_webhook_is_looked_at_too(shoal: Shoal, home: Path) -> None:
+def test_a_webhook_chat_is_checked(shoal: Shoal, home: Path) -> None:
     shoal("init")
     (home / "shoal.toml").write_text("[platforms.webhook.ticker]\nsecret = 'sixteen-letters-or-more'\nowner = 'ada'\n")
     found = findings(shoal)
@@ -228,7 +228,7 @@ def test_a_chat_by_webhook_is_looked_at_too(shoal: Shoal, home: Path) -> None:
     assert "platforms" not in found
 
 
-def test_looking_at_a_home_that_is_not_there_makes_none(shoal: Shoal, home: Path) -> None:
+def test_checking_a_missing_home_does_not_create_it(shoal: Shoal, home: Path) -> None:
     assert findings(shoal)["home"]["status"] == "warn"
     assert not home.exists()
 

@@ -24,7 +24,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_it_makes_the_layout_of_the_contract(shoal: Shoal, home: Path) -> None:
+def test_init_creates_the_documented_layout(shoal: Shoal, home: Path) -> None:
     assert shoal("init").code == 0
     files = {
         path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file() and ".git" not in path.parts
@@ -33,7 +33,7 @@ def test_it_makes_the_layout_of_the_contract(shoal: Shoal, home: Path) -> None:
     assert all((home / folder).is_dir() for folder in FOLDERS)
 
 
-def test_secrets_are_closed_to_others(shoal: Shoal, home: Path) -> None:
+def test_secrets_are_unreadable_for_other_users(shoal: Shoal, home: Path) -> None:
     shoal("init")
     assert (mode(home), mode(home / "shoal.toml"), mode(home / "token")) == (0o700, 0o600, 0o600)
     assert len((home / "token").read_text().strip()) >= 32
@@ -47,14 +47,14 @@ def test_the_created_files_load(shoal: Shoal, home: Path) -> None:
     assert (spec.model, spec.profile) == ("demo", "standard")
 
 
-def test_a_table_of_the_docs_can_be_pasted_below_what_it_makes(shoal: Shoal, home: Path) -> None:
+def test_documented_tables_can_be_appended_to_the_created_file(shoal: Shoal, home: Path) -> None:
     shoal("init")
     with (home / "shoal.toml").open("a") as file:
         file.write('[model]\nname = "demo"\n[budget]\nusd_per_day = 3.0\n[sandbox]\n[permissions]\n')
     assert load_config(home, {}).budget.usd_per_day == 3.0
 
 
-def test_without_git_there_is_still_a_workspace(
+def test_without_git_the_workspace_is_created(
     shoal: Shoal, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
@@ -76,14 +76,14 @@ def test_existing_files_are_unchanged(shoal: Shoal, home: Path) -> None:
     assert shoal("init").out == f"{home} is already complete.\n"
 
 
-def test_a_directory_with_other_things_keeps_its_rights(shoal: Shoal, home: Path) -> None:
+def test_a_non_empty_directory_keeps_its_permissions(shoal: Shoal, home: Path) -> None:
     home.mkdir(mode=0o755)
     (home / "mine").write_text("x")
     shoal("init")
     assert mode(home) == 0o755
 
 
-def test_an_empty_directory_is_closed(shoal: Shoal, home: Path) -> None:
+def test_an_empty_directory_becomes_private(shoal: Shoal, home: Path) -> None:
     home.mkdir(mode=0o755)
     shoal("init")
     assert mode(home) == 0o700

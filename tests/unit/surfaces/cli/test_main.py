@@ -39,15 +39,13 @@ def every_listing() -> list[str]:
 
 
 @pytest.mark.parametrize("words", [*every_listing(), "threads show", "audit tail", "audit verify", "usage", "doctor"])
-def test_every_listing_speaks_json(words: str, shoal: Shoal) -> None:
+def test_every_listing_supports_json(words: str, shoal: Shoal) -> None:
     assert "--json" in shoal(*words.split(), "--help").out
 
 
 @pytest.mark.parametrize("words", ["threads list", "init", "ask hi", "doctor", "backup x.tar.gz", "triggers list"])
 @pytest.mark.parametrize("inside", ["", "/below"])
-def test_a_home_that_is_a_file_is_called_one_by_every_command(
-    words: str, inside: str, shoal: Shoal, tmp_path: Path
-) -> None:
+def test_every_command_reports_a_home_that_is_a_file(words: str, inside: str, shoal: Shoal, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ran = shoal(*words.split(), "--home", f"{tmp_path}/file{inside}")
     assert ran.code == 1
@@ -55,7 +53,7 @@ def test_a_home_that_is_a_file_is_called_one_by_every_command(
     assert "does not exist yet" not in ran.out + ran.err
 
 
-def test_home_may_stand_behind_the_command(shoal: Shoal, tmp_path: Path) -> None:
+def test_the_home_option_may_follow_the_command(shoal: Shoal, tmp_path: Path) -> None:
     assert shoal("init", "--home", f"{tmp_path}/a").code == 0
     assert shoal("init", f"--home={tmp_path}/b").code == 0
     assert {path.name for path in tmp_path.iterdir()} >= {"a", "b"}
@@ -96,7 +94,7 @@ def every_command() -> list[str]:
 
 
 @pytest.mark.parametrize("words", every_command())
-def test_what_a_command_does_not_take_is_one_line_with_the_way_out_and_exit_2(words: str, shoal: Shoal) -> None:
+def test_an_unknown_option_prints_one_line_with_help_and_exits_2(words: str, shoal: Shoal) -> None:
     for wrong in ("--nonsense", "--json-lines=x", *(() if takes_any(words) else ("a b c d e f g h i",))):
         ran = shoal(*words.split(), *wrong.split())
         assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
@@ -127,18 +125,18 @@ def takes_any(words: str) -> bool:
         ),
     ],
 )
-def test_wrong_usage_says_what_is_right(words: str, said: str, shoal: Shoal) -> None:
+def test_wrong_usage_shows_the_correct_form(words: str, said: str, shoal: Shoal) -> None:
     ran = shoal(*words.split())
     assert (ran.code, ran.out, ran.err) == (2, "", f"shoal: {said}\n")
 
 
-def test_a_group_without_a_command_shows_what_there_is(shoal: Shoal) -> None:
+def test_a_group_without_a_command_shows_its_usage(shoal: Shoal) -> None:
     ran = shoal("threads")
     assert ran.code == 2
     assert "Usage: shoal threads" in ran.err
 
 
-def test_a_failure_is_one_line_and_exit_1(shoal: Shoal, home: Path) -> None:
+def test_a_failure_prints_one_line_and_exits_1(shoal: Shoal, home: Path) -> None:
     ran = shoal("threads", "list")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (
@@ -146,7 +144,7 @@ def test_a_failure_is_one_line_and_exit_1(shoal: Shoal, home: Path) -> None:
     )
 
 
-def test_every_mistake_of_the_configuration_has_its_line(shoal: Shoal, home: Path) -> None:
+def test_every_configuration_error_has_its_own_line(shoal: Shoal, home: Path) -> None:
     home.mkdir()
     (home / "shoal.toml").write_text("[turns]\nsteps_max = 'x'\n[modle]\n")
     ran = shoal("threads", "list")

@@ -12,27 +12,27 @@ from shoal.kernel.permissions import CardItem
 from shoal.surfaces.cli.output import is_dumb, request_lines, worded, wrapped
 
 
-def test_what_stands_in_backticks_is_quoted() -> None:
+def test_text_in_backticks_is_quoted() -> None:
     assert worded("Set `a.b` or `c`.") == "Set 'a.b' or 'c'."
 
 
 @given(st.text(alphabet="`a\n '"), st.booleans())
 @example('near "{`: null}". Correct it.', False)
-def test_a_message_has_no_backtick_whatever_it_tells_of(text: str, colour: bool) -> None:
+def test_no_message_contains_a_backtick(text: str, colour: bool) -> None:
     assert "`" not in worded(text, colour=colour)
 
 
-def test_a_line_that_is_too_wide_goes_on_under_its_text() -> None:
+def test_an_overlong_line_continues_under_its_text() -> None:
     assert wrapped("home     Shoal runs at its address.", 24) == "home     Shoal runs at\n         its address."
     assert wrapped("  6  Another server", 12) == "  6  Another\n     server"
 
 
-def test_a_command_is_not_broken() -> None:
+def test_a_command_is_not_wrapped() -> None:
     assert wrapped("Then run `shoal setup` again.", 18) == "Then run\n`shoal setup`\nagain."
 
 
 @given(st.text(alphabet="ab `\n"), st.integers(0, 12))
-def test_wrapping_changes_nothing_but_space(text: str, columns: int) -> None:
+def test_wrapping_changes_only_whitespace(text: str, columns: int) -> None:
     assert wrapped(text, columns).split() == text.split()
     assert all(
         len(line) <= columns or " " not in line.strip() or "`" in line for line in wrapped(text, columns).split("\n")
@@ -40,9 +40,7 @@ def test_wrapping_changes_nothing_but_space(text: str, columns: int) -> None:
 
 
 @pytest.mark.parametrize(("terminal", "dumb"), [("dumb", True), (None, True), ("xterm-256color", False)])
-def test_a_terminal_that_names_no_kind_gets_plain_text(
-    monkeypatch: pytest.MonkeyPatch, terminal: str | None, dumb: bool
-) -> None:
+def test_an_unknown_terminal_gets_plain_text(monkeypatch: pytest.MonkeyPatch, terminal: str | None, dumb: bool) -> None:
     monkeypatch.delenv("TERM", raising=False)
     if terminal is not None:
         monkeypatch.setenv("TERM", terminal)
@@ -59,7 +57,7 @@ def asked(number: int, *, staged: bool = False) -> list[str]:
     )
 
 
-def test_a_card_of_several_calls_says_why_once_and_how_to_answer_at_its_end() -> None:
+def test_a_card_of_several_calls_states_the_reason_once_and_ends_with_the_choices() -> None:
     first, last = asked(1), asked(2)
     assert first[:2] == ["  The model says: “I build, then test.”", "  ? The agent asks to run call 1 of 2, bash:"]
     assert [line.split()[-1] for line in first[2:4]] == ["make", "test"]
@@ -68,6 +66,6 @@ def test_a_card_of_several_calls_says_why_once_and_how_to_answer_at_its_end() ->
     assert (answer in first, last[-1]) == (False, answer)
 
 
-def test_a_card_of_staged_calls_says_that_nothing_is_done_yet() -> None:
+def test_a_card_of_staged_calls_says_that_nothing_ran_yet() -> None:
     assert asked(2, staged=True)[0] == "  ? Not done yet, 2 of 2: bash"
     assert asked(2, staged=True)[-1] == "  Write `do all` to do everything, `do 1 2` for some, or `discard`."

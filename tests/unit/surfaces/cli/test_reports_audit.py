@@ -24,7 +24,7 @@ def change(home: Path, statement: str) -> None:
     connection.close()
 
 
-def test_entries_are_shown_the_newest_last(shoal: Shoal) -> None:
+def test_entries_are_listed_oldest_first(shoal: Shoal) -> None:
     every = json.loads(shoal("audit", "tail", "--json").out)
     assert [row["at"] for row in every] == sorted(row["at"] for row in every)
     rows = [row for row in every if row["chain"] == "terminal:ask:mine"]
@@ -35,7 +35,7 @@ def test_entries_are_shown_the_newest_last(shoal: Shoal) -> None:
     assert "tool:time:" in shoal("audit", "tail").out
 
 
-def test_a_whole_chain_is_ok(shoal: Shoal) -> None:
+def test_an_intact_chain_is_ok(shoal: Shoal) -> None:
     ran = shoal("audit", "verify")
     assert ran.code == 0
     assert ran.out.startswith("ok: ")
@@ -56,7 +56,7 @@ def test_a_whole_chain_is_ok(shoal: Shoal) -> None:
         ("update audit set number = number + 100 where number > 2", "entry 3 is missing"),
     ],
 )
-def test_any_change_is_found(shoal: Shoal, home: Path, statement: str, problem: str) -> None:
+def test_any_change_is_detected(shoal: Shoal, home: Path, statement: str, problem: str) -> None:
     change(home, statement)
     ran = shoal("audit", "verify")
     assert ran.code == 1

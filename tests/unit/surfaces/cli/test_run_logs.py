@@ -21,12 +21,12 @@ def record(*, fails: bool = False) -> logging.LogRecord:
     return found
 
 
-def test_people_read_time_level_name_message_and_fields() -> None:
+def test_human_logs_show_time_level_name_message_and_fields() -> None:
     line = TextFormatter().format(record())
     assert line == "2023-11-14T22:13:20.250Z warning shoal.x: turn done thread_id=a:b:c steps=2"
 
 
-def test_programs_read_one_object_a_line() -> None:
+def test_json_logs_have_one_object_per_line() -> None:
     line = JsonFormatter().format(record())
     assert "\n" not in line
     assert json.loads(line) == {

@@ -49,7 +49,7 @@ def planted(shoal: Shoal, home: Path, model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("planted")
-def test_what_a_command_complains_about_shows_no_secret(shoal: Shoal, home: Path) -> None:
+def test_error_output_shows_no_secret(shoal: Shoal, home: Path) -> None:
     file = home / "shoal.toml"
     database = '[database]\nurl = "postgresql://u:canary-db-8@127.0.0.1:1/x"\n'
     file.write_text(f"{file.read_text()}\n{database}")

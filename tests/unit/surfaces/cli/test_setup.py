@@ -23,7 +23,7 @@ def written(home: Path) -> dict[str, dict[str, object]]:
 # ---- without a terminal ----
 
 
-def test_a_key_is_tried_and_kept_in_a_file_of_its_own(
+def test_a_key_is_tested_and_stored_in_its_own_file(
     shoal: Shoal, home: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_KEY", "right")
@@ -41,7 +41,7 @@ def test_a_key_is_tried_and_kept_in_a_file_of_its_own(
     assert ran.out.splitlines()[-1].startswith("Next: 'shoal run' starts it")
 
 
-def test_comments_and_all_else_of_the_file_stay(shoal: Shoal, home: Path) -> None:
+def test_the_rest_of_the_file_is_unchanged(shoal: Shoal, home: Path) -> None:
     shoal("init")
     before = (home / "shoal.toml").read_text()
     assert shoal("setup", "--set", "web.port=0", "--set", "budget.usd_per_day=2.5").code == 0
@@ -50,7 +50,7 @@ def test_comments_and_all_else_of_the_file_stay(shoal: Shoal, home: Path) -> Non
     assert (written(home)["web"], written(home)["budget"]) == ({"port": 0}, {"usd_per_day": 2.5})
 
 
-def test_a_file_whose_lines_end_as_on_windows_is_changed_too(shoal: Shoal, home: Path) -> None:
+def test_a_file_with_windows_line_ends_is_edited(shoal: Shoal, home: Path) -> None:
     text = "[web]\r\nport = 1\r\n\r\n[model]\r\nname = 'demo'\r\n"
     home.mkdir()
     (home / "shoal.toml").write_bytes(text.encode())
@@ -60,7 +60,7 @@ def test_a_file_whose_lines_end_as_on_windows_is_changed_too(shoal: Shoal, home:
     assert b"\r" not in (home / "shoal.toml").read_bytes(), "its lines end in two ways"
 
 
-def test_a_wrong_key_is_reported_and_not_written(shoal: Shoal, home: Path, model: str, tmp_path: Path) -> None:
+def test_an_invalid_key_is_reported_and_not_written(shoal: Shoal, home: Path, model: str, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("wrong")
     address = f"providers.openai.base_url={model}/v1"
     ran = shoal("setup", "--provider", "openai", "--key", f"file:{tmp_path / 'key'}", "--set", address)
@@ -70,20 +70,20 @@ def test_a_wrong_key_is_reported_and_not_written(shoal: Shoal, home: Path, model
     assert "sandbox " in ran.out, "the other steps go on"
 
 
-def test_a_key_of_someone_else_is_not_even_tried(shoal: Shoal) -> None:
+def test_a_key_of_another_service_is_not_tried(shoal: Shoal) -> None:
     ran = shoal("setup", "--provider", "anthropic", "--key", "-", stdin="123456789:AAFakeTokenForTestsOnly\n")
     assert ran.code == 1
     assert "That is a Telegram bot token, not an Anthropic key." in ran.out
 
 
-def test_a_wrong_setting_is_refused_with_what_is_allowed(shoal: Shoal, home: Path) -> None:
+def test_an_invalid_setting_is_refused_with_the_allowed_values(shoal: Shoal, home: Path) -> None:
     ran = shoal("setup", "--set", "web.prot=1")
     assert ran.code == 1
     assert "web.prot is not a known key; did you mean port?" in ran.err
     assert "prot" not in (home / "shoal.toml").read_text()
 
 
-def test_lists_and_wrong_values_are_read_as_the_file_would_be(shoal: Shoal, home: Path) -> None:
+def test_command_line_values_are_parsed_like_the_file(shoal: Shoal, home: Path) -> None:
     assert shoal("setup", "--set", "web.allowed_origins=a.example,b.example").code == 0
     assert load_config(home, {}).web.allowed_origins == ("a.example", "b.example")
     ran = shoal("setup", "--set", "web.port=abc")
@@ -100,7 +100,7 @@ def test_lists_and_wrong_values_are_read_as_the_file_would_be(shoal: Shoal, home
         ("thesis.tex", "contains other files (thesis.tex)"),
     ],
 )
-def test_a_directory_of_something_else_is_left_alone(shoal: Shoal, home: Path, file: str, said: str) -> None:
+def test_a_foreign_directory_is_left_alone(shoal: Shoal, home: Path, file: str, said: str) -> None:
     home.mkdir()
     (home / file).write_text("{}")
     ran = shoal("setup")
@@ -109,7 +109,7 @@ def test_a_directory_of_something_else_is_left_alone(shoal: Shoal, home: Path, f
     assert [one.name for one in home.iterdir()] == [file]
 
 
-def test_a_home_that_is_half_anothers_is_left_alone_too(tmp_path: Path) -> None:
+def test_a_home_shared_with_another_product_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "openclaw.json").write_text("{}")
     (tmp_path / "shoal.toml").write_text("")
     assert "belongs to another product" in not_usable(tmp_path)
@@ -137,7 +137,7 @@ def test_a_port_in_use_is_reported_and_not_written(shoal: Shoal, home: Path) -> 
     assert str(port) not in (home / "shoal.toml").read_text()
 
 
-def test_a_shoal_that_runs_has_to_be_stopped(shoal: Shoal, home: Path) -> None:
+def test_a_running_shoal_must_be_stopped(shoal: Shoal, home: Path) -> None:
     from shoal.store.lock import HomeLock
 
     shoal("init")
@@ -161,21 +161,21 @@ def test_a_shoal_that_runs_has_to_be_stopped(shoal: Shoal, home: Path) -> None:
         (TOKEN, "a Telegram bot token", ""),
     ],
 )
-def test_only_what_is_plainly_something_else_is_refused(value: str, wanted: str, said: str) -> None:
+def test_only_recognizable_mistakes_are_refused(value: str, wanted: str, said: str) -> None:
     assert mistaken(value, wanted) == said
 
 
 # ---- at a terminal ----
 
 
-def test_an_empty_key_and_an_hour_that_is_none_are_said(shoal: Shoal) -> None:
+def test_an_empty_key_and_an_invalid_hour_are_reported(shoal: Shoal) -> None:
     ran = shoal("setup", "--provider", "openai", "--key", "-", stdin="\n")
     assert (ran.code, "The value of --key is empty." in ran.out) == (1, True)
     ran = shoal("setup", "--brief", "noon")
     assert (ran.code, "'noon' is not a time of day. Write 8, 8:00 or 20:30." in ran.out) == (1, True)
 
 
-def test_a_brief_can_be_had_in_a_fresh_home_before_any_chat(shoal: Shoal) -> None:
+def test_a_brief_can_be_set_up_in_a_fresh_home_without_a_chat(shoal: Shoal) -> None:
     ran = shoal("setup", "--brief", "8")
     assert (ran.code, "You will get a brief on the page, first at " in ran.out) == (0, True), ran.out
     (brief,) = json.loads(shoal("triggers", "list", "--json").out)
@@ -191,7 +191,7 @@ def test_no_command_fills_the_home_of_another_product(shoal: Shoal, home: Path, 
     assert [one.name for one in home.iterdir()] == ["openclaw.json"]
 
 
-def test_a_chosen_model_is_kept_in_the_audit_log_also_while_nothing_runs(shoal: Shoal, home: Path, model: str) -> None:
+def test_a_model_change_is_audited_without_a_running_server(shoal: Shoal, home: Path, model: str) -> None:
     ran = shoal(
         "setup", "--provider", "server", "--address", f"{model}/v1", "--model", "fake-1", "--key", "-", stdin="right\n"
     )
@@ -206,7 +206,7 @@ def test_a_chosen_model_is_kept_in_the_audit_log_also_while_nothing_runs(shoal: 
 # ---- start at login ----
 
 
-def test_launchd_is_told_in_its_own_form(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launchd_service_file_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     import plistlib
 
     monkeypatch.setattr("sys.platform", "darwin")

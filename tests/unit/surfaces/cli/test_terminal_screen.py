@@ -49,20 +49,20 @@ def plain(row: str) -> str:
 
 
 @given(TEXTS.map(" ".join), st.integers(12, 60))
-def test_no_word_is_broken_and_none_is_lost(text: str, width: int) -> None:
+def test_no_word_is_broken_or_lost(text: str, width: int) -> None:
     wide, narrow = rows(text, 100_000, colour=True), rows(text, width, colour=True)
     assert " ".join(map(plain, narrow)).split() == " ".join(map(plain, wide)).split()
 
 
 @given(TEXTS.map(" ".join), st.integers(12, 60))
-def test_each_row_begins_and_ends_its_own_styles(text: str, width: int) -> None:
+def test_each_row_opens_and_closes_its_own_styles(text: str, width: int) -> None:
     for row in rows(text, width, colour=True):
         begun = [number for number in CODE.findall(row) if number not in ("22", "23", "24", "29", "39")]
         ended = [number for number in CODE.findall(row) if number in ("22", "23", "24", "29", "39")]
         assert len(begun) == len(ended)
 
 
-def test_markdown_is_shown_as_it_is_meant() -> None:
+def test_markdown_is_rendered() -> None:
     text = "# Head\n\nSome **bold** words to go on\n\n- one item that is long\n\n> quoted words\n\n```\nls -l | wc\n```"
     assert [plain(row) for row in rows(text, 16, colour=True)] == [
         "Head", "", "Some bold words", "to go on", "", "• one item that", "  is long", "", "│ quoted words",
@@ -80,7 +80,7 @@ def test_formulas_are_shown_as_they_are_written(formula: str) -> None:
     ]  # fmt: skip
 
 
-def test_task_lists_and_footnotes_are_text_that_can_be_read() -> None:
+def test_task_lists_and_footnotes_are_readable() -> None:
     text = "- [x] done\n- [ ] to do, and more of it\n- [a] no box\n\nSaid[^1], [^2] and [^a-z].\n\n[^1]: By whom."
     assert [plain(row) for row in rows(text, 20, colour=True)] == [
         "☑ done", "☐ to do, and more of", "  it", "• [a] no box", "", "Said[1], [2] and", "[^a-z].", "",
@@ -91,7 +91,7 @@ def test_task_lists_and_footnotes_are_text_that_can_be_read() -> None:
 TABLE = "| Name | What it does |\n|---|---|\n| alpha | says what it does in some words |\n| 鱈 | x |"
 
 
-def test_a_table_is_as_wide_as_the_screen_at_most() -> None:
+def test_a_table_fits_the_screen() -> None:
     assert rows(TABLE, 30, colour=False) == [
         "  Name  | What it does",
         "  ------+---------------------",
@@ -115,7 +115,7 @@ def test_a_table_is_as_wide_as_the_screen_at_most() -> None:
 @pytest.mark.parametrize(
     "text", ["\x1b[31mred", "`\x1b]0;title\x07`", "```\n\x1b[2J\n```", "[x](http://a\x1b[1m)", "a\0b"]
 )
-def test_no_escape_sequence_of_the_agents_reaches_the_terminal(text: str) -> None:
+def test_no_escape_sequence_of_an_agent_reaches_the_terminal(text: str) -> None:
     shown = "".join(rows(text, 80, colour=True))
     assert set(re.findall(r"\x1b.{0,3}", CODE.sub("", shown))) == set()
     assert "\0" not in shown
@@ -135,7 +135,7 @@ def test_only_complete_blocks_are_printed_permanently(text: str, whole: str) -> 
     assert text[: whole_blocks(text)] == whole
 
 
-def test_an_answer_that_is_asked_for_again_is_not_shown_twice() -> None:
+def test_a_retried_answer_is_shown_once() -> None:
     screen = Lines()
     answer = StreamedAnswer(screen)
     answer.stream("The first tr", 1)
@@ -167,7 +167,7 @@ async def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         yield stand
 
 
-async def test_a_running_call_is_a_line_with_its_seconds_and_the_end_of_its_output(stand: Stand) -> None:
+async def test_a_running_call_shows_its_seconds_and_the_end_of_its_output(stand: Stand) -> None:
     written = "".join(f"step {number} \x1b[31m\n" for number in range(50))
     stand.chat.running[CallId("c1")] = RunningCall("bash make", NOW - 12.4, written)
     line, *output = stand.going_on()
@@ -176,7 +176,7 @@ async def test_a_running_call_is_a_line_with_its_seconds_and_the_end_of_its_outp
     assert stand.chat.doing == "running bash, 12 s"
 
 
-async def test_what_a_denied_call_tells_the_model_is_not_for_people(
+async def test_the_models_text_of_a_denied_call_is_not_shown_to_people(
     stand: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result = ToolFinished(CallId("c1"), "bash", VERDICTS["deny"], is_error=True)
@@ -186,7 +186,7 @@ async def test_what_a_denied_call_tells_the_model_is_not_for_people(
     assert refused.for_people == "Permission denied: tool:bash:make is not allowed here."
 
 
-async def test_how_long_is_waited_is_said_on_a_narrow_screen_too(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_narrow_screen_shows_the_waiting_time(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     stand.chat.show_status(StatusChanged("retrying", "the model has reached its rate limit", 20), NOW - 1)
     assert " ".join(stand.going_on()).endswith("trying again in 19 s")
@@ -199,7 +199,7 @@ async def test_the_reason_for_a_wait_is_shown(stand: Stand) -> None:
     assert [line[1:] for line in stand.going_on()] == [" the model is overloaded, trying again in 19 s"]
 
 
-async def test_thinking_is_shown_while_it_lasts_and_folded_when_the_answer_begins(
+async def test_thinking_is_shown_live_and_folded_when_the_answer_starts(
     stand: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stand.chat.thinking.stream("\n".join(f"thought {number}" for number in range(50)), 1)
@@ -223,14 +223,14 @@ async def test_each_call_starts_its_own_thinking(stand: Stand) -> None:
     assert stand.chat.thinking.last == "the second, whole"
 
 
-async def test_the_wait_for_an_answer_begins_when_the_message_is_sent(stand: Stand, tmp_path: Path) -> None:
+async def test_the_waiting_time_starts_when_the_message_is_sent(stand: Stand, tmp_path: Path) -> None:
     chat = Stand(tmp_path).chat
     chat.show_status(StatusChanged("thinking"), NOW - 3600)
     await chat.type("hello")
     assert chat.doing == "waiting for the model"
 
 
-async def test_what_is_to_be_allowed_is_shown_character_for_character(
+async def test_an_approvals_text_is_shown_character_for_character(
     stand: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = f"echo  'two  spaces' {'x' * stand.screen.width}   &&\n  rm -r  it "
@@ -246,7 +246,7 @@ async def test_what_is_to_be_allowed_is_shown_character_for_character(
 
 
 @pytest.mark.parametrize("uncovered", ["", "it runs make"])
-async def test_only_keys_that_may_answer_are_offered(stand: Stand, uncovered: str) -> None:
+async def test_only_valid_answer_keys_are_offered(stand: Stand, uncovered: str) -> None:
     covers = Coverage(uncovered=uncovered)
     request = ApprovalRequested(
         ApprovalId("a1"), CallId("c1"), "bash", ("tool:bash:make",), "make", datetime.now(UTC), covers=covers
@@ -257,7 +257,7 @@ async def test_only_keys_that_may_answer_are_offered(stand: Stand, uncovered: st
     assert stand.chat.doing == "waiting for your decision"
 
 
-async def test_a_call_ends_as_one_line_and_a_failed_one_says_why(
+async def test_a_finished_call_is_one_line_and_a_failed_one_says_why(
     stand: Stand, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done = ToolFinished(CallId("c1"), "bash", "a\nb\nc", duration_ms=400)
@@ -299,7 +299,7 @@ def test_commands_agents_and_files_are_completed(tmp_path: Path) -> None:
     assert offered("/steer read harb") == ["/steer read harbour.md"]
 
 
-async def test_lines_are_wrapped_between_words_too(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_input_lines_wrap_between_words(stand: Stand, capsys: pytest.CaptureFixture[str]) -> None:
     words = "word " * 100
     stand.screen.line(f"    {words}")
     first, second, *_ = capsys.readouterr().out.strip("\n").splitlines()
@@ -317,7 +317,7 @@ def test_the_older_half_of_a_long_history_is_forgotten(tmp_path: Path) -> None:
     assert HISTORY_BYTES_MAX // 4 < file.stat().st_size < HISTORY_BYTES_MAX
 
 
-def test_words_for_people_have_no_enumerations() -> None:
+def test_texts_for_people_contain_no_enum_names() -> None:
     assert limit_words("tool_errors", "5 tool errors in a row") == "A limit was reached: 5 tool errors in a row."
     assert limit_words("output_tokens", "") == "A limit was reached: output tokens."
     assert limit_words("budget", "The day's budget is spent.") == "A limit was reached: The day's budget is spent."

@@ -20,7 +20,7 @@ def asked(shoal: Shoal) -> None:
 
 @pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize("words", ["threads show", "threads log", "threads export", "threads rebuild", "replay"])
-def test_a_journal_of_a_newer_version_is_said_to_be_one_and_left_alone(shoal: Shoal, home: Path, words: str) -> None:
+def test_a_journal_of_a_newer_version_is_reported_and_unchanged(shoal: Shoal, home: Path, words: str) -> None:
     with contextlib.closing(sqlite3.connect(home / "shoal.db", isolation_level=None)) as database:
         database.execute("update events set type = 'dreamed' where seq = 3")
         before = database.execute("select * from events").fetchall()
@@ -50,7 +50,7 @@ def test_a_thread_is_listed_and_shown(shoal: Shoal) -> None:
 
 
 @pytest.mark.usefixtures("asked")
-def test_the_journal_is_printed_and_exported_whole(shoal: Shoal, tmp_path: Path) -> None:
+def test_the_journal_is_printed_and_exported_in_full(shoal: Shoal, tmp_path: Path) -> None:
     found = json.loads(shoal("threads", "show", THREAD, "--json").out)
     events = found["events"]
     assert [event["seq"] for event in events] == list(range(1, found["thread"]["last_seq"] + 1))
@@ -64,7 +64,7 @@ def test_the_journal_is_printed_and_exported_whole(shoal: Shoal, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("asked")
-def test_rebuild_makes_the_same_files(shoal: Shoal, home: Path) -> None:
+def test_rebuild_creates_the_same_files(shoal: Shoal, home: Path) -> None:
     folder = home / "data/terminal/ask/mine"
     before = (folder / "log.jsonl").read_bytes(), (folder / "context.jsonl").read_bytes()
     assert before[0]
@@ -82,7 +82,7 @@ def test_an_unknown_thread_is_reported(shoal: Shoal, words: str) -> None:
     assert ran.err == ("shoal: There is no thread terminal:ask:other. 'shoal threads list' shows them.\n")
 
 
-def test_what_a_person_wrote_cannot_write_to_the_terminal(shoal: Shoal) -> None:
+def test_message_text_cannot_control_the_terminal(shoal: Shoal) -> None:
     shoal("ask", "--thread", THREAD, "\x1b[2Jhello \u202eevil")
     for words in (("list",), ("show", THREAD), ("log", THREAD)):
         out = shoal("threads", *words).out
@@ -108,7 +108,7 @@ def test_memory_shows_files_and_notes(shoal: Shoal, home: Path) -> None:
     assert "# notes of 2026-01-02" in shoal("memory", "show").out
 
 
-def test_memory_is_forgotten_and_brought_back(shoal: Shoal, home: Path) -> None:
+def test_memory_is_forgotten_and_restored(shoal: Shoal, home: Path) -> None:
     shoal("init")
     file = home / "data/MEMORY.md"
     file.write_text("- likes tea\n- has a boat\n")
@@ -121,7 +121,7 @@ def test_memory_is_forgotten_and_brought_back(shoal: Shoal, home: Path) -> None:
     assert shoal("memory", "forget", "likes coffee").code == 1
 
 
-def test_skills_are_listed_and_broken_ones_told(shoal: Shoal, home: Path) -> None:
+def test_skills_are_listed_and_broken_ones_reported(shoal: Shoal, home: Path) -> None:
     shoal("init")
     built_in = [skill["name"] for skill in json.loads(shoal("skills", "list", "--json").out)]
     assert built_in
@@ -177,7 +177,7 @@ def test_skills_are_installed_from_folders_archives_and_files(shoal: Shoal, home
         ("linked", "is a link. Replace it with the file itself."),
     ],
 )
-def test_what_holds_no_skill_is_told_and_nothing_is_installed(
+def test_a_source_without_a_skill_is_reported_and_installs_nothing(
     shoal: Shoal, home: Path, tmp_path: Path, source: str, why: str
 ) -> None:
     shoal("init")
@@ -191,7 +191,7 @@ def test_what_holds_no_skill_is_told_and_nothing_is_installed(
 
 
 @pytest.mark.usefixtures("asked")
-def test_the_budget_is_lifted_for_the_day(shoal: Shoal) -> None:
+def test_the_budget_is_suspended_for_the_day(shoal: Shoal) -> None:
     assert "until the end of 2" in shoal("usage", "lift").out
     entries = json.loads(shoal("audit", "tail", "--json").out)
     assert [entry["entry"]["action"] for entry in entries if entry["entry"]["kind"] == "budget"] == ["lift"]
@@ -218,7 +218,7 @@ def test_a_thread_without_artifacts_says_so(shoal: Shoal) -> None:
     assert json.loads(shoal("threads", "artifacts", THREAD, "--json").out) == []
 
 
-def test_a_number_that_no_database_holds_is_refused_in_a_line(shoal: Shoal) -> None:
+def test_a_number_too_large_for_the_database_is_refused(shoal: Shoal) -> None:
     shoal("ask", "--thread", "terminal:local:x", "hello")
     ran = shoal("threads", "log", "terminal:local:x", "--after", "9" * 20)
     assert ran.code == 1
@@ -226,7 +226,7 @@ def test_a_number_that_no_database_holds_is_refused_in_a_line(shoal: Shoal) -> N
 
 
 @pytest.mark.usefixtures("asked")
-def test_a_thread_is_renamed_pinned_and_put_away(shoal: Shoal) -> None:
+def test_a_thread_is_renamed_pinned_and_archived_by_command(shoal: Shoal) -> None:
     assert shoal("threads", "rename", THREAD, "The  time").code == 0
     assert shoal("threads", "pin", THREAD).code == 0
     (info,) = json.loads(shoal("threads", "list", "--json").out)
@@ -239,7 +239,7 @@ def test_a_thread_is_renamed_pinned_and_put_away(shoal: Shoal) -> None:
 
 
 @pytest.mark.usefixtures("asked")
-def test_a_thread_is_deleted_once_that_was_confirmed(shoal: Shoal, home: Path) -> None:
+def test_a_thread_is_deleted_after_confirmation(shoal: Shoal, home: Path) -> None:
     for answer in ("n\n", ""):
         ran = shoal("threads", "delete", THREAD, stdin=answer)
         assert (ran.code, ran.err.strip()) == (130, "shoal: Nothing was changed. '--yes' skips the question.")
@@ -254,7 +254,7 @@ def test_a_thread_is_deleted_once_that_was_confirmed(shoal: Shoal, home: Path) -
 
 
 @pytest.mark.usefixtures("asked")
-def test_a_conversation_is_exported_for_people(shoal: Shoal) -> None:
+def test_a_conversation_is_exported_in_readable_form(shoal: Shoal) -> None:
     text = shoal("threads", "export", THREAD, "--format", "markdown").out
     assert text.startswith("# what time is it?\n")
     assert text.index("what time is it?\n\n**time**") < text.index("## main")

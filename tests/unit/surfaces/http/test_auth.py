@@ -88,7 +88,7 @@ async def test_a_cookie_with_a_changed_time_is_invalid(clock: ManualClock, token
     assert await gate.visitor(request(cookie=f"shoal_8420={int(expires) + 1}.{signature}")) is None
 
 
-async def test_a_cookie_of_another_port_is_not_looked_at(clock: ManualClock, tokens: AccessTokens) -> None:
+async def test_a_cookie_of_another_port_is_ignored(clock: ManualClock, tokens: AccessTokens) -> None:
     gate = Gate(OPTIONS, clock, tokens, is_file)
     assert await gate.visitor(request(cookie=f"shoal_9999={gate.make_cookie(OWNER)}")) is None
 

@@ -10,7 +10,7 @@ from shoal.surfaces.http.errors import answer_shoal_error
 @pytest.mark.parametrize(
     ("error", "status", "logged"), [(StoreNewer("Install it."), 501, False), (StoreFull("It is full."), 507, True)]
 )
-async def test_what_a_newer_shoal_wrote_is_told_to_whoever_asks_and_not_logged(
+async def test_a_newer_versions_record_is_reported_to_the_caller_and_not_logged(
     caplog: pytest.LogCaptureFixture, error: ShoalError, status: int, logged: bool
 ) -> None:
     answer = await answer_shoal_error(Request({"type": "http", "method": "GET", "path": "/x", "headers": []}), error)

@@ -27,7 +27,7 @@ def test_the_first_modules_imports_are_preloaded() -> None:
     assert needed == PRELOADED.findall((FILES / "index.html").read_text())
 
 
-def test_a_changed_file_makes_another_version(tmp_path: Path) -> None:
+def test_a_changed_file_changes_the_version(tmp_path: Path) -> None:
     (tmp_path / "a.js").write_text("1")
     page = Page(tmp_path)
     before = page.version()

@@ -72,7 +72,7 @@ async def test_only_the_list_that_changed_is_named() -> None:
     assert await following == b'data: {"changed":["approvals"]}\n\n'
 
 
-async def test_it_ends_when_the_server_stops_or_the_database_is_away() -> None:
+async def test_the_stream_of_changes_ends_when_the_server_stops_or_the_database_is_away() -> None:
     lists = Lists()
     frames = lists.named()
     await anext(frames)

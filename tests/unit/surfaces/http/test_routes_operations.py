@@ -28,7 +28,7 @@ def lost(written: Json, taken: Json, at: str = "") -> list[str]:
     return [] if written == taken else [at]
 
 
-def test_grafanas_types_know_every_field() -> None:
+def test_the_dashboard_uses_only_fields_that_grafana_knows() -> None:
     plugins.register_default_plugins()
     written = json.loads(FILE.read_text(encoding="utf-8"))
     taken = json.loads(JSONEncoder(sort_keys=True).encode(Dashboard.from_json(written)))
@@ -36,7 +36,7 @@ def test_grafanas_types_know_every_field() -> None:
     assert lost({**written, "tittle": "x"}, taken) == ["/tittle"]
 
 
-def test_every_figure_that_it_asks_for_is_there() -> None:
+def test_the_dashboard_queries_exactly_the_exported_metrics() -> None:
     asked = set(re.findall(r"shoal_\w+", FILE.read_text(encoding="utf-8")))
     shown = Counters().render(Backlog(0, None, 0), 0, 0, datetime.now(UTC))
     assert asked == set(re.findall(r"^# TYPE (\w+)", shown, re.MULTILINE))

@@ -75,9 +75,7 @@ async def read_all(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.mark.parametrize("app", [refuse, refuse_after_two])
 @pytest.mark.parametrize("headers", [DECLARED, {"transfer-encoding": "chunked"}])
-async def test_the_answer_leaves_first_then_the_rest_is_read_then_it_ends(
-    app: ASGIApp, headers: dict[str, str]
-) -> None:
+async def test_the_answer_is_sent_before_the_rest_of_the_body_is_read(app: ASGIApp, headers: dict[str, str]) -> None:
     exchange = Exchange([b"x"] * 9, headers)
     await exchange.run(app)
     assert 0 <= exchange.taken_at_answer < 9
@@ -87,28 +85,28 @@ async def test_the_answer_leaves_first_then_the_rest_is_read_then_it_ends(
     assert b"".join(message.get("body", b"") for message in exchange.sent[1:]) == b"no"
 
 
-async def test_a_body_that_was_read_changes_nothing() -> None:
+async def test_a_fully_read_body_needs_no_draining() -> None:
     exchange = Exchange([b"x"] * 3, DECLARED)
     await exchange.run(read_all)
     assert not exchange.closes
     assert len(exchange.sent) == 2
 
 
-async def test_a_small_body_that_is_there_already_keeps_the_connection() -> None:
+async def test_a_small_buffered_body_keeps_the_connection() -> None:
     exchange = Exchange([b"{}"], {"content-length": "2"})
     await exchange.run(refuse)
     assert not exchange.closes
     assert exchange.taken == 1
 
 
-async def test_a_request_without_a_body_is_not_touched() -> None:
+async def test_a_request_without_a_body_is_unaffected() -> None:
     exchange = Exchange([b""], {})
     await exchange.run(refuse)
     assert exchange.taken == 0
     assert not exchange.closes
 
 
-async def test_nobody_is_told_to_send_a_body_that_is_refused() -> None:
+async def test_a_refused_body_is_never_requested() -> None:
     exchange = Exchange([b"x"] * 3, {**DECLARED, "expect": "100-continue"})
     await exchange.run(refuse)
     assert exchange.taken_at_answer == 0
@@ -124,14 +122,14 @@ async def test_a_body_that_pauses_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("bound", ["DROPPED_BYTES_MAX", "DROPPED_SECONDS_MAX"])
-async def test_a_body_without_end_is_read_within_bounds(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_endless_body_is_read_within_bounds(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, bound, 0.05)
     exchange = Exchange([b"x"] * 3, DECLARED, ends=False)
     await exchange.run(refuse, idle_seconds=30)
     assert exchange.is_over
 
 
-async def test_a_client_that_left_is_not_waited_for() -> None:
+async def test_a_disconnected_client_is_not_awaited() -> None:
     exchange = Exchange([b"x"] * 2, DECLARED, ends=False)
     exchange.waiting.append({"type": "http.disconnect"})
     await exchange.run(refuse, idle_seconds=30)

@@ -111,7 +111,7 @@ delay = st.integers(0, 8)
     writes=st.lists(st.tuples(delay, growth), max_size=6),
 )
 @settings(max_examples=80, deadline=None)
-def test_no_event_is_lost_or_doubled_between_replay_and_live(
+def test_no_event_is_lost_or_repeated_between_replay_and_live(
     begin: int, cut: int, reads: list[tuple[int, int]], writes: list[tuple[int, int]]
 ) -> None:
     async def run() -> None:
@@ -134,7 +134,7 @@ async def write(stand: Stand, writes: Sequence[tuple[int, int]]) -> None:
 
 @given(cuts=st.lists(st.integers(1, 40), min_size=1, max_size=6))
 @settings(max_examples=30, deadline=None)
-def test_a_stream_taken_up_again_goes_on_where_it_was_cut(cuts: list[int]) -> None:
+def test_a_resumed_stream_continues_where_it_was_cut(cuts: list[int]) -> None:
     async def run() -> None:
         stand = Stand()
         stand.journal.grow(sum(cuts))
@@ -163,7 +163,7 @@ async def test_a_number_that_the_journal_has_not_reached_restarts() -> None:
     assert await stand.read(10, 3) == [1, 2, 3]
 
 
-async def test_live_text_of_a_turn_that_is_over_is_not_shown() -> None:
+async def test_live_text_of_a_finished_turn_is_not_shown() -> None:
     stand = Stand()
     stand.journal.events_so_far.append(Event(1, THREAD, TURN, AT, TurnFinished("done")))
     async with aclosing(thread_items(stand.streams, THREAD, 0)) as items:
@@ -176,7 +176,7 @@ async def test_live_text_of_a_turn_that_is_over_is_not_shown() -> None:
     assert second.data == TextStreamed("new")
 
 
-async def test_live_text_of_a_message_that_was_shown_is_not_shown_again() -> None:
+async def test_live_text_of_a_shown_message_is_not_repeated() -> None:
     stand = Stand()
     stand.journal.grow(1)
     stand.journal.events_so_far.append(Event(2, THREAD, TURN, AT, AssistantSaid("said")))
@@ -191,7 +191,7 @@ async def test_live_text_of_a_message_that_was_shown_is_not_shown_again() -> Non
     assert piece.data == TextStreamed("more", 2, after=2)
 
 
-async def test_frames_number_events_and_nothing_else() -> None:
+async def test_only_event_frames_are_numbered() -> None:
     stand = Stand()
     stand.journal.grow(1)
     async with aclosing(thread_frames(stand.streams, THREAD, 0)) as frames:
@@ -216,7 +216,7 @@ async def test_a_quiet_stream_sends_keepalives() -> None:
         assert item.seq == 1
 
 
-async def test_a_stream_whose_next_piece_takes_long_says_that_it_lives_and_is_not_disturbed() -> None:
+async def test_a_slow_stream_sends_keepalives_without_being_disturbed() -> None:
     streams = Stand().live(WebOptions(token="t", streams_max=1, heartbeat_seconds=0.001, slow_reader_seconds=60))
     answered, left, sent = asyncio.Event(), asyncio.Event(), list[bytes]()
 
@@ -241,7 +241,7 @@ async def test_a_stream_whose_next_piece_takes_long_says_that_it_lives_and_is_no
     assert streams.open == 0
 
 
-async def test_closing_ends_streams_that_wait() -> None:
+async def test_closing_ends_waiting_streams() -> None:
     stand = Stand()
     reading = asyncio.gather(*(_all(stand) for _ in range(3)))
     await let_others_run()
@@ -255,7 +255,7 @@ async def _all(stand: Stand) -> int:
     return len([item async for item in thread_items(stand.streams, THREAD, 0)])
 
 
-async def test_the_stream_of_all_threads_has_no_text_and_tells_of_gaps() -> None:
+async def test_the_stream_of_all_threads_has_no_text_and_reports_gaps() -> None:
     stand = Stand()
     async with aclosing(all_frames(stand.streams)) as frames:
         await anext(frames)
@@ -274,7 +274,7 @@ async def test_the_stream_of_all_threads_has_no_text_and_tells_of_gaps() -> None
     assert after.startswith(b'data: {"seq":%d,' % (BACKLOG_MAX + 3))
 
 
-def test_an_event_is_made_once_for_all_who_read_it_and_little_is_kept() -> None:
+def test_an_event_is_encoded_once_for_all_readers_and_the_cache_is_bounded() -> None:
     streams = Stand().streams
     events = [Event(number, THREAD, TURN, AT, AssistantSaid("word " * 20_000)) for number in range(1, 200)]
     first = streams.frame_of(events[0])
@@ -284,7 +284,7 @@ def test_an_event_is_made_once_for_all_who_read_it_and_little_is_kept() -> None:
     assert streams.frame_of(events[0]) is not first
 
 
-async def test_a_reader_whose_buffers_take_everything_keeps_nobody_waiting() -> None:
+async def test_a_fast_reader_does_not_block_others() -> None:
     stand = Stand()
     stand.journal.grow(400)
     turns = 0

@@ -21,12 +21,12 @@ def test_every_path_of_the_table_has_an_endpoint() -> None:
             assert any(alone.serves(path) for path in served), f"{module.name} serves nothing below {pattern}"
 
 
-def test_a_message_needs_one_module() -> None:
+def test_a_message_imports_one_module() -> None:
     assert [one.name for one in modules_of("/api/threads/web:lobby:1/messages")] == ["routes_threads"]
     assert modules_of("/nothing") == MODULES
 
 
-def test_what_needs_no_token_is_known_by_its_path() -> None:
+def test_paths_without_a_token_are_known() -> None:
     for path in ("/", "/healthz", "/hooks/x", "/platforms/teams", "/platforms/teams/other", "/console/main.js"):
         assert is_open(path), path
     for path in ("/api/threads", "/metrics", "/platforms", "/healthz/more", "/nothing", "/v1/models"):
@@ -43,7 +43,7 @@ def test_files_of_threads_are_known_by_their_paths() -> None:
         assert not is_file(path), path
 
 
-def test_a_module_without_paths_is_asked_for_any_path() -> None:
+def test_a_module_without_declared_paths_is_tried_for_any_path() -> None:
     assert MODULES[0]._replace(paths=()).serves("/api/threads")
 
 
@@ -77,7 +77,7 @@ def test_an_unknown_path_is_not_found(path: str) -> None:
     assert refused.value.status_code == 404
 
 
-def test_a_wrong_method_is_told_the_right_ones() -> None:
+def test_a_wrong_method_lists_the_allowed_ones() -> None:
     with pytest.raises(HTTPException) as refused:
         endpoint_for("PUT", "/api/threads/web:a:1")
     assert refused.value.status_code == 405

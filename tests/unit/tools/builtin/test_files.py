@@ -55,7 +55,7 @@ async def test_read_numbers_the_lines(context: ToolContext) -> None:
     assert (await run(read_tool(), context, path="f")).text == "     1\tone\n     2\t\n     3\tthree"
 
 
-async def test_read_shows_a_part_and_how_to_go_on(context: ToolContext) -> None:
+async def test_read_shows_a_part_and_how_to_continue(context: ToolContext) -> None:
     (context.agent.workspace / "f").write_text("".join(f"line {number}\n" for number in range(1, 11)))
     output = await run(read_tool(VIEW), context, path="f", offset=3, limit=2)
     assert output.text == "     3\tline 3\n     4\tline 4\n[Lines 3 to 4 of 10. Continue with offset 5.]"
@@ -64,7 +64,7 @@ async def test_read_shows_a_part_and_how_to_go_on(context: ToolContext) -> None:
         await run(read_tool(), context, path="f", offset=11)
 
 
-async def test_read_tells_of_empty_binary_long_and_crlf_content(context: ToolContext) -> None:
+async def test_read_reports_empty_binary_long_and_crlf_content(context: ToolContext) -> None:
     folder = context.agent.workspace
     (folder / "empty").touch()
     (folder / "binary").write_bytes(b"\x7fELF\0\0")
@@ -77,7 +77,7 @@ async def test_read_tells_of_empty_binary_long_and_crlf_content(context: ToolCon
     assert (await run(read_tool(), context, path="wide")).text.endswith("[… 500 more characters in this line]")
 
 
-async def test_an_image_is_handed_over_as_it_was(context: ToolContext) -> None:
+async def test_an_image_is_passed_on_unchanged(context: ToolContext) -> None:
     path = context.agent.workspace / "picture.png"
     path.write_bytes(PNG)
     output = await run(read_tool(), context, path="picture.png")
@@ -94,7 +94,7 @@ async def test_an_image_that_is_damaged_is_refused(context: ToolContext) -> None
         await run(read_tool(), context, path="picture.png")
 
 
-async def test_a_wide_image_is_shown_smaller(context: ToolContext) -> None:
+async def test_a_wide_image_is_shrunk(context: ToolContext) -> None:
     Picture.new("RGB", (2000, 10)).save(context.agent.workspace / "picture.png")
     output = await run(read_tool(), context, path="picture.png")
     with Picture.open(output.images[0].path) as shown:
@@ -119,7 +119,7 @@ async def test_write_refuses_forbidden_paths(context: ToolContext, locks: PathLo
             prepared(write_tool(locks), context, path=path, content="x")
 
 
-async def test_the_action_names_where_a_link_leads(context: ToolContext, locks: PathLocks) -> None:
+async def test_the_action_names_the_link_target(context: ToolContext, locks: PathLocks) -> None:
     (context.agent.workspace / "secrets").mkdir()
     (context.agent.workspace / "harmless").symlink_to("secrets")
     call = prepared(write_tool(locks), context, path="harmless/key", content="x")
@@ -148,7 +148,7 @@ async def test_edit_shows_the_diff_and_applies_it(context: ToolContext, locks: P
     assert path.read_text() == "one\n2\nthree\n"
 
 
-async def test_an_edit_of_what_has_changed_since_is_refused(context: ToolContext, locks: PathLocks) -> None:
+async def test_an_edit_of_a_changed_file_is_refused(context: ToolContext, locks: PathLocks) -> None:
     path = context.agent.workspace / "f"
     path.write_text("one\ntwo\nthree\n")
     call = prepared(str_replace_tool(locks), context, path="f", old_str="two", new_str="2")
@@ -168,7 +168,7 @@ async def test_an_edit_still_applies_when_only_its_lines_have_moved(context: Too
     assert path.read_text() == f"new first line\n{text}new last line\n".replace("two", "2")
 
 
-async def test_an_edit_is_approved_for_the_content_it_was_shown_for(context: ToolContext, locks: PathLocks) -> None:
+async def test_an_approved_edit_applies_only_to_the_displayed_content(context: ToolContext, locks: PathLocks) -> None:
     path = context.agent.workspace / "f"
     path.write_text("one two\n")
     arguments = {"path": "f", "old_string": "two", "new_string": "2"}
@@ -178,9 +178,7 @@ async def test_an_edit_is_approved_for_the_content_it_was_shown_for(context: Too
     assert prepared(edit_tool(locks), context, **arguments).canonical != before
 
 
-async def test_nothing_of_the_content_is_told_before_the_call_is_allowed(
-    context: ToolContext, locks: PathLocks
-) -> None:
+async def test_no_content_is_revealed_before_the_call_is_allowed(context: ToolContext, locks: PathLocks) -> None:
     (context.agent.workspace / "f").write_text("the secret word\n")
     call = prepared(edit_tool(locks), context, path="f", old_string="the secret ward", new_string="x")
     assert "word" not in call.shown + call.canonical
@@ -194,7 +192,7 @@ async def test_an_edit_of_binary_content_is_refused(context: ToolContext, locks:
         await run(edit_tool(locks), context, path="f", old_string="one", new_string="1")
 
 
-async def test_what_stands_for_a_secret_is_never_written_over_it(context: ToolContext, locks: PathLocks) -> None:
+async def test_a_redaction_placeholder_never_overwrites_a_secret(context: ToolContext, locks: PathLocks) -> None:
     path = context.mounts[0].host / ".env"
     path.write_text("KEY=canary-4711\nMODE=dev\n")
     shown = "KEY=[redacted:secret]\nMODE=prod\n"
@@ -211,7 +209,7 @@ async def test_what_stands_for_a_secret_is_never_written_over_it(context: ToolCo
     assert path.read_text() == "KEY=canary-4711\nMODE=prod\n"
 
 
-async def test_many_threads_that_edit_the_same_files_lose_no_edit(context: ToolContext, locks: PathLocks) -> None:
+async def test_concurrent_edits_of_the_same_files_are_all_kept(context: ToolContext, locks: PathLocks) -> None:
     marks = [f"mark {thread}" for thread in range(THREADS)]
     apart = "\n".join(f"{mark}\n{'.' * 5}\n\n\n\n\n\n" for mark in marks)
     for number in range(FILES):

@@ -57,7 +57,7 @@ def test_a_missing_text_names_the_nearest_line() -> None:
         change(TEXT, "\n\n\n", "x")
 
 
-def test_a_text_that_is_there_twice_names_the_lines() -> None:
+def test_a_repeated_text_is_reported_with_its_lines() -> None:
     with pytest.raises(ToolError, match=r"occurs 2 times in f \(lines 2, 11\).*replace_all"):
         change(TEXT, "two", "2")
     assert change(TEXT, "two", "2", replace_all=True).content == TEXT.replace("two", "2")
@@ -77,12 +77,12 @@ def test_line_ends_of_a_crlf_file_are_kept() -> None:
     assert change(content, "two\r\n", "").content == "one\r\nthree\r\n"
 
 
-def test_the_last_line_may_lack_its_end() -> None:
+def test_the_last_line_may_lack_a_newline() -> None:
     made = change("one\ntwo", "two", "2")
     assert made.diff.endswith("-two\n\\ No newline at end of file\n+2\n\\ No newline at end of file\n")
 
 
-def test_what_is_done_twice_over_does_not_overlap() -> None:
+def test_replaced_occurrences_do_not_overlap() -> None:
     assert change("aaaa", "aa", "b", replace_all=True).content == "bb"
 
 
@@ -91,7 +91,7 @@ WORDS = st.text(alphabet="ab\n", max_size=12)
 
 
 @given(content=st.text(alphabet="ab\n", min_size=1, max_size=60), new=WORDS, data=st.data())
-def test_the_diff_says_exactly_what_is_done(content: str, new: str, data: st.DataObject) -> None:
+def test_the_diff_shows_exactly_the_change(content: str, new: str, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(content) - 1))
     old = content[start : start + data.draw(st.integers(1, 12))]
     assume(old != new)
@@ -101,7 +101,7 @@ def test_the_diff_says_exactly_what_is_done(content: str, new: str, data: st.Dat
 
 
 @given(before=st.lists(LINES, max_size=30), after=st.lists(LINES, max_size=30), new=WORDS)
-def test_distant_changes_have_their_own_hunks(before: list[str], after: list[str], new: str) -> None:
+def test_distant_changes_have_separate_hunks(before: list[str], after: list[str], new: str) -> None:
     content = "\n".join([*before, "target", *after])
     made = change(content, "target", new, replace_all=True)
     assert applied(content, made.diff) == made.content
