@@ -22,7 +22,7 @@ PROGRAM = str(Path(sys.executable).with_name("shoal"))
 
 
 class Answer(NamedTuple):
-    """An HTTP response. Its status is 0 if nobody answered."""
+    """An HTTP response. Its status is 0 if the connection failed."""
 
     status: int
     body: bytes

@@ -45,7 +45,7 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
         return adapter
 
     async def ready(self) -> None:
-        """Wait until the adapter takes events and its token request has been answered."""
+        """Wait until the adapter accepts events and its token was granted or refused."""
         await self.adapter.connected.wait()
         while not (self.server.granted or self.server.token_refused):
             await self.clock.advance(31)

@@ -155,7 +155,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(thread=threads, outcome=st.sampled_from(["done", "limit", "aborted", "failed"]))
     def finish(self, thread: ThreadId, outcome: Outcome) -> None:
-        """End the turn. The store refuses a normal end after a stop, and answers late messages first."""
+        """End the turn. The store rejects a normal end after a stop, and answers late messages first."""
         if (held := self.held(thread)) is None:
             return
         model, lease = held

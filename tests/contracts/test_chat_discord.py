@@ -193,7 +193,7 @@ class TestDiscordChannel(ChatContract):
         return peer
 
 
-async def test_a_channel_is_answered_where_it_names_the_bot(peer: Discord) -> None:
+async def test_a_channel_is_answered_when_it_mentions_the_bot(peer: Discord) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.says(peer.harbour, "just talk")
@@ -264,7 +264,7 @@ async def test_where_no_thread_can_be_opened_it_replies(peer: Discord) -> None:
         (50024, True), (50055, True), (50083, False), (50095, False), (160005, False),
     ],
 )  # fmt: skip
-async def test_a_channel_without_posting_rights_differs_from_a_refused_text(
+async def test_a_channel_without_posting_rights_differs_from_a_rejected_text(
     peer: Discord, code: int, permanent: bool
 ) -> None:
     """The codes come from docs.discord.com/developers/topics/opcodes-and-status-codes."""

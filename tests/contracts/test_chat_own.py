@@ -88,7 +88,7 @@ class TestTerminal(ChatContract):
 
 
 class Page(Quiet):
-    """Counterpart of the page, which shows the journal."""
+    """The web page as a chat platform. It displays the journal."""
 
     lacks = frozenset[Lack]({"people", "connection", "files_in", "troubles", "weather", "view"})
 

@@ -371,7 +371,7 @@ def whole(one: Recorded) -> Json:
 
 
 def met(platform: str, one: Recorded, content: Json, put: Json) -> int:
-    """Deliver a changed event and return the status of the answer. Fails if nobody was told anything."""
+    """Deliver a changed event and return the response's status. Fails if nobody was notified."""
     kinds, part = Told(), "form" if one.form else "payload"
 
     async def attempt(home: Path) -> int:

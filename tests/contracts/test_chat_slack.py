@@ -83,7 +83,7 @@ async def test_a_mention_opens_a_thread_that_is_then_followed(peer: Slack) -> No
         assert [prompt.text for prompt in await again.prompts(1)] == ["after a restart"]
 
 
-async def test_a_message_that_arrives_twice_is_taken_once_with_its_file(peer: Slack) -> None:
+async def test_a_message_delivered_twice_is_processed_once(peer: Slack) -> None:
     """A mention arrives as a message event and as a mention event. Its file is fetched once."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
@@ -330,7 +330,7 @@ async def test_disabled_socket_mode_is_reported(peer: Slack, caplog: pytest.LogC
     ("at", "secret", "spoiled"),
     [(STARTED_AT, "wrong", b""), (STARTED_AT - 301, SIGNING_SECRET, b""), (STARTED_AT, SIGNING_SECRET, b" ")],
 )
-async def test_a_forged_call_is_refused(hooked: Slack, at: int, secret: str, spoiled: bytes) -> None:
+async def test_a_forged_call_is_rejected(hooked: Slack, at: int, secret: str, spoiled: bytes) -> None:
     inbox = Inbox()
     body = msgspec.json.encode({"type": "url_verification", "challenge": "abc"})
     headers = hooked.server.signed(body, "application/json", at=at, secret=secret)

@@ -1,4 +1,4 @@
-"""Posts of the Slack adapter: each sent once, streamed previews, files, ephemeral answers, and channels."""
+"""Posts of the Slack adapter: each sent once, streamed previews, files, ephemeral messages, and channels."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -216,7 +216,7 @@ async def test_a_channel_that_rejects_posts_is_reported(peer: Slack, channel: st
     assert caught.value.barred
 
 
-async def test_an_overlong_button_is_refused_before_slack_does(peer: Slack) -> None:
+async def test_an_overlong_button_is_rejected_before_slack_sees_it(peer: Slack) -> None:
     for button in (Button("x" * 76, "allow:A"), Button("Allow", "x" * 2001)):
         with pytest.raises(PlatformError, match="button") as caught:
             await peer.adapter.post(post(peer, "May I?", buttons=(button,)))
@@ -340,7 +340,7 @@ async def test_an_idle_stream_shows_everything_it_got(peer: Slack) -> None:
 # ---- files in ----
 
 
-async def test_the_token_is_shown_to_slack_alone(peer: Slack) -> None:
+async def test_only_slack_receives_the_token(peer: Slack) -> None:
     inbox = Inbox()
     file = peer.server.new_file("plan.txt", 4, "UADA")
     peer.server.files[file] |= {"is_external": False, "url_private_download": "http://127.0.0.1:9/plan.txt"}

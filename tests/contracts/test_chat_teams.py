@@ -131,7 +131,7 @@ async def test_unsigned_activities_are_only_accepted_from_a_local_emulator(peer:
         assert await answered(peer, {}) == 200
 
 
-async def test_another_organisation_is_refused(peer: Teams) -> None:
+async def test_another_organization_is_rejected(peer: Teams) -> None:
     peer.adapter = peer.make(tenant="22222222-2222-2222-2222-222222222222")
     assert await answered(peer, peer.server.signed(service_url=peer.server.service_url)) == 401
 

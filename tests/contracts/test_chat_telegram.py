@@ -514,7 +514,7 @@ async def test_a_file_made_by_a_bot_belongs_to_that_bot(peer: Telegram) -> None:
         (f"/ask @{BOT_NAME} hi", f"/ask @{BOT_NAME} hi"),
     ],
 )
-async def test_the_bots_name_is_removed_where_telegram_marks_it(peer: Telegram, text: str, heard: str) -> None:
+async def test_the_bots_mention_is_removed_where_telegram_reports_it(peer: Telegram, text: str, heard: str) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.says(-100, text, topic=41)

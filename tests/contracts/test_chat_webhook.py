@@ -148,7 +148,7 @@ def call(**more: object) -> bytes:
     return msgspec.json.encode({"type": "message", "id": "m1", "channel": "c", "author": author, "text": "hi"} | more)
 
 
-async def test_an_unsigned_call_is_refused(peer: Hook) -> None:
+async def test_an_unsigned_call_is_rejected(peer: Hook) -> None:
     body, now = call(), peer.clock.now()
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
@@ -228,7 +228,7 @@ async def test_a_message_that_could_not_be_stored_may_be_sent_again(peer: Hook) 
     "body",
     [b"", b"[]", b"{", call(type="dance"), call(channel=""), call(id=7), call(author="ada"), b"\xff", b"[" * 10_000],
 )
-async def test_a_malformed_call_is_refused(peer: Hook, body: bytes) -> None:
+async def test_a_malformed_call_is_rejected(peer: Hook, body: bytes) -> None:
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.adapter.connected.wait()
@@ -293,7 +293,7 @@ def test_a_plain_key_is_its_own_header(key: str) -> None:
 
 
 @pytest.mark.parametrize("given", [{"headers": {"x-key": "café"}}, {"headers": {"authorization": "Bearer \udcff"}}])
-async def test_a_key_that_no_header_can_carry_is_permanently_refused(given: dict[str, dict[str, str]]) -> None:
+async def test_a_key_that_fits_no_header_is_permanently_rejected(given: dict[str, dict[str, str]]) -> None:
     http = PlatformHttp("the ticker")
     with pytest.raises(PlatformError, match="Check the token") as refused:
         await http.request("POST", "http://127.0.0.1:1/", headers=given["headers"])

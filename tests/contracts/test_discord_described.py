@@ -1,4 +1,4 @@
-"""The Discord adapter's calls and its fake's answers, checked against Discord's OpenAPI description."""
+"""The Discord adapter's calls and its fake's responses, checked against Discord's OpenAPI description."""
 
 import asyncio
 import json

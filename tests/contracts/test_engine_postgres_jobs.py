@@ -304,7 +304,7 @@ async def test_a_thread_is_retried_after_a_database_outage(cluster: PostgresClus
     await recorder.ended(named("a"), 2)
 
 
-async def test_a_wake_without_a_database_is_refused(postgres_database: str) -> None:
+async def test_a_wake_without_a_database_fails(postgres_database: str) -> None:
     pool = make_pool("postgresql://127.0.0.1:1/none", PoolSettings(wait_seconds=0.2))
     await pool.open()
     engine = PostgresEngine(pool, Listener(""), QUICK)
@@ -339,7 +339,7 @@ async def test_a_job_fetched_while_draining_is_returned(cluster: PostgresCluster
 WAITING = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
 
 
-async def test_threads_that_lost_their_job_are_found(
+async def test_threads_without_their_job_are_found(
     cluster: PostgresCluster, store: Store, postgres_database: str
 ) -> None:
     lease = await opened(store, "T1")

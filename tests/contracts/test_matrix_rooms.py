@@ -301,7 +301,7 @@ async def test_waiting_for_a_key_survives_a_restart(peer: Matrix, inbox: Inbox) 
     assert not [key for key in peer.kept.values if key[0] == "undecrypted:matrix"]
 
 
-async def test_the_author_of_an_unreadable_message_is_told_once(peer: Matrix, inbox: Inbox) -> None:
+async def test_the_author_of_an_unreadable_message_is_notified_once(peer: Matrix, inbox: Inbox) -> None:
     keys = LateKeys()
     async with serving(peer.make(encryption=keys), inbox):
         await seals(peer, "is the tide high?")

@@ -211,7 +211,7 @@ async def test_last_words_contain_no_terminal_codes(tmp_path: Path) -> None:
     assert lost.why.isprintable()
 
 
-async def test_a_call_that_is_never_answered_ends_and_the_server_stays(tmp_path: Path) -> None:
+async def test_an_unanswered_call_times_out_without_losing_the_server(tmp_path: Path) -> None:
     async with connected(tmp_path, odd(tmp_path, timeout_seconds=5.0)) as stand:
         await stand.becomes("up")
         output = await stand.call("mcp_odd_hang")

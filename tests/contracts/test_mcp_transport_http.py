@@ -60,7 +60,7 @@ def scales(port: int, token: str = "the-token") -> McpServer:
 
 
 @pytest.mark.slow
-async def test_its_tools_come_and_go_with_it(tmp_path: Path, bound: socket.socket) -> None:
+async def test_tools_appear_and_disappear_with_their_server(tmp_path: Path, bound: socket.socket) -> None:
     async with connected(tmp_path, scales(port_of(bound))) as stand:
         await stand.becomes("down")
         async with serving(bound):

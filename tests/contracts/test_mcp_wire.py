@@ -27,7 +27,7 @@ def raw(tmp_path: Path, **script: list[str] | str) -> AbstractAsyncContextManage
 
 
 async def each(tmp_path: Path, answers: Sequence[list[str]]) -> AsyncIterator[tuple[int, ToolOutput]]:
-    """Yield each tool's output, where tool number N answers with `answers[N]`. One server has all the tools."""
+    """Yield each tool's output, where tool number N responds with `answers[N]`. One server has all the tools."""
     tools = ",".join(f'{{"name":"t{number}","inputSchema":{{"type":"object"}}}}' for number in range(len(answers)))
     calls = {f"tools/call t{number}": lines for number, lines in enumerate(answers)}
     async with raw(tmp_path, list=result(f'{{"tools":[{tools}]}}'), **calls) as stand:

@@ -1,4 +1,4 @@
-"""The page's `tokens.js` and Python's `markdown/parse.py` read addresses, tokens and emphasis alike."""
+"""The page's `tokens.js` and Python's `markdown/parse.py` read URLs, tokens and emphasis alike."""
 
 import json
 import random
@@ -68,7 +68,7 @@ def definition(source: random.Random) -> str:
 
 
 def read_definition(line: str) -> list[str] | None:
-    """Return the address and title that Python's parser reads."""
+    """Return the URL and title that Python's parser reads."""
     definitions: dict[str, LabelledLink] = {}
     parser().parse(line, {"definitions": definitions})
     return next(([unquote(link.url), link.title] for link in definitions.values()), None)

@@ -58,5 +58,5 @@ async def test_a_missing_file_is_noticed_without_loading(weights: Path, tmp_path
         await build_provider("local", settings, ManualClock(), {}).models()
 
 
-def test_one_core_is_left_to_everything_else() -> None:
+def test_one_core_stays_free_for_other_work() -> None:
     assert threads() >= 1

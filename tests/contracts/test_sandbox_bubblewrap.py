@@ -187,7 +187,7 @@ class TestBubblewrapCalls:
     async def test_development_tools_work(
         self, sandbox: BubblewrapSandbox, tmp_path: Path, program: str, text: str, says: str
     ) -> None:
-        """Compilers, interpreters, version control and package managers need none of the refused calls."""
+        """Compilers, interpreters, version control and package managers need none of the blocked system calls."""
         if shutil.which(program, path="/usr/bin:/bin") is None:
             pytest.skip(f"{program} is not installed")
         assert says in await self.run(sandbox, tmp_path, text)

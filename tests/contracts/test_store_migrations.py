@@ -1,4 +1,4 @@
-"""Upgrades of a database to the newest schema, and databases that are refused, on SQLite and PostgreSQL."""
+"""Upgrades of a database to the newest schema, and databases that are rejected, on SQLite and PostgreSQL."""
 
 import asyncio
 import contextlib

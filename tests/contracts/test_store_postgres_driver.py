@@ -146,7 +146,7 @@ async def test_a_lease_sees_a_message_accepted_at_the_same_moment(store: Store, 
 
 
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
-async def test_writers_take_turns_whatever_the_databases_default_isolation(
+async def test_writers_are_serialized_at_any_default_isolation_level(
     postgres_database: str, driver: PostgresDriver, other: AsyncConnection, isolation: str
 ) -> None:
     options = f"-c default_transaction_isolation={isolation.replace(' ', chr(92) + ' ')}"
@@ -304,7 +304,7 @@ async def test_everything_in_a_stale_commit_is_rolled_back(store: Store) -> None
     assert await store.journal.steps(THREAD) == []
 
 
-async def test_a_statement_that_came_after_a_failure_runs_when_it_is_needed(driver: PostgresDriver) -> None:
+async def test_statements_after_a_failure_run_when_needed(driver: PostgresDriver) -> None:
     def failing() -> Script[None]:
         known = Query("trigger_insert", {"id": "t", "spec": "", "next_at": 1, "now": 1})
         yield Batch((known, known, Query("setting_put", {"scope": "s", "key": "a", "value": "v"})), last=True)
@@ -387,7 +387,7 @@ async def test_callers_share_a_few_connections(driver: PostgresDriver) -> None:
     assert await value(driver, "49") == "v"
 
 
-async def test_keys_that_cannot_be_stored_are_refused(driver: PostgresDriver) -> None:
+async def test_keys_that_cannot_be_stored_are_rejected(driver: PostgresDriver) -> None:
     for key in ("nul \0", "half \ud800"):
         with pytest.raises(InvalidInput):
             await driver.write(put(key))

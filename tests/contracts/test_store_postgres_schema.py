@@ -1,4 +1,4 @@
-"""Database roles: the rights of a restricted role, and databases that are refused before anything is created."""
+"""Database roles: the rights of a restricted role, and databases that are rejected before anything is created."""
 
 import uuid
 from collections.abc import Generator
@@ -76,7 +76,7 @@ async def test_a_role_needs_only_write_access_to_existing_tables(guest: Guest) -
             await start(guest.url)
 
 
-async def test_a_database_that_cannot_hold_every_text_is_refused() -> None:
+async def test_a_database_with_a_limited_encoding_is_rejected() -> None:
     name = f"shoal_test_{uuid.uuid4().hex[:12]}"
     with server() as address, psycopg.connect(address, autocommit=True) as connection:
         connection.execute(f"create database {name} encoding 'SQL_ASCII' locale 'C' template template0".encode())

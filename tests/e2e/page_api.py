@@ -99,7 +99,7 @@ class PageApi:
 
     @property
     def address(self) -> str:
-        """Address that signs a browser in."""
+        """URL that signs a browser in."""
         return f"http://127.0.0.1:{self.port}/?token={TOKEN}"
 
     # ---- what tests script ----

@@ -146,7 +146,7 @@ class Simulation:
     # ---- people ----
 
     async def person(self, request: Any) -> Any:
-        """Handle an action of Ada's and answer with the id of the result."""
+        """Handle an action of Ada's and respond with the id of the result."""
         verbs = {"says": self.says, "edits": self.edits, "clicks": self.clicks, "commands": self.commands,
                  "reacts": self.reacts}  # fmt: skip
         return web.json_response(str(verbs[request.match_info["verb"]](**await request.json())))

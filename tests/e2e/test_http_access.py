@@ -30,7 +30,7 @@ async def guessable(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def enter(shoal: Served) -> httpx2.AsyncClient:
-    """Return the client of a person who opened the printed address. It has the cookie and the page's key."""
+    """Return the client of a person who opened the printed URL. It has the cookie and the page's key."""
     answer = await shoal.stranger.get("/", params={"token": TOKEN, "thread": "web:lobby:one"})
     assert answer.status_code == 303
     address, _, key = answer.headers["location"].partition("&key=")
@@ -51,7 +51,7 @@ async def test_without_a_credential_nothing_is_revealed(shoal: Served, path: str
     "value",
     ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}"],
 )
-async def test_a_wrong_token_is_refused(shoal: Served, value: str) -> None:
+async def test_a_wrong_token_is_rejected(shoal: Served, value: str) -> None:
     answer = await shoal.stranger.get("/api/threads", headers={"Authorization": value})
     assert answer.status_code == 401
 
@@ -79,14 +79,14 @@ async def test_a_wrong_token_in_the_address_sets_no_cookie(shoal: Served) -> Non
 
 
 @pytest.mark.parametrize("value", ["", "x", "99999999999.00", "9999999999." + "0" * 64, "1.é", "²." + "0" * 64])
-async def test_a_made_up_cookie_is_refused(shoal: Served, value: str) -> None:
+async def test_a_forged_cookie_is_rejected(shoal: Served, value: str) -> None:
     name = f"shoal_{shoal.port}"
     cookie = {b"Cookie": f"{name}={value}".encode()}
     answer = await shoal.stranger.get("/api/threads", headers=cookie)
     assert answer.status_code == 401
 
 
-async def test_a_cookie_signed_with_another_token_is_refused(shoal: Served, tmp_path: Path) -> None:
+async def test_a_cookie_signed_with_another_token_is_rejected(shoal: Served, tmp_path: Path) -> None:
     async with served(tmp_path / "other", WebOptions(token=TOKEN + "2", port=0)) as other:
         answer = await other.stranger.get("/", params={"token": TOKEN + "2"})
         value = answer.headers["set-cookie"].partition("=")[2].partition(";")[0]
@@ -182,7 +182,7 @@ async def test_a_server_on_all_addresses_is_reached_by_address_only(tmp_path: Pa
             assert (await stand.client.get("/api/threads", headers={"Host": host})).status_code == status
 
 
-async def test_a_foreign_origin_is_refused_even_with_the_token(shoal: Served) -> None:
+async def test_a_foreign_origin_is_rejected_even_with_the_token(shoal: Served) -> None:
     answer = await shoal.client.get("/api/threads", headers={"Origin": "https://evil.example"})
     assert (answer.status_code, answer.json()["error"]) == (403, "foreign_origin")
     assert "access-control-allow-origin" not in answer.headers
@@ -340,7 +340,7 @@ async def test_the_cookie_alone_opens_nothing(shoal: Served, headers: dict[str, 
     assert key not in str(page.headers)
 
 
-async def test_a_ticket_loads_files_and_nothing_else(shoal: Served) -> None:
+async def test_a_ticket_only_grants_access_to_files(shoal: Served) -> None:
     client = await enter(shoal)
     ticket = (await client.get("/api/me")).json()["ticket"]
     del client.headers["X-Shoal"]

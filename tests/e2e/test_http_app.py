@@ -182,7 +182,7 @@ async def test_a_message_to_a_channel_is_posted_there(tmp_path: Path) -> None:
         await served.world.chat.sees(thread, "Aye.")
 
 
-async def test_a_trigger_that_never_occurs_is_refused(tmp_path: Path) -> None:
+async def test_a_trigger_that_never_occurs_is_rejected(tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel()) as served:
         body = {"kind": "one-shot", "schedule": "yesterday", "text": "hi", "thread": THREAD}
         answer = await served.client.post("/api/triggers", json=body)

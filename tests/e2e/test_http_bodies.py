@@ -62,7 +62,7 @@ async def test_a_body_at_the_limit_is_accepted_and_a_larger_one_is_not(shoal: Se
         assert (await shoal.client.post(MESSAGES, content=body, headers=headers)).status_code == status
 
 
-async def test_a_declared_body_that_is_too_large_is_refused_unread(raw: Raw) -> None:
+async def test_a_declared_oversized_body_is_rejected_unread(raw: Raw) -> None:
     raw.head(MESSAGES, f"Content-Length: {BODY_BYTES_MAX + 1}")
     status, content = await raw.answer()
     assert status == 413
@@ -70,7 +70,7 @@ async def test_a_declared_body_that_is_too_large_is_refused_unread(raw: Raw) -> 
     assert b"connection: close" in content.lower()
 
 
-async def test_an_undeclared_body_is_refused_once_it_is_too_large(raw: Raw) -> None:
+async def test_an_undeclared_body_is_rejected_once_it_is_too_large(raw: Raw) -> None:
     raw.head(MESSAGES, "Transfer-Encoding: chunked")
     for _ in range(BODY_BYTES_MAX // 65_536 + 1):
         raw.writer.write(b"10000\r\n" + b"x" * 65_536 + b"\r\n")
@@ -116,7 +116,7 @@ async def test_a_body_may_arrive_after_its_answer(raw: Raw) -> None:
     assert b"too_large" in await raw.reader.read()
 
 
-async def test_a_refused_body_gets_no_100_continue(raw: Raw) -> None:
+async def test_a_rejected_body_gets_no_100_continue(raw: Raw) -> None:
     raw.head(MESSAGES, f"Content-Length: {3 * BODY_BYTES_MAX}", "Expect: 100-continue")
     status, content = await raw.answer()
     assert status == 413
@@ -134,7 +134,7 @@ async def test_a_stalled_body_times_out(tmp_path: Path) -> None:
     assert b'"error":"slow_body"' in content
 
 
-async def test_a_body_that_breaks_off_stores_nothing(shoal: Served, raw: Raw) -> None:
+async def test_an_interrupted_body_stores_nothing(shoal: Served, raw: Raw) -> None:
     raw.head(MESSAGES, "Content-Length: 100")
     raw.writer.write(b'{"text":"ha')
     await raw.writer.drain()
@@ -143,7 +143,7 @@ async def test_a_body_that_breaks_off_stores_nothing(shoal: Served, raw: Raw) ->
     assert (await shoal.client.get("/api/threads")).json() == []
 
 
-async def test_an_upload_goes_with_a_message(shoal: Served) -> None:
+async def test_an_upload_is_attached_to_a_message(shoal: Served) -> None:
     content = os.urandom(300_000)
     stored = (await shoal.client.post(UPLOADS, params={"name": "día 1/notes.pdf"}, content=content)).json()
     assert (stored["name"], stored["media_type"], stored["size_bytes"]) == (
@@ -282,7 +282,7 @@ async def test_a_linked_directory_is_neither_listed_nor_written_to(shoal: Served
 
 
 @pytest.mark.parametrize("value", ["[" * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":' * 50_000 + "1" + "}" * 50_000])
-async def test_a_body_nested_without_end_is_refused(shoal: Served, value: str) -> None:
+async def test_a_deeply_nested_body_is_rejected(shoal: Served, value: str) -> None:
     content = f'{{"text": "hello", "extra": {value}}}'
     answer = await shoal.client.post(MESSAGES, content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400

@@ -146,7 +146,7 @@ async def test_a_full_mailbox_is_busy(shoal: Served) -> None:
         (b"[]", "invalid_input"),
     ],
 )
-async def test_a_malformed_message_is_refused_and_not_stored(shoal: Served, body: bytes, code: str) -> None:
+async def test_a_malformed_message_is_rejected_and_not_stored(shoal: Served, body: bytes, code: str) -> None:
     answer = await shoal.client.post(MESSAGES, content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == 400
     assert answer.json()["error"] == code
@@ -160,7 +160,7 @@ async def test_a_malformed_body_names_the_field(shoal: Served) -> None:
 
 
 @pytest.mark.parametrize("thread", ["one", "web:lobby", "web::x", "web:lobby:a*b", "web:lobby:..", "a:b:c:d"])
-async def test_a_wrong_thread_id_is_refused(shoal: Served, thread: str) -> None:
+async def test_an_invalid_thread_id_is_rejected(shoal: Served, thread: str) -> None:
     answer = await shoal.client.post(f"/api/threads/{thread}/messages", json={"text": "hi"})
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_id")
 
@@ -257,7 +257,7 @@ async def test_a_thread_without_events_has_an_empty_journal(shoal: Served) -> No
 
 
 @pytest.mark.parametrize("query", ["after=x", "after=-1", "limit=0", "limit=5001", "nonsense=1", "after=1&after=2"])
-async def test_a_wrong_query_is_refused(shoal: Served, query: str) -> None:
+async def test_an_invalid_query_is_rejected(shoal: Served, query: str) -> None:
     answer = await shoal.client.get(f"/api/threads/{THREAD}/events?{query}")
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_input")
 
@@ -323,7 +323,7 @@ async def test_a_trigger_is_added_and_removed(shoal: Served) -> None:
     "change",
     [{"thread": ""}, {"platform": "web", "channel": "lobby"}, {"schedule": "never"}, {"kind": "daily"}, {"text": ""}],
 )
-async def test_a_wrong_trigger_is_refused(shoal: Served, change: dict[str, str]) -> None:
+async def test_an_invalid_trigger_is_rejected(shoal: Served, change: dict[str, str]) -> None:
     body = {"kind": "periodic", "schedule": "0 9 * * *", "text": "hi", "thread": THREAD, **change}
     answer = await shoal.client.post("/api/triggers", json=body)
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_input")

@@ -136,13 +136,13 @@ async def test_the_last_event_id_overrides_the_query(shoal: Served) -> None:
 
 
 @pytest.mark.parametrize("value", ["x", "-1", "1.5", "²", "9" * 40])
-async def test_a_wrong_last_event_id_is_refused(shoal: Served, value: str) -> None:
+async def test_an_invalid_last_event_id_is_rejected(shoal: Served, value: str) -> None:
     headers = {b"Accept": b"text/event-stream", b"Last-Event-ID": value.encode()}
     answer = await shoal.client.get(EVENTS, headers=headers)
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_input")
 
 
-async def test_a_request_for_the_head_alone_opens_no_stream(shoal: Served) -> None:
+async def test_a_head_request_opens_no_stream(shoal: Served) -> None:
     answer = await shoal.client.head(EVENTS, headers=LIVE)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
 
@@ -178,7 +178,7 @@ async def changed(response: httpx2.Response) -> AsyncIterator[list[str]]:
             yield msgspec.json.decode(line.removeprefix("data: "), type=dict[str, list[str]])["changed"]
 
 
-async def test_the_stream_of_changes_names_the_lists_that_changed(shoal: Served) -> None:
+async def test_the_change_stream_names_changed_lists(shoal: Served) -> None:
     async with asyncio.timeout(60), shoal.client.stream("GET", "/api/changes", headers=LIVE) as response:
         lists = changed(response)
         assert await anext(lists) == ["threads", "approvals"]

@@ -1,4 +1,4 @@
-"""Memory and skills over the API: reading, writing, forgetting, undo, access and refusals."""
+"""Memory and skills over the API: reading, writing, forgetting, undo, access and rejected input."""
 
 import subprocess
 from collections.abc import AsyncIterator
@@ -76,7 +76,7 @@ async def test_a_file_changed_since_it_was_read_is_not_overwritten(shoal: Served
         {"scope": "global", "text": "x" * 300_000},
     ],
 )
-async def test_a_path_outside_memory_is_refused(shoal: Served, body: object) -> None:
+async def test_a_path_outside_memory_is_rejected(shoal: Served, body: object) -> None:
     assert (await shoal.client.put("/api/memory", json=body)).status_code == 400
 
 

@@ -100,7 +100,9 @@ async def test_a_streamed_conversation_stays_in_its_thread(shoal: Served, client
     assert len({prompt.thread for prompt in prompts(shoal)}) == 1
 
 
-async def test_conversations_that_begin_alike_stay_separate(shoal: Served, client: "openai.AsyncOpenAI") -> None:
+async def test_conversations_with_the_same_first_message_get_separate_threads(
+    shoal: Served, client: "openai.AsyncOpenAI"
+) -> None:
     for _ in range(2):
         await chat(client, "hello")
     assert len({prompt.thread for prompt in prompts(shoal)}) == 2
@@ -214,7 +216,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
         ),
     ],
 )
-async def test_unsupported_options_are_refused_by_name(shoal: Served, change: dict[str, object], named: str) -> None:
+async def test_unsupported_options_are_rejected_by_name(shoal: Served, change: dict[str, object], named: str) -> None:
     body = {"model": "main", "messages": [{"role": "user", "content": "hi"}], **change}
     answer = await shoal.client.post("/v1/chat/completions", json=body)
     assert answer.status_code == 400
@@ -463,7 +465,7 @@ async def test_a_failed_response_says_so_in_its_stream(shoal: Served, client: "o
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://example.org/a.png"}]}]},
     ],
 )
-async def test_a_wrong_response_is_refused(shoal: Served, change: dict[str, object]) -> None:
+async def test_an_invalid_response_request_is_rejected(shoal: Served, change: dict[str, object]) -> None:
     answer = await shoal.client.post("/v1/responses", json={"model": "main", "input": "hi", **change})
     assert answer.status_code == 400
     assert answer.json()["error"]["type"] == "invalid_request_error"

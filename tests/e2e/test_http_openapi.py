@@ -31,7 +31,7 @@ schema = schemathesis.openapi.from_dict(DOCUMENT, config=CONFIG)
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yield the address of the whole app with the demo model."""
+    """Yield the base URL of the whole app with the demo model."""
     with AppThread(tmp_path_factory.mktemp("home")) as app_address:
         yield app_address
 
@@ -61,7 +61,7 @@ async def test_the_document_is_served(tmp_path: Path) -> None:
     assert answer.json()["paths"] == DOCUMENT["paths"]
 
 
-def test_the_document_says_which_tokens_may_make_a_call() -> None:
+def test_the_document_lists_the_token_scopes_of_a_call() -> None:
     for endpoint in api():
         operation = DOCUMENT["paths"][endpoint.path.replace(":path}", "}")][endpoint.method.lower()]
         assert operation.get("x-shoal-scopes", []) == list(endpoint.scopes)

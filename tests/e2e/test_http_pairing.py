@@ -1,4 +1,4 @@
-"""Pairing over HTTP works by code only, and no answer contains a code."""
+"""Pairing over HTTP works by code only, and no response contains a code."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -198,7 +198,7 @@ async def test_a_browser_ends_only_its_own_subscription(told: Told) -> None:
     assert [notification.browser for notification in await told.answered(LOBBY, "one")] == ["mark"]
 
 
-async def test_addresses_that_are_not_public_push_services_are_refused(told: Told) -> None:
+async def test_urls_other_than_public_push_services_are_rejected(told: Told) -> None:
     good = told.service.browser("x")
     for wrong in (
         {**good, "endpoint": "http://push.example.org/x"},

@@ -208,7 +208,7 @@ async def test_a_bot_is_switched_off_and_on(stand: Stand) -> None:
         ("irc", BOT, "There is no platform 'irc' to set up"),
     ],
 )
-async def test_a_token_that_is_refused_changes_nothing(stand: Stand, platform: str, token: str, told: str) -> None:
+async def test_a_refused_token_changes_nothing(stand: Stand, platform: str, token: str, told: str) -> None:
     before = stand.written()
     said = await stand.put(f"/api/setup/platforms/{platform}", {"values": {"token": token}}, 400)
     assert told in said

@@ -105,7 +105,7 @@ async def test_a_skill_with_an_irregular_name_and_file_is_installed_and_deleted(
         (archive({"a/SKILL.md": b"\xff\xfe"}), "not UTF-8 text"),
     ],
 )
-async def test_an_archive_that_is_refused_leaves_nothing_behind(stand: Stand, content: bytes, why: str) -> None:
+async def test_a_rejected_archive_leaves_nothing_behind(stand: Stand, content: bytes, why: str) -> None:
     assert why in await install(stand, content, 400)
     assert [path for path in (stand.home.data / "skills").rglob("*") if path.is_file()] == []
     assert not (stand.home.root / "evil").exists()
@@ -116,7 +116,7 @@ async def test_an_oversized_archive_is_not_read(stand: Stand) -> None:
 
 
 class Internet:
-    """A fake network whose addresses all return this response."""
+    """A fake network in which every URL returns this response."""
 
     def __init__(self, status: int, body: bytes, *, cut: bool = False) -> None:
         self.asked: list[FetchRequest] = []
@@ -147,9 +147,7 @@ async def test_skills_are_installed_from_an_address(tmp_path: Path, content: byt
         (200, b"<html>", False, "not a readable zip archive"),
     ],
 )
-async def test_an_address_without_skills_is_refused(
-    tmp_path: Path, status: int, body: bytes, cut: bool, why: str
-) -> None:
+async def test_a_url_without_skills_is_rejected(tmp_path: Path, status: int, body: bytes, cut: bool, why: str) -> None:
     async with running(tmp_path / "home", overrides=Overrides(fetcher=Internet(status, body, cut=cut))) as stand:
         assert why in await install(stand, b"", 400, f"{PLACE}&url=https://example.org/x")
 

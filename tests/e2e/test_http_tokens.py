@@ -185,7 +185,7 @@ def test_the_calls_of_a_chat_token_are_listed() -> None:
 
 
 def check_refusal(kind: Kind, endpoint: Endpoint, answer: httpx2.Response) -> None:
-    """Check that an answer about the owner's things reveals no more than the token allows."""
+    """Check that a response about the owner's things reveals no more than the token allows."""
     if kind.scope not in endpoint.scopes:
         assert answer.status_code == 403
     if not kind.is_confined:
@@ -253,7 +253,7 @@ async def test_a_chat_token_talks_in_its_own_threads(shoal: Served) -> None:
 
 
 async def test_an_upload_is_marked_with_its_author(shoal: Served) -> None:
-    """This holds even if no message follows or it is refused, because a later reader of the files must know their
+    """This holds even if no message follows or it is rejected, because a later reader of the files must know their
     source.
     """
     async with await bearer(shoal, Kind("chat")) as ben:

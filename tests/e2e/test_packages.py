@@ -199,7 +199,7 @@ async def shoal(python: Path, home: Path) -> AsyncGenerator[asyncio.subprocess.P
         await process.wait()
 
 
-async def test_on_a_real_server_a_stranger_is_let_in_a_card_is_decided_in_words_and_a_kill_loses_nothing(
+async def test_on_a_real_irc_server_pairing_approval_and_a_kill_work(
     installed: Path, port: int, tmp_path: Path
 ) -> None:
     asks = Reply(calls=(Call("bash", '{"command": "echo six > tide.txt"}'),))

@@ -87,7 +87,7 @@ async def test_a_message_written_offline_is_sent_once(browser: Browser, api: Pag
         assert [sent.body["text"] for sent in api.sent] == ["first", "second"]
 
 
-async def test_a_message_whose_answer_was_lost_is_sent_again_under_its_id(browser: Browser, api: PageApi) -> None:
+async def test_a_message_with_a_lost_response_is_resent_with_its_id(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("one", OWNER))
     api.drop_answers = 2
     async with opened(browser, api.address) as page:

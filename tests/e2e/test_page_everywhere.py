@@ -181,7 +181,7 @@ async def test_every_view_fits_and_is_readable(
         assert await violations(page) == []
 
 
-async def test_tab_reaches_every_control_of_every_view_and_shows_where_it_is(browser: Browser, api: PageApi) -> None:
+async def test_tab_reaches_every_control_and_shows_the_focus(browser: Browser, api: PageApi) -> None:
     fill(api)
     wrong: list[str] = []
     async with opened(browser, api.address) as page:

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytes
 
 
 class HostileServer:
-    """A server that records request heads and answers with an empty page."""
+    """A server that records request heads and responds with an empty page."""
 
     def __init__(self) -> None:
         self.heads: list[str] = []

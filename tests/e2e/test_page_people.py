@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytes
 
 
 async def entry(stand: Served, name: str, scope: TokenScope, person: str = "", agent: str = "") -> str:
-    """Return the sign-in address of a person with a new token."""
+    """Return the sign-in URL of a person with a new token."""
     _, secret = await stand.tokens.create(NewToken(name, scope, person, agent), "web:owner")
     return f"{stand.address}/?token={secret}"
 
@@ -68,7 +68,7 @@ async def test_a_read_token_sees_everything_and_changes_nothing(browser: Browser
             assert await violations(page) == []
 
 
-async def test_an_approve_token_decides_and_nothing_more(browser: Browser, tmp_path: Path) -> None:
+async def test_an_approve_token_can_only_decide(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path / "home") as stand:
         await lived_in(stand)
         async with opened(browser, await entry(stand, "phone", "approve", "owner"), place="approvals") as page:

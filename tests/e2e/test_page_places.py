@@ -38,7 +38,7 @@ WHOLE = "\n".join(f"line {number}" for number in range(900)) + "\n<script>window
 
 
 def entry(stand: Served) -> str:
-    """Return the sign-in address of a real server."""
+    """Return the sign-in URL of a real server."""
     return f"{stand.address}/?token={TOKEN}"
 
 

@@ -94,7 +94,7 @@ async def test_states_are_immutable(browser: Browser, api: PageApi) -> None:
         assert unchanged is True
 
 
-async def test_a_thread_that_is_read_from_its_middle_still_shows(browser: Browser, api: PageApi) -> None:
+async def test_a_thread_read_from_the_middle_is_shown(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, ToolFinished(CallId("lost"), "bash", "the result of a call before"))
     api.append(THREAD, AssistantSaid("So it is."))
     api.append(THREAD, TurnFinished("done", "So it is.", 1))

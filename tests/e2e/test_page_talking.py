@@ -166,7 +166,7 @@ async def test_arrow_up_recalls_earlier_messages(browser: Browser, api: PageApi)
         await expect(box).to_have_value("my own")
 
 
-async def test_a_file_alone_has_no_empty_text(browser: Browser, api: PageApi) -> None:
+async def test_a_message_with_only_a_file_has_no_empty_text(browser: Browser, api: PageApi) -> None:
     api.append(THREAD, UserSaid("", OWNER, attachments=(Attachment("voice.webm", "audio/webm", 3),)))
     async with opened(browser, api.address) as page:
         await expect(page.get_by_text("voice.webm")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Going back on the page, over a real `shoal run`: other answers, undo, cases, comparisons and suggested rules."""
+"""Going back on the page, over a real `shoal run`: other answers, undo, test cases, comparisons and suggested rules."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -138,7 +138,7 @@ async def test_a_read_token_sees_changes_without_actions(browser: Browser, shoal
             await expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
 
 
-async def test_a_turn_is_kept_as_a_case(page: Page, shoal: Running) -> None:
+async def test_a_turn_is_saved_as_a_test_case(page: Page, shoal: Running) -> None:
     shoal.asks("web:lobby:case", "plan for Tuesday, please")
     await go(page, "t/web:lobby:case")
     await page.get_by_role("button", name="Save as case").click()

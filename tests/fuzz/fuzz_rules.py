@@ -1,4 +1,4 @@
-"""Rules: patterns are refused with a reason or match exactly what `re` matches, and profiles decide any action."""
+"""Rules: patterns are rejected with a reason or match exactly what `re` matches, and profiles decide any action."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""Web pages and addresses: any page becomes marked text, and every reader reads a checked address alike."""
+"""Web pages and URLs: any page becomes marked text, and every parser reads a checked URL alike."""
 
 import random
 import re

@@ -48,7 +48,7 @@ def test_entries_become_a_section_above_the_newest(tmp_path: Path) -> None:
     assert rest == "0.1.0 (unreleased)\n\nThe first.\n"
 
 
-def test_an_entry_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
+def test_an_entry_of_an_unknown_kind_is_rejected(tmp_path: Path) -> None:
     copy(tmp_path)
     (tmp_path / "changes/topics.improved.md").write_text("Topics.\n")
     result = release(tmp_path, "0.2.0")

@@ -45,7 +45,7 @@ HANDED_ON = {"kernel/events.py", "kernel/untrusted.py"}
 """Modules that catch one kind of error and raise the others on purpose."""
 
 
-def test_heavy_parsers_are_loaded_where_their_bounds_are_known() -> None:
+def test_heavy_parsers_have_known_bounds() -> None:
     parsers: dict[str, set[str]] = {}
     for path in package_files():
         loaded = {name for node in nodes(tree(path)) for name in _loaded(node)}

@@ -166,7 +166,7 @@ def test_sleeps_are_seen(code: str, count: int) -> None:
     assert len(list(sleeps(ast.parse(code)))) == count
 
 
-def test_the_layers_are_kept(tmp_path: Path) -> None:
+def test_the_layers_are_respected(tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--cache-dir", str(tmp_path)]
     result = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr

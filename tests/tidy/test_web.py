@@ -12,7 +12,7 @@ pytestmark = pytest.mark.xdist_group(GROUP)
 
 ROOT = Path(shoal.tools.__file__).parent
 GUARDED = {"fetch.py", "pinned.py"}
-OF_THE_OWNER = {"mcp/transport.py"}  # opens configured addresses, never one that a model chose
+OF_THE_OWNER = {"mcp/transport.py"}  # opens configured URLs, never one that a model chose
 CLIENTS = {
     "aiohttp", "ftplib", "h11", "http", "httpcore", "httpcore2", "httpx", "httpx2", "requests", "smtplib", "socket",
     "ssl", "telnetlib", "urllib3", "websockets",

@@ -84,7 +84,7 @@ async def test_live_events_arrive_until_the_application_ends(parts: Parts) -> No
     assert seen == ["Cleared", "StatusChanged"]
 
 
-async def test_an_in_process_application_refuses_like_a_server(parts: Parts) -> None:
+async def test_an_in_process_application_fails_like_a_server(parts: Parts) -> None:
     with pytest.raises(NotFound, match="There is no agent"):
         await parts.client.call("GET", "/api/agents/nobody")
     with pytest.raises(InvalidInput, match="There is no agent"):

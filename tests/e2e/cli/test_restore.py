@@ -1,4 +1,4 @@
-"""The command that a refused restore suggests works."""
+"""The command that a rejected restore suggests works."""
 
 import re
 import shlex

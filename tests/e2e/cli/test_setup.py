@@ -86,7 +86,7 @@ async def telegram() -> AsyncGenerator[tuple[FakeTelegram, str]]:
         await fake.stop()
 
 
-async def test_a_person_gets_from_nothing_to_a_paired_bot(start: Start, home: Path) -> None:
+async def test_setup_leads_from_an_empty_home_to_a_paired_bot(start: Start, home: Path) -> None:
     async with telegram() as (fake, option):
         terminal = start("--set", option)
         await at(terminal, "Number [1]: ", "demo")
