@@ -24,12 +24,12 @@ EFFECTS_BEGIN = "<!-- from permissions/effects.py: python -m tests.tool_table --
 EFFECTS_END = "<!-- end of effects -->\n"
 KINDS_BEGIN = "<!-- from the kinds of MCP tools: python -m tests.tool_table -->\n"
 KINDS_END = "<!-- end of kinds -->\n"
-KIND_COLUMNS = ("kind", "proposed for", "effect", "standard and guarded", "locked", "after untrusted content")
+KIND_COLUMNS = ("kind", "proposed for", "effect", "standard and guarded", "locked", "in a tainted turn")
 EFFECT_COLUMNS = {
     "owner and trusted people": (True, False),
-    "owner and trusted people, after untrusted content": (True, True),
+    "owner and trusted people, in a tainted turn": (True, True),
     "other people": (False, False),
-    "other people, after untrusted content": (False, True),
+    "other people, in a tainted turn": (False, True),
 }
 ANSWER_WORDS = {"allow": "runs", "guard": "runs unless the guard finds harm", "ask": "asks"}
 PLACES = {
@@ -40,16 +40,16 @@ PLACES = {
     "sent": "allow for files in its own folders; otherwise ask",
 }
 TOOLS_BEGIN, TOOLS_END = "<!-- from the tools: python -m tests.tool_table -->\n", "<!-- end of tools -->\n"
-TOOLS_COLUMNS = ("tool", "purpose", "action, for example", "results taint the turn", "in progress at a crash")
+TOOLS_COLUMNS = ("tool", "purpose", "action, for example", "results taint the turn", "after a crash during the call")
 ORIGINS = {"own": "never", "mixed": "if their source is untrusted", "foreign": "always"}
-COLUMNS = ("tool", "effect", "standard", "guarded", "locked", "after untrusted content", "undo")
+COLUMNS = ("tool", "effect", "standard", "guarded", "locked", "in a tainted turn", "undo")
 HARM = {
     "none": "unchanged",
     "file": "asks outside the workspace, and for files that other programs execute",
     "command": "asks unless it is known to be harmless, or is contained in a turn without untrusted people",
 }
-NAMES = {"query": "unchanged", "address": "asks unless the address is known"}
-ADDRESS_ALONE = "runs if a known address is its only argument; otherwise asks"
+NAMES = {"query": "unchanged", "address": "asks unless the URL is known"}
+ADDRESS_ALONE = "runs if a known URL is its only argument; otherwise asks"
 COMMANDS = "allow; deny changes elsewhere; ask for opaque commands"
 UNDO = {"files": "`/undo`", "agent": "`/agent undo`", "": ""}
 
