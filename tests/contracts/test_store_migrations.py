@@ -29,7 +29,7 @@ insert into moods (name) select key from settings;
 )
 """A migration that is in no release."""
 SENTENCE = re.compile(
-    r"[^ ]+.* is from before Shoal's first release: .*\. Shoal then starts with your agents, files and settings, and "
+    r"[^ ]+.* is from before Shoal's first release: .*, and Shoal starts with your agents, files and settings, and "
     r"no history\.\Z"
 )
 

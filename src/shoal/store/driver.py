@@ -298,7 +298,7 @@ def refuse_other_schemas(number: int, newest: int, what: str, how: str) -> None:
     """
     if 0 < number < FIRST_MIGRATION:
         raise StoreUnreleased(
-            f"{what} is from before Shoal's first release: {how}. Shoal then starts with your agents, files "
+            f"{what} is from before Shoal's first release: {how}, and Shoal starts with your agents, files "
             "and settings, and no history."
         )
     if number > newest:

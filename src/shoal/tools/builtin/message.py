@@ -135,8 +135,8 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
         text: Annotated[str, Meta(description="The text, in Markdown.", max_length=TEXT_CHARS_MAX)] = "",
         to: Annotated[
             str,
-            "Where to send it. Default: this conversation (in an unattended task, the chat where people last wrote "
-            "to you). PLATFORM:CHANNEL starts a thread in a channel or a person's direct messages. Or "
+            "Where to send it. Default: this conversation (in an unattended task, your owner's direct "
+            "conversation). PLATFORM:CHANNEL starts a thread in a channel or a person's direct messages. Or "
             "PLATFORM:CHANNEL:THREAD.",
         ] = HERE,
         file: Annotated[str, "Path of a file to send with it."] = "",
