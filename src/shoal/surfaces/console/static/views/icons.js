@@ -44,7 +44,7 @@ const paths = {
 };
 
 export const icon = (name) => html`
-  <svg class="icon" viewBox="0 0 16 16" aria-hidden="true" focusable="false"><path d=${paths[name]} /></svg>
+  <svg class="icon" viewBox="0 0 16 16" aria-hidden="true" focusable="false"><path d=${paths[name] ?? paths.fish} /></svg>
 `;
 
 /** An icon button. Its label appears on hover, or always if it fits. */
