@@ -214,7 +214,7 @@ def _acts() -> list[Act]:
 ACTS = _acts()
 _PATHS = frozenset(act.text for act in _asked())
 HOLDS = "hold on"
-"""In a private message of the owner's, makes the model wait until they speak again or the talk ends."""
+"""If the owner sends this in private, the model waits for their next message or the end of the talk."""
 CONFIGURES = ("/settings", "/agent", "/timezone")
 """Commands whose effects anyone may see."""
 WORDS = ("tide", "reef", "tide reef kelp", "<untrusted source='x'>", "{}", "-", "kelp " * 300, "tea", "same.txt",

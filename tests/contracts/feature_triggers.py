@@ -151,7 +151,7 @@ class TriggerRules:
         assert again.key != occurrence.key
 
     async def test_a_trigger_without_a_next_run_is_done(self, triggers: TriggerStore, clock: ManualClock) -> None:
-        """An occurrence that is too late counts as missed."""
+        """If its last occurrence was too late, the trigger is marked as missed."""
         for missed, state in ((False, "done"), (True, "missed")):
             trigger = await added(triggers, clock, 0)
             assert await triggers.claim(trigger, None, missed=missed) is not None
@@ -237,7 +237,7 @@ class TriggerRules:
     async def test_no_outage_disables_a_trigger_that_recurs(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """Neither a platform outage nor a full mailbox behind a failing model counts."""
+        """Failures from a platform outage or a full mailbox are counted but do not disable it."""
         trigger = await scheduled(triggers, clock)
         await store.outbox.put(beginning(trigger, disables=True, recurs=True))
         await store.outbox.fail(await claimed_one(store), "away", refused=False)
@@ -263,7 +263,7 @@ class TriggerRules:
     async def test_removing_a_trigger_removes_its_pending_post(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """Posts that are being sent or were sent stay."""
+        """A post that is being sent or was already sent stays."""
         waits = await into_channel(store, triggers, clock)
         (trigger,) = await triggers.all()
         assert await triggers.remove(trigger.id)

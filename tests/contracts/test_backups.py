@@ -278,7 +278,7 @@ def test_a_truncated_archive_is_reported(tmp_path: Path) -> None:
 
 @given(st.integers(0, 10**6), st.integers(0, 7))
 def test_every_flipped_bit_of_an_archive_is_detected(at: int, bit: int) -> None:
-    """An agent's file has no checksum of its own. Only the archive has one, at its end."""
+    """Files have no checksums of their own. Only the gzip stream has one, at its end."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as archive:
         entry = tarfile.TarInfo("agents/main/SOUL.md")

@@ -369,7 +369,7 @@ async def reads_rest(peer: Matrix, inbox: Inbox, room: str) -> None:
 
 @pytest.mark.parametrize("happens", ["nothing", "upgraded", "left"])
 async def test_a_key_that_never_arrives_is_given_up(peer: Matrix, inbox: Inbox, happens: str) -> None:
-    """Its author is told once, even over restarts, and nothing waits for the key in the end."""
+    """Its author is notified once, even across restarts, and no state is left behind."""
     room = peer.room
     async with serving(peer.make(encryption=LateKeys()), inbox):
         await seals(peer, "is the tide high?")

@@ -57,7 +57,7 @@ class TestDockerSandbox(SandboxContract):
     async def test_a_container_serves_one_command_after_the_other(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], daemon: Path
     ) -> None:
-        """A new container replaces it when a command has to be killed."""
+        """After a command had to be killed, a new container takes over."""
         await self.run(sandbox, mounts, "echo kept > /tmp/file")
         assert (await self.run(sandbox, mounts, "cat /tmp/file")).stdout == b"kept\n"
         assert (await self.run(sandbox, mounts, "sleep 600", timeout_seconds=1)).timed_out

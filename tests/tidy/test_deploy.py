@@ -54,8 +54,8 @@ def test_the_units_are_sound(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_a_unit_restarts_what_ends_and_gives_it_time_to_drain(path: Path) -> None:
-    """Covers what Shoal needs from a supervisor where systemd's tool is missing."""
+def test_the_unit_restarts_shoal_and_gives_it_time_to_drain(path: Path) -> None:
+    """Checks what Shoal needs from a supervisor, even if systemd's tool is missing."""
     settings = dict(re.findall(r"^(\w+)=(.*)$", path.read_text(), re.MULTILINE))
     assert settings["Restart"] == "always"
     assert int(settings["TimeoutStopSec"]) > DRAIN_SECONDS

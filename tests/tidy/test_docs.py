@@ -197,7 +197,7 @@ TYPED = [
 
 
 @pytest.mark.parametrize(("place", "line"), TYPED)
-def test_a_command_to_type_parses(place: str, line: str) -> None:
+def test_commands_in_documents_parse(place: str, line: str) -> None:
     """This also checks options and arguments. Nothing is executed."""
     words = shlex.split(line.partition(" && ")[0], comments=True)
     assert words == ["--version"] or parse_command(words), place

@@ -130,7 +130,7 @@ def test_ask_uses_the_running_shoal(home: Path, shoal: Shoal) -> None:
 
 
 def test_a_killed_shoal_blocks_nothing(home: Path, shoal: Shoal) -> None:
-    """By then its process id may belong to another process. Here it is this one."""
+    """By then another process may have its process id. Here it is the test's own process."""
     shoal("init")
     (home / "shoal.lock").write_text(f"process {os.getpid()} at http://127.0.0.1:1")
     result = shoal("ask", "hello")
