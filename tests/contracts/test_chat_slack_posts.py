@@ -362,7 +362,7 @@ async def test_an_oversized_file_is_named_but_not_fetched(peer: Slack) -> None:
     assert "not downloaded" in prompt.attachments[0].error
 
 
-async def test_a_file_is_not_fetched_for_a_stranger(peer: Slack) -> None:
+async def test_a_file_is_not_fetched_for_an_untrusted_person(peer: Slack) -> None:
     inbox = Inbox()
     inbox.strangers.add("USTRANGER")
     file = peer.server.new_file("bomb.txt", 4, "USTRANGER")

@@ -80,7 +80,7 @@ def other(script: str, *arguments: object) -> Generator[subprocess.Popen[str]]:
             process.kill()
 
 
-async def test_another_process_holds_a_file_too_until_it_is_killed(path: Path) -> None:
+async def test_a_lock_of_another_process_lasts_until_it_is_killed(path: Path) -> None:
     with other(HOLDER, path) as holder:
         with pytest.raises(ToolError, match="Another thread has been changing f"):
             async with PathLocks(wait_seconds=0.1).hold(path, "f"):
@@ -120,7 +120,7 @@ async def test_waiting_for_another_process_leaves_the_event_loop_free(path: Path
     assert entered.is_set()
 
 
-async def test_two_processes_with_twenty_threads_lose_no_edit_of_the_same_files(tmp_path: Path) -> None:
+async def test_two_processes_with_twenty_threads_keep_all_edits_of_the_same_files(tmp_path: Path) -> None:
     workspace = tmp_path / "agents" / "main" / "workspace"
     workspace.mkdir(parents=True)
     for name in FILES:

@@ -196,7 +196,7 @@ class Without:
     ],
     ids=lambda parts: parts.name,
 )
-def test_without_its_folder_a_feature_is_gone_and_everything_else_works(tmp_path: Path, parts: Parts) -> None:
+def test_without_its_folder_a_feature_is_missing_and_everything_else_works(tmp_path: Path, parts: Parts) -> None:
     assert (SOURCE / "features" / parts.name).is_dir()
     without = Without(tmp_path, parts.name)
     assert without.shoal("init").returncode == 0

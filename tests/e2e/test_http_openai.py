@@ -57,7 +57,7 @@ async def test_the_agents_are_the_models(client: "openai.AsyncOpenAI") -> None:
     assert (await client.models.retrieve("main")).owned_by == "shoal"
 
 
-async def test_a_completion(shoal: Served, client: "openai.AsyncOpenAI") -> None:
+async def test_a_completion_is_answered(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     done = await client.chat.completions.create(model="main", messages=[{"role": "user", "content": "hello"}])
     assert done.choices[0].message.content == "You said: hello"
     assert done.choices[0].finish_reason == "stop"
@@ -413,7 +413,7 @@ async def test_a_full_mailbox_is_a_rate_limit(shoal: Served, client: "openai.Asy
         await chat(client.with_options(max_retries=0), "hello")
 
 
-async def test_a_response(shoal: Served, client: "openai.AsyncOpenAI") -> None:
+async def test_a_response_is_answered(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     done = await client.responses.create(model="main", input="hello", instructions="Be brief.")
     assert done.output_text == "You said: [Instructions of the calling program]\nBe brief.\n\nhello"
     assert done.status == "completed"

@@ -19,7 +19,7 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
         yield stand
 
 
-async def test_a_stranger_requests_access_gets_it_and_loses_it(shoal: Served) -> None:
+async def test_an_unknown_person_requests_access_gets_it_and_loses_it(shoal: Served) -> None:
     code = await shoal.pairing.ask("fake", Author(USER, "Ada", trusted=True))
     before = await shoal.client.get("/api/access")
     (waiting,) = before.json()["waiting"]
@@ -43,7 +43,7 @@ async def test_a_wrong_code_pairs_nobody(shoal: Served) -> None:
     assert await shoal.pairing.people("fake") == ()
 
 
-async def test_strangers_pair_nobody(shoal: Served) -> None:
+async def test_untrusted_people_pair_no_one(shoal: Served) -> None:
     code = await shoal.pairing.ask("fake", Author("ada", trusted=True))
     assert (await shoal.stranger.post("/api/access/pair", json={"code": code})).status_code == 401
     assert (await shoal.stranger.get("/api/access")).status_code == 401

@@ -496,7 +496,7 @@ async def test_a_chat_token_follows_only_its_own_threads(shoal: Served) -> None:
         assert await following == ["threads"]
 
 
-async def test_a_reply_that_is_awaited_ends_with_its_token(shoal: Served) -> None:
+async def test_an_awaited_reply_ends_with_its_token(shoal: Served) -> None:
     async with await bearer(shoal, Kind("chat")) as client:
         body = {"model": "shoal", "messages": [{"role": "user", "content": "hi"}]}
         waiting = asyncio.create_task(client.post("/v1/chat/completions", json=body))

@@ -176,7 +176,7 @@ async def test_threads_of_a_larger_room_and_their_history(stand: Stand) -> None:
         assert not await stand.adapter.has_channel("!nowhere:localhost")
 
 
-async def test_a_stranger_s_invitation_is_declined(stand: Stand) -> None:
+async def test_an_unknown_persons_invitation_is_declined(stand: Stand) -> None:
     mallory = await stand.somebody("mallory")
     stand.inbox.strangers.add(mallory.id)
     async with stand.meeting():

@@ -172,7 +172,7 @@ async def test_a_process_of_a_real_server_shows_its_end_and_output(browser: Brow
             assert await violations(page) == []
 
 
-async def test_a_stranger_is_paired_by_code_and_removed(browser: Browser, tmp_path: Path) -> None:
+async def test_an_unknown_person_is_paired_by_code_and_removed(browser: Browser, tmp_path: Path) -> None:
     async with served(tmp_path) as stand:
         stand.adapters["fake"] = FakeChat()
         code = await stand.pairing.ask("fake", Author("@ada/x:example.org", "Ada", trusted=True))

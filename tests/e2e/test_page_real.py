@@ -116,7 +116,7 @@ async def test_a_chat_with_tools_and_approvals_survives_a_kill(browser: Browser,
         assert await shoal.end(signal.SIGTERM) == 0
 
 
-async def test_denying_stopping_and_the_lists(browser: Browser, tmp_path: Path) -> None:
+async def test_calls_are_denied_turns_stopped_and_lists_shown(browser: Browser, tmp_path: Path) -> None:
     async with running(tmp_path / "home") as shoal, opened(browser, shoal.address, place="new") as page:
         await say(page, "run echo never | tee note.txt")
         await page.get_by_role("button", name="Deny").click()
@@ -166,7 +166,7 @@ async def test_a_long_command_is_read_and_decided_in_its_thread(browser: Browser
         await expect(page.locator(".verdict")).to_contain_text("Allowed once by you, and ran")
 
 
-async def test_going_back_in_a_chat(browser: Browser, tmp_path: Path) -> None:
+async def test_a_chat_goes_back_to_an_earlier_message(browser: Browser, tmp_path: Path) -> None:
     async with running(tmp_path / "home") as shoal, opened(browser, shoal.address, place="new") as page:
         said = page.locator(".said")
         for number, text in enumerate(("What can you do?", "what time is it?"), 1):

@@ -62,7 +62,7 @@ def test_every_module_of_the_shipped_tests_can_be_imported(python: Path, tmp_pat
     assert count == len(shipped) - 1, "every module except shoal.testing itself"
 
 
-def test_the_documentation_is_in_it(python: Path, tmp_path: Path) -> None:
+def test_the_wheel_contains_the_documentation(python: Path, tmp_path: Path) -> None:
     assert run(python.with_name("shoal"), "docs", "import", cwd=tmp_path).startswith("# Import from another product")
 
 

@@ -47,7 +47,7 @@ class TestB1:
     """An accepted message is answered, whenever the process is killed: no step is repeated, and the answer appears
     once."""
 
-    def test_killed_in_a_model_call_after_a_tool_and_before_the_post(self, home: Running) -> None:
+    def test_a_turn_survives_kills_in_a_model_call_after_a_tool_and_before_the_post(self, home: Running) -> None:
         gate, discord = Gate(), home.platforms.discord
         direct = discord.direct()
         settings = {"SHOAL_PERMISSIONS__DEFAULT_PROFILE": "open"}
@@ -101,7 +101,7 @@ class TestB3:
     """The approved action is exactly what runs: parsed, bound to its content, and used once, including after a
     restart and for subagents."""
 
-    def test_an_approval_outlives_the_process_and_is_used_once(self, home: Running) -> None:
+    def test_an_approval_survives_a_restart_and_is_used_once(self, home: Running) -> None:
         run = call("bash", command="echo x >> b3.txt")
         with home.run() as shoal:
             shoal.plays("b3-once", run, "first", run, "second")
@@ -143,7 +143,7 @@ class TestB3:
             ("echo 'unclosed", "deny"),
         ],
     )
-    def test_every_part_of_a_command_counts(self, shoal: Running, command: str, decision: str) -> None:
+    def test_every_part_of_a_command_is_checked(self, shoal: Running, command: str, decision: str) -> None:
         rules = shoal.home / "b3.toml"
         rules.write_text('allow = ["tool:bash:.*"]\ndeny = ["tool:bash:rm .*", "tool:write:/etc/.*"]\n')
         told = shoal.cli("permissions", "check", "--profile", str(rules), "--json", "--shell", command)
@@ -154,7 +154,7 @@ class TestB3:
 class TestB4:
     """If the system has a sandbox, commands use it by default: no network, no secrets, no home directory."""
 
-    def test_it_is_on_by_itself(self, shoal: Running) -> None:
+    def test_the_sandbox_is_enabled_by_default(self, shoal: Running) -> None:
         assert "bubblewrap. Commands reach no network." in shoal.cli("doctor")
         address = shoal.process.address.rpartition(":")
         reach = f"exec 3<>/dev/tcp/127.0.0.1/{address[2]} && echo reached; ls {shoal.home}; env | grep -i token; id -u"
@@ -175,7 +175,7 @@ class TestB5:
             pytest.param("bash", {"command": "mkdir -p .git/hooks; touch .git/hooks/pre-commit"}, id="does harm"),
         ],
     )
-    def test_a_hooks_words_taint_its_turn(self, shoal: Running, tool: str, arguments: dict[str, object]) -> None:
+    def test_a_hooks_content_taints_its_turn(self, shoal: Running, tool: str, arguments: dict[str, object]) -> None:
         harmful = call(tool, **arguments)
         shoal.plays(f"b5-owner-{tool}", harmful, "ran")
         assert shoal.asks(f"web:lobby:b5owner-{tool}", f"b5-owner-{tool}") == "ran"
@@ -211,7 +211,7 @@ class TestB7:
     """The audit log is a hash chain: changed, removed or truncated entries are detected."""
 
     @pytest.mark.parametrize("change", ["update audit set entry = '{}'", "delete from audit"])
-    def test_a_changed_entry_is_found(self, home: Running, change: str) -> None:
+    def test_a_changed_audit_entry_is_detected(self, home: Running, change: str) -> None:
         home.cli("ask", "tools=1 tool=time words=0 args={}")
         assert home.cli("audit", "verify")
         with sqlite3.connect(home.home / "shoal.db") as database_:
@@ -223,7 +223,7 @@ class TestB7:
 class TestB8:
     """Any past turn can be replayed from its journal without a network, and a conversation forks at any step."""
 
-    def test_a_turn_is_built_again_without_the_network(self, shoal: Running) -> None:
+    def test_a_turn_is_rebuilt_offline(self, shoal: Running) -> None:
         thread = "web:lobby:b8"
         shoal.plays("b8-turn", call("bash", command="echo one"), "done")
         shoal.asks(thread, "b8-turn")
@@ -269,7 +269,7 @@ class TestB17:
     """An approval covers the bytes of the files it names, and one person's private words are in no one else's
     prompt."""
 
-    def test_a_script_that_changes_is_asked_for_again(self, home: Running) -> None:
+    def test_a_changed_script_asks_again(self, home: Running) -> None:
         with home.run() as shoal:
             script = shoal.workspace / "b17.sh"
             script.write_text("echo kind\n")
@@ -283,7 +283,7 @@ class TestB17:
             assert not (shoal.workspace / "b17-evil").exists()
             shoal.command("web:lobby:b17", "/stop")
 
-    def test_private_memory_is_for_one_person(self, shoal: Running) -> None:
+    def test_private_memory_belongs_to_one_person(self, shoal: Running) -> None:
         remember = call("remember", text="the owner's birthday is in May", scope="global")
         shoal.plays("b17-keep", remember, "Kept.")
         shoal.asks("web:lobby:b17keep", "b17-keep")

@@ -104,7 +104,7 @@ class TestB9:
 class TestB10:
     """Every request of a conversation starts with the bytes of the previous one, so providers' caches hit."""
 
-    def test_the_beginning_stays(self, shoal: Running) -> None:
+    def test_requests_keep_their_prefix(self, shoal: Running) -> None:
         thread = "web:lobby:b10"
         for number in range(3):
             text = f'tools=1 tool=remember words=1 id=b10-{number} args={{"text":"fact {number}","scope":"global"}}'
@@ -125,7 +125,7 @@ def _stable(seen: Seen) -> str:
 class TestB11:
     """Shoal starts within a second and uses little memory. Help appears immediately."""
 
-    def test_the_cost_of_a_start(self, tmp_path: Path) -> None:
+    def test_a_start_takes_little_time_and_memory(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "") as made:
             made.cli("init")
             with made.run() as shoal:
@@ -161,7 +161,7 @@ class _Collector(http.server.BaseHTTPRequestHandler):
 class TestB12:
     """A web page, a terminal chat, an OpenAI-compatible endpoint, MCP tools, Prometheus and OpenTelemetry."""
 
-    def test_the_page_is_behind_the_token(self, shoal: Running) -> None:
+    def test_the_page_requires_the_token(self, shoal: Running) -> None:
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
         with browser.open(f"{shoal.process.address}/?token={shoal.process.token}") as page:
             assert b"<script" in page.read()
@@ -179,18 +179,18 @@ class TestB12:
         shoal.process = owner
         assert b"shoal_turns_total" in shoal.api("/metrics").body
 
-    def test_the_terminal(self, shoal: Running) -> None:
+    def test_the_terminal_chats_and_answers_commands(self, shoal: Running) -> None:
         said = shoal.cli("chat", "--thread", "terminal:local:b12", stdin="words=1 id=b12-chat\n/status\n")
         assert "DONE 0 b12-chat tide" in said
         assert "state    " in said  # a command is answered immediately, whatever the turn does
 
-    def test_openai_clients(self, shoal: Running) -> None:
+    def test_openai_clients_are_served(self, shoal: Running) -> None:
         asked = {"model": "main", "messages": [{"role": "user", "content": "words=1 id=b12-v1"}]}
         answer = shoal.api("/v1/chat/completions", asked).json
         assert "DONE 0 b12-v1 tide" in json.dumps(answer)
         assert b'"main"' in shoal.api("/v1/models").body
 
-    def test_a_tool_of_an_mcp_server(self, tmp_path: Path) -> None:
+    def test_an_mcp_tool_is_used(self, tmp_path: Path) -> None:
         pytest.importorskip("mcp", reason="the extra mcp is not installed")
         with Running(tmp_path / "home", MCP) as made, made.run() as shoal:
             until(lambda: b"odd: up" in shoal.api("/api/info").body)  # a slow one comes later
@@ -212,7 +212,7 @@ class TestB13:
     """Authors of tools, platforms, providers and sandboxes run the same test suites that Shoal's own implementations
     must pass."""
 
-    def test_a_tool_of_someone_else(self, tmp_path: Path) -> None:
+    def test_an_extensions_tool_is_tested_by_the_contract(self, tmp_path: Path) -> None:
         (tmp_path / "test_weigh.py").write_text(EXTENSION)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--asyncio-mode=auto", "--rootdir=."]
         done = subprocess.run([*command, "test_weigh.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -226,7 +226,7 @@ class TestB13:
 class TestB14:
     """A conversation forks at any step, a message can be edited and resent, and a turn's file changes can be undone."""
 
-    def test_another_answer_and_another_question(self, shoal: Running) -> None:
+    def test_an_answer_is_retried_and_a_question_replaced(self, shoal: Running) -> None:
         thread = "web:lobby:b14"
         shoal.plays("b14-say", "first", "second")
         shoal.plays("b14-other", "third")
@@ -244,7 +244,7 @@ class TestB14:
         assert seen[1] == "first"
         assert len(seen) == 3
 
-    def test_what_a_turn_did_to_files_is_undone(self, shoal: Running) -> None:
+    def test_a_turns_file_changes_are_undone(self, shoal: Running) -> None:
         thread = "web:lobby:b14-files"
         for name, content in (("b14-one", "first\n"), ("b14-two", "second\n")):
             shoal.plays(name, call("write", path="b14.txt", content=content), "written")
@@ -265,7 +265,7 @@ class TestB14:
 class TestB15:
     """Another model or prompt is tried on recorded turns without running a tool, and turns are saved as cases."""
 
-    def test_compare(self, shoal: Running) -> None:
+    def test_a_model_is_compared_on_past_turns(self, shoal: Running) -> None:
         thread = "web:lobby:b15"
         shoal.plays("b15-do", call("time"), "It is noon.", call("list", path="."), "It is noon.")
         shoal.asks(thread, "b15-do")
@@ -276,7 +276,7 @@ class TestB15:
         assert shoal.model.calls == calls
         assert len(shoal.results(thread)) == 1
 
-    def test_a_turn_kept_as_a_case(self, shoal: Running) -> None:
+    def test_a_turn_is_saved_as_a_case(self, shoal: Running) -> None:
         thread = "web:lobby:b15-case"
         shoal.plays("b15-kept", call("time"), "It is noon.", call("time"), "At noon.", "I do not know.")
         shoal.asks(thread, "b15-kept")
@@ -290,7 +290,7 @@ class TestB15:
 class TestB16:
     """Past actions are decided by other rules, and unanimous past decisions suggest narrow rules."""
 
-    def test_other_rules_and_narrow_ones(self, tmp_path: Path) -> None:
+    def test_other_rules_are_replayed_and_narrow_ones_suggested(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", CAREFUL) as made, made.run() as shoal:
             run = call("bash", command="ls -l")
             shoal.plays("b16-make", run, "one", run, "two", run, "three")
@@ -328,7 +328,7 @@ class TestB19:
 class TestB20:
     """The costs of startup, messages, lists and use do not grow with the journal."""
 
-    def test_a_long_past_costs_nothing(self, tmp_path: Path) -> None:
+    def test_a_long_history_costs_nothing(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "") as made:
             made.cli("ask", "--thread", "terminal:local:b20", "words=3 id=b20")
             small = self._cost(made)
@@ -394,7 +394,7 @@ class TestB21:
 class TestB22:
     """A web page and a terminal with live output, charts, search, push notifications and complete setup."""
 
-    def test_output_is_told_while_a_command_runs(self, shoal: Running) -> None:
+    def test_output_is_shown_while_a_command_runs(self, shoal: Running) -> None:
         told: list[str] = []
         shoal.asks("web:lobby:b22", "words=0")
         with shoal.stream("/api/threads/web:lobby:b22/events") as events:
@@ -408,7 +408,7 @@ class TestB22:
                     break
         assert "early" in told[0]
 
-    def test_push(self, tmp_path: Path) -> None:
+    def test_an_approval_is_pushed_to_a_browser(self, tmp_path: Path) -> None:
         pytest.importorskip("http_ece", reason="needs the extra `push`")
         service = FakePush()
         with Running(tmp_path / "home", ASKS) as made:
@@ -429,7 +429,7 @@ class TestB22:
 class TestB23:
     """Voice input and output, quotations, forwards and albums: everything that people send gets an answer."""
 
-    def test_voice_in_and_out(self, tmp_path: Path) -> None:
+    def test_voice_messages_are_transcribed_and_answered_aloud(self, tmp_path: Path) -> None:
         speech = '[speech]\nrecognition = "fake/whisper-1"\nspeaking = "fake/tts-1"\n'
         with Running(tmp_path / "home", speech, ("telegram",)) as made, made.run():
             telegram = made.platforms.telegram
@@ -440,7 +440,7 @@ class TestB23:
             (spoken,) = [sent.file for sent in telegram.said(ADA) if sent.file]
             assert words_in(spoken[1]) == "High at six."
 
-    def test_quotes_albums_and_stickers(self, tmp_path: Path) -> None:
+    def test_quotes_albums_and_stickers_are_read(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "", ("telegram",)) as made, made.run():
             telegram = made.platforms.telegram
 
@@ -464,7 +464,7 @@ class TestB23:
 class TestB24:
     """Memories can be corrected, forgotten, and found by meaning. Documents are cited by name."""
 
-    def test_correct_and_forget(self, shoal: Running) -> None:
+    def test_the_agent_corrects_and_forgets_memory(self, shoal: Running) -> None:
         thread, memory = "web:lobby:b24", shoal.home / "data/MEMORY.md"
         for arguments in (
             {"text": "the ferry leaves at six", "scope": "global"},
@@ -478,7 +478,7 @@ class TestB24:
         assert "at seven" in json.dumps([message.text for message in shoal.requests("b24-after")[-1].messages])
         assert "ferry" in shoal.cli("memory", "changes")
 
-    def test_people_forget(self, shoal: Running) -> None:
+    def test_people_forget_memory_by_command(self, shoal: Running) -> None:
         thread, memory = "web:lobby:b24", shoal.home / "data/MEMORY.md"
         shoal.asks(thread, 'tools=1 tool=remember words=0 args={"text":"the crane is broken","scope":"global"}')
         assert "the crane is broken" in shoal.command(thread, "/memory crane")

@@ -94,7 +94,7 @@ class TestC1:
 class TestC2:
     """Agents are created from a template with a channel, listed, configured and deleted, and survive a restart."""
 
-    def test_a_life(self, shoal: Running) -> None:
+    def test_an_agent_is_created_configured_and_deleted_by_command(self, shoal: Running) -> None:
         template = shoal.home / "template/SOUL.md"
         template.write_text("You are patient.\n")
         rooms = len(shoal.platforms.discord.world.rooms)
@@ -114,7 +114,7 @@ class TestC2:
         assert "diver" not in slash(shoal, "agent", "list")
         assert len(list((shoal.home / "removed").glob("diver*"))) == 1
 
-    def test_they_survive_a_restart(self, tmp_path: Path) -> None:
+    def test_bindings_survive_a_restart(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "") as made:
             with made.run() as shoal:
                 shoal.cli("agents", "create", "diver")
@@ -129,7 +129,7 @@ class TestC3:
     """Slash commands never wait behind a turn. They are answered within Discord's three seconds, or deferred if they
     take longer."""
 
-    def test_each_is_answered_while_a_turn_runs(self, shoal: Running) -> None:
+    def test_commands_are_answered_while_a_turn_runs(self, shoal: Running) -> None:
         gate, channel = Gate(), shoal.platforms.discord_channel
         shoal.plays("c3-long", Reply("at last", gate=gate))
         shoal.loop.do(shoal.platforms.discord.says(channel, f"<@{BOT}> c3-long"))
@@ -143,7 +143,7 @@ class TestC3:
         shoal.open(gate)
         shoal.loop.do(shoal.platforms.discord.sees(channel, "at last"))
 
-    def test_one_that_takes_long_is_deferred(self, shoal: Running) -> None:
+    def test_a_slow_command_is_deferred(self, shoal: Running) -> None:
         gate, discord = Gate(), shoal.platforms.discord
         direct = discord.direct()
         shoal.plays("c3-save", lambda seen: "said" if seen.tools else Reply("A talk about boats", gate=gate))
@@ -180,13 +180,13 @@ class TestC4:
         told = json.loads(shoal.cli("permissions", "check", "--profile", profile, "--json", *actions))
         assert " ".join(one["decision"] for one in told) == decisions
 
-    def test_a_command_is_taken_apart(self, shoal: Running) -> None:
+    def test_a_command_is_split_into_its_parts(self, shoal: Running) -> None:
         line = "echo a && $(make all); echo secret"
         told = json.loads(shoal.cli("permissions", "check", "--profile", "trial", "--json", "--shell", line))
         assert told["decision"] == "deny"
         assert {"echo secret", "make all"} <= {part["action"].partition("bash:")[2] for part in told["parts"]}
 
-    def test_a_pattern_that_is_none_is_refused_at_the_start(self, tmp_path: Path) -> None:
+    def test_an_invalid_pattern_is_refused_at_startup(self, tmp_path: Path) -> None:
         (tmp_path / "shoal.toml").write_text('[permissions.profiles.bad]\nallow = ["tool:(bash"]\n')
         done = command_line(tmp_path, "ask", "hello")
         assert done.returncode == 1
@@ -196,7 +196,7 @@ class TestC4:
 class TestC5:
     """An action that asks waits for a decision in the chat and blocks nothing else."""
 
-    def test_a_click_lets_it_run(self, shoal: Running) -> None:
+    def test_a_click_allows_the_call(self, shoal: Running) -> None:
         discord, channel = shoal.platforms.discord, shoal.platforms.discord_channel
         shoal.plays("c5-ask", call("bash", command="echo approved > c5.txt"), "It is written.")
         shoal.loop.do(discord.says(channel, f"<@{BOT}> c5-ask"))
@@ -208,7 +208,7 @@ class TestC5:
         assert (shoal.workspace / "c5.txt").read_text() == "approved\n"
 
     @pytest.mark.parametrize(("emoji", "is_written"), [("👍", True), ("👎", False)])
-    def test_a_thumb_on_the_question_decides_it(self, shoal: Running, emoji: str, is_written: bool) -> None:
+    def test_a_thumbs_up_on_the_card_decides_it(self, shoal: Running, emoji: str, is_written: bool) -> None:
         discord, direct = shoal.platforms.discord, shoal.platforms.discord.direct()
         file = f"c5-{is_written}.txt"
         shoal.plays(f"c5-thumb-{is_written}", call("bash", command=f"echo yes > {file}"), f"decided {is_written}")
@@ -219,7 +219,7 @@ class TestC5:
         shoal.loop.do(discord.sees(direct, f"decided {is_written}"))
         assert (shoal.workspace / file).exists() is is_written
 
-    def test_a_no_goes_back_to_the_model(self, shoal: Running) -> None:
+    def test_a_denial_is_reported_to_the_model(self, shoal: Running) -> None:
         shoal.plays("c5-no", call("bash", command="echo never > c5-no.txt"), "Then not.")
         shoal.says("web:lobby:c5", "c5-no")
         shoal.cli("approvals", "deny", str(shoal.approval("web:lobby:c5")["id"]))
@@ -230,7 +230,7 @@ class TestC5:
 class TestC6:
     """A message opens a conversation, and a reply to the agent continues that one. Conversations run concurrently."""
 
-    def test_routes_and_ends(self, shoal: Running, painter: str) -> None:
+    def test_threads_get_their_messages_and_can_be_ended(self, shoal: Running, painter: str) -> None:
         first, second, discord = Gate(), Gate(), shoal.platforms.discord
         shoal.plays("c6-first", Reply("first is done", gate=first), "first goes on")
         shoal.plays("c6-second", Reply("never said", gate=second))
@@ -251,7 +251,7 @@ class TestC6:
         assert len(shoal.ends(thread_of(shoal, painter, "c6-first"))) == 2
         assert "step" in slash(shoal, "thread", f"history {killed.rpartition(':')[2]}", channel=painter)
 
-    def test_a_channel_can_want_to_be_named(self, shoal: Running, painter: str) -> None:
+    def test_a_channel_can_require_a_mention(self, shoal: Running, painter: str) -> None:
         discord = shoal.platforms.discord
         quiet = discord.add_channel(shoal.platforms.guild, name="quiet")
         slash(shoal, "agent", "bind painter listen=named", channel=quiet)
@@ -261,7 +261,7 @@ class TestC6:
         assert not any("c6-plain" in title for title in threads(shoal, quiet))
 
     @pytest.mark.parametrize(("listen", "answered"), [("all", "plain named"), ("named", "named"), ("threads", "named")])
-    def test_what_a_new_channel_hears_is_said_when_it_is_made(self, shoal: Running, listen: str, answered: str) -> None:
+    def test_a_new_channel_announces_its_response_mode(self, shoal: Running, listen: str, answered: str) -> None:
         answer = slash(shoal, "agent", f"create hears-{listen} listen={listen}")
         channel = answer.partition("discord:")[2].rstrip(".")
         (made,) = [one for one in shoal.listed("/api/agents") if one["name"] == f"hears-{listen}"]
@@ -292,7 +292,7 @@ class TestC7:
         assert file.read_text() == "\n".join(f"{name} done{page}" for name in names)
 
     @pytest.mark.xdist_group("rows-lock")
-    def test_a_file_that_somebody_holds_is_given_up_after_half_a_minute(self, tmp_path: Path) -> None:
+    def test_a_locked_file_is_given_up_after_half_a_minute(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "") as made, made.run() as shoal:
             file = shoal.workspace / "c7-held.txt"
             file.write_text("open\n")
@@ -304,7 +304,7 @@ class TestC7:
             assert "for 30 seconds" in told
             assert file.read_text() == "open\n"
 
-    def test_each_knows_of_the_others(self, shoal: Running, painter: str) -> None:
+    def test_each_thread_knows_of_the_others(self, shoal: Running, painter: str) -> None:
         gate = Gate()
         shoal.plays("c7-busy", Reply("later", gate=gate))
         shoal.says("web:dock:c7busy", "c7-busy with the keel", agent="painter")
@@ -318,7 +318,7 @@ class TestC7:
 class TestC8:
     """The model sees the last hours. A window can be saved, cleared and restored, and nothing is ever deleted."""
 
-    def test_save_clear_restore(self, shoal: Running) -> None:
+    def test_a_conversation_is_saved_cleared_and_restored_by_command(self, shoal: Running) -> None:
         thread = "web:lobby:c8"
         shoal.plays("c8-talk", lambda seen: "it is red" if seen.tools else "About the colour of the hull")
         shoal.asks(thread, "c8-talk: the hull")
@@ -335,7 +335,7 @@ class TestC8:
         assert list((shoal.home / "agents/main/sessions").glob(f"*{saved[1]}.json"))
         assert any("c8-talk" in str(event.data.get("text")) for event in shoal.events(thread, "user_message"))
 
-    def test_what_is_older_than_the_window_is_not_looked_at(self, shoal: Running) -> None:
+    def test_messages_older_than_the_window_are_ignored(self, shoal: Running) -> None:
         shoal.cli("ask", "--thread", "terminal:local:c8", "words=0 id=c8-old")
         shoal.cli("ask", "--thread", "terminal:local:c8", "words=0 id=c8-day")
         assert len(shoal.requests("c8-day")[-1].messages) == 3
@@ -349,7 +349,7 @@ class TestC8:
 class TestC9:
     """A quiet channel's conversations are saved and cleared, and the channel is informed."""
 
-    def test_quiet_puts_it_away(self, tmp_path: Path) -> None:
+    def test_an_idle_conversation_is_saved(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "", ("discord",)) as made:
             discord = made.platforms.discord
             direct = discord.direct()
@@ -365,7 +365,7 @@ class TestC9:
                 assert list((shoal.home / "agents/main/sessions").glob("*.json"))
                 assert shoal.events(f"discord:{direct}:0", "cleared")
 
-    def test_a_heartbeat_keeps_no_one_awake_and_is_not_saved(self, tmp_path: Path) -> None:
+    def test_a_heartbeat_neither_delays_idleness_nor_is_saved(self, tmp_path: Path) -> None:
         beats = "[triggers]\nheartbeat_minutes = 0.01\n"
         with Running(tmp_path / "home", beats) as made:
             made.plays("c9-beat", lambda _: "[SILENT]")
@@ -389,7 +389,7 @@ class TestC10:
     """An agent changes its own instructions, documents, model and permissions with approval. All changes are
     recorded."""
 
-    def test_an_allowed_change_counts_and_can_be_taken_back(self, shoal: Running) -> None:
+    def test_an_allowed_self_edit_applies_and_can_be_reverted(self, shoal: Running) -> None:
         shoal.plays("c10-change", call("set_system_prompt", text="You watch the tide."), "Changed.")
         shoal.says("web:lobby:c10", "c10-change")
         question = shoal.approval("web:lobby:c10")
@@ -412,7 +412,7 @@ class TestC10:
         ],
         ids=["system", "soul", "tools"],
     )
-    def test_its_files_and_tools_are_changed_on_a_card_with_a_diff(
+    def test_self_edits_of_files_and_tools_show_a_diff(
         self, shoal: Running, tool: str, given: dict[str, object], place: str
     ) -> None:
         discord, file, told = shoal.platforms.discord, shoal.home / place, f"c10-{Path(place).stem}"
@@ -429,7 +429,7 @@ class TestC10:
         assert "Undone" in slash(shoal, "agent", "undo main", direct)
         assert file.read_text() == before
 
-    def test_it_can_see_how_it_is_set_up(self, shoal: Running) -> None:
+    def test_an_agent_can_read_its_own_settings(self, shoal: Running) -> None:
         shoal.plays("c10-mine", call("more_tools", call="my_settings", arguments={}), "So I am.")
         shoal.asks("web:lobby:c10mine", "c10-mine")
         (told,) = shoal.results("web:lobby:c10mine")
@@ -437,7 +437,7 @@ class TestC10:
         assert "profile: standard" in told
         assert "fake/fake-1" in told
 
-    def test_only_who_may_widens_permissions(self, shoal: Running) -> None:
+    def test_only_permitted_people_widen_permissions(self, shoal: Running) -> None:
         token = shoal.cli("token", "create", "c10", "--scope", "chat", "--as", "web:ben").strip()
         shoal.plays("c10-wider", call("set_permissions", profile="open"), "I asked.")
         owner, shoal.process = shoal.process, shoal.process._replace(token=token)
@@ -458,7 +458,7 @@ def _questions(shoal: Running) -> list[dict[str, object]]:
 class TestC11:
     """create_file, str_replace and view work only in the workspace, where commands start too."""
 
-    def test_inside_and_outside(self, shoal: Running) -> None:
+    def test_file_tools_work_inside_the_workspace_only(self, shoal: Running) -> None:
         shoal.cli("agents", "create", "clerk")
         shoal.cli("agents", "config", "clerk", "tools", "create_file,str_replace,view,bash")
         shoal.cli("agents", "config", "clerk", "profile", "guarded")
@@ -514,7 +514,7 @@ class TestC12:
 class TestC13:
     """Every check, decision and self-edit is in the audit log, with the action, the decision and the person."""
 
-    def test_every_check_is_there(self, shoal: Running) -> None:
+    def test_every_permission_check_is_audited(self, shoal: Running) -> None:
         shoal.plays("c13", calls(call("time", timezone="UTC"), call("bash", command="echo c13")), "Asked.")
         shoal.says("web:lobby:c13", "c13")
         shoal.cli("approvals", "deny", str(shoal.approval("web:lobby:c13")["id"]))
@@ -573,7 +573,7 @@ class TestC15:
 class TestC16:
     """An answer that reaches the model's limit is kept and continued."""
 
-    def test_the_rest_follows(self, shoal: Running) -> None:
+    def test_a_cut_off_answer_is_continued(self, shoal: Running) -> None:
         shoal.plays("c16", Reply("The hull is ", stop="max_tokens"), "red and the mast is white.")
         reply = shoal.asks("web:lobby:c16", "c16")
         assert "The hull is" in reply
@@ -607,7 +607,7 @@ class TestC17:
 class TestC18:
     """An agent's documents are always in its prompt, and a server's settings apply in that server."""
 
-    def test_settings_of_one_server(self, shoal: Running) -> None:
+    def test_settings_apply_to_one_server(self, shoal: Running) -> None:
         discord, here = shoal.platforms.discord, shoal.platforms.discord_channel
         _, far = discord.add_server()
         assert "locked" in slash(shoal, "settings", "permissions locked")

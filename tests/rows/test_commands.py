@@ -58,13 +58,13 @@ def works(shoal: Running, channel: str, word: str) -> Gate:
 class TestChannelCommands:
     """A command in a channel refers to its sender's last thread there, or to the running one."""
 
-    def test_stop_ends_the_one_thread_at_work(self, shoal: Running) -> None:
+    def test_stop_ends_the_only_running_thread(self, shoal: Running) -> None:
         channel = fresh(shoal)
         works(shoal, channel, "stop-one")
         assert slash(shoal, "stop", channel=channel) == "Stopping."
         until(lambda: slash(shoal, "stop", channel=channel) == "Nothing is running here.")
 
-    def test_of_several_the_person_chooses_by_number(self, shoal: Running) -> None:
+    def test_stop_offers_running_threads_by_number(self, shoal: Running) -> None:
         channel = fresh(shoal)
         works(shoal, channel, "several-first")
         second = works(shoal, channel, "several-second")
@@ -81,7 +81,7 @@ class TestChannelCommands:
         shoal.open(second)
         shoal.loop.do(shoal.platforms.discord.sees(channel, "done several-second"))
 
-    def test_stop_all_ends_every_one(self, shoal: Running) -> None:
+    def test_stop_all_ends_every_thread(self, shoal: Running) -> None:
         channel = fresh(shoal)
         works(shoal, channel, "all-first")
         works(shoal, channel, "all-second")
@@ -99,7 +99,7 @@ class TestChannelCommands:
         shoal.open(gate)
         shoal.loop.do(shoal.platforms.discord.sees(channel, "done status-new"))
 
-    def test_context_and_new_are_about_the_last_conversation(self, shoal: Running) -> None:
+    def test_context_and_new_apply_to_the_last_conversation(self, shoal: Running) -> None:
         channel = fresh(shoal)
         assert slash(shoal, "context", "history", channel=channel) == "Nothing is saved in this channel."
         assert "not spoken with me" in slash(shoal, "context", "clear", channel=channel)
@@ -115,7 +115,7 @@ class TestChannelCommands:
         assert "/context restore" in told
         assert "ctx-one" in told
 
-    def test_a_question_of_a_thread_is_answered_from_the_channel(self, shoal: Running) -> None:
+    def test_an_approval_of_a_thread_is_answered_from_the_channel(self, shoal: Running) -> None:
         channel = fresh(shoal)
         shoal.plays("ask-me", call("bash", command="rm -rf /workspace/ask-me"), "asked")
         shoal.loop.do(shoal.platforms.discord.says(channel, f"<@{BOT}> ask-me"))
@@ -163,7 +163,7 @@ class _Elsewhere:
 class TestChannelCommandsElsewhere:
     """The same on Teams and Google Chat, where a command opens a thread itself."""
 
-    def test_a_command_means_the_thread_at_work_or_the_last_one(
+    def test_a_command_applies_to_the_running_or_the_last_thread(
         self, shoal: Running, platform: Literal["teams", "google_chat"]
     ) -> None:
         there, word = _Elsewhere(shoal, platform, "harbour"), f"{platform[:5]}-one"
@@ -191,7 +191,7 @@ class TestChannelCommandsElsewhere:
 class TestNumbers:
     """Threads have short, stable numbers in a channel's lists."""
 
-    def test_a_number_is_kept_and_names_its_thread(self, shoal: Running) -> None:
+    def test_a_thread_keeps_its_number(self, shoal: Running) -> None:
         channel = fresh(shoal)
         asks(shoal, channel, "number-one")
         asks(shoal, channel, "number-two")
@@ -213,7 +213,7 @@ class TestNumbers:
 class TestThreadId:
     """The agent and its users can see the thread's id."""
 
-    def test_it_is_in_the_instructions_and_in_status(self, shoal: Running) -> None:
+    def test_the_thread_id_is_in_the_instructions_and_in_status(self, shoal: Running) -> None:
         shoal.asks("web:lobby:known", "words=1 id=known-id")
         shoal.asks("web:lobby:known", "words=1 id=known-again")
         first, second = (shoal.requests(word)[-1].system for word in ("known-id", "known-again"))
@@ -225,7 +225,7 @@ class TestThreadId:
 class TestAgentCommands:
     """The information in /agent, /help, /start and the audit log."""
 
-    def test_configure_is_config_and_show_tells_of_the_idle_timer(self, shoal: Running) -> None:
+    def test_configure_is_an_alias_and_show_includes_the_idle_timer(self, shoal: Running) -> None:
         shoal.command("web:lobby:idle", "/agent create rower")
         assert "idle_minutes is `30`" in shoal.command("web:lobby:idle", "/agent configure rower idle_minutes 30")
         assert "after 30 minutes of silence" in shoal.command("web:lobby:idle", "/agent show rower")
@@ -233,7 +233,7 @@ class TestAgentCommands:
         assert "idle_minutes" in shoal.command("web:lobby:idle", "/help")
         assert "# idle_minutes" in (shoal.home / "template/agent.toml").read_text()
 
-    def test_delete_asks_first_and_about_what_is_there_now(self, shoal: Running) -> None:
+    def test_delete_asks_for_confirmation_of_the_current_state(self, shoal: Running) -> None:
         shoal.command("web:lobby:del", "/agent create doomed")
         folder = shoal.home / "agents/doomed"
         asked = shoal.command("web:lobby:del", "/agent delete doomed")
@@ -248,7 +248,7 @@ class TestAgentCommands:
         assert not folder.exists()
         assert "default agent" in shoal.command("web:lobby:del", "/agent delete main")
 
-    def test_list_says_who_is_at_work(self, shoal: Running) -> None:
+    def test_list_shows_running_agents(self, shoal: Running) -> None:
         gate = Gate()
         shoal.plays("list-work", Reply("done", gate=gate))
         shoal.says("web:lobby:work", "list-work")
@@ -257,7 +257,7 @@ class TestAgentCommands:
         shoal.open(gate)
         shoal.ends("web:lobby:work")
 
-    def test_the_audit_row_of_an_approved_call_says_what_and_who(self, shoal: Running) -> None:
+    def test_the_audit_row_of_an_approved_call_names_action_and_approver(self, shoal: Running) -> None:
         shoal.plays("audited", call("bash", command="rm -rf /workspace/audited"), "ran")
         shoal.says("web:lobby:audited", "audited")
         asked = shoal.approval("web:lobby:audited")
@@ -266,7 +266,7 @@ class TestAgentCommands:
         rows = [line for line in shoal.cli("audit", "tail").splitlines() if "rm -rf /workspace/audited" in line]
         assert any("allow" in line and "owner" in line and "approv" in line for line in rows), rows
 
-    def test_start_is_a_welcome_of_three_lines(self, shoal: Running) -> None:
+    def test_start_shows_a_welcome_of_three_lines(self, shoal: Running) -> None:
         told = shoal.command("web:lobby:start", "/start")
         assert len(told.splitlines()) == 3
         assert "/help" in told
@@ -275,7 +275,7 @@ class TestAgentCommands:
 class TestMemoryAsFiles:
     """Memory is also a file, which the file tools read and change as `remember` does."""
 
-    def test_headings_and_lists_are_written_read_and_taken_back(self, shoal: Running) -> None:
+    def test_headings_and_lists_are_written_read_and_reverted(self, shoal: Running) -> None:
         thread, file = "web:pages:one", "/memory/channel/MEMORY.md"
         boats = "# Boats\n\n- Kelp\n  - hull red\n- Gull\n"
         shoal.plays("page-write", call("write", path=file, content=boats), "wrote")
@@ -293,7 +293,7 @@ class TestMemoryAsFiles:
         assert "Undone" in shoal.command(thread, "/memory undo")
         assert "  - hull red\n" in kept.read_text()
 
-    def test_what_is_told_in_private_holds_for_the_person_everywhere(self, shoal: Running) -> None:
+    def test_memory_from_a_private_chat_applies_to_the_person_everywhere(self, shoal: Running) -> None:
         shoal.plays("tell-private", call("remember", text="My boat is called\nKelp of Harbour"), "kept")
         direct = shoal.loop.call(shoal.platforms.discord.direct)
         shoal.loop.do(shoal.platforms.discord.says(direct, "tell-private"))
@@ -306,7 +306,7 @@ class TestMemoryAsFiles:
         assert "Kelp of Harbour" not in shoal.requests("asks-in-group")[-1].system
 
     @pytest.mark.parametrize("tool", ["remember", "write", "edit"])
-    def test_a_change_after_foreign_words_asks_whatever_makes_it(self, shoal: Running, tool: str) -> None:
+    def test_memory_changes_ask_after_untrusted_content(self, shoal: Running, tool: str) -> None:
         file, word = "/memory/channel/MEMORY.md", f"hook-{tool}"
         (shoal.home / "data/web/harbour").mkdir(parents=True, exist_ok=True)
         (shoal.home / "data/web/harbour/MEMORY.md").write_text("- The pier is safe.\n")
@@ -330,7 +330,7 @@ class TestMemoryAsFiles:
 class TestNewHome:
     """A new home: model names, and the idle timer."""
 
-    def test_it_offers_models_and_tells_once_that_it_was_quiet(self, tmp_path: Path) -> None:
+    def test_a_new_home_offers_models_and_announces_the_idle_save_once(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "", ("discord",)) as shoal:
             with shoal.run(ANTHROPIC_API_KEY="sk-ant-a-key"):
                 until(lambda: bool(re.search(r"anthropic/claude-\w+", slash(shoal, "model"))))

@@ -30,7 +30,7 @@ WINDOW = 30_000
 class TestW1:
     """A turn is a sequence of stored events: the prompt, each call with its result, and the answer or the failure."""
 
-    def test_the_order_of_events(self, shoal: Running) -> None:
+    def test_events_are_journaled_in_order(self, shoal: Running) -> None:
         shoal.plays("w1", call("bash", command="echo one"), call("bash", command="echo two"), "Done.")
         shoal.asks("web:lobby:w1", "w1")
         events = shoal.events("web:lobby:w1")
@@ -40,7 +40,7 @@ class TestW1:
         assert "echo one" in json.dumps(events[2].data["tool_calls"])
         assert "one" in str(events[4].data["text"])
 
-    def test_what_fails_is_an_event_and_a_sentence(self, shoal: Running) -> None:
+    def test_a_failure_is_an_event_and_a_sentence(self, shoal: Running) -> None:
         shoal.plays("w1-bad", Refusal(400, "no such thing"))
         reply = shoal.asks("web:lobby:w1bad", "w1-bad")
         assert shoal.events("web:lobby:w1bad", "error")
@@ -52,7 +52,7 @@ class TestW2:
     """A result of more than 2,000 characters is stored whole, and the model gets its beginning and end."""
 
     @pytest.mark.parametrize(("chars", "stored"), [(1900, 0), (2500, 1)])
-    def test_the_bound(self, shoal: Running, chars: int, stored: int) -> None:
+    def test_results_above_the_bound_are_stored(self, shoal: Running, chars: int, stored: int) -> None:
         thread = f"web:lobby:w2{chars}"
         shoal.asks(thread, f'tools=1 tool=bash words=0 args={{"command":"printf \'%0{chars}d\' 7"}}')
         assert len(json.loads(shoal.cli("threads", "artifacts", thread, "--json"))) == stored
@@ -63,7 +63,7 @@ class TestW3:
     """A request is measured and fitted to the window: the newest messages that fit, in their original order."""
 
     @pytest.mark.parametrize("tokenizer", ["estimate", "exact"])
-    def test_no_request_is_larger_than_the_change(self, tmp_path: Path, tokenizer: str) -> None:
+    def test_no_request_exceeds_the_configured_window(self, tmp_path: Path, tokenizer: str) -> None:
         def script(seen: Seen) -> Refusal | str:
             return Refusal(400, "no summaries") if "keep the record" in seen.system else "ok"
 
@@ -83,7 +83,7 @@ class TestW3:
                 sizes = [len(seen.prompt) // BYTES_PER_TOKEN for seen in shoal.requests("w3-said")]
                 assert max(sizes) <= WINDOW - 4000
 
-    def test_a_window_that_nobody_knows_is_taken_for_128_000_and_said_once(self, tmp_path: Path) -> None:
+    def test_an_unknown_window_is_assumed_to_be_128_000_and_reported_once(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "") as made:
             for name in ("w3-one", "w3-two"):
                 with made.run() as shoal:
@@ -95,11 +95,11 @@ class TestW3:
 class TestW4:
     """A shell with a time limit per call, Brave search, and web pages as Markdown."""
 
-    def test_the_shell(self, shoal: Running) -> None:
+    def test_a_command_stops_at_its_timeout(self, shoal: Running) -> None:
         shoal.asks("web:lobby:w4", 'tools=1 tool=bash words=0 args={"command":"sleep 30","timeout_seconds":0.3}')
         assert "longer than 0.3 seconds" in shoal.results("web:lobby:w4")[0]
 
-    def test_the_web(self, tmp_path: Path) -> None:
+    def test_pages_are_read_and_searches_bounded(self, tmp_path: Path) -> None:
         page, few, most, inside = asked(
             tmp_path / "home",
             'tools=1 tool=read_url words=0 args={"url":"http://93.184.215.14/tides"}',
@@ -130,7 +130,7 @@ class TestW5:
 class TestW6:
     """On Telegram: long polling, Markdown, lossless splitting of long answers, and the three usual commands."""
 
-    def test_a_long_answer_comes_in_pieces(self, shoal: Running) -> None:
+    def test_a_long_answer_is_posted_in_pieces(self, shoal: Running) -> None:
         telegram = shoal.platforms.telegram
         words = [f"w6-{number}" for number in range(1500)]
         shoal.plays("w6-long", " ".join(words))
@@ -166,7 +166,7 @@ class TestW6:
         shoal.loop.do(telegram.sees(ADA, "DONE 0 w6-after"))
         assert not shoal.requests("w6-after")[-1].messages[0].text.startswith("words=1 id=w6-before")
 
-    def test_what_a_new_conversation_puts_away_can_be_had_again(self, shoal: Running) -> None:
+    def test_a_conversation_saved_by_new_can_be_restored(self, shoal: Running) -> None:
         telegram = shoal.platforms.telegram
         shoal.loop.do(telegram.says(ADA, "words=1 id=w6-kept"))
         shoal.loop.do(telegram.sees(ADA, "DONE 0 w6-kept"))
@@ -182,7 +182,7 @@ class TestW6:
         shoal.loop.do(telegram.sees(ADA, "DONE 0 w6-again"))
         assert any("id=w6-kept" in message.text for message in shoal.requests("w6-again")[-1].messages)
 
-    def test_what_is_no_message_starts_nothing(self, shoal: Running) -> None:
+    def test_an_edit_starts_no_turn(self, shoal: Running) -> None:
         telegram = shoal.platforms.telegram
         ends = len(shoal.events(f"telegram:{ADA}:0", "turn_finished"))
         message = shoal.loop.do(telegram.says(ADA, "words=1 id=w6-edited"))
@@ -203,7 +203,7 @@ class TestW7:
         (tmp_path / "home/shoal.toml").write_text(f'{provider}\n[model]\nname = "fake/fake-1"\n')
         assert host_program(tmp_path / "home", "words=2 id=w7") == "web:lobby:host DONE 0 w7 tide reef"
 
-    def test_a_host_that_fails_when_it_is_told_costs_nothing_else(self, shoal: Running, tmp_path: Path) -> None:
+    def test_a_failing_host_callback_affects_nothing_else(self, shoal: Running, tmp_path: Path) -> None:
         (tmp_path / "home").mkdir()
         provider = (shoal.home / "shoal.toml").read_text().partition("[platforms")[0]
         (tmp_path / "home/shoal.toml").write_text(f'{provider}\n[model]\nname = "fake/fake-1"\n')
@@ -214,7 +214,7 @@ class TestW7:
         assert done.stdout.strip() == "web:lobby:host DONE 0 w7f tide reef"
         assert "not my day" in done.stderr
 
-    def test_only_so_many_at_once(self, shoal: Running) -> None:
+    def test_concurrent_turns_are_bounded(self, shoal: Running) -> None:
         gates = [Gate() for _ in range(3)]
         for number, gate in enumerate(gates):
             shoal.plays(f"w7-many-{number}", Reply("done", gate=gate))
@@ -249,7 +249,7 @@ class TestW7:
 class TestW8:
     """Environment variables are enough: provider, address, key and model of any OpenAI-compatible service."""
 
-    def test_no_file_is_needed(self, shoal: Running, tmp_path: Path) -> None:
+    def test_variables_replace_the_configuration_file(self, shoal: Running, tmp_path: Path) -> None:
         given = {"OPENAI_BASE_URL": f"{shoal.model.url}/v1", "OPENAI_API_KEY": "sk-w8", "SHOAL_MODEL__NAME": "fake-1"}
         home = tmp_path / "home"
         models = command_line(home, "models", "refresh", settings=given)
@@ -263,7 +263,7 @@ class TestW8:
         assert 77 in (body.get("max_tokens"), body.get("max_completion_tokens"))
         assert body["temperature"] == 0.5
 
-    def test_the_file_says_the_same(self, shoal: Running, tmp_path: Path) -> None:
+    def test_configuration_errors_name_every_key(self, shoal: Running, tmp_path: Path) -> None:
         (tmp_path / "shoal.toml").write_text("[modle]\nname = 'x'\n[turns]\nsteps_max = 0\n")
         done = command_line(tmp_path, "ask", "hello")
         assert done.returncode == 1
@@ -275,7 +275,7 @@ class TestW8:
 class TestW9:
     """Conversations continue after a restart."""
 
-    def test_a_conversation_goes_on(self, tmp_path: Path) -> None:
+    def test_a_conversation_continues_after_a_restart(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "") as made:
             with made.run() as shoal:
                 shoal.asks("web:lobby:w9", "words=0 id=w9-before")

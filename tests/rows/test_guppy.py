@@ -37,13 +37,13 @@ def lets_go(shoal: Running) -> None:
 class TestG1:
     """Anyone with an id can send without creating anything first, and a post to a channel opens a thread."""
 
-    def test_a_message_to_a_thread_that_no_one_knows_is_taken_and_answered(self, shoal: Running) -> None:
+    def test_a_message_to_an_unknown_thread_is_answered(self, shoal: Running) -> None:
         taken = shoal.says("web:anywhere:g1", "words=2 id=g1", "g1-first")
         assert (taken.status, taken.json["accepted"], taken.json["duplicate"]) == (202, True, False)
         assert shoal.says("web:anywhere:g1", "words=2 id=g1", "g1-first").json["duplicate"] is True
         assert shoal.ends("web:anywhere:g1")[0].data["reply"] == "DONE 0 g1 tide reef"
 
-    def test_a_text_for_a_channel_stands_there_and_is_answered_below(self, shoal: Running) -> None:
+    def test_a_channel_message_is_posted_and_answered_in_its_thread(self, shoal: Running) -> None:
         slack = shoal.platforms.slack
         sent = shoal.api(f"/api/channels/slack/{SLACK_CHANNEL}/messages", {"text": "weekly report words=1 id=g1c"})
         assert sent.status == 202
@@ -68,7 +68,7 @@ class TestG2:
         shoal.open(gate)
         assert [end.data["reply"] for end in shoal.ends("web:lobby:g2", 2)] == ["the first", "the second"]
 
-    def test_stop_ends_the_running_turn_and_what_waits_still_runs(self, shoal: Running) -> None:
+    def test_stop_ends_the_running_turn_and_the_queue_continues(self, shoal: Running) -> None:
         gate = Gate()
         shoal.plays("g2-long", Reply("never said", gate=gate))
         shoal.plays("g2-next", "next")
@@ -80,7 +80,7 @@ class TestG2:
         assert [end.data["outcome"] for end in ends] == ["aborted", "done"]
         assert ends[1].data["reply"] == "next"
 
-    def test_a_steer_reaches_the_running_turn_and_nothing_else(self, shoal: Running) -> None:
+    def test_a_steer_reaches_only_the_running_turn(self, shoal: Running) -> None:
         gate = Gate()
         shoal.plays("g2-walk", Reply("left", gate=gate), "right then")
         shoal.says("web:lobby:g2steer", "g2-walk")
@@ -91,7 +91,7 @@ class TestG2:
         assert shoal.ends("web:lobby:g2steer")[0].data["reply"] == "right then"
         assert shoal.api(steer, {"text": "too late"}).json["delivered"] is False
 
-    def test_idle_it_leaves_memory_and_comes_back_from_its_journal(self, shoal: Running) -> None:
+    def test_an_idle_thread_is_unloaded_and_reloaded_from_its_journal(self, shoal: Running) -> None:
         thread = "web:lobby:g2idle"
         shoal.plays("g2-who", lambda _: "noted")
         shoal.asks(thread, "g2-who: I am Ada")
@@ -112,7 +112,7 @@ class TestG2:
 class TestG3:
     """Five messages may wait in a thread. Further ones get a busy notice, while stop and steer are always accepted."""
 
-    def test_the_sixth_that_waits_is_refused(self, shoal: Running) -> None:
+    def test_the_sixth_waiting_message_is_refused(self, shoal: Running) -> None:
         gate = Gate()
         shoal.plays("g3", Reply("at last", gate=gate), *["done"] * 5)
         shoal.says("web:lobby:g3", "g3 runs")
@@ -122,7 +122,7 @@ class TestG3:
         assert shoal.api("/api/threads/web:lobby:g3/abort", {}).json["delivered"] is True
         assert len(shoal.ends("web:lobby:g3", 6)) == 6
 
-    def test_what_one_person_types_in_lines_is_answered_together(self, shoal: Running) -> None:
+    def test_lines_of_one_person_are_answered_together(self, shoal: Running) -> None:
         gate, telegram, thread = Gate(), shoal.platforms.telegram, f"telegram:{ADA}:0"
         shoal.plays("g3-chat", Reply("at last", gate=gate), "all of it")
         before = len(shoal.events(thread, "turn_finished"))
@@ -155,7 +155,7 @@ class TestG4:
         assert not (shoal.workspace / "g4-never").exists()
         assert [message.role for message in shoal.requests("g4-skip")[-1].messages][-3:] == ["tool", "tool", "user"]
 
-    def test_a_message_after_the_last_tool_gets_another_round(self, shoal: Running) -> None:
+    def test_a_message_after_the_last_tool_gets_another_model_call(self, shoal: Running) -> None:
         gate = Gate()
         shoal.plays("g4-round", call("time", timezone="UTC"), Reply("the first answer", gate=gate), "and the second")
         shoal.says("web:lobby:g4round", "g4-round")
@@ -165,7 +165,7 @@ class TestG4:
         assert "and the second" in str(shoal.ends("web:lobby:g4round")[0].data["reply"])
         assert "one more thing" in shoal.requests("g4-round")[-1].messages[-1].text
 
-    def test_stop_kills_the_whole_tree_and_keeps_what_was_done(self, shoal: Running) -> None:
+    def test_stop_kills_the_process_tree_and_keeps_finished_work(self, shoal: Running) -> None:
         tree = call("bash", command="echo half > g4-half; sleep 98765.4 & sleep 98765.5")
         shoal.plays("g4-tree", tree)
         shoal.says("web:lobby:g4tree", "g4-tree")
@@ -193,7 +193,7 @@ def _processes(part: str) -> list[str]:
 class TestG5:
     """Live events: text while it is written, the running tool's name, and the end of every step."""
 
-    def test_a_stream_tells_of_each_step(self, shoal: Running) -> None:
+    def test_a_stream_reports_each_step(self, shoal: Running) -> None:
         shoal.plays("g5", call("bash", command="echo hi"), "one two three four")
         shoal.asks("web:lobby:g5", "words=0 id=before")
         before = shoal.listed("/api/threads/web:lobby:g5/events")[-1]["seq"]
@@ -213,7 +213,7 @@ class TestG5:
         assert "".join(str(data["text"]) for data in written if isinstance(data, dict)) == "one two three four"
         assert any("bash" in json.dumps(event["data"]) for event in told if event["type"] == "status")
 
-    def test_people_see_that_it_works_and_the_text_grow(self, shoal: Running) -> None:
+    def test_people_see_activity_and_the_growing_text(self, shoal: Running) -> None:
         gate, slack = Gate(), shoal.platforms.slack
         shoal.plays("g5-slow", Reply("Let me count: one, two, three", gate=gate, gate_at=3))
         shoal.loop.do(slack.says(SLACK_CHANNEL, f"<@{BOT}> g5-slow"))
@@ -227,7 +227,7 @@ class TestG5:
 class TestG6:
     """Two files per thread: a log of all messages for people, and the model's context with calls and results."""
 
-    def test_the_log_has_everyone_and_the_context_has_the_tools(self, shoal: Running) -> None:
+    def test_the_log_has_all_messages_and_the_context_has_the_tools(self, shoal: Running) -> None:
         slack = shoal.platforms.slack
         root = shoal.loop.do(slack.says(SLACK_CHANNEL, "the pier is closed"))
         shoal.loop.do(slack.says(SLACK_CHANNEL, "until Monday", user="UBEA", thread_ts=root))
@@ -250,7 +250,7 @@ class TestG6:
         until(lambda: "g6more" in (folder / "log.jsonl").read_text())
         assert (folder / "log.jsonl").read_text().startswith(before)
 
-    def test_the_agent_reads_both_and_finds_its_instructions_in_the_context(self, shoal: Running) -> None:
+    def test_the_agent_reads_its_log_and_its_context_with_the_instructions(self, shoal: Running) -> None:
         own = [call("read_artifact", artifact=name, limit=15_000) for name in ("log.jsonl", "context.jsonl")]
         shoal.plays("g6-own", "noted", *own, "read")
         shoal.asks("web:lobby:g6own", "g6-own: the pier is open")
@@ -265,7 +265,7 @@ class TestG6:
 class TestG7:
     """Messages that did not address the agent are read before its turn, each once and without its own."""
 
-    def test_missed_messages_come_first_and_once(self, shoal: Running) -> None:
+    def test_missed_messages_are_included_first_and_once(self, shoal: Running) -> None:
         slack = shoal.platforms.slack
         root = shoal.loop.do(slack.says(SLACK_CHANNEL, "low tide at  noon\r\n", user="UBEA"))
         shoal.plays("g7-one", "Noon, then.")
@@ -289,7 +289,7 @@ class TestG7:
 class TestG8:
     """When a conversation outgrows the window, the model summarizes the old part. The new part stays verbatim."""
 
-    def test_old_messages_become_a_summary_and_new_ones_stay(self, shoal: Running) -> None:
+    def test_old_messages_are_summarized_and_new_ones_kept(self, shoal: Running) -> None:
         def script(seen: Seen) -> str:
             return "A SHORT ACCOUNT" if "keep the record" in seen.system else "ok"
 
@@ -310,7 +310,7 @@ class TestG8:
 class TestG9:
     """The agent can search its channel's history on the platform, beyond its own thread."""
 
-    def test_what_people_said_elsewhere_in_the_channel_is_found(self, shoal: Running) -> None:
+    def test_messages_elsewhere_in_the_channel_are_found(self, shoal: Running) -> None:
         slack = shoal.platforms.slack
         shoal.loop.do(slack.says(SLACK_CHANNEL, "the lighthouse keeper is called Orla", user="UBEA"))
         shoal.plays("g9", call("search_channel", query="keeper", limit=5), "Orla.")

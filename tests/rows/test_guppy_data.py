@@ -35,7 +35,7 @@ def uses(shoal: Running, thread: str, tool: str, **arguments: object) -> str:
 class TestG10:
     """The home is organized by platform, channel and thread, with names that no path can escape."""
 
-    def test_every_place_is_where_the_layout_says(self, shoal: Running) -> None:
+    def test_every_path_matches_the_documented_layout(self, shoal: Running) -> None:
         note = base64.b64encode(b"high at noon").decode()
         file = {"name": "notes.txt", "media_type": "text/plain", "data": note, "mine": True}
         made = 'tools=1 tool=bash words=0 args={"command":"echo kept > /scratch/made"}'
@@ -57,7 +57,7 @@ class TestG10:
 class TestG11:
     """Attachments are stored with the thread. The model sees pictures directly and other files by path."""
 
-    def test_a_text_and_a_picture(self, shoal: Running) -> None:
+    def test_a_text_and_a_picture_reach_the_model(self, shoal: Running) -> None:
         telegram, thread = shoal.platforms.telegram, f"telegram:{ADA}:0"
         picture = io.BytesIO()
         Image.new("RGB", (8, 8)).save(picture, "PNG")
@@ -82,7 +82,7 @@ class TestG11:
         assert [one["original"] for one in named] == ["tides.txt", "pier.png"]
 
     @pytest.mark.parametrize("platform", ["telegram", "discord", "page"])
-    def test_the_path_that_is_named_is_the_one_that_tools_open(self, shoal: Running, platform: str) -> None:
+    def test_tools_open_the_announced_path(self, shoal: Running, platform: str) -> None:
         told, given = f"g11-path-{platform}", f"high on {platform}\n".encode()
 
         def read_it(seen: Seen) -> Reply:
@@ -130,7 +130,7 @@ class TestG12:
         later = shoal.requests("g12-later")[-1]
         assert "and kindly" in later.system + later.messages[-1].text
 
-    def test_the_agent_writes_at_the_scope_it_names(self, shoal: Running) -> None:
+    def test_the_agent_writes_to_the_named_scope(self, shoal: Running) -> None:
         uses(shoal, f"{LOBBY}:g12write", "remember", text="the harbour opens at six", scope="channel")
         assert "the harbour opens at six" in (shoal.home / "data/web/lobby/MEMORY.md").read_text()
         assert "opens at six" not in (shoal.home / "data/MEMORY.md").read_text()
@@ -166,7 +166,7 @@ def _skill(folder: Path, description: str) -> None:
 class TestG14:
     """Commands run in a sandbox in the workspace, with limits on time and output. Leftover processes are ended."""
 
-    def test_a_command_is_kept_to_its_folders(self, shoal: Running) -> None:
+    def test_a_command_is_confined_to_its_folders(self, shoal: Running) -> None:
         secret = shoal.home / "secret.txt"
         secret.write_text("not for commands")
         told = uses(shoal, f"{LOBBY}:g14", "bash", command=f"pwd; echo made > made.txt; cat {secret}")
@@ -174,14 +174,14 @@ class TestG14:
         assert "not for commands" not in told
         assert (shoal.workspace / "made.txt").read_text() == "made\n"
 
-    def test_time_is_bounded_and_the_tree_ends_with_it(self, shoal: Running) -> None:
+    def test_a_timeout_ends_the_process_tree(self, shoal: Running) -> None:
         told = uses(
             shoal, f"{LOBBY}:g14time", "bash", command="(sleep 3; touch g14-late) & sleep 60", timeout_seconds=0.5
         )
         assert "killed with all its processes" in told
         assert not (shoal.workspace / "g14-late").exists()
 
-    def test_large_output_is_kept_whole_and_shown_in_part(self, shoal: Running) -> None:
+    def test_large_output_is_stored_whole_and_shown_in_part(self, shoal: Running) -> None:
         thread = f"{LOBBY}:g14out"
         told = uses(shoal, thread, "bash", command="seq 20000")
         assert len(told) < 4000
@@ -196,7 +196,7 @@ class TestG14:
         assert 10_400_000 < large["size_bytes"] < 10_600_000
         assert "only its first" in told
 
-    def test_commands_read_what_is_kept_whole_and_other_conversations_do_not(self, shoal: Running) -> None:
+    def test_commands_read_stored_results_of_their_own_conversation_only(self, shoal: Running) -> None:
         thread, other = f"{LOBBY}:g14files", f"{LOBBY}:g14other"
         told = uses(shoal, thread, "bash", command="seq 20000")
         name = told.partition("/artifacts/")[2][:32]
@@ -209,7 +209,7 @@ class TestG14:
         assert name in uses(shoal, thread, "list", path="/artifacts")
         assert "10321" not in uses(shoal, other, "bash", command="grep -rhx 10321 /artifacts; echo searched")
 
-    def test_the_host_can_take_its_place(self, shoal: Running) -> None:
+    def test_the_host_sandbox_can_be_chosen(self, shoal: Running) -> None:
         assert "run on this host without isolation" in shoal.cli("doctor", settings={"SHOAL_SANDBOX__KIND": "host"})
         docker = {"SHOAL_SANDBOX__KIND": "docker", "DOCKER_HOST": "unix:///nowhere.sock"}
         broken = shoal.cli("doctor", exit_code=1, settings=docker)
@@ -231,7 +231,7 @@ class TestG15:
         uses(shoal, thread, "edit", path="deep/er/notes.txt", old_string="two", new_string="2", replace_all=True)
         assert (shoal.workspace / "deep/er/notes.txt").read_text() == "one\n2\n2\n"
 
-    def test_a_file_is_handed_out_with_a_comment(self, shoal: Running) -> None:
+    def test_a_file_is_sent_with_a_comment(self, shoal: Running) -> None:
         telegram = shoal.platforms.telegram
         (shoal.workspace / "report.txt").write_text("all is well")
         shoal.plays("g15-report", call("upload", path="report.txt", comment="Here it is."), "Sent.")
@@ -240,7 +240,7 @@ class TestG15:
         assert posted.file is not None
         assert posted.file[1] == b"all is well"
 
-    def test_the_shell_says_how_it_ended(self, shoal: Running) -> None:
+    def test_a_commands_exit_code_is_reported(self, shoal: Running) -> None:
         told = uses(shoal, f"{LOBBY}:g15sh", "bash", command="echo out; echo err >&2; exit 3")
         assert "out" in told
         assert "err" in told
@@ -251,12 +251,12 @@ class TestG16:
     """A file in the events folder starts a turn: immediately, at a set time, or repeatedly, in an existing or a new
     thread."""
 
-    def test_at_once_into_a_thread(self, shoal: Running) -> None:
+    def test_an_immediate_event_starts_a_turn_in_a_thread(self, shoal: Running) -> None:
         _event(shoal, "now", type="immediate", threadId=f"{LOBBY}:g16", text="words=0 id=g16now")
         assert shoal.ends(f"{LOBBY}:g16")[0].data["reply"] == "DONE 0 g16now"
         until((shoal.home / "data/events/done/now.json").is_file)
 
-    def test_at_its_time_into_a_channel(self, shoal: Running) -> None:
+    def test_a_one_time_event_opens_a_channel_thread_at_its_time(self, shoal: Running) -> None:
         at = (datetime.now(UTC) + timedelta(seconds=1)).replace(tzinfo=None).isoformat(timespec="milliseconds")
         where = {"adapterId": "slack", "channelId": SLACK_CHANNEL}
         _event(shoal, "once", type="one-shot", schedule=at, timezone="UTC", text="g16once words=1 id=g16once", **where)
@@ -264,7 +264,7 @@ class TestG16:
         root = shoal.loop.do(slack.sees(SLACK_CHANNEL, "g16once words"))
         assert shoal.loop.do(slack.sees(SLACK_CHANNEL, "DONE 0 g16once")).thread_ts == root.ts
 
-    def test_again_and_again(self, shoal: Running) -> None:
+    def test_a_periodic_event_is_scheduled_until_its_file_is_deleted(self, shoal: Running) -> None:
         event = {"type": "periodic", "threadId": f"{LOBBY}:g16", "text": "look", "schedule": "0 9 * * 1-5"}
         _event(shoal, "weekdays", **event, timezone="America/New_York")
         until(lambda: bool(_trigger(shoal, "look")))
@@ -295,7 +295,7 @@ def _trigger(shoal: Running, text: str) -> list[dict[str, object]]:
 class TestG17:
     """Naming the bot opens a thread that it follows. Only the sender sees command answers and refusals."""
 
-    def test_a_thread_is_followed_once_it_was_named(self, shoal: Running) -> None:
+    def test_a_thread_is_followed_after_a_mention(self, shoal: Running) -> None:
         slack = shoal.platforms.slack
         shoal.plays("g17-unasked", "never")
         ignored = shoal.loop.do(slack.says(SLACK_CHANNEL, "g17-unasked"))
@@ -305,14 +305,14 @@ class TestG17:
         assert shoal.loop.do(slack.sees(SLACK_CHANNEL, "DONE 0 g17-followed")).thread_ts == root
         assert not shoal.events(f"slack:{SLACK_CHANNEL}:{ignored}")
 
-    def test_a_command_is_answered_to_whoever_gave_it(self, shoal: Running) -> None:
+    def test_a_command_is_answered_to_its_author(self, shoal: Running) -> None:
         slack = shoal.platforms.slack
         posts = len(slack.messages)
         shoal.loop.do(slack.slashes(SLACK_CHANNEL, "/shoal", "tasks"))
         shoal.loop.do(slack.until(lambda: any("is idle" in str(one["text"]) for one in slack.answers)))
         assert len(slack.messages) == posts
 
-    def test_steer_and_stop_are_confirmed_to_whoever_gave_them(self, shoal: Running) -> None:
+    def test_steer_and_stop_are_confirmed_to_their_author(self, shoal: Running) -> None:
         slack, gate = shoal.platforms.slack, Gate()
         shoal.plays("g17-walk", Reply("never said", gate=gate))
         root = shoal.loop.do(slack.says(SLACK_CHANNEL, f"<@{BOT}> g17-walk"))
@@ -356,7 +356,7 @@ class TestG18:
                 seen = all_.matrix.sees(all_.room, "DONE 0 g18")
         assert shoal.loop.do(seen)
 
-    def test_a_stranger_is_not(self, shoal: Running) -> None:
+    def test_an_unknown_person_is_not_answered(self, shoal: Running) -> None:
         telegram = shoal.platforms.telegram
         shoal.loop.call(lambda: telegram.add_chat(666))
         shoal.plays("g18-stranger", "never")
@@ -368,7 +368,7 @@ class TestG18:
 class TestG19:
     """A provider's key is read when it is needed, so an expired key can be renewed without a restart."""
 
-    def test_a_new_key_counts_when_the_old_one_is_refused(self, tmp_path: Path) -> None:
+    def test_a_new_key_is_used_when_the_old_one_is_refused(self, tmp_path: Path) -> None:
         key = tmp_path / "key"
         key.write_text("key-before")
         with Running(tmp_path / "home", "", ()) as made:

@@ -82,7 +82,7 @@ def host_program(home: Path, text: str) -> str:
 class TestP1:
     """Each message leads to one turn and one answer. If a tool already messaged the person, the turn adds nothing."""
 
-    def test_the_message_tool_answers_in_the_turns_place(self, shoal: Running) -> None:
+    def test_an_answer_by_the_message_tool_replaces_the_reply(self, shoal: Running) -> None:
         telegram = shoal.platforms.telegram
         shoal.plays("p1-tool", call("message", text="Said by the tool."), "Not to be posted.")
         shoal.loop.do(telegram.says(ADA, "p1-tool"))
@@ -109,14 +109,14 @@ class TestP2:
 class TestP3:
     """The page, shell, piped chat and heartbeat use the same turn. The heartbeat remembers nothing."""
 
-    def test_every_way_in_leaves_the_same_kind_of_journal(self, shoal: Running) -> None:
+    def test_every_entry_point_writes_the_same_kind_of_journal(self, shoal: Running) -> None:
         shoal.asks("web:lobby:p3", "words=0 id=p3-api")
         assert shoal.cli("ask", "--thread", "terminal:local:p3", "words=0 id=p3-ask") == "DONE 0 p3-ask\n"
         assert "DONE 0 p3-chat" in shoal.cli("chat", "--thread", "terminal:local:p3", stdin="words=0 id=p3-chat\n")
         kinds = [event.type for event in shoal.events("web:lobby:p3")]
         assert [event.type for event in shoal.events("terminal:local:p3")] == kinds * 2
 
-    def test_the_heartbeat_does_what_its_file_says_without_a_past(self, shoal: Running) -> None:
+    def test_the_heartbeat_runs_its_file_without_history(self, shoal: Running) -> None:
         file = shoal.home / "data/HEARTBEAT.md"
         empty = file.read_text()
         shoal.plays("p3-beat", lambda _: "[SILENT]")
@@ -129,7 +129,7 @@ class TestP3:
 class TestP4:
     """The prompt contains the agent's own files, its tools and skills, its workspace and the time."""
 
-    def test_each_part_is_there(self, shoal: Running) -> None:
+    def test_every_prompt_part_is_included(self, shoal: Running) -> None:
         folder = shoal.home / "agents/main"
         kept = {name: (folder / f"{name}.md").read_text() for name in ("AGENTS", "SOUL", "USER", "IDENTITY")}
         for name in kept:
@@ -169,7 +169,7 @@ class TestP5:
 class TestP6:
     """A long conversation is summarized in the background, and the summary is updated later."""
 
-    def test_the_summary_comes_by_itself_and_is_continued(self, shoal: Running) -> None:
+    def test_a_summary_is_made_automatically_and_updated(self, shoal: Running) -> None:
         summaries: list[str] = []
 
         def script(seen: Seen) -> str:
@@ -203,7 +203,7 @@ class TestP7:
         assert shoal.ends("web:lobby:p7")[0].data["outcome"] == "limit"
         assert len(shoal.results("web:lobby:p7")) == 4
 
-    def test_nothing_is_not_said(self, shoal: Running) -> None:
+    def test_an_empty_answer_gets_the_default_reply(self, shoal: Running) -> None:
         shoal.plays("p7-empty", Reply(""), Reply(""), Reply(""), Reply(""))
         assert shoal.asks("web:lobby:p7empty", "p7-empty") == "Nothing came to mind."
 
@@ -211,18 +211,18 @@ class TestP7:
 class TestP8:
     """Tools for files, commands, the web, messages, foreground and background subagents, and devices on buses."""
 
-    def test_all_of_them_are_offered(self, shoal: Running) -> None:
+    def test_all_tools_are_offered(self, shoal: Running) -> None:
         names = set(map(str, shoal.listed_in("/api/info", "tools")))
         wanted = "read write edit list bash web_search read_url message spawn subagent i2c_scan i2c_read spi_transfer"
         assert set(wanted.split()) <= names
 
-    def test_a_subagent_is_waited_for(self, shoal: Running) -> None:
+    def test_the_caller_waits_for_its_subagent(self, shoal: Running) -> None:
         shoal.plays("p8-parent", call("subagent", task="p8-child: count"), "There are three.")
         shoal.plays("p8-child", "Three boats.")
         assert shoal.asks("web:lobby:p8", "p8-parent") == "There are three."
         assert "Three boats." in shoal.results("web:lobby:p8")[0]
 
-    def test_a_bus_that_is_not_there_is_reported(self, shoal: Running) -> None:
+    def test_a_missing_bus_is_reported(self, shoal: Running) -> None:
         shoal.asks("web:lobby:p8bus", 'tools=1 tool=i2c_scan words=0 args={"bus":250}')
         (told,) = shoal.results("web:lobby:p8bus")
         assert ("/dev/i2c-250" if find_spec("smbus2") else "smbus2 is missing") in told
@@ -237,7 +237,7 @@ class TestP8:
 class TestP9:
     """Automatic messages go to the person's most recent conversation."""
 
-    def test_a_heartbeat_speaks_in_the_last_channel(self, shoal: Running) -> None:
+    def test_a_heartbeat_posts_in_the_last_channel(self, shoal: Running) -> None:
         telegram, file = shoal.platforms.telegram, shoal.home / "data/HEARTBEAT.md"
         empty = file.read_text()
         shoal.loop.do(telegram.says(ADA, "words=1 id=p9-here"))
@@ -256,7 +256,7 @@ class TestP10:
     """File tools can be limited to the workspace or not, services are reported with their figures, and a host adds
     its own tools."""
 
-    def test_the_switch(self, shoal: Running) -> None:
+    def test_restrict_to_workspace_switches_file_access(self, shoal: Running) -> None:
         outside = shoal.home / "outside.txt"
         outside.write_text("beyond the workspace")
         read = f'tools=1 tool=read words=0 args={{"path":"{outside}"}}'
@@ -267,12 +267,12 @@ class TestP10:
         shoal.cli("agents", "config", "main", "restrict_to_workspace", "true")
         assert "beyond the workspace" in shoal.results("web:lobby:p10")[1]
 
-    def test_what_is_up_is_told(self, shoal: Running) -> None:
+    def test_the_startup_log_lists_tools_and_skills(self, shoal: Running) -> None:
         started = (shoal.home / "stderr.log").read_text()
         assert "tools" in started
         assert "skills" in started
 
-    def test_a_host_program_brings_a_tool(self, shoal: Running, tmp_path: Path) -> None:
+    def test_a_host_program_adds_a_tool(self, shoal: Running, tmp_path: Path) -> None:
         text = 'tools=1 tool=boats words=0 id=p10-host args={"harbour":"Cork"}'
         (tmp_path / "home").mkdir()
         toml = (shoal.home / "shoal.toml").read_text().partition("[platforms")[0]

@@ -41,7 +41,7 @@ async def answer(world: World, channel: str, text: str = "who?") -> str:
         return (await world.chat.sees(thread, "by")).markdown
 
 
-async def test_what_an_agent_answers_in_its_channel_is_chosen_and_shown(tmp_path: Path) -> None:
+async def test_a_channels_response_mode_is_chosen_and_shown(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
         made = await world.ada.asks("/agent create deck listen=threads Keeps the deck clean.")
         place = made.rpartition(" ")[2].rstrip(".")
@@ -56,7 +56,7 @@ async def test_what_an_agent_answers_in_its_channel_is_chosen_and_shown(tmp_path
         assert "in fake:harbour: all" in await world.ada.asks("/agent list")
 
 
-async def test_an_agent_is_made_with_what_is_chosen_for_it(tmp_path: Path) -> None:
+async def test_an_agent_is_created_with_the_chosen_settings(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
         await world.ada.asks("/agent create deck model=demo permissions=locked listen=named Keeps it clean, a=b.")
         spec = world.app[AgentRegistry].spec("deck")
@@ -72,7 +72,7 @@ async def test_an_agent_is_made_with_what_is_chosen_for_it(tmp_path: Path) -> No
         assert world.app[AgentRegistry].spec("main").profile == "guarded"
 
 
-async def test_a_channel_that_cannot_be_made_is_reported_and_the_agent_stays(tmp_path: Path) -> None:
+async def test_a_failed_channel_creation_is_reported_and_the_agent_kept(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
         world.chat.channel_trouble = PlatformError("The bot may not manage channels.")
         told = await world.ada.asks("/agent create deck listen=named")
@@ -86,7 +86,7 @@ async def test_a_channel_that_cannot_be_made_is_reported_and_the_agent_stays(tmp
     ["/agent create x", "/agent bind main", "/agent unbind", "/agent config model demo", "/agent destroy x",
      "/settings model demo", "/settings validate-keys"],
 )  # fmt: skip
-async def test_only_those_who_may_change_agents(tmp_path: Path, command: str) -> None:
+async def test_only_permitted_people_change_agents(tmp_path: Path, command: str) -> None:
     async with scenario(tmp_path, FakeModel(), settings=MANAGED) as world:
         eve = world.person("eve", "1")
         assert "Only my owner" in await eve.asks(command)
@@ -113,7 +113,7 @@ async def test_an_invalid_setting_is_refused_with_the_valid_ones(tmp_path: Path,
         assert (tmp_path / "agents/deck/agent.toml").read_text() == before
 
 
-async def test_a_configured_agent_answers_so_from_the_next_turn(tmp_path: Path) -> None:
+async def test_changed_agent_settings_apply_from_the_next_turn(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
         await world.ada.asks("/agent create deck")
         for line in ("deck model other/one", "deck tools read, write", "deck budget.tokens_per_day 500000"):
@@ -128,7 +128,7 @@ async def test_a_configured_agent_answers_so_from_the_next_turn(tmp_path: Path) 
                            "agent:config budget.tokens_per_day"]  # fmt: skip
 
 
-async def test_a_destroyed_agent_is_stopped_first_and_its_files_are_kept_or_not(tmp_path: Path) -> None:
+async def test_a_destroyed_agent_is_stopped_and_its_files_kept_or_deleted(tmp_path: Path) -> None:
     door = Door()
     model = FakeModel(calls("wait"), "main by demo")
     async with scenario(tmp_path, model, tools=[door.tool()], settings=MANAGED, changes=("instructions",)) as world:
@@ -149,7 +149,7 @@ async def test_a_destroyed_agent_is_stopped_first_and_its_files_are_kept_or_not(
         assert "default agent" in await world.ada.asks("/agent destroy main")
 
 
-async def test_settings_of_a_place_choose_what_agents_leave_open(tmp_path: Path) -> None:
+async def test_channel_settings_fill_in_what_agents_leave_open(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
         await world.ada.asks("/settings model wide/one")
         await world.ada.asks("/agent create deck")
@@ -164,7 +164,7 @@ async def test_settings_of_a_place_choose_what_agents_leave_open(tmp_path: Path)
         assert await answer(world, "harbour") == "main by demo"
 
 
-async def test_permissions_chosen_for_a_channel_hold_there(tmp_path: Path) -> None:
+async def test_channel_permissions_apply_in_that_channel(tmp_path: Path) -> None:
     model = FakeModel(calls("bash", arguments=json.dumps({"command": "touch made"})), "done by it")
     async with scenario(tmp_path, model, settings=MANAGED) as world:
         await world.ada.asks("/settings here permissions locked")
@@ -175,7 +175,7 @@ async def test_permissions_chosen_for_a_channel_hold_there(tmp_path: Path) -> No
         assert "There is no permission profile" in await world.ada.asks("/settings permissions nosuch")
 
 
-async def test_a_message_that_names_its_agent_goes_there_all_the_same(tmp_path: Path) -> None:
+async def test_a_message_that_names_its_agent_goes_to_it(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
         for name in ("deck", "mast"):
             await world.ada.asks(f"/agent create {name}")
@@ -204,7 +204,7 @@ async def test_inconsistent_settings_are_reported_at_the_start(tmp_path: Path) -
         assert not any("deck" in note for note in world.app[Notices].notes)
 
 
-async def test_an_agent_stops_at_its_own_budget_and_others_go_on(tmp_path: Path) -> None:
+async def test_an_agent_stops_at_its_own_budget_and_others_continue(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
         await world.ada.asks("/agent create deck")
         await world.ada.asks("/agent config deck budget.tokens_per_day 10")

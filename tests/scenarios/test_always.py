@@ -81,7 +81,7 @@ async def stays_asked(world: World, approval: Approval) -> Approval:
     return found
 
 
-async def test_the_owner_always_allows_a_call_and_takes_that_back(tmp_path: Path) -> None:
+async def test_the_owner_always_allows_a_call_and_reverts_it(tmp_path: Path) -> None:
     async with world_of(tmp_path, says("one"), "done 1", says("one"), "done 2", says("two"), "done 3") as world:
         await world.ada.says("first")
         approval = await world.ada.is_asked()
@@ -180,7 +180,7 @@ async def test_only_some_calls_of_a_card_are_always_allowed(tmp_path: Path) -> N
         assert "one" not in rules(world)
 
 
-async def test_no_one_but_the_owner_makes_a_rule(tmp_path: Path) -> None:
+async def test_only_the_owner_makes_a_rule(tmp_path: Path) -> None:
     async with world_of(tmp_path, says("one"), "done 1", says("one"), "done 2") as world:
         await world.ada.says("first")
         approval = await world.ada.is_asked()
@@ -190,7 +190,7 @@ async def test_no_one_but_the_owner_makes_a_rule(tmp_path: Path) -> None:
         assert rules(world) == ""
 
 
-async def test_a_call_of_someone_else_is_offered_no_rule(tmp_path: Path) -> None:
+async def test_another_persons_call_is_offered_no_rule(tmp_path: Path) -> None:
     async with world_of(tmp_path, says("one"), "done 1") as world:
         await world.chat.says("harbour", "1", "first", user="bob")
         approval = await world.ada.is_asked()
@@ -219,7 +219,7 @@ async def test_a_tainted_turn_is_offered_no_rule(tmp_path: Path) -> None:
         assert approval.item.always == NO_RULE
 
 
-async def test_a_rule_does_not_hold_once_foreign_content_was_read(tmp_path: Path) -> None:
+async def test_a_rule_does_not_apply_after_untrusted_content(tmp_path: Path) -> None:
     turns = (says("one"), "done 1", Reply(calls=(Call("hear", "{}"),)), says("one"), "done 2")
     async with world_of(tmp_path, *turns) as world:
         await world.ada.says("first")
@@ -232,7 +232,7 @@ async def test_a_rule_does_not_hold_once_foreign_content_was_read(tmp_path: Path
         assert "Untrusted content was read" in (await asked(world, 3)).reason
 
 
-async def test_a_press_that_comes_too_late_makes_no_rule(tmp_path: Path) -> None:
+async def test_a_late_press_makes_no_rule(tmp_path: Path) -> None:
     async with world_of(tmp_path, says("one"), "done") as world:
         await world.ada.says("first")
         approval = await world.ada.is_asked()

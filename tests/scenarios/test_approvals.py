@@ -30,7 +30,7 @@ async def results(world: World) -> list[ToolFinished]:
     return [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]
 
 
-async def test_an_allowed_call_runs_once_and_the_turn_goes_on(tmp_path: Path) -> None:
+async def test_an_allowed_call_runs_once_and_the_turn_continues(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(bash("echo x >> log"), "done"), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
@@ -66,7 +66,7 @@ async def test_denied_actions_never_ask(tmp_path: Path) -> None:
         assert "bash" not in {spec.name for spec in world.model.requests[0].tools}
 
 
-async def test_an_approval_outlives_a_restart(tmp_path: Path) -> None:
+async def test_an_approval_survives_a_restart(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(bash("echo x >> log")), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
@@ -102,7 +102,7 @@ async def test_an_approval_expires(tmp_path: Path) -> None:
         assert (await world.types()).count("approval_requested") == 1
 
 
-async def test_for_the_thread_means_exactly_this_again_but_nothing_else(tmp_path: Path) -> None:
+async def test_a_thread_approval_covers_only_the_same_call(tmp_path: Path) -> None:
     model = FakeModel(bash("echo x >> log"), bash("echo x >> log"), bash("echo y >> log"), "done")
     async with scenario(tmp_path, model, profile="standard") as world:
         await world.ada.says("go")
@@ -134,7 +134,7 @@ async def test_content_changed_since_the_approval_does_not_run(tmp_path: Path) -
         assert made(world, "note.txt").read_text() == "one and more"
 
 
-async def test_writing_during_an_approval_explains_once_that_it_comes_first(tmp_path: Path) -> None:
+async def test_a_message_during_an_approval_is_explained_once(tmp_path: Path) -> None:
     model = FakeModel(bash("touch made"), "done", "noon")
     async with scenario(tmp_path, model, profile="standard") as world:
         await world.ada.says("go")
@@ -148,7 +148,7 @@ async def test_writing_during_an_approval_explains_once_that_it_comes_first(tmp_
         assert sum(text.startswith("I am waiting") for text in world.chat.texts(world.ada.thread)) == 1
 
 
-async def test_other_threads_go_on_while_one_waits(tmp_path: Path) -> None:
+async def test_other_threads_continue_while_one_waits(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(bash("touch made"), "quick"), profile="standard") as world:
         bob = world.person("bob", "2")
         await world.ada.says("go")
@@ -180,7 +180,7 @@ MIXED: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("kinds", list(product(("allow", "ask", "deny"), repeat=3)), ids="-".join)
-async def test_calls_that_could_run_at_once_are_decided_in_their_order(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+async def test_parallel_calls_are_decided_in_their_order(tmp_path: Path, kinds: tuple[str, ...]) -> None:
     wanted = tuple(
         Call("time", "{}") if kind == "allow" else Call("read_url", json.dumps({"url": f"https://{kind}.invalid/{n}"}))
         for n, kind in enumerate(kinds)

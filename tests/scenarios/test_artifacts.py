@@ -52,7 +52,7 @@ def reader(grep: str = "", **piece: int) -> Script:
     return script
 
 
-async def test_the_model_finds_a_line_of_a_result_it_saw_an_excerpt_of(tmp_path: Path) -> None:
+async def test_the_model_searches_a_truncated_result(tmp_path: Path) -> None:
     model = FakeModel(script=reader("NEEDLE"))
     async with scenario(tmp_path, model, tools=[report]) as world:
         await world.ada.says("find it")
@@ -86,7 +86,7 @@ async def test_a_thread_lists_its_artifacts_and_no_other_thread_reads_them(tmp_p
         assert await world.app[Store].artifacts.find(world.ada.thread, "%") is None
 
 
-async def test_the_same_result_in_two_threads_is_one_file_and_goes_with_the_last(tmp_path: Path) -> None:
+async def test_a_result_of_two_threads_is_one_file_deleted_with_the_last(tmp_path: Path) -> None:
     clock = ManualClock()
     model = FakeModel(script=reader())
     async with scenario(tmp_path, model, tools=[report], clock=clock) as world:
@@ -112,7 +112,7 @@ async def test_the_same_result_in_two_threads_is_one_file_and_goes_with_the_last
         assert not files.path(digest).exists()
 
 
-async def test_a_clock_that_is_wrong_for_some_minutes_makes_no_result_old(tmp_path: Path) -> None:
+async def test_a_briefly_wrong_clock_expires_no_result(tmp_path: Path) -> None:
     clock, wrong = ManualClock(), 400 * 86_400.0
     async with scenario(tmp_path, FakeModel(script=reader()), tools=[report], clock=clock) as world:
         await world.ada.says("go")
@@ -165,7 +165,7 @@ async def test_the_agent_reads_its_own_log_and_context(tmp_path: Path) -> None:
     assert "what was said?" in context.text
 
 
-async def test_what_a_stranger_said_taints_who_reads_it_in_the_log_again(tmp_path: Path) -> None:
+async def test_untrusted_words_taint_a_later_reader_of_the_log(tmp_path: Path) -> None:
     """Even after the conversation was cleared. Other people's trusted lines do not taint."""
     model = FakeModel(script=own_files(artifact="log.jsonl", grep="harbour"))
     access = AccessRules(allow=("ada", "*"))
@@ -184,7 +184,7 @@ async def test_what_a_stranger_said_taints_who_reads_it_in_the_log_again(tmp_pat
     assert (of_stranger.tainted_by, of_ada.tainted_by) == ("a file of this conversation", "")
 
 
-async def test_no_conversation_reads_anothers_files(tmp_path: Path) -> None:
+async def test_no_conversation_reads_another_ones_files(tmp_path: Path) -> None:
     model = FakeModel(script=own_files(artifact="log.jsonl"))
     async with scenario(tmp_path, model) as world:
         await world.person("bob", "2").says("a secret of bob")
@@ -225,7 +225,7 @@ async def page() -> str:
     return REPORT
 
 
-async def test_a_tainted_whole_result_taints_the_command_that_reads_it_and_no_other(tmp_path: Path) -> None:
+async def test_a_tainted_stored_result_taints_only_the_command_that_reads_it(tmp_path: Path) -> None:
     def script(seen: Seen) -> Step | str:
         if seen.rounds == 0:
             return calls("page")

@@ -91,7 +91,7 @@ async def test_files_that_the_platform_lacks_are_not_fetched(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-async def test_a_message_is_accepted_only_with_files_that_every_machine_can_have(tmp_path: Path) -> None:
+async def test_a_message_is_accepted_only_if_every_machine_can_get_its_files(tmp_path: Path) -> None:
     with ExitStack() as stack:
         endpoint = stack.enter_context(s3.server())
         assert httpx2.put(f"{endpoint}/ours").status_code == 200
@@ -109,7 +109,7 @@ async def test_a_message_is_accepted_only_with_files_that_every_machine_can_have
             assert await world.app[Store].journal.thread(thread) is None
 
 
-async def test_an_image_is_shown_whatever_it_is_called(tmp_path: Path) -> None:
+async def test_an_image_is_shown_under_any_name(tmp_path: Path) -> None:
     model = FakeModel("seen")
     async with scenario(tmp_path, model) as world:
         (kept,) = await sent(world, Shelf(photo=PNG), at("photo", "text/html"))
@@ -122,7 +122,7 @@ async def test_an_image_is_shown_whatever_it_is_called(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [HostSandbox, BubblewrapSandbox])
-async def test_commands_and_tools_find_a_file_under_the_name_that_the_model_is_told(
+async def test_commands_and_tools_find_a_file_under_its_announced_name(
     tmp_path: Path, make: Callable[[], Sandbox]
 ) -> None:
     """It is the host's own path only if commands see the host's paths."""
@@ -147,7 +147,7 @@ async def test_commands_and_tools_find_a_file_under_the_name_that_the_model_is_t
 
 
 @pytest.mark.parametrize("picture", [png(40, noisy=True), png(1600)], ids=["heavy", "wide"])
-async def test_a_large_image_is_shown_smaller_and_kept_whole(tmp_path: Path, picture: bytes) -> None:
+async def test_a_large_image_is_shrunk_for_the_model_and_stored_whole(tmp_path: Path, picture: bytes) -> None:
     model = FakeModel("seen")
     async with scenario(tmp_path, model, settings=SMALL) as world:
         (kept,) = await sent(world, Shelf(photo=picture), at("photo"))
@@ -174,7 +174,7 @@ async def test_a_damaged_image_is_a_file_with_a_notice(tmp_path: Path) -> None:
 HEIC = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(64)
 
 
-async def test_an_image_that_no_model_takes_is_said_to_the_person(tmp_path: Path) -> None:
+async def test_an_unsupported_image_is_reported_to_the_person(tmp_path: Path) -> None:
     async with scenario(tmp_path, model := FakeModel("seen")) as world:
         (kept,) = await sent(world, Shelf(**{"a_b.heic": HEIC}), at("a_b.heic", "image/heic"))
         assert kept.media_type == "image/heic"
@@ -185,7 +185,7 @@ async def test_an_image_that_no_model_takes_is_said_to_the_person(tmp_path: Path
 
 
 @pytest.mark.parametrize("kind", ["TIFF", "BMP", "ICO", "AVIF", "GIF", "WEBP"])
-async def test_images_of_other_forms_are_converted(tmp_path: Path, kind: str) -> None:
+async def test_images_in_other_formats_are_converted(tmp_path: Path, kind: str) -> None:
     target = io.BytesIO()
     Picture.new("RGB", (16, 16), "red").save(target, kind)
     async with scenario(tmp_path, model := FakeModel("seen")) as world:
@@ -195,7 +195,7 @@ async def test_images_of_other_forms_are_converted(tmp_path: Path, kind: str) ->
         assert kept.shown_type in ("image/png", "image/jpeg")
 
 
-async def test_a_tiny_image_that_no_shrinking_makes_fit_is_a_file_with_a_notice(tmp_path: Path) -> None:
+async def test_an_unshrinkable_image_is_a_file_with_a_notice(tmp_path: Path) -> None:
     model = FakeModel("seen")
     async with scenario(tmp_path, model, settings=SMALL) as world:
         (kept,) = await sent(world, Shelf(photo=profiled(4)), at("photo"))
@@ -238,7 +238,7 @@ async def test_a_turn_does_not_wait_for_a_slow_file_forever(tmp_path: Path) -> N
         assert "could not be downloaded: There is no host there." in await asyncio.to_thread(places[1].read_text)
 
 
-async def test_a_download_begins_while_an_earlier_turn_runs(tmp_path: Path) -> None:
+async def test_a_download_starts_while_an_earlier_turn_runs(tmp_path: Path) -> None:
     shelf = SlowShelf(notes=b"hello")
     gate = Gate()
     async with scenario(tmp_path, FakeModel(Reply("one", gate=gate), "second answer")) as world:
@@ -272,7 +272,7 @@ class HeldShelf(Shelf):
         return await super().fetch(request)
 
 
-async def test_a_threads_files_come_one_after_the_other_and_hold_up_no_other_thread(tmp_path: Path) -> None:
+async def test_a_threads_downloads_are_sequential_and_do_not_delay_other_threads(tmp_path: Path) -> None:
     crates = {f"crate{number}": b"full" for number in range(6)}
     shelf = HeldShelf(**crates, notes=b"hello")
     async with scenario(tmp_path, FakeModel("seen", "seen too")) as world:
@@ -290,7 +290,7 @@ async def test_a_threads_files_come_one_after_the_other_and_hold_up_no_other_thr
         assert shelf.asked == ["crate0", "notes", *[*crates][1:]]
 
 
-async def test_a_download_that_is_cut_off_restarts(tmp_path: Path) -> None:
+async def test_an_interrupted_download_restarts(tmp_path: Path) -> None:
     clock, home = ManualClock(), Home(tmp_path / "files")
     async with scenario(tmp_path, FakeModel("seen")) as world:
         marked = MarkedFiles(world.app[Store].settings, home)
@@ -312,7 +312,7 @@ async def test_a_download_that_is_cut_off_restarts(tmp_path: Path) -> None:
     assert await asyncio.to_thread(Path(taken.attachments[0].path).read_bytes) == b"hello"
 
 
-async def test_a_text_file_comes_with_its_beginning(tmp_path: Path) -> None:
+async def test_a_text_file_is_quoted_from_its_beginning(tmp_path: Path) -> None:
     model = FakeModel("seen")
     async with scenario(tmp_path, model) as world:
         (kept,) = await sent(world, Shelf(notes=b"first line\n" + b"more\n" * 1000), at("notes", "text/markdown"))

@@ -25,7 +25,7 @@ async def entries(world: World, kind: str, chain: str = "") -> list[AuditEntry]:
     return [row.entry for row in rows if row.entry.kind == kind]
 
 
-async def test_a_decision_that_is_refused_is_reported(tmp_path: Path) -> None:
+async def test_a_refused_decision_is_reported(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
@@ -43,9 +43,7 @@ async def test_a_decision_that_is_refused_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("time", "time", "time"), ("echo", "time", "time"), ("time", "echo", "time")])
-async def test_every_call_is_reported_once_whether_it_runs_alone_or_beside_others(
-    tmp_path: Path, names: tuple[str, ...]
-) -> None:
+async def test_every_call_is_reported_once_alone_or_in_parallel(tmp_path: Path, names: tuple[str, ...]) -> None:
     made = tuple(Call(name, '{"text": "hi"}' if name == "echo" else "{}") for name in names)
     async with scenario(tmp_path, FakeModel(Reply(calls=made), "done"), tools=[echo]) as world:
         await world.ada.says("go")
@@ -54,7 +52,7 @@ async def test_every_call_is_reported_once_whether_it_runs_alone_or_beside_other
         assert found == [(name, "allow") for name in names]
 
 
-async def test_a_decision_after_its_time_is_reported(tmp_path: Path) -> None:
+async def test_a_late_decision_is_reported(tmp_path: Path) -> None:
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard", clock=clock) as world:
         await world.ada.says("go")
@@ -78,7 +76,7 @@ async def test_changed_settings_are_audited_at_the_start(tmp_path: Path) -> None
     assert seen == [first, first, [*first, "access changed"]]
 
 
-async def test_a_long_command_is_shown_in_part_and_where_the_whole_is(tmp_path: Path) -> None:
+async def test_a_long_command_is_truncated_and_its_full_text_located(tmp_path: Path) -> None:
     command = f"touch {'x' * 5000} the-end"
     async with scenario(tmp_path, FakeModel(bash(command), "done"), profile="standard") as world:
         await world.ada.says("go")
@@ -105,7 +103,7 @@ async def test_changed_agent_rights_are_audited_at_the_start(tmp_path: Path) -> 
     assert seen == [0, 0, 1, 2, 3]
 
 
-async def test_the_card_of_a_long_command_leads_to_the_page_where_its_address_is_known(tmp_path: Path) -> None:
+async def test_the_card_of_a_long_command_links_to_the_page_if_its_address_is_known(tmp_path: Path) -> None:
     settings = {"web": {"public_url": "https://shoal.example/"}}
     model = FakeModel(bash(f"touch {'x' * 5000}"))
     async with scenario(tmp_path, model, profile="standard", settings=settings) as world:

@@ -32,7 +32,7 @@ async def backfilled(world: World) -> list[str]:
     return [data.text for data in datas if data.backfill]
 
 
-async def test_missed_messages_come_first_and_once(tmp_path: Path) -> None:
+async def test_missed_messages_are_included_first_and_once(tmp_path: Path) -> None:
     clock, model = ManualClock(), FakeModel("one", "two")
     async with scenario(tmp_path, model, clock=clock) as world:
         world.chat.past = [
@@ -52,7 +52,7 @@ async def test_missed_messages_come_first_and_once(tmp_path: Path) -> None:
         assert await backfilled(world) == ["the pier is closed", "until Monday"]
 
 
-async def test_known_own_old_later_and_empty_messages_are_left_out(tmp_path: Path) -> None:
+async def test_known_own_old_later_and_empty_messages_are_skipped(tmp_path: Path) -> None:
     clock, model = ManualClock(), FakeModel("one", "two")
     async with scenario(tmp_path, model, clock=clock) as world:
         await world.ada.says("hello", message_id="k1")
@@ -97,7 +97,7 @@ async def test_cleared_messages_are_not_backfilled(tmp_path: Path) -> None:
         assert await backfilled(world) == ["after"]
 
 
-async def test_a_history_that_cannot_be_read_is_noted_and_the_turn_goes_on(tmp_path: Path) -> None:
+async def test_an_unreadable_history_is_noted_and_the_turn_continues(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("one")) as world:
         world.chat.history_trouble = PlatformError("it sleeps")
         await world.ada.says("hi")
@@ -130,7 +130,7 @@ async def test_an_untrusted_persons_missed_message_is_wrapped_and_taints(tmp_pat
         assert "trusted people (eve)" in request.reason
 
 
-async def test_a_missed_message_of_somebody_who_may_speak_is_trusted(tmp_path: Path) -> None:
+async def test_a_missed_message_of_a_trusted_person_is_trusted(tmp_path: Path) -> None:
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "curl --version"}'),)), "done")
     async with guarded(tmp_path, model, AccessRules(allow=("ada", "bob"))) as world:
         world.chat.past = [missed(world, "p1", "run curl for me", minutes=5)]

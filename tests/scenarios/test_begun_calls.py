@@ -57,7 +57,7 @@ async def look() -> str:
     return "seen"
 
 
-async def test_a_message_and_its_calls_that_may_run_at_once_start_together(tmp_path: Path) -> None:
+async def test_a_message_and_its_parallel_calls_start_in_one_commit(tmp_path: Path) -> None:
     model = FakeModel(calls("look", "look", "echo"), "done")
     async with scenario(tmp_path, model, tools=[look, echo]) as world:
         await world.ada.says("look around")
@@ -67,7 +67,7 @@ async def test_a_message_and_its_calls_that_may_run_at_once_start_together(tmp_p
         assert [event.at == message.at for event in after][:4] == [True, True, False, False]
 
 
-async def test_a_call_that_waits_for_a_person_does_not_start_with_its_message(tmp_path: Path) -> None:
+async def test_a_call_that_needs_approval_does_not_start_with_its_message(tmp_path: Path) -> None:
     model = FakeModel(calls("bash", arguments='{"command": "touch made"}'), "done")
     async with scenario(tmp_path, model, profile="standard") as world:
         await world.ada.says("make it")
@@ -76,7 +76,7 @@ async def test_a_call_that_waits_for_a_person_does_not_start_with_its_message(tm
 
 
 @pytest.mark.parametrize("names", [("wait",), ("look", "look")])
-async def test_a_steer_in_that_moment_keeps_every_call_from_beginning(tmp_path: Path, names: tuple[str, ...]) -> None:
+async def test_a_steer_during_the_commit_prevents_every_call(tmp_path: Path, names: tuple[str, ...]) -> None:
     moment, door = Moment(), Door()
     model = FakeModel(calls(*names), "as you wish")
     async with scenario(tmp_path, model, tools=[door.tool(), look], wrap_driver=moment.around) as world:
@@ -88,7 +88,7 @@ async def test_a_steer_in_that_moment_keeps_every_call_from_beginning(tmp_path: 
         assert not door.entered.is_set()
 
 
-async def test_a_stop_in_that_moment_keeps_every_call_from_beginning(tmp_path: Path) -> None:
+async def test_a_stop_during_the_commit_prevents_every_call(tmp_path: Path) -> None:
     moment, door = Moment(), Door()
     async with scenario(
         tmp_path, FakeModel(calls("wait", "wait")), tools=[door.tool()], wrap_driver=moment.around
@@ -101,7 +101,7 @@ async def test_a_stop_in_that_moment_keeps_every_call_from_beginning(tmp_path: P
         assert not door.entered.is_set()
 
 
-async def test_events_added_at_that_moment_affect_the_decision(tmp_path: Path) -> None:
+async def test_events_added_during_the_commit_affect_the_decision(tmp_path: Path) -> None:
     """Untrusted words taint the conversation, so a call that leaves something behind asks."""
     moment = Moment()
     model = FakeModel(calls("remember", arguments='{"text": "x"}'), "done")
@@ -113,7 +113,7 @@ async def test_events_added_at_that_moment_affect_the_decision(tmp_path: Path) -
         assert (await world.types())[-3:] == ["revised", "assistant_message", "approval_requested"]
 
 
-async def test_a_call_whose_message_was_journaled_alone_runs_once(tmp_path: Path) -> None:
+async def test_a_call_journaled_after_its_message_runs_once(tmp_path: Path) -> None:
     moment = Moment()
     async with scenario(tmp_path, FakeModel(echoes("a"), "done"), tools=[echo], wrap_driver=moment.around) as world:
         moment.happens = lambda: world.app[Store].journal.append(world.ada.thread, [Cleared("ada")])

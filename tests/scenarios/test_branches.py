@@ -124,7 +124,7 @@ async def test_retrying_an_earlier_turn_keeps_later_turns_on_another_branch(tmp_
         assert said(model.requests[-1])[2:] == ["[ada] two", "heard 3", "[ada] three", "heard 5", "[ada] five"]
 
 
-async def test_the_end_of_a_subagent_is_told_once_on_every_branch_that_has_begun_it(tmp_path: Path) -> None:
+async def test_a_subagents_end_is_reported_once_on_each_branch_that_started_it(tmp_path: Path) -> None:
     gate = Gate()
 
     def answer(seen: Seen) -> Reply | str:
@@ -170,7 +170,7 @@ async def test_a_message_can_be_replaced_by_its_author(tmp_path: Path) -> None:
             await world.app[Orchestrator].say_instead(eve, 0)
 
 
-async def test_only_its_author_and_the_owner_have_a_message_answered_again(tmp_path: Path) -> None:
+async def test_only_a_messages_author_and_the_owner_retry_it(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=counting())) as world:
         await turn(world, "one")
         with pytest.raises(Forbidden, match="Only the author"):
@@ -223,7 +223,7 @@ async def test_a_branch_from_an_unknown_event_is_refused(tmp_path: Path, after: 
         assert await world.types() == before
 
 
-async def test_a_fork_has_the_history_and_never_changes_the_original(tmp_path: Path) -> None:
+async def test_a_fork_copies_the_history_and_never_changes_the_original(tmp_path: Path) -> None:
     model = FakeModel(echoes("sea"), "one done", "two done", "in the copy", "here")
     async with scenario(tmp_path, model, tools=(echo,)) as world:
         await turn(world, "one")
@@ -259,7 +259,7 @@ async def test_a_fork_within_a_turn_ends_that_turn(tmp_path: Path) -> None:
         assert said(model.requests[-1])[2].startswith("Interrupted")
 
 
-async def test_a_fork_has_no_grant_of_the_original(tmp_path: Path) -> None:
+async def test_a_fork_has_no_approvals_of_the_original(tmp_path: Path) -> None:
     touch = Reply(calls=(Call("bash", '{"command": "touch made"}'),))
     async with scenario(tmp_path, FakeModel(touch, "done", touch, "x"), profile="standard") as world:
         await world.ada.says("one")
@@ -285,7 +285,7 @@ async def sends(world: World, person: Person, name: str, *, trusted: bool = True
     return sent
 
 
-async def test_a_fork_has_files_of_its_own_as_far_as_it_goes(tmp_path: Path) -> None:
+async def test_a_fork_has_its_own_files_up_to_its_event(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=counting())) as world:
         early = await sends(world, world.ada, "early.txt")
         upto, copy = (await world.journal())[-1].seq, ThreadId("web:lobby:copy")
@@ -299,7 +299,7 @@ async def test_a_fork_has_files_of_its_own_as_far_as_it_goes(tmp_path: Path) -> 
         assert not [path for path in world.app[Home].channel(copy).iterdir() if path.name.startswith(COPYING)]
 
 
-async def test_an_untrusted_persons_file_is_as_tainted_in_a_fork(tmp_path: Path) -> None:
+async def test_an_untrusted_persons_file_stays_tainted_in_a_fork(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=counting()), access=AccessRules(allow=("ada", "*"))) as world:
         await sends(world, world.person("eve", "7"), "evil.txt", trusted=False)
         copy, home, marked = ThreadId("web:lobby:copy"), world.app[Home], world.app[MarkedFiles]
@@ -328,7 +328,7 @@ async def test_a_refused_fork_leaves_nothing_behind(tmp_path: Path) -> None:
         assert not home.attachments(bob.thread).exists()
 
 
-async def test_a_fork_with_a_file_replays_alike_whoever_names_its_path(tmp_path: Path) -> None:
+async def test_a_fork_with_a_file_replays_identically(tmp_path: Path) -> None:
     def reads(seen: Seen) -> Step | str:
         found = re.search(r"/\S*/attachments/\S*map.txt", seen.messages[-1].text)
         return echoes(found[0]) if found is not None and not seen.rounds else f"It is in {found and found[0]}."
@@ -345,7 +345,7 @@ async def test_a_fork_with_a_file_replays_alike_whoever_names_its_path(tmp_path:
             assert (report.calls, report.differences) == (3, ())
 
 
-async def test_a_journal_of_a_newer_version_is_not_forked_and_begins_no_branch(tmp_path: Path) -> None:
+async def test_a_journal_of_a_newer_version_is_neither_forked_nor_branched(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=counting())) as world:
         await turn(world, "one")
         second = "update events set type = ? where seq = 2"
@@ -364,7 +364,7 @@ async def test_a_journal_of_a_newer_version_is_not_forked_and_begins_no_branch(t
         assert "branched" not in await world.types()
 
 
-async def test_the_owner_in_a_chat_without_threads_gets_the_copy_on_the_page(tmp_path: Path) -> None:
+async def test_without_chat_threads_the_owner_gets_the_copy_on_the_page(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("hi"), access=AccessRules(owners=("ada",), allow=("bob",))) as world:
         ada, bob = (world.person(name, name, channel=name, direct=True) for name in ("ada", "bob"))
         for person in (ada, bob):
@@ -420,12 +420,12 @@ async def test_a_failed_turn_offers_to_be_retried(tmp_path: Path) -> None:
         assert "/retry" not in (await world.ada.sees("There.")).markdown
 
 
-async def test_a_command_that_comes_again_since_the_database_failed_is_done_once(tmp_path: Path) -> None:
+async def test_a_command_repeated_after_a_database_failure_runs_once(tmp_path: Path) -> None:
     await obeyed_once(tmp_path, "before", "")
 
 
 @pytest.mark.xdist_group("postgres")
-async def test_a_command_whose_commit_answer_was_lost_takes_effect_once(tmp_path: Path, database_server: str) -> None:
+async def test_a_command_with_a_lost_commit_answer_takes_effect_once(tmp_path: Path, database_server: str) -> None:
     await obeyed_once(tmp_path, "after", database_server)
 
 
@@ -487,7 +487,7 @@ async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
             assert failures >= (1 if command == "/fork" else 2), command  # the sender makes the copy afterwards
 
 
-async def test_a_fork_in_a_channel_goes_on_in_a_thread_of_its_own(tmp_path: Path) -> None:
+async def test_a_fork_in_a_channel_opens_its_own_thread(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=counting()), chat=FakeChat(limits=THREADS)) as world:
         await turn(world, "one")
         assert await world.ada.asks("/fork") == ""
@@ -504,7 +504,7 @@ async def test_a_fork_in_a_channel_goes_on_in_a_thread_of_its_own(tmp_path: Path
         assert found.title == "Copy of one"
 
 
-async def test_a_copy_at_which_another_process_is_comes_later_and_what_a_dead_one_left_is_in_nobodys_way(
+async def test_a_copy_waits_for_a_live_process_and_ignores_a_dead_ones_leftovers(
     tmp_path: Path,
 ) -> None:
     async with scenario(tmp_path, FakeModel(script=counting())) as world:
@@ -525,7 +525,7 @@ async def test_a_copy_at_which_another_process_is_comes_later_and_what_a_dead_on
         assert not left.exists()
 
 
-async def test_a_post_that_opened_a_copy_at_which_another_process_is_tries_again(tmp_path: Path) -> None:
+async def test_a_post_retries_while_another_process_makes_the_copy(tmp_path: Path) -> None:
     chat = FakeChat(limits=THREADS)
     async with scenario(tmp_path, FakeModel(script=counting()), chat=chat) as world:
         await turn(world, "one")
@@ -544,7 +544,7 @@ async def test_a_post_that_opened_a_copy_at_which_another_process_is_tries_again
         assert not [text for text in chat.texts(copy) if "could not be copied" in text]
 
 
-async def test_a_copy_that_two_processes_open_is_made_once_and_no_failure_is_told(tmp_path: Path) -> None:
+async def test_a_copy_opened_by_two_processes_is_made_once_without_an_error(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=counting()), chat=FakeChat(limits=THREADS)) as world:
         await turn(world, "one")
         assert await world.ada.asks("/fork") == ""
@@ -559,7 +559,7 @@ async def test_a_copy_that_two_processes_open_is_made_once_and_no_failure_is_tol
         assert not [text for text in world.chat.texts(opened.post.thread) if "could not be copied" in text]
 
 
-async def test_a_copy_that_the_platform_refuses_is_told_where_it_was_asked_for(tmp_path: Path) -> None:
+async def test_a_refused_copy_is_reported_where_it_was_requested(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=counting()), chat=FakeChat(limits=THREADS)) as world:
         await turn(world, "one")
         world.chat.troubles.append(PlatformError("The channel takes no threads.", permanent=True))
@@ -670,7 +670,7 @@ def test_a_branch_matches_a_thread_with_only_its_history(acts: list[tuple[str, i
 
 
 @given(st.lists(st.integers(0, 40), max_size=12), st.integers(1, 12))
-def test_spans_are_the_way_back_by_parents(jumps: list[int], gap: int) -> None:
+def test_the_branch_follows_parent_links(jumps: list[int], gap: int) -> None:
     parents, branchings = dict[int, int](), list[tuple[int, int]]()
     for number, jump in enumerate(jumps, 1):
         at = number * (gap + 1)
@@ -687,7 +687,7 @@ def test_spans_are_the_way_back_by_parents(jumps: list[int], gap: int) -> None:
         assert [seq for span in spans for seq in range(span.first, span.last + 1)] == way[::-1]
 
 
-async def test_a_restart_goes_on_with_the_branch(tmp_path: Path) -> None:
+async def test_a_restart_continues_the_branch(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=counting())) as world:
         for text in ("one", "two"):
             await turn(world, text)
@@ -701,7 +701,7 @@ async def test_a_restart_goes_on_with_the_branch(tmp_path: Path) -> None:
     assert context.count('"role":"user"') == 3, "the readable context is the branch's too"
 
 
-async def test_a_snapshot_begins_a_new_thread(tmp_path: Path) -> None:
+async def test_a_snapshot_starts_a_new_thread(tmp_path: Path) -> None:
     model = FakeModel(script=lambda seen: "boats" if "Describe" in seen.user_text else f"heard {len(seen.messages)}")
     async with scenario(tmp_path, model) as world:
         await turn(world, "one")
@@ -722,7 +722,7 @@ async def changes(world: World, key: str, text: str, user: str = "ada") -> Recei
     return await world.chat.inbox.send(Edit(world.ada.thread, key, text, Author(user, user, trusted=False), key))
 
 
-async def test_a_retry_answers_what_the_message_says_now(tmp_path: Path) -> None:
+async def test_a_retry_answers_the_edited_message(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("low at six", "high at noon")) as world:
         await world.ada.says("when is low tide?", message_id="m1")
         await world.happens(world.ada.thread, "turn_finished")
@@ -732,7 +732,7 @@ async def test_a_retry_answers_what_the_message_says_now(tmp_path: Path) -> None
         assert "low tide" not in str(world.model.requests[-1].messages)
 
 
-async def test_a_retry_of_lines_tells_which_words_were_changed(tmp_path: Path) -> None:
+async def test_a_retry_of_joined_lines_names_the_changed_words(tmp_path: Path) -> None:
     gate = Gate()
     model = FakeModel(Reply("first", gate=gate), "both", "again")
     async with scenario(tmp_path, model, settings={"mailbox": {"pause_seconds": 0.1}}) as world:

@@ -56,7 +56,7 @@ async def test_a_call_that_could_exceed_a_limit_is_not_made(tmp_path: Path, ceil
 
 
 @pytest.mark.parametrize("counted", [-5_000_000, 0, 7, 10**12, 10**20])
-async def test_a_report_that_cannot_be_true_is_charged_as_an_estimate(tmp_path: Path, counted: int) -> None:
+async def test_an_implausible_usage_report_is_replaced_by_an_estimate(tmp_path: Path, counted: int) -> None:
     model = FakeModel(Reply(PARAGRAPH, usage=Usage(counted, counted)), Reply("again", usage=Usage(50_000, 10)))
     async with scenario(tmp_path, model) as world:
         await world.ada.says("hi")
@@ -111,7 +111,7 @@ async def test_a_turn_stops_between_its_steps(tmp_path: Path) -> None:
         assert len(model.requests) == 1
 
 
-async def test_usage_counts_and_reservations_do_not(tmp_path: Path) -> None:
+async def test_only_actual_usage_is_charged(tmp_path: Path) -> None:
     model = FakeModel(used("one", 70_000), used("two", 80_000))
     async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
         for text in ("one", "two"):
@@ -134,7 +134,7 @@ async def test_at_four_fifths_of_the_budget_the_person_is_notified_once(tmp_path
         assert ["Left to spend:" in text for text in told] == [False, True, True]
 
 
-async def test_the_owner_lifts_the_budget_for_the_day(tmp_path: Path) -> None:
+async def test_the_owner_suspends_the_budget_for_the_day(tmp_path: Path) -> None:
     clock = ManualClock()
     model = FakeModel("welcome back")
     async with scenario(tmp_path, model, clock=clock, settings=budget(tokens_per_day=50)) as world:
@@ -145,7 +145,7 @@ async def test_the_owner_lifts_the_budget_for_the_day(tmp_path: Path) -> None:
         await world.ada.sees("welcome back")
 
 
-async def test_a_model_without_a_price_is_refused_or_let_pass(tmp_path: Path) -> None:
+async def test_a_model_without_a_price_is_refused_or_allowed_by_setting(tmp_path: Path) -> None:
     async with scenario(tmp_path / "a", FakeModel("never said"), settings=budget(usd_per_day=5.0)) as world:
         await world.ada.says("hi")
         await world.ada.sees("price of")
@@ -156,14 +156,14 @@ async def test_a_model_without_a_price_is_refused_or_let_pass(tmp_path: Path) ->
         await world.ada.sees("hello")
 
 
-async def test_without_a_limit_nothing_is_kept(tmp_path: Path) -> None:
+async def test_without_a_limit_no_budget_rows_are_stored(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("hello")) as world:
         await world.ada.says("hi")
         await world.ada.sees("hello")
         assert await world.app[Store].budget.standings() == []
 
 
-async def test_a_raised_limit_counts_from_the_next_start(tmp_path: Path) -> None:
+async def test_a_raised_limit_takes_effect_at_the_next_start(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("never said"), settings=budget(tokens_per_day=50)) as world:
         await world.ada.says("hi")
         await world.ada.sees("I stopped: the budget")
@@ -174,7 +174,7 @@ async def test_a_raised_limit_counts_from_the_next_start(tmp_path: Path) -> None
         assert day.tokens_max == 1_000_000
 
 
-async def test_an_answer_that_was_stopped_is_paid_for(tmp_path: Path) -> None:
+async def test_a_stopped_answer_is_charged(tmp_path: Path) -> None:
     gate = Gate()
     model = FakeModel(Reply("one two three four five six", gate=gate, gate_at=4))
     async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
@@ -192,7 +192,7 @@ async def test_an_answer_that_was_stopped_is_paid_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "pieces"), [("one two three four", 3), ("I", 1)])
-async def test_an_answer_that_broke_off_is_paid_for_beside_the_one_that_came(
+async def test_an_interrupted_answer_is_charged_in_addition_to_its_retry(
     tmp_path: Path, text: str, pieces: int
 ) -> None:
     model = FakeModel(Reply(text, drop_after=pieces), used("at last", 1000))
@@ -215,7 +215,7 @@ async def test_an_unstarted_call_costs_nothing(tmp_path: Path) -> None:
         assert await world.app[Store].ledger.usage() == []
 
 
-async def test_describing_a_saved_conversation_is_paid_for(tmp_path: Path) -> None:
+async def test_describing_a_saved_conversation_is_charged(tmp_path: Path) -> None:
     model = FakeModel(used("hello", 10_000), used("They greeted.", 70_000))
     async with scenario(tmp_path, model, settings=budget(tokens_per_day=1_000_000)) as world:
         await world.ada.says("hi")
@@ -236,7 +236,7 @@ async def test_an_exhausted_budget_leaves_a_plain_description(tmp_path: Path) ->
         assert len(model.requests) == 1
 
 
-async def test_a_summary_is_paid_for(tmp_path: Path) -> None:
+async def test_a_summary_is_charged(tmp_path: Path) -> None:
     summaries: list[Seen] = []
 
     def answer(seen: Seen) -> Reply:
@@ -259,7 +259,7 @@ async def test_a_summary_is_paid_for(tmp_path: Path) -> None:
         assert day.tokens == row.usage.input_tokens + row.usage.output_tokens
 
 
-async def test_fifty_threads_at_once_never_break_a_limit(tmp_path: Path) -> None:
+async def test_fifty_concurrent_threads_never_exceed_a_limit(tmp_path: Path) -> None:
     model = FakeModel(script=lambda seen: used("fine", 3000))
     async with scenario(tmp_path, model, settings=budget(tokens_per_day=20_000)) as world:
         people = [world.person(f"user{number}", str(number)) for number in range(50)]
@@ -279,7 +279,7 @@ async def test_fifty_threads_at_once_never_break_a_limit(tmp_path: Path) -> None
         assert day.tokens == 3001 * len(model.requests) <= 20_000 + 3001
 
 
-async def test_status_tells_only_of_limits_that_count_here(tmp_path: Path) -> None:
+async def test_status_shows_only_limits_that_apply_here(tmp_path: Path) -> None:
     settings = budget(tokens_per_thread_day=1_000_000, tokens_per_user_day=1_000_000)
     async with scenario(tmp_path, FakeModel(used("hello", 70_000), used("hi", 70_000)), settings=settings) as world:
         for person in (world.ada, world.person("bob", "2")):
@@ -288,7 +288,7 @@ async def test_status_tells_only_of_limits_that_count_here(tmp_path: Path) -> No
         assert (await world.ada.asks("/status")).count("929,998 of 1,000,000") == 1
 
 
-async def test_status_says_what_was_spent_and_what_is_left(tmp_path: Path) -> None:
+async def test_status_shows_spent_and_remaining_budget(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(used("hello", 70_000)), settings=budget(tokens_per_day=1_000_000)) as world:
         await world.ada.says("hi")
         await world.ada.sees("hello")
@@ -305,7 +305,7 @@ async def test_status_says_what_was_spent_and_what_is_left(tmp_path: Path) -> No
 OPEN_TO_ALL = AccessRules(owners=("ada",), allow=("*", "ben"))
 
 
-async def test_an_untrusted_person_has_a_limit_without_any_setting(tmp_path: Path) -> None:
+async def test_an_untrusted_person_has_a_default_limit(tmp_path: Path) -> None:
     """People on the list have no such limit."""
     model = FakeModel(script=lambda _: used("done", 150_000))
     async with scenario(tmp_path, model, access=OPEN_TO_ALL) as world:
@@ -335,7 +335,7 @@ async def test_untrusted_accounts_share_a_limit(tmp_path: Path) -> None:
         assert len(model.requests) == 7
 
 
-async def test_a_plausible_count_of_input_is_learned_from_though_the_output_is_a_guess(tmp_path: Path) -> None:
+async def test_a_plausible_input_count_calibrates_even_with_a_guessed_output(tmp_path: Path) -> None:
     model = FakeModel(Reply(PARAGRAPH, usage=Usage(20_000, 0)), Reply("again", usage=Usage(0, 0)))
     async with scenario(tmp_path, model) as world:
         await world.ada.says("hi")

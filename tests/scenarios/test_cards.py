@@ -27,7 +27,7 @@ async def card(world: World, truth: str) -> str:
     return seen.markdown
 
 
-async def test_the_card_says_that_it_was_allowed_and_ran(tmp_path: Path) -> None:
+async def test_the_card_shows_that_the_call_was_allowed_and_ran(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
@@ -36,7 +36,7 @@ async def test_the_card_says_that_it_was_allowed_and_ran(tmp_path: Path) -> None
         assert len([made for made in world.chat.posted if made.post.kind == "card"]) == 1
 
 
-async def test_the_card_says_that_it_failed(tmp_path: Path) -> None:
+async def test_the_card_shows_that_the_call_failed(tmp_path: Path) -> None:
     settings = {"permissions": {"default_profile": "careful", "profiles": {"careful": {"ask": ["tool:.*"]}}}}
     async with scenario(tmp_path, FakeModel(calls("fail"), "done"), tools=(fail,), settings=settings) as world:
         await world.ada.says("go")
@@ -45,7 +45,7 @@ async def test_the_card_says_that_it_failed(tmp_path: Path) -> None:
         await card(world, "Allowed; it failed.")
 
 
-async def test_the_card_says_who_denied_it(tmp_path: Path) -> None:
+async def test_the_card_shows_who_denied_the_call(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
@@ -53,7 +53,7 @@ async def test_the_card_says_who_denied_it(tmp_path: Path) -> None:
         await card(world, "Denied by ada. It did not run.")
 
 
-async def test_the_card_says_that_no_one_answered(tmp_path: Path) -> None:
+async def test_the_card_shows_that_no_one_answered(tmp_path: Path) -> None:
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard", clock=clock) as world:
         await world.ada.says("go")
@@ -63,7 +63,7 @@ async def test_the_card_says_that_no_one_answered(tmp_path: Path) -> None:
         await in_time(clock, card(world, "Expired: nobody answered in time."))
 
 
-async def test_the_card_says_that_stop_cancelled_it(tmp_path: Path) -> None:
+async def test_the_card_shows_that_stop_cancelled_the_call(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), profile="standard") as world:
         await world.ada.says("go")
         await world.ada.is_asked()
@@ -71,7 +71,7 @@ async def test_the_card_says_that_stop_cancelled_it(tmp_path: Path) -> None:
         await card(world, "Cancelled")
 
 
-async def test_the_card_says_that_it_was_stopped_while_it_ran(tmp_path: Path) -> None:
+async def test_the_card_shows_that_the_call_was_stopped_while_running(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(bash("/bin/sleep 600"), "done"), profile="standard") as world:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
@@ -97,7 +97,7 @@ async def test_an_untrusted_person_decides_nothing(tmp_path: Path) -> None:
         assert found.state == "pending"
 
 
-async def test_words_that_come_with_a_file_decide_nothing(tmp_path: Path) -> None:
+async def test_a_decision_sent_with_a_file_is_ignored(tmp_path: Path) -> None:
     """A turn takes the file and its origin."""
     letter = tmp_path / "letter.txt"
     letter.write_text("hi")
@@ -120,7 +120,7 @@ async def test_words_that_come_with_a_file_decide_nothing(tmp_path: Path) -> Non
         Asker(trust="trusted", user="eve", platform="fake", roles=("ops",)),
     ],
 )
-async def test_the_owner_and_the_approvers_decide(tmp_path: Path, by: Asker) -> None:
+async def test_the_owner_and_approvers_decide(tmp_path: Path, by: Asker) -> None:
     permissions = {"default_profile": "standard", "approvers": ["fake:bob", "role:ops"]}
     model = FakeModel(bash("touch made"), "done")
     async with scenario(tmp_path, model, settings={"permissions": permissions}) as world:

@@ -61,7 +61,7 @@ async def check(world: World) -> list[CaseOutcome]:
     return [one async for one in world.app[CaseChecks].run(agent, read_cases(agent.home), OWNER, None)]
 
 
-async def test_a_saved_turn_passes_while_it_is_answered_so_and_fails_when_it_is_not(tmp_path: Path) -> None:
+async def test_a_saved_turn_passes_with_the_same_answer_and_fails_with_another(tmp_path: Path) -> None:
     model = FakeModel(LIST, "There is nothing.", LIST, "Nothing at all.", "I do not know.")
     async with scenario(tmp_path, model) as world:
         await world.ada.says("look around")
@@ -98,7 +98,7 @@ async def test_a_case_runs_no_tool_and_reports_missing_results(tmp_path: Path) -
         assert "Nothing is recorded" in model.requests[-1].messages[-1].text
 
 
-async def test_a_throw_away_workspace_is_not_the_agents(tmp_path: Path) -> None:
+async def test_a_case_uses_a_throwaway_workspace(tmp_path: Path) -> None:
     model = FakeModel(
         call("write", path="notes.md", content="new"), call("read", path="notes.md"),
         call("write", path="/etc/motd", content="x"), call("remember", text="a secret"),
@@ -130,7 +130,7 @@ async def test_an_expectation_in_words_is_judged_by_a_model(tmp_path: Path) -> N
         assert not model.requests[1].tools
 
 
-async def test_a_card_says_how_many_cases_would_fail(tmp_path: Path) -> None:
+async def test_a_card_shows_how_many_cases_would_fail(tmp_path: Path) -> None:
     edit = call("set_system_prompt", text="Never look.")
     model = FakeModel(LIST, "There is nothing.", edit, LIST, "Nothing.", "No idea.", "changed")
     async with scenario(tmp_path, model, profile="standard", replays=False) as world:
@@ -150,7 +150,7 @@ async def test_a_card_says_how_many_cases_would_fail(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["SOUL.md", "SYSTEM.md"])
-async def test_the_instructions_are_tried_as_they_would_be(tmp_path: Path, name: str) -> None:
+async def test_cases_run_against_the_changed_instructions(tmp_path: Path, name: str) -> None:
     model = FakeModel(call("set_persona", file=name, text="Whisper always."), "ok", "changed")
     settings = {"agents": {"managers": ["fake:ada"]}}
     async with scenario(tmp_path, model, profile="standard", settings=settings) as world:
@@ -173,7 +173,7 @@ SKILL = "---\nname: tide-table\ndescription: Reads the tide table of the pier.\n
         Reply(calls=(Call("write_skill", json.dumps({"name": "tide-table", "text": SKILL})),)),
     ],
 )
-async def test_another_model_and_a_skill_are_tried_too(tmp_path: Path, edit: Reply) -> None:
+async def test_cases_run_against_a_changed_model_and_skill(tmp_path: Path, edit: Reply) -> None:
     model = FakeModel(edit, "no", "ok")
     async with scenario(tmp_path, model, profile="standard") as world:
         put(world, "a", '[[messages]]\nrole = "user"\ntext = "hi"\n[[expect]]\ncontains = "ok"\n')
@@ -206,7 +206,7 @@ async def test_cases_that_cannot_run_do_not_block_a_change(
         await world.ada.sees("changed")
 
 
-async def test_cases_have_a_bound_before_a_change(tmp_path: Path) -> None:
+async def test_cases_before_a_change_are_bounded(tmp_path: Path) -> None:
     edit, settings = call("set_system_prompt", text="Hm."), {"cases": {"edit_tokens_max": 10}}
     async with scenario(tmp_path, FakeModel(edit), profile="standard", settings=settings, replays=False) as world:
         put(world, "a", '[[messages]]\nrole = "user"\ntext = "hi"\n[[expect]]\ncontains = "x"\n')
@@ -214,7 +214,7 @@ async def test_cases_have_a_bound_before_a_change(tmp_path: Path) -> None:
         assert "could not be run" in (await world.ada.is_asked()).reason
 
 
-async def test_secrets_do_not_come_into_a_case(tmp_path: Path) -> None:
+async def test_a_case_contains_no_secrets(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("ok")) as world:
         world.app[Executor].redactor.learn("tide-table-key-4711")
         await world.ada.says("my key is tide-table-key-4711")

@@ -35,7 +35,7 @@ async def is_known(world: World) -> None:
             pass
 
 
-async def test_each_thread_is_told_what_the_others_do(tmp_path: Path) -> None:
+async def test_each_thread_is_informed_about_the_others(tmp_path: Path) -> None:
     gate = Gate()
     model = FakeModel(Reply("later", gate=gate), "seen", "elsewhere", "alone")
     async with scenario(tmp_path, model) as world:
@@ -66,7 +66,7 @@ def painter(seen: Seen) -> Reply | str:
     return Reply(calls=tuple(Call("edit", json.dumps(one)) for one in given))
 
 
-async def test_twenty_threads_that_edit_the_same_files_lose_no_edit(tmp_path: Path) -> None:
+async def test_concurrent_edits_by_twenty_threads_are_all_kept(tmp_path: Path) -> None:
     names = [f"painter{number:02}" for number in range(THREADS)]
     workspace = tmp_path / "agents" / "main" / "workspace"
     workspace.mkdir(parents=True)

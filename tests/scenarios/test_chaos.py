@@ -61,7 +61,7 @@ def sound() -> Seen:
     return Seen(chat, [request(0.5)], [{"call": "T0/c"}, {"call": "T1/c"}], [*turn(0), *turn(1)], {"jobs": []})
 
 
-def test_a_sound_run_breaks_no_rule() -> None:
+def test_a_correct_run_breaks_no_rule() -> None:
     assert violations(sound(), WANTED) == []
 
 

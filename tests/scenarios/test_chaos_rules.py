@@ -50,7 +50,7 @@ def test_lines_survive_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_process_survives_a_kill_a_freeze_a_full_disk_and_a_clock_that_is_set(tmp_path: Path) -> None:
+def test_one_process_survives_a_kill_a_freeze_a_full_disk_and_clock_changes(tmp_path: Path) -> None:
     acts = ("fill disk", "kill all", "set clock", "freeze all")
     harm = [part for act in acts for part in ("--first", act)]
     load = ["--alone", "--mixed", "--threads", "12", "--turns", "6", "--acts", "4", "--pause", "1.5"]
@@ -241,7 +241,7 @@ VIOLATIONS: list[tuple[Record, str]] = [
 ]
 
 
-def test_a_sound_run_breaks_no_rule() -> None:
+def test_a_correct_run_breaks_no_rule() -> None:
     assert {PEOPLE.kind(name) for name in PEOPLE_NAMES} == {*KINDS} - {*GOING_BACK}, "people with odd numbers go back"
     assert broken(record(sound())) == []
     assert broken(took(["0.0"], ["0.1"])) == []
@@ -274,15 +274,13 @@ JOINED: list[tuple[list[Fact], list[str]]] = [
 @pytest.mark.parametrize(
     ("posts", "sentences"), JOINED, ids=["whole", "a line is left out", "a line is answered again"]
 )
-def test_lines_that_were_joined_are_answered_once_by_the_turn_that_took_them(
-    posts: list[Fact], sentences: list[str]
-) -> None:
+def test_joined_lines_are_answered_once_by_their_turn(posts: list[Fact], sentences: list[str]) -> None:
     platform = Platform("fake", [*LINES, *posts], People(threads=1, turns=3))
     assert broken(Record([platform], [], [], turns={"T2": ["0.0", "0.1", "0.2"]})) == sentences
 
 
 @pytest.mark.parametrize(("late", "sentences"), [("", []), ("(possibly a repeat)\n", ["out of order in keyless p"])])
-def test_only_what_a_frozen_process_was_posting_may_come_after_its_repeat(late: str, sentences: list[str]) -> None:
+def test_only_a_frozen_processs_post_may_follow_its_repeat(late: str, sentences: list[str]) -> None:
     """A repeat that starts late is out of order like any other post."""
     texts = ("(possibly a repeat)\nDONE 0 0.0 reef", "DONE 0 0.1 reef", f"{late}DONE 0 0.0 reef")
     posts = [post(str(number), text, at=number) for number, text in enumerate(texts)]
@@ -291,7 +289,7 @@ def test_only_what_a_frozen_process_was_posting_may_come_after_its_repeat(late: 
     assert [said.partition(":")[0] for said in told] == sentences
 
 
-def test_a_message_waits_without_cause_only_once_the_one_before_it_is_answered() -> None:
+def test_a_message_waits_only_for_the_previous_answer() -> None:
     said = [ack("0.0", at=0), ack("0.1", at=0), post("1", "DONE 0 0.0 reef", at=15)]
     people = People(threads=1, turns=2)
     for at, sentences in ((30, []), (40, ["0.1 waited 25.0 s for no known cause"])):
@@ -329,7 +327,7 @@ GONE_BACK: list[tuple[list[Fact], list[str]]] = [
 
 
 @pytest.mark.parametrize(("facts", "said"), GONE_BACK)
-def test_an_undo_that_is_not_whole_is_seen(facts: list[Fact], said: list[str]) -> None:
+def test_an_incomplete_undo_is_detected(facts: list[Fact], said: list[str]) -> None:
     platform = Platform("fake", [*SAID, *facts], People(threads=1, turns=5, first=1))
     (found,) = [*an_undo_restores_all_of_a_turn(Record([platform], [], []))] or [""]
     assert all(part in found for part in said), found
@@ -340,7 +338,7 @@ ANSWERS = [post("1", "DONE 0 1.3 reef", at=1), post("2", "DONE 0 1.3 reef", at=3
 
 
 @pytest.mark.parametrize(("answer", "counts"), [("Trying again.", {2}), ("", {1, 2}), ("1.3 is still running.", {1})])
-def test_a_message_is_answered_as_often_as_it_was_asked_for(answer: str, counts: set[int]) -> None:
+def test_a_message_is_answered_once_per_request(answer: str, counts: set[int]) -> None:
     for count in (1, 2, 3):
         facts = [*SAID[:1], command("retry", answer), *ANSWERS[:count]]
         platform = Platform("fake", facts, People(threads=1, turns=5, first=1))
@@ -363,13 +361,15 @@ COPIES: list[tuple[list[Fact], list[dict[str, object]], str]] = [
 
 
 @pytest.mark.parametrize(("facts", "model_log", "said"), COPIES, ids=[said or "sound" for *_, said in COPIES])
-def test_a_copy_that_leaks_or_lacks_is_seen(facts: list[Fact], model_log: list[dict[str, object]], said: str) -> None:
+def test_a_leaking_or_incomplete_copy_is_detected(
+    facts: list[Fact], model_log: list[dict[str, object]], said: str
+) -> None:
     platform = Platform("fake", [*SAID, TOLD, *facts], People(threads=1, turns=5, first=1))
     found = [*a_copy_knows_what_was_said_and_keeps_what_it_hears(Record([platform], model_log, []))]
     assert found == [] if not said else said in found[0]
 
 
-def test_an_audit_chain_that_was_changed_is_seen() -> None:
+def test_a_changed_audit_chain_is_detected() -> None:
     previous, rows = "0" * 64, list[tuple[object, ...]]()
     for number in (1, 2, 3):
         entry = json.dumps({"action": f"tool:note:{number}", "kind": "call"}, separators=(",", ":"))
@@ -384,7 +384,7 @@ def test_an_audit_chain_that_was_changed_is_seen() -> None:
     assert "breaks at 2" in next(iter(broken_chains([rows[0], edited, rows[2]], heads)))
 
 
-def test_a_leak_is_told_from_what_swings_and_levels() -> None:
+def test_a_leak_is_distinguished_from_oscillation_and_plateaus() -> None:
     swings = [(float(second), 100.0 + (5.0 if second % 7 == 0 else 0.0)) for second in range(100)]
     leaks = [(now, value + 0.05 * now) for now, value in swings]
     assert is_flat(swings)

@@ -51,7 +51,9 @@ class AwayChat(FakeChat):
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-async def test_a_post_that_waits_goes_out(tmp_path: Path, settings: dict[str, object], jump: float) -> None:
+async def test_a_waiting_post_is_sent_after_a_clock_change(
+    tmp_path: Path, settings: dict[str, object], jump: float
+) -> None:
     clock = ManualClock()
     chat = AwayChat(clock=clock)
     model = FakeModel("one", "two")
@@ -69,7 +71,7 @@ async def test_a_post_that_waits_goes_out(tmp_path: Path, settings: dict[str, ob
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-async def test_a_turn_that_waits_for_its_model_goes_on(
+async def test_a_turn_waiting_for_its_model_continues_after_a_clock_change(
     tmp_path: Path, settings: dict[str, object], jump: float
 ) -> None:
     clock, down = ManualClock(), True
@@ -86,7 +88,9 @@ async def test_a_turn_that_waits_for_its_model_goes_on(
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-async def test_an_approval_is_answered_or_expires(tmp_path: Path, settings: dict[str, object], jump: float) -> None:
+async def test_an_approval_is_answered_or_expires_after_a_clock_change(
+    tmp_path: Path, settings: dict[str, object], jump: float
+) -> None:
     clock = ManualClock()
 
     def script(seen: Seen) -> Reply | str:
@@ -107,7 +111,7 @@ async def test_an_approval_is_answered_or_expires(tmp_path: Path, settings: dict
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-async def test_a_trigger_comes_once_at_its_time_of_the_clock_that_is(
+async def test_a_trigger_runs_once_by_the_current_clock(
     tmp_path: Path, settings: dict[str, object], jump: float
 ) -> None:
     clock, model = ManualClock(), FakeModel(script=lambda seen: "heard")
@@ -129,7 +133,7 @@ async def test_a_trigger_comes_once_at_its_time_of_the_clock_that_is(
 
 
 @pytest.mark.parametrize("jump", JUMPS)
-async def test_a_trigger_whose_turn_failed_comes_again_after_its_pause(
+async def test_a_trigger_with_a_failed_turn_is_retried_after_its_pause(
     tmp_path: Path, settings: dict[str, object], jump: float
 ) -> None:
     clock, model = ManualClock(), FakeModel(Refusal(400), "heard")
@@ -145,7 +149,7 @@ async def test_a_trigger_whose_turn_failed_comes_again_after_its_pause(
         assert clock.monotonic() - began < HOUR
 
 
-async def test_what_a_killed_process_had_set_aside_stands_no_longer_than_the_clock_was_right(
+async def test_a_killed_processs_reservation_expires_despite_clock_changes(
     tmp_path: Path, settings: dict[str, object]
 ) -> None:
     clock, model = ManualClock(), FakeModel("hi")
@@ -161,7 +165,7 @@ async def test_what_a_killed_process_had_set_aside_stands_no_longer_than_the_clo
 
 
 @pytest.mark.parametrize(("jump", "outcome"), [(-DAY, "done"), (-HOUR, "limit"), (HOUR, "limit"), (DAY, "done")])
-async def test_a_budget_by_day_holds_on_the_day_that_is(
+async def test_a_daily_budget_applies_to_the_current_day(
     tmp_path: Path, settings: dict[str, object], jump: float, outcome: str
 ) -> None:
     clock, model = ManualClock(), FakeModel(script=lambda seen: Reply("hi", usage=Usage(15_000, 1)))

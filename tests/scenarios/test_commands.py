@@ -22,7 +22,7 @@ async def turn(world: World, text: str, number: int) -> None:
     await world.happens(world.ada.thread, "turn_finished", number)
 
 
-async def test_a_context_is_saved_cleared_and_brought_back(tmp_path: Path) -> None:
+async def test_a_context_is_saved_cleared_and_restored(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=echo)) as world:
         assert await world.ada.asks("/context") == "This conversation is empty."
         await turn(world, "two boats", 1)
@@ -42,7 +42,7 @@ async def test_a_context_is_saved_cleared_and_brought_back(tmp_path: Path) -> No
         assert "Usage:" in await world.ada.asks("/context restore")
 
 
-async def test_new_puts_the_conversation_away_and_restore_brings_it_back(tmp_path: Path) -> None:
+async def test_new_saves_the_conversation_and_restore_reloads_it(tmp_path: Path) -> None:
     model = FakeModel(script=echo)
     async with scenario(tmp_path, model) as world:
         assert await world.ada.asks("/new") == "Starting fresh."
@@ -75,7 +75,7 @@ async def test_new_during_a_turn_saves_the_earlier_messages(tmp_path: Path) -> N
         assert "two boats" in await world.ada.asks(f"/context restore {name}")
 
 
-async def test_status_counts_messages_and_says_when_it_was_last_active(tmp_path: Path) -> None:
+async def test_status_shows_the_message_count_and_last_activity(tmp_path: Path) -> None:
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel(script=echo), clock=clock) as world:
         await turn(world, "two boats", 1)
@@ -105,7 +105,7 @@ async def test_other_channels_are_visible_only_to_the_owner_in_private(tmp_path:
         assert "Stopping" in await captain.asks("/thread kill fake:cabin:9")
 
 
-async def test_tasks_list_who_waits_for_what(tmp_path: Path) -> None:
+async def test_tasks_lists_pending_work_by_person(tmp_path: Path) -> None:
     model = FakeModel(calls("bash", arguments='{"command": "touch made"}'), "done", "done")
     async with scenario(tmp_path, model, profile="standard") as world:
         assert await world.ada.asks("/tasks") == "main is idle."
@@ -117,7 +117,7 @@ async def test_tasks_list_who_waits_for_what(tmp_path: Path) -> None:
         assert "waiting for a decision, 1 waiting behind)" in told
 
 
-async def test_the_commands_are_bounded(tmp_path: Path) -> None:
+async def test_command_output_is_bounded(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=echo)) as world:
         people = [world.person(f"sailor{number}", f"t{number}") for number in range(25)]
         await asyncio.gather(*(person.says("x" * 500) for person in people))

@@ -59,7 +59,7 @@ async def detail(service: Comparisons, wanted: Wanted) -> list[ComparedStep]:
     return await service.detail(await service.get(state.id))
 
 
-async def test_each_call_is_asked_with_what_it_was_told_and_no_tool_runs(tmp_path: Path) -> None:
+async def test_each_recorded_request_is_repeated_and_no_tool_runs(tmp_path: Path) -> None:
     model = FakeModel(LIST, "Nothing there.", LIST, "Nothing there!")
     async with scenario(tmp_path, model) as world:
         await world.ada.says("look around")
@@ -114,7 +114,7 @@ async def test_repeating_a_comparison_continues_with_missing_answers(tmp_path: P
         assert (more.id, more.done, more.calls) == (state.id, 6, 12)
 
 
-async def test_a_call_that_failed_is_asked_again(tmp_path: Path) -> None:
+async def test_a_failed_call_is_repeated(tmp_path: Path) -> None:
     model = FakeModel("hello", Refusal(400, "no"), "hello")
     async with scenario(tmp_path, model) as world:
         await world.ada.says("hi")
@@ -154,7 +154,7 @@ async def test_a_comparison_stays_within_its_limit(tmp_path: Path) -> None:
         assert spent[0].calls == 2
 
 
-async def test_the_owners_limits_hold_too(tmp_path: Path) -> None:
+async def test_a_comparison_respects_the_owners_limits(tmp_path: Path) -> None:
     model = FakeModel("one")
     async with scenario(tmp_path, model, settings={"budget": {"tokens_per_day": 20_000}}) as world:
         await world.ada.says("one")
@@ -167,7 +167,7 @@ async def test_the_owners_limits_hold_too(tmp_path: Path) -> None:
         assert len(model.requests) < 8
 
 
-async def test_tags_profiles_and_other_instructions(tmp_path: Path) -> None:
+async def test_a_comparison_filters_by_tag_and_accepts_other_instructions(tmp_path: Path) -> None:
     model = FakeModel("one", "two", "1", "1")
     async with scenario(tmp_path, model) as world:
         other = world.person("ben", "2")
@@ -209,7 +209,7 @@ async def test_calls_copied_by_a_fork_are_compared_once(tmp_path: Path) -> None:
         assert len(await detail(comparisons(world), Wanted("other", thread=copy.thread))) == 3
 
 
-async def test_a_deleted_thread_takes_its_answers_along(tmp_path: Path) -> None:
+async def test_deleting_a_thread_deletes_its_comparison_answers(tmp_path: Path) -> None:
     model = FakeModel("one", "1")
     async with scenario(tmp_path, model, replays=False) as world:
         await world.ada.says("first")

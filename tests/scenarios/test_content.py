@@ -185,7 +185,7 @@ async def test_a_file_swapped_at_the_last_moment_does_not_run_and_asks_again(tmp
         assert [("evil" in result.text, result.is_error) for result in await results(world)] == [(True, False)]
 
 
-async def test_a_process_is_started_with_what_was_allowed(tmp_path: Path) -> None:
+async def test_a_process_starts_with_the_approved_content(tmp_path: Path) -> None:
     start = call("process_start", command="python3 build.py")
     async with scenario(tmp_path, FakeModel(start, "done"), profile="standard") as world:
         put(world, {"build.py": "print('good')\n"})
@@ -197,7 +197,7 @@ async def test_a_process_is_started_with_what_was_allowed(tmp_path: Path) -> Non
         assert "build.py changed since you were asked" in (await asks(world, 2))[1]
 
 
-async def test_a_process_whose_script_is_swapped_at_the_last_moment_is_asked_for_anew(tmp_path: Path) -> None:
+async def test_a_process_whose_script_is_swapped_at_the_last_moment_asks_again(tmp_path: Path) -> None:
     start = call("process_start", command="python3 build.py")
     async with scenario(tmp_path, FakeModel(start, "done"), profile="standard") as world:
         sandbox = Swapping(HostSandbox())
@@ -233,7 +233,7 @@ DELEGATE = {
 
 
 @pytest.mark.parametrize("way", DELEGATE)
-async def test_what_a_subagent_runs_is_covered_by_its_content_too(tmp_path: Path, way: str) -> None:
+async def test_a_subagents_commands_are_covered_by_content(tmp_path: Path, way: str) -> None:
     def play(seen: Seen) -> Reply | str:
         if "build it" in seen.user_text:
             return BUILD if seen.rounds == 0 else "built"
@@ -265,7 +265,7 @@ async def test_what_a_subagent_runs_is_covered_by_its_content_too(tmp_path: Path
 @pytest.mark.parametrize(
     "send", [call("upload", path="tides.txt"), call("message", file="tides.txt")], ids=["upload", "message"]
 )
-async def test_a_file_is_sent_as_it_was_when_it_was_allowed(tmp_path: Path, send: Reply) -> None:
+async def test_a_file_is_sent_in_its_approved_version(tmp_path: Path, send: Reply) -> None:
     rules = {
         "permissions": {"default_profile": "mine", "profiles": {"mine": {"extends": "open", "ask": ["tool:upload:.*"]}}}
     }
@@ -283,7 +283,7 @@ async def test_a_file_is_sent_as_it_was_when_it_was_allowed(tmp_path: Path, send
 # ---- allowed for the thread ----
 
 
-async def test_an_untrusted_persons_script_does_not_run_by_the_owners_word(tmp_path: Path) -> None:
+async def test_an_untrusted_persons_script_does_not_run_by_an_owners_thread_approval(tmp_path: Path) -> None:
     write = call("write", path="build.py", content="print('evil')\n")
     async with owned(tmp_path, FakeModel(BUILD, "ran", write, BUILD)) as world:
         eve = world.person("eve", "1")
@@ -297,7 +297,7 @@ async def test_an_untrusted_persons_script_does_not_run_by_the_owners_word(tmp_p
 
 
 @pytest.mark.parametrize("who", ["eve", "bob", "ada"])
-async def test_an_untrusted_person_cannot_allow_what_their_own_words_led_to(tmp_path: Path, who: str) -> None:
+async def test_an_untrusted_person_cannot_allow_calls_raised_by_their_own_words(tmp_path: Path, who: str) -> None:
     async with owned(
         tmp_path, FakeModel(call("bash", command="echo low > tide; python3 tide"), "ran"), "guarded"
     ) as world:
@@ -318,7 +318,7 @@ async def test_an_untrusted_person_cannot_allow_what_their_own_words_led_to(tmp_
 @pytest.mark.parametrize(
     ("giver", "asker", "holds"), [("ada", "bob", False), ("bob", "ada", True), ("bob", "bob", True)]
 )
-async def test_a_thread_approval_holds_for_people_as_trusted_as_its_approver(
+async def test_a_thread_approval_applies_to_people_as_trusted_as_its_approver(
     tmp_path: Path, giver: str, asker: str, holds: bool
 ) -> None:
     async with owned(tmp_path, FakeModel(BUILD, "ran", BUILD, "again")) as world:
@@ -337,7 +337,7 @@ async def test_a_thread_approval_holds_for_people_as_trusted_as_its_approver(
             assert "A person with more trust than the one who asks now" in (await asks(world, 2))[1]
 
 
-async def test_a_thread_approval_does_not_hold_in_a_tainted_turn(tmp_path: Path) -> None:
+async def test_a_thread_approval_does_not_apply_in_a_tainted_turn(tmp_path: Path) -> None:
     list_it = call("bash", command="touch made")
     model = FakeModel(list_it, "listed", call("time_page"), list_it)
     async with scenario(tmp_path, model, profile="standard", tools=(time_page,), settings=PAGES) as world:
@@ -357,7 +357,7 @@ PAGES = {
 }
 
 
-async def test_a_thread_approval_does_not_hold_for_a_marked_file(tmp_path: Path) -> None:
+async def test_a_thread_approval_does_not_apply_to_a_marked_file(tmp_path: Path) -> None:
     rewrite = call("write", path="build.py", content="print('good')\n")
     model = FakeModel(BUILD, "ran", call("time_page"), rewrite, "written", BUILD)
     async with scenario(tmp_path, model, tools=(time_page,), settings=PAGES) as world:
@@ -412,7 +412,7 @@ async def test_content_beyond_the_limits_can_only_be_allowed_once(tmp_path: Path
     ("name", "command"),
     [("x.sh", command) for command in ("bash x.sh", "python3 -c 'import x'", "make")] + [("x.txt", "bash x.txt")],
 )
-async def test_a_marked_script_is_asked_for_where_a_rule_allows_it(tmp_path: Path, name: str, command: str) -> None:
+async def test_a_marked_script_asks_even_if_a_rule_allows_it(tmp_path: Path, name: str, command: str) -> None:
     write = call("write", path=name, content="echo hostile\n")
     model = FakeModel(call("time_page"), write, "written", call("bash", command=command), "done")
     async with scenario(tmp_path, model, tools=(time_page,), profile="open") as world:
@@ -423,7 +423,7 @@ async def test_a_marked_script_is_asked_for_where_a_rule_allows_it(tmp_path: Pat
         assert f"'{name}', written after the page of a stranger" in (await asks(world, 1))[0]
 
 
-async def test_names_links_and_rights_that_change_leave_a_mark_where_it_is(tmp_path: Path) -> None:
+async def test_renames_links_and_permission_changes_keep_a_mark(tmp_path: Path) -> None:
     write = call("write", path="notes.md", content="hostile\n")
     touch = call("bash", command="touch -d yesterday notes.md; mkdir -p sub")
     model = FakeModel(call("time_page"), write, "written", touch, "touched", call("read", path="notes.md"), "done")
@@ -443,7 +443,9 @@ async def test_names_links_and_rights_that_change_leave_a_mark_where_it_is(tmp_p
     ("command", "is_asked"),
     [("grep -r x .", True), ("grep -r x docs", False), ("ls", False), ("cat plain.txt", False)],
 )
-async def test_a_tainted_turn_reads_no_folder_with_a_secret_in_it(tmp_path: Path, command: str, is_asked: bool) -> None:
+async def test_a_tainted_turn_reads_no_folder_that_contains_a_secret(
+    tmp_path: Path, command: str, is_asked: bool
+) -> None:
     model = FakeModel(call("time_page"), call("bash", command=command), "done")
     async with scenario(tmp_path, model, tools=(time_page,), profile="open") as world:
         put(world, {"sub/.env": "KEY=1\n", "docs/token.py": "x\n", "plain.txt": "x\n"})

@@ -100,7 +100,7 @@ async def test_summarized_messages_are_freed(tmp_path: Path) -> None:
         assert len(begun) > 2
 
 
-async def test_a_summary_that_fails_drops_nothing_from_the_journal_and_says_so(tmp_path: Path) -> None:
+async def test_a_failed_summary_keeps_the_journal_and_is_reported(tmp_path: Path) -> None:
     def script(seen: Seen) -> Step | str:
         if "Write the summary now." in seen.user_text:
             return Refusal(400, "I would rather not.")
@@ -137,7 +137,7 @@ async def test_a_new_message_does_not_wait_for_a_background_summary(tmp_path: Pa
         gate.open()
 
 
-async def test_a_message_that_another_process_has_taken_in_ends_a_background_summary(tmp_path: Path) -> None:
+async def test_a_message_accepted_by_another_process_ends_a_background_summary(tmp_path: Path) -> None:
     gate = Gate()
 
     def script(seen: Seen) -> Step | str:
@@ -172,7 +172,7 @@ class Slow:
         await self._inner(thread, events)
 
 
-async def test_a_message_that_comes_right_before_a_background_summary_does_not_wait_for_it(tmp_path: Path) -> None:
+async def test_a_message_right_before_a_background_summary_does_not_wait_for_it(tmp_path: Path) -> None:
     gate = Gate()
 
     def script(seen: Seen) -> Step | str:
@@ -256,7 +256,7 @@ async def test_an_overflow_is_answered_by_a_summary_and_one_retry(tmp_path: Path
 
 
 @pytest.mark.parametrize("is_stated", [True, False])
-async def test_a_model_of_unknown_window_that_refuses_for_length_teaches_it(tmp_path: Path, *, is_stated: bool) -> None:
+async def test_an_unknown_window_is_learned_from_an_overflow(tmp_path: Path, *, is_stated: bool) -> None:
     """The stated window counts, otherwise half of the refused size. The next turn is not refused."""
     real, refused = 12_000, list[int]()
 
@@ -285,7 +285,7 @@ async def test_a_model_of_unknown_window_that_refuses_for_length_teaches_it(tmp_
         assert await world.app[Store].settings.get("windows", "demo") == "128000"
 
 
-async def test_instructions_that_fill_the_window_that_was_learnt_are_fitted_to_it(tmp_path: Path) -> None:
+async def test_instructions_are_fitted_to_a_learned_window(tmp_path: Path) -> None:
     def script(seen: Seen) -> Step | str:
         if len(seen.prompt) // 4 > 2000:
             return Refusal(400, "maximum context length is 2000 tokens", code="context_length_exceeded")
@@ -301,7 +301,7 @@ async def test_instructions_that_fill_the_window_that_was_learnt_are_fitted_to_i
         assert len(model.requests[1].tools) < len(model.requests[0].tools)
 
 
-async def test_a_summary_that_fails_drops_nothing(tmp_path: Path) -> None:
+async def test_a_failed_summary_drops_nothing(tmp_path: Path) -> None:
     def script(seen: Seen) -> Step | str:
         if "Write the summary now." in seen.user_text:
             return Refusal(400, "no summaries today")
@@ -324,7 +324,7 @@ async def test_a_summary_that_fails_drops_nothing(tmp_path: Path) -> None:
         assert "part 0" in model.requests[7].messages[0].text
 
 
-async def test_the_window_holds_the_last_day(tmp_path: Path) -> None:
+async def test_the_window_covers_the_last_day(tmp_path: Path) -> None:
     clock = ManualClock()
     model = FakeModel("one", "two", "three")
     async with scenario(tmp_path, model, clock=clock) as world:
@@ -338,7 +338,7 @@ async def test_the_window_holds_the_last_day(tmp_path: Path) -> None:
         assert any("now" in text for text in texts)
 
 
-async def test_the_window_can_be_without_end(tmp_path: Path) -> None:
+async def test_the_window_can_be_unlimited(tmp_path: Path) -> None:
     clock = ManualClock()
     model = FakeModel("one", "two")
     settings = {"context": {"window_hours": 0}}
@@ -352,7 +352,7 @@ async def test_the_window_can_be_without_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_each_request_begins_with_the_one_before_it(tmp_path: Path) -> None:
+async def test_each_request_starts_with_the_previous_one(tmp_path: Path) -> None:
     """50 turns with tools and memory writes, and another busy thread. Provider caches hit."""
 
     def script(seen: Seen) -> Step | str:
@@ -398,7 +398,7 @@ class FullOnce(Journal):
         return await super().open_turn(lease, prompt, commit, more)
 
 
-async def test_a_prompt_is_stored_though_the_first_turn_that_has_it_could_not_be_opened(tmp_path: Path) -> None:
+async def test_a_prompt_is_stored_even_if_its_first_turn_cannot_be_opened(tmp_path: Path) -> None:
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel("hello"), clock=clock) as world:
         store = world.app[Store]

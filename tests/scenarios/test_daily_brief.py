@@ -168,7 +168,7 @@ async def test_a_brief_is_set_up_by_one_call(tmp_path: Path, agent: str) -> None
         assert (await found.post("/api/brief", {**body, "at": "8"})).json()["schedule"] == "0 8 * * *"
 
 
-async def test_a_brief_comes_on_the_page_until_its_owner_has_written_in_a_chat(tmp_path: Path) -> None:
+async def test_a_brief_is_shown_on_the_page_until_its_owner_writes_in_a_chat(tmp_path: Path) -> None:
     clock = ManualClock(MORNING)
     model, access = FakeModel("Good morning.", "Hello."), AccessRules(owners=("ada",))
     async with site(tmp_path, model, clock=clock, access=access) as found:
@@ -181,7 +181,7 @@ async def test_a_brief_comes_on_the_page_until_its_owner_has_written_in_a_chat(t
         assert (await found.post("/api/brief", {"at": "8:00", "timezone": BERLIN})).json()["thread"] == ada.thread
 
 
-async def test_a_brief_comes_in_the_owners_chat_and_never_in_another_persons(tmp_path: Path) -> None:
+async def test_a_brief_is_sent_to_the_owners_chat_and_never_to_another_persons(tmp_path: Path) -> None:
     access = AccessRules(owners=("ada",), allow=("bob",))
     async with site(tmp_path, FakeModel("Hello.", "Hi."), clock=ManualClock(MORNING), access=access) as found:
         ada, bob = (found.world.person(name, "1", f"dm-{name}", direct=True) for name in ("ada", "bob"))
@@ -199,7 +199,7 @@ async def test_a_brief_comes_in_the_owners_chat_and_never_in_another_persons(tmp
         ({"timezone": "Nowhere", "thread": THREAD}, "The time zone 'Nowhere' is not known."),
     ],
 )
-async def test_a_brief_that_cannot_be_sent_makes_nothing(tmp_path: Path, wrong: dict[str, str], said: str) -> None:
+async def test_an_undeliverable_brief_creates_nothing(tmp_path: Path, wrong: dict[str, str], said: str) -> None:
     async with site(tmp_path, FakeModel("Aye."), clock=ManualClock(MORNING)) as found:
         refused = await found.client.post("/api/brief", json={"at": "8:00", "agent": "brief", **wrong})
         assert (refused.status_code, said in refused.json()["message"]) == (400, True), refused.text
@@ -218,7 +218,7 @@ async def told_overview(world: World) -> ToolFinished:
 
 
 @pytest.mark.parametrize("state", ["coming", "failing"])
-async def test_an_untrusted_persons_schedule_taints_whoever_is_informed_of_it(tmp_path: Path, state: str) -> None:
+async def test_an_untrusted_persons_schedule_taints_its_readers(tmp_path: Path, state: str) -> None:
     clock = ManualClock(MORNING)
     model = FakeModel(call("overview"), call("remember", text="x"))
     async with scenario(tmp_path, model, clock=clock, access=AccessRules(owners=("ada",), allow=("*",))) as world:
@@ -233,7 +233,7 @@ async def test_an_untrusted_persons_schedule_taints_whoever_is_informed_of_it(tm
         assert found.text.startswith("<untrusted")
 
 
-async def test_an_untrusted_persons_question_taints_whoever_is_informed_of_it(tmp_path: Path) -> None:
+async def test_an_untrusted_persons_approval_taints_its_readers(tmp_path: Path) -> None:
     model = FakeModel(call("process_start", command=f"echo '{EVE}'"), call("overview"), call("remember", text="x"))
     rules = AccessRules(owners=("ada",), allow=("*",))
     async with scenario(tmp_path, model, clock=ManualClock(MORNING), profile="standard", access=rules) as world:

@@ -63,7 +63,7 @@ async def until_noticed(world: World, clock: ManualClock) -> None:
 
 
 @pytest.mark.parametrize("damage", [overwrite_pages, remove_wal, replace_file])
-async def test_damage_stops_intake_says_so_and_the_process_stays(tmp_path: Path, damage: object) -> None:
+async def test_damage_stops_intake_and_is_reported_without_ending_the_process(tmp_path: Path, damage: object) -> None:
     assert callable(damage)
     clock = ManualClock()
     async with AsyncExitStack() as stack:
@@ -104,7 +104,7 @@ async def test_damage_stops_intake_says_so_and_the_process_stays(tmp_path: Path,
         assert said_in(tmp_path / "shoal.db.rescued-1") == 1
 
 
-async def test_a_turn_whose_database_goes_away_leaves_nothing_half_written(tmp_path: Path) -> None:
+async def test_a_turn_that_loses_its_database_leaves_nothing_half_written(tmp_path: Path) -> None:
     gate, clock = Gate(), ManualClock()
     slow = FakeModel(script=lambda _: Reply("Aye.", gate=gate))
     async with scenario(tmp_path, slow, clock=clock, replays=False) as world:  # damaged data may not be readable
@@ -124,7 +124,7 @@ async def test_a_turn_whose_database_goes_away_leaves_nothing_half_written(tmp_p
         await world.ada.sees("Aye.")
 
 
-async def test_a_damaged_file_does_not_start(tmp_path: Path) -> None:
+async def test_a_damaged_database_prevents_the_start(tmp_path: Path) -> None:
     async with scenario(tmp_path, model()) as world:
         await world.ada.says("ahoy")
         await world.ada.sees("Aye.")

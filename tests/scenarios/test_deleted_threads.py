@@ -61,7 +61,7 @@ async def test_a_deleted_thread_leaves_no_messages_or_files(tmp_path: Path) -> N
         assert await world.app[Store].journal.threads() == []
 
 
-async def test_a_message_after_it_begins_a_conversation_that_knows_nothing(tmp_path: Path) -> None:
+async def test_a_message_after_deletion_starts_an_empty_conversation(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=reporter), tools=[report]) as world:
         await world.ada.says("one")
         await world.ada.sees("1 said")
@@ -79,7 +79,7 @@ async def test_a_message_after_it_begins_a_conversation_that_knows_nothing(tmp_p
     assert "two" not in log
 
 
-async def test_a_thread_at_work_is_refused_with_its_files_untouched(tmp_path: Path) -> None:
+async def test_deleting_a_busy_thread_is_refused_and_changes_no_file(tmp_path: Path) -> None:
     gate = Gate()
     async with scenario(tmp_path, FakeModel("first", Reply("second", gate=gate))) as world:
         await world.ada.says("one")

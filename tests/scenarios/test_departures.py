@@ -118,7 +118,7 @@ async def test_people_with_access_are_unaffected(tmp_path: Path) -> None:
         assert len(await world.app[TriggerStore].all()) == 5
 
 
-async def test_the_last_token_of_somebody_takes_what_they_asked_for_along(tmp_path: Path) -> None:
+async def test_revoking_a_persons_last_token_ends_their_work(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(), access=WITH_BEN) as world:
         departures, tokens = world.app[Departures], world.app[AccessTokens]
         await tokens.create(NewToken("ben", "chat"), "web:owner")
@@ -149,7 +149,7 @@ async def test_a_message_for_the_running_turn_ends_with_its_authors_access(tmp_p
         assert [text for text in world.chat.texts(owner.thread) if "“take all of it”" in text]
 
 
-async def test_a_subagent_ends_with_the_access_of_the_person_it_works_for(tmp_path: Path) -> None:
+async def test_a_subagent_ends_with_its_persons_access(tmp_path: Path) -> None:
     gate = Gate()
 
     def answers(seen: Seen) -> Reply | str:
@@ -205,7 +205,7 @@ async def test_a_thread_approval_ends_with_its_approvers_rights(tmp_path: Path, 
             assert "may no longer do so" in waiting.reason
 
 
-async def test_a_removed_approver_allows_nothing_for_a_thread_any_more(tmp_path: Path) -> None:
+async def test_thread_approvals_of_a_removed_approver_no_longer_apply(tmp_path: Path) -> None:
     settings = {"permissions": {"default_profile": "standard", "approvers": ["fake:ben"]}}
     model = FakeModel(TOUCH, "first", TOUCH, "second")
     async with scenario(tmp_path, model, access=WITH_BEN, settings=settings) as world:
@@ -220,7 +220,7 @@ async def test_a_removed_approver_allows_nothing_for_a_thread_any_more(tmp_path:
         await world.happens(carl.thread, "approval_requested", 2)
 
 
-async def test_a_reminder_that_has_come_and_waits_ends_with_its_authors_access(tmp_path: Path) -> None:
+async def test_a_waiting_reminder_ends_with_its_authors_access(tmp_path: Path) -> None:
     gate, clock = Gate(), ManualClock()
     model = FakeModel(Reply("held", gate=gate), "later")
     async with scenario(tmp_path, model, clock=clock, access=WITH_BEN) as world:
@@ -255,7 +255,7 @@ async def test_remaining_work_runs_with_the_persons_current_trust(tmp_path: Path
         assert [(one.author.id, one.author.trusted) for one in said] == [("carl", True), ("ben", False)]
 
 
-async def test_access_to_another_account_keeps_nothing_alive_here(tmp_path: Path) -> None:
+async def test_access_to_another_account_does_not_keep_work_here(tmp_path: Path) -> None:
     """The same user id on two platforms or accounts is one person only if [access.people] says so."""
     async with scenario(tmp_path, FakeModel(), access=WITH_BEN) as world:
         world.app[Standing].gated.add("fake.work")
@@ -268,7 +268,7 @@ async def test_access_to_another_account_keeps_nothing_alive_here(tmp_path: Path
         assert not await world.app[TriggerStore].all()
 
 
-async def test_a_linked_identity_keeps_the_person_until_it_is_removed_too(tmp_path: Path) -> None:
+async def test_a_linked_identity_keeps_access_until_it_is_removed(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(), access=WITH_BEN) as world:
         links, gated = world.app[Admissions].links, world.app[Standing].gated
         gated.add("mail")
@@ -284,7 +284,7 @@ async def test_a_linked_identity_keeps_the_person_until_it_is_removed_too(tmp_pa
         assert not await triggers.all()
 
 
-async def test_who_was_let_in_by_code_leaves_with_the_pairing(tmp_path: Path) -> None:
+async def test_a_paired_person_loses_access_with_the_pairing(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(), access=WITHOUT_BEN) as world:
         pairing, triggers = world.app[Pairing], world.app[TriggerStore]
         code = await pairing.ask("fake", Author("ben", trusted=False))
@@ -299,7 +299,7 @@ async def test_who_was_let_in_by_code_leaves_with_the_pairing(tmp_path: Path) ->
         assert not await triggers.all()
 
 
-async def test_a_process_that_a_subagent_began_ends_with_the_person(tmp_path: Path) -> None:
+async def test_a_subagents_process_ends_with_its_persons_access(tmp_path: Path) -> None:
     def answers(seen: Seen) -> Reply | str:
         if "work alone" in seen.user_text:
             return call("process_start", command="sleep 60") if seen.rounds == 0 else "begun"

@@ -41,7 +41,7 @@ async def waits(scene: Scene, prompts: int) -> None:
     await scene.comes(are_there)
 
 
-async def test_slash_commands_are_answered_to_who_gave_them(tmp_path: Path, stand: DiscordStand) -> None:
+async def test_slash_commands_are_answered_to_their_author(tmp_path: Path, stand: DiscordStand) -> None:
     async with playing(stand, tmp_path, FakeModel("never"), accounts=[NATIVE]):
         heard = await stand.fake.commands(stand.harbour, "status")
         assert "There are no messages in this channel yet" in await in_time(stand.clock, stand.fake.hears(heard))
@@ -50,7 +50,7 @@ async def test_slash_commands_are_answered_to_who_gave_them(tmp_path: Path, stan
     assert not stand.fake.said(stand.harbour)
 
 
-async def test_a_role_that_was_taken_away_ends_what_its_bearer_had_waiting(tmp_path: Path, stand: DiscordStand) -> None:
+async def test_losing_a_role_ends_the_persons_pending_work(tmp_path: Path, stand: DiscordStand) -> None:
     stand.fake.world.roles[stand.stranger] = (CREW,)
     gate = Gate()
     model = FakeModel(Reply("held", gate=gate), Reply("for ada"))
@@ -70,7 +70,7 @@ async def test_a_role_that_was_taken_away_ends_what_its_bearer_had_waiting(tmp_p
     assert any("mine" in text for text in said)
 
 
-async def test_rules_for_a_role_follow_the_roles_of_now(tmp_path: Path, stand: DiscordStand) -> None:
+async def test_rules_for_a_role_follow_current_roles(tmp_path: Path, stand: DiscordStand) -> None:
     stand.fake.world.roles[stand.ada] = (CREW,)
     gate = Gate()
     model = FakeModel(Reply("held", gate=gate), "later")
@@ -88,9 +88,7 @@ async def test_rules_for_a_role_follow_the_roles_of_now(tmp_path: Path, stand: D
     assert ["bash" in {tool.name for tool in seen.tools} for seen in model.requests] == [False, True]
 
 
-async def test_a_session_that_ends_in_the_middle_of_a_turn_loses_and_repeats_nothing(
-    tmp_path: Path, stand: DiscordStand
-) -> None:
+async def test_a_session_that_ends_during_a_turn_loses_and_repeats_nothing(tmp_path: Path, stand: DiscordStand) -> None:
     gate = Gate()
     async with playing(stand, tmp_path, FakeModel(Reply("first", gate=gate), "second"), accounts=[NATIVE]):
         await stand.fake.says(stand.direct, "one")
@@ -105,7 +103,7 @@ async def test_a_session_that_ends_in_the_middle_of_a_turn_loses_and_repeats_not
     assert [message.text for message in stand.fake.said(stand.direct)] == ["first", "second"]
 
 
-async def test_a_post_that_was_never_confirmed_is_found_hours_after(tmp_path: Path, stand: DiscordStand) -> None:
+async def test_an_unconfirmed_post_is_found_hours_later(tmp_path: Path, stand: DiscordStand) -> None:
     """Discord has forgotten the nonce. Another post with the same text does not count."""
 
     def tides(seen: Seen) -> str:
@@ -130,7 +128,7 @@ async def test_a_post_that_was_never_confirmed_is_found_hours_after(tmp_path: Pa
     assert texts == ["The tide is low.", "The tide is low.", "It is high."]
 
 
-async def test_its_own_replies_are_no_unknown_messages(
+async def test_own_replies_are_not_unknown_messages(
     tmp_path: Path, stand: DiscordStand, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with playing(stand, tmp_path, FakeModel("The tide is low.", "It is high."), accounts=[NATIVE]):
@@ -142,7 +140,7 @@ async def test_its_own_replies_are_no_unknown_messages(
     assert "message of the type" not in caplog.text
 
 
-async def test_settings_hold_in_the_server_where_they_were_made(tmp_path: Path, stand: DiscordStand) -> None:
+async def test_server_settings_apply_only_in_their_server(tmp_path: Path, stand: DiscordStand) -> None:
     deck = stand.fake.add_channel(stand.guild, name="deck")
     other, far = stand.fake.add_server()
     assert other != stand.guild
@@ -156,7 +154,7 @@ async def test_settings_hold_in_the_server_where_they_were_made(tmp_path: Path, 
             assert part in await in_time(stand.clock, stand.fake.hears(heard))
 
 
-async def test_two_bots_answer_each_in_its_own_name(tmp_path: Path, stand: DiscordStand) -> None:
+async def test_two_bots_answer_under_their_own_names(tmp_path: Path, stand: DiscordStand) -> None:
     other = DiscordStand(stand.clock)
     await other.start()
     accounts: list[Mapping[str, object]] = [{}, {**other.account(), "account": "second"}]

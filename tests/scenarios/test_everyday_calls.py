@@ -65,7 +65,7 @@ async def is_asked(world: World, name: str) -> bool:
 
 
 @pytest.mark.parametrize("sandbox", list(ASKED_MAX))
-async def test_an_ordinary_day_asks_little(tmp_path: Path, sandbox: str) -> None:
+async def test_an_ordinary_day_needs_few_approvals(tmp_path: Path, sandbox: str) -> None:
     assert len(LINES) > 80
     settings = {"sandbox": {"kind": sandbox}}
     people = AccessRules(owners=("ada",))

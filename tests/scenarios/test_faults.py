@@ -95,7 +95,7 @@ async def taken_in(file: Path, store: Settings, *events: tuple[str, str]) -> lis
     return taken
 
 
-async def test_an_event_that_ends_the_process_twice_is_set_aside_and_told_once(tmp_path: Path) -> None:
+async def test_an_event_that_crashes_the_process_twice_is_set_aside_and_reported_once(tmp_path: Path) -> None:
     file, told, noted = tmp_path / "begun", list[str](), list[str]()
     database = empty_database(tmp_path / "shoal.db")
     for _ in range(2):
@@ -123,7 +123,7 @@ async def test_an_event_that_ends_the_process_twice_is_set_aside_and_told_once(t
     assert "It is from ada" in noted[0]
 
 
-async def test_a_single_death_sets_no_event_aside(tmp_path: Path) -> None:
+async def test_a_single_crash_sets_no_event_aside(tmp_path: Path) -> None:
     file, database = tmp_path / "begun.json", empty_database(tmp_path / "shoal.db")
     await die_in_poison(file, database)
     async with settings_in(database) as store:
@@ -131,7 +131,7 @@ async def test_a_single_death_sets_no_event_aside(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\0", b"[[[[", b'{"ada":"x"}', b"{" * 70_000])
-async def test_a_damaged_file_of_begun_events_keeps_nothing_out(tmp_path: Path, content: bytes) -> None:
+async def test_a_damaged_file_of_started_events_blocks_nothing(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "begun.json"
     file.write_bytes(content)
     assert await taken_in(file, MemorySettings(), ("ada", "hello")) == ["hello"]
@@ -216,7 +216,7 @@ def test_a_large_file_that_shrinks_does_not_end_the_backup(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("seconds", [-3600.0, -2.0, 2.0, 86_400.0 * 400])
-async def test_a_clock_that_is_set_is_noticed_within_seconds(seconds: float) -> None:
+async def test_a_clock_change_is_noticed_within_seconds(seconds: float) -> None:
     clock, changes = ManualClock(), list[float]()
     watching = asyncio.create_task(watch_clock(clock, lambda: changes.append(clock.monotonic())))
     for _ in range(3):
@@ -232,7 +232,7 @@ async def test_a_clock_that_is_set_is_noticed_within_seconds(seconds: float) -> 
 
 
 @pytest.mark.parametrize("asked", [86_400.0, 1e9, 8_000 * 365 * 86_400.0, float("inf")])
-def test_a_platform_that_asks_for_an_absurd_wait_is_tried_within_the_hour(asked: float) -> None:
+def test_an_absurd_requested_wait_is_capped_at_an_hour(asked: float) -> None:
     assert PlatformError("Later.", retry_after_seconds=asked).retry_after_seconds == ASKED_SECONDS_MAX
     assert PlatformError("Later.", retry_after_seconds=7).retry_after_seconds == 7
 
@@ -271,7 +271,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-async def test_a_disk_that_turns_read_only_is_reported_in_a_sentence_and_loses_nothing(disk: Path) -> None:
+async def test_a_disk_turning_read_only_is_reported_and_loses_nothing(disk: Path) -> None:
     driver = SqliteDriver(disk / "shoal.db")
     store = Store(driver, ManualClock())
     await store.settings.put("a", "b", "kept")
@@ -289,7 +289,7 @@ async def test_a_disk_that_turns_read_only_is_reported_in_a_sentence_and_loses_n
         assert (await settings.get("a", "b"), await settings.get("a", "c")) == ("kept", None)
 
 
-async def test_a_file_beside_the_database_that_cannot_be_written_stops_nothing(
+async def test_an_unwritable_file_next_to_the_database_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = SqliteDriver(tmp_path / "shoal.db")
@@ -309,7 +309,7 @@ async def test_a_file_beside_the_database_that_cannot_be_written_stops_nothing(
 
 
 @pytest.mark.parametrize("free_bytes", [0, 4096, 20_000, 60_000])
-def test_a_home_that_a_full_disk_began_is_made_whole_later(
+def test_a_home_left_incomplete_by_a_full_disk_is_completed_later(
     tmp_path: Path, free_bytes: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "disk"
@@ -332,7 +332,7 @@ def test_a_home_that_a_full_disk_began_is_made_whole_later(
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def test_a_token_that_the_power_took_is_made_again(tmp_path: Path) -> None:
+def test_a_token_lost_in_a_power_cut_is_recreated(tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.token_file.touch(mode=0o600)
     assert run(["--home", str(tmp_path), "init"]) == 0

@@ -23,7 +23,7 @@ def put(app: Services, name: str, content: bytes) -> None:
     path.write_bytes(content)
 
 
-async def test_pictures_sent_together_are_one_album_and_more_than_it_holds_are_two(tmp_path: Path) -> None:
+async def test_pictures_sent_together_form_albums_of_bounded_size(tmp_path: Path) -> None:
     names = [f"tide-{number}.png" for number in range(10)]
     sends = call("upload", path=names[0], more=names[1:], comment="The week.")
     async with stage() as (telegram, _), running(tmp_path, telegram, model := FakeModel(sends, "Sent.")) as app:
@@ -36,7 +36,7 @@ async def test_pictures_sent_together_are_one_album_and_more_than_it_holds_are_t
     assert model.requests[-1].messages[-1].text.count("Posted ") == 10
 
 
-async def test_a_picture_that_telegram_cannot_show_comes_as_a_document(tmp_path: Path) -> None:
+async def test_a_picture_that_telegram_cannot_show_is_sent_as_a_document(tmp_path: Path) -> None:
     model = FakeModel(call("upload", path="chart.png"), "Sent.")
     async with stage() as (telegram, _), running(tmp_path, telegram, model) as app:
         put(app, "chart.png", b"no picture at all")

@@ -37,7 +37,7 @@ async def test_the_model_is_informed_and_can_make_room(tmp_path: Path) -> None:
     assert (tmp_path / "agents" / "main" / "workspace" / "more.md").read_text() == "x"
 
 
-async def test_a_process_that_fills_it_is_ended_and_its_hook_says_why(tmp_path: Path) -> None:
+async def test_a_process_that_fills_the_workspace_is_ended_and_its_hook_says_why(tmp_path: Path) -> None:
     model = FakeModel(starts(FILL, {"on": "exit"}), "It runs.", "I tidy up.")
     async with scenario(tmp_path, model, settings=SETTINGS) as world:
         await world.ada.says("start it")

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.parametrize("stand", ["google_chat"], indirect=True)
 
 
 @pytest.mark.parametrize("by", ["slash", "menu"])
-async def test_commands_are_obeyed(tmp_path: Path, stand: GoogleChatStand, by: str) -> None:
+async def test_commands_are_executed(tmp_path: Path, stand: GoogleChatStand, by: str) -> None:
     model = FakeModel(Reply("One, two, three, four, five", gate=Gate(), gate_at=2))
     async with playing(stand, tmp_path, model) as scene:
         await scene.ada.says("count")
@@ -25,7 +25,7 @@ async def test_commands_are_obeyed(tmp_path: Path, stand: GoogleChatStand, by: s
         await scene.ada.sees("Stopped")
 
 
-async def test_an_answer_to_a_command_is_for_its_asker_alone(tmp_path: Path, stand: GoogleChatStand) -> None:
+async def test_an_answer_to_a_command_is_shown_only_to_its_author(tmp_path: Path, stand: GoogleChatStand) -> None:
     async with playing(stand, tmp_path, FakeModel("never")) as scene:
         await scene.ada.says("/help", where=stand.harbour)
         await scene.ada.sees("/status", where=stand.harbour)
@@ -33,7 +33,7 @@ async def test_an_answer_to_a_command_is_for_its_asker_alone(tmp_path: Path, sta
     assert told.viewer == f"users/{stand.ada}"
 
 
-async def test_files_come_in_and_are_named_on_their_way_out(tmp_path: Path, stand: GoogleChatStand) -> None:
+async def test_incoming_files_are_received_and_outgoing_ones_named(tmp_path: Path, stand: GoogleChatStand) -> None:
     writes = calls("bash", arguments='{"command": "echo high > tides.txt"}')
     model = FakeModel(writes, calls("upload", arguments='{"path": "tides.txt"}'), "Done.")
     async with playing(stand, tmp_path, model) as scene:

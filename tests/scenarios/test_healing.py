@@ -46,7 +46,7 @@ REFUSALS = (
 
 @pytest.mark.parametrize("refusal", REFUSALS)
 @pytest.mark.parametrize("summarises", [True, False])
-async def test_a_refused_history_is_left_behind(tmp_path: Path, refusal: Refusal, summarises: bool) -> None:
+async def test_a_refused_history_is_dropped(tmp_path: Path, refusal: Refusal, summarises: bool) -> None:
     model = FakeModel(script=Picky(refusal, summarises=summarises))
     async with scenario(tmp_path, model) as world:
         assert await turn(world, "hello", 1) == "heard 1"
@@ -74,7 +74,7 @@ async def test_a_message_refused_on_its_own_leaves_the_history(tmp_path: Path) -
         assert model.calls == 3, "the turn was tried alone, once"
 
 
-async def test_a_fallback_answers_before_anything_is_left_behind(tmp_path: Path) -> None:
+async def test_a_fallback_answers_before_any_history_is_dropped(tmp_path: Path) -> None:
     def script(seen: Seen) -> Step | str:
         return Refusal(400, "Bad Request") if seen.model == "first" else "the second"
 
@@ -85,7 +85,7 @@ async def test_a_fallback_answers_before_anything_is_left_behind(tmp_path: Path)
         assert "compacted" not in await world.types()
 
 
-async def test_a_turn_with_calls_is_tried_with_its_results(tmp_path: Path) -> None:
+async def test_a_refused_turn_with_calls_is_retried_with_its_results(tmp_path: Path) -> None:
     def script(seen: Seen) -> Step | str:
         if any(POISON in message.text for message in seen.messages):
             return Refusal(400, "Bad Request")
@@ -114,7 +114,7 @@ class Deaf(FakeModel):
             yield msgspec.structs.replace(event, notes=("It heard half.",)) if isinstance(event, ModelDone) else event
 
 
-async def test_what_a_model_does_not_get_is_said_once_in_a_thread_whatever_window_and_process(tmp_path: Path) -> None:
+async def test_a_models_missing_content_is_reported_once_per_thread(tmp_path: Path) -> None:
     said = list[str]()
     for _ in range(2):
         async with scenario(tmp_path, Deaf(script=lambda seen: "hi")) as world:

@@ -14,7 +14,7 @@ from shoal.testing.scenario import scenario
 TOUCH = Reply(calls=(Call("bash", '{"command": "touch made"}'),))
 
 
-async def test_what_was_asked_and_allowed_thrice_is_suggested_and_denied_by_a_stricter_profile(tmp_path: Path) -> None:
+async def test_a_call_allowed_three_times_is_suggested_and_a_stricter_profile_denies_it(tmp_path: Path) -> None:
     model = FakeModel(*[TOUCH, "done"] * 3)
     async with scenario(tmp_path, model, profile="standard") as world:
         for number in range(1, 4):

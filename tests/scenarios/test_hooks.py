@@ -45,7 +45,7 @@ def profile(treatment: str) -> dict[str, object]:
     return {"permissions": {"default_profile": "mine", "profiles": {"mine": mine}}}
 
 
-async def test_a_hook_sees_the_resolved_call_and_lets_it_run(tmp_path: Path) -> None:
+async def test_a_hook_sees_the_resolved_call_and_allows_it(tmp_path: Path) -> None:
     bell = Bell()
     model = FakeModel(RING, "Done.")
     async with scenario(tmp_path, model, tools=[bell.tool()], hooks=bell.hooks(), settings=profile("allow")) as world:
@@ -76,7 +76,7 @@ async def test_a_call_denied_by_a_hook_does_not_run_and_is_audited(tmp_path: Pat
     assert bell.rung == 0
 
 
-async def test_a_hook_can_require_an_approval_which_is_asked_once(tmp_path: Path) -> None:
+async def test_a_hook_can_require_one_approval(tmp_path: Path) -> None:
     bell = Bell(shoal.HookRuling("ask", "People are asleep."))
     model = FakeModel(RING, "Done.")
     async with scenario(tmp_path, model, tools=[bell.tool()], hooks=bell.hooks(), settings=profile("allow")) as world:
@@ -108,9 +108,7 @@ async def test_a_hook_cannot_skip_an_approval(tmp_path: Path) -> None:
     assert bell.rung == 0
 
 
-async def test_a_turn_is_delivered_though_the_hook_after_it_fails(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_turn_is_delivered_even_if_its_hook_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ended: list[shoal.TurnSummary] = []
     both = asyncio.Event()
 

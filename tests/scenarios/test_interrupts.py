@@ -57,7 +57,7 @@ async def test_a_steer_skips_the_rest_of_the_step(tmp_path: Path) -> None:
         assert [type(message) for message in last[-4:-1]] == [ToolMessage] * 3
 
 
-async def test_a_steer_that_skips_many_calls_goes_on_with_tools(tmp_path: Path) -> None:
+async def test_a_steer_that_skips_many_calls_keeps_tools_available(tmp_path: Path) -> None:
     door = Door()
     model = FakeModel(calls("wait", *["echo"] * 7), echoes("this way"), "turned round")
     async with scenario(tmp_path, model, tools=[door.tool(), echo]) as world:
@@ -70,7 +70,7 @@ async def test_a_steer_that_skips_many_calls_goes_on_with_tools(tmp_path: Path) 
         assert (await data_of(world, ToolFinished))[-1].text == "this way"
 
 
-async def test_calls_that_a_person_denies_are_no_errors_of_the_model(tmp_path: Path) -> None:
+async def test_denied_calls_are_not_model_errors(tmp_path: Path) -> None:
     ask = Reply(calls=(Call("bash", '{"command": "touch made"}'),))
     model = FakeModel(ask, ask, "as you like")
     settings = {"turns": {"tool_errors_in_a_row_max": 2}}
@@ -122,7 +122,7 @@ async def test_a_steer_when_nothing_runs_is_dropped(tmp_path: Path) -> None:
         assert not await data_of(world, Steered)
 
 
-async def test_several_steers_come_in_order(tmp_path: Path) -> None:
+async def test_several_steers_arrive_in_order(tmp_path: Path) -> None:
     door = Door()
     async with scenario(tmp_path, FakeModel(calls("wait"), "ok"), tools=[door.tool()]) as world:
         await world.ada.says("go")
@@ -134,7 +134,7 @@ async def test_several_steers_come_in_order(tmp_path: Path) -> None:
         assert [steered.text for steered in await data_of(world, Steered)] == ["one", "two", "three"]
 
 
-async def test_a_follow_up_waits_until_the_turn_would_end(tmp_path: Path) -> None:
+async def test_a_follow_up_waits_for_the_end_of_the_turn(tmp_path: Path) -> None:
     door = Door()
     model = FakeModel(calls("wait", "wait"), "first part", "second part")
     async with scenario(tmp_path, model, tools=[door.tool()]) as world:
@@ -147,7 +147,7 @@ async def test_a_follow_up_waits_until_the_turn_would_end(tmp_path: Path) -> Non
         assert model.requests[-1].messages[-1].text.endswith("then sum up")
 
 
-async def test_stop_keeps_what_was_said_and_the_queue_goes_on(tmp_path: Path) -> None:
+async def test_stop_keeps_the_partial_answer_and_the_queue_continues(tmp_path: Path) -> None:
     gate = Gate()
     model = FakeModel(Reply("a long story begins here", gate=gate, gate_at=2), "something else")
     async with scenario(tmp_path, model) as world:
@@ -165,9 +165,7 @@ async def test_stop_keeps_what_was_said_and_the_queue_goes_on(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("where", ["another process", "this one"])
-async def test_after_a_stop_that_is_accepted_while_a_result_is_written_nothing_begins(
-    tmp_path: Path, where: str
-) -> None:
+async def test_no_call_starts_after_a_stop_during_a_result_write(tmp_path: Path, where: str) -> None:
     """In another process the row is stored before the signal. In the same process the signal arrives during the
     write."""
     model = FakeModel(calls("touch", "touch", "echo"), "never said")
@@ -200,7 +198,7 @@ async def test_after_a_stop_that_is_accepted_while_a_result_is_written_nothing_b
         assert model.calls == 1
 
 
-async def test_no_call_of_several_at_once_begins_after_a_stop(tmp_path: Path) -> None:
+async def test_no_parallel_call_starts_after_a_stop(tmp_path: Path) -> None:
     model = FakeModel(calls("peek", "peek"), "never said")
     async with scenario(tmp_path, model) as world:
         thread, peeked = world.ada.thread, list[str]()
@@ -222,7 +220,7 @@ async def test_no_call_of_several_at_once_begins_after_a_stop(tmp_path: Path) ->
         assert peeked == []
 
 
-async def test_an_answer_that_ends_after_a_stop_was_accepted_is_kept_and_not_posted(tmp_path: Path) -> None:
+async def test_an_answer_finished_after_a_stop_is_kept_but_not_posted(tmp_path: Path) -> None:
     gate = Gate()
     model = FakeModel(Reply("the whole answer", gate=gate, gate_at=1), "the next")
     async with scenario(tmp_path, model) as world:
@@ -239,7 +237,7 @@ async def test_an_answer_that_ends_after_a_stop_was_accepted_is_kept_and_not_pos
         assert world.chat.texts(world.ada.thread) == ["the next"]
 
 
-async def test_stop_all_empties_the_queue_too(tmp_path: Path) -> None:
+async def test_stop_all_empties_the_queue(tmp_path: Path) -> None:
     gate = Gate()
     async with scenario(tmp_path, FakeModel(Reply("never", gate=gate), "fresh start")) as world:
         await world.ada.says("one")
@@ -252,7 +250,7 @@ async def test_stop_all_empties_the_queue_too(tmp_path: Path) -> None:
         assert world.model.calls == 2
 
 
-async def test_stop_while_a_turn_waits_for_further_lines_keeps_it_from_beginning(tmp_path: Path) -> None:
+async def test_stop_during_the_line_pause_prevents_the_turn(tmp_path: Path) -> None:
     clock, settings = ManualClock(), {"mailbox": {"pause_seconds": 5.0}}
     async with scenario(tmp_path, FakeModel(script=lambda _: "Aye."), clock=clock, settings=settings) as world:
         await world.ada.says("ahoy")
@@ -269,7 +267,7 @@ async def test_stop_while_a_turn_waits_for_further_lines_keeps_it_from_beginning
         assert "wipe" not in str(world.model.requests[-1].messages)
 
 
-async def test_stop_all_where_lines_only_wait_drops_them_and_says_so(tmp_path: Path) -> None:
+async def test_stop_all_drops_waiting_lines_and_says_so(tmp_path: Path) -> None:
     clock, settings = ManualClock(), {"mailbox": {"pause_seconds": 5.0}}
     async with scenario(tmp_path, FakeModel(script=lambda _: "Aye."), clock=clock, settings=settings) as world:
         await world.ada.says("ahoy")
@@ -311,7 +309,7 @@ async def test_stop_kills_the_whole_process_tree(tmp_path: Path) -> None:
         await world.ada.sees("next")
 
 
-async def test_stop_ends_a_wait_for_a_person(tmp_path: Path) -> None:
+async def test_stop_ends_a_wait_for_an_approval(tmp_path: Path) -> None:
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "touch made"}'),)), "fine")
     async with scenario(tmp_path, model, profile="standard") as world:
         await world.ada.says("make it")
@@ -341,7 +339,7 @@ async def test_stop_ends_a_wait_for_the_rate_limit(tmp_path: Path) -> None:
         await world.ada.sees("quick")
 
 
-async def test_a_steer_cancels_the_question_it_overtakes(tmp_path: Path) -> None:
+async def test_a_steer_cancels_the_pending_approval(tmp_path: Path) -> None:
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "touch made"}'),)), "not then")
     async with scenario(tmp_path, model, profile="standard") as world:
         await world.ada.says("make it")

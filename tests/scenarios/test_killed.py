@@ -56,7 +56,7 @@ async def test_accepted_messages_are_answered_after_a_kill(tmp_path: Path, platf
 
 
 @pytest.mark.parametrize("platform", PLACES)
-async def test_a_kill_before_the_post_is_noted_repeats_it_only_where_nothing_can_tell(
+async def test_a_kill_before_recording_a_post_repeats_it_only_if_it_cannot_be_found(
     tmp_path: Path, platform: str
 ) -> None:
     tides = Tides()
@@ -72,9 +72,7 @@ async def test_a_kill_before_the_post_is_noted_repeats_it_only_where_nothing_can
 
 
 @pytest.mark.parametrize("platform", PLACES)
-async def test_the_preview_of_a_killed_process_becomes_the_answer_where_it_can_be_found(
-    tmp_path: Path, platform: str
-) -> None:
+async def test_a_killed_processs_preview_becomes_the_answer_if_found(tmp_path: Path, platform: str) -> None:
     gate = Gate()
     tides = Tides(gate, gate_at=6)
     async with opened(platform) as place, tides.model.serve():

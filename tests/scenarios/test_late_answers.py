@@ -94,7 +94,7 @@ async def asked(world: World) -> Approval:
 
 
 @SURFACES
-async def test_a_card_that_expired(tmp_path: Path, surface: str) -> None:
+async def test_an_expired_card_explains_itself(tmp_path: Path, surface: str) -> None:
     clock = ManualClock()
     model = FakeModel(calls("edit", arguments=EDIT), "nobody was there")
     async with scenario(tmp_path, model, settings=CAREFUL, clock=clock) as world, surface_of(world, surface) as allows:
@@ -106,7 +106,7 @@ async def test_a_card_that_expired(tmp_path: Path, surface: str) -> None:
 
 
 @SURFACES
-async def test_a_card_that_was_decided(tmp_path: Path, surface: str) -> None:
+async def test_a_decided_card_explains_itself(tmp_path: Path, surface: str) -> None:
     model = FakeModel(calls("edit", arguments=EDIT), "it was denied")
     async with scenario(tmp_path, model, settings=CAREFUL) as world, surface_of(world, surface) as allows:
         approval = await asked(world)
@@ -117,7 +117,7 @@ async def test_a_card_that_was_decided(tmp_path: Path, surface: str) -> None:
 
 
 @SURFACES
-async def test_a_card_whose_file_changed(tmp_path: Path, surface: str) -> None:
+async def test_a_card_with_a_changed_file_explains_itself(tmp_path: Path, surface: str) -> None:
     model = FakeModel(calls("edit", arguments=EDIT), "it had changed")
     async with scenario(tmp_path, model, settings=CAREFUL) as world, surface_of(world, surface) as allows:
         approval = await asked(world)
@@ -129,7 +129,7 @@ async def test_a_card_whose_file_changed(tmp_path: Path, surface: str) -> None:
 
 
 @SURFACES
-async def test_a_card_whose_tool_is_gone(tmp_path: Path, surface: str) -> None:
+async def test_a_card_with_a_removed_tool_explains_itself(tmp_path: Path, surface: str) -> None:
     model = FakeModel(calls("echo", arguments='{"text": "x"}'), "it is gone")
     async with (
         scenario(tmp_path, model, settings=CAREFUL, tools=(echo,), changes=("tools",)) as world,
@@ -152,7 +152,7 @@ async def staged(world: World) -> Approval:
 
 @SURFACES
 @pytest.mark.parametrize("end", ["expired", "denied", "allowed"])
-async def test_a_card_of_staged_calls_that_is_over(tmp_path: Path, surface: str, end: str) -> None:
+async def test_a_finished_card_of_staged_calls_explains_itself(tmp_path: Path, surface: str, end: str) -> None:
     clock, outside = ManualClock(), Outside(tmp_path / "sent")
     async with (
         scenario(
@@ -175,7 +175,7 @@ async def test_a_card_of_staged_calls_that_is_over(tmp_path: Path, surface: str,
 
 @SURFACES
 @pytest.mark.parametrize("is_staged", [True, False])
-async def test_a_card_whose_platform_went_away(tmp_path: Path, surface: str, is_staged: bool) -> None:
+async def test_a_card_of_an_unreachable_platform_explains_itself(tmp_path: Path, surface: str, is_staged: bool) -> None:
     outside = Outside(tmp_path / "sent")
     model = FakeModel(sends("bob"), "prepared") if is_staged else FakeModel(calls("edit", arguments=EDIT), "denied")
     async with (

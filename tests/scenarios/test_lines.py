@@ -42,7 +42,7 @@ async def test_eight_quick_messages_are_all_answered_by_two_turns(tmp_path: Path
     assert world.model.calls == 2
 
 
-async def test_the_first_message_is_answered_at_once_and_further_ones_after_a_pause(tmp_path: Path) -> None:
+async def test_the_first_message_is_answered_immediately_and_further_ones_after_a_pause(tmp_path: Path) -> None:
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel("one", "two", "three"), clock=clock, settings=PAUSING) as world:
         await world.ada.says("well")
@@ -76,7 +76,7 @@ async def test_two_people_never_share_a_turn(tmp_path: Path) -> None:
     assert "bob" not in model.requests[1].messages[-1].text
 
 
-async def test_a_line_that_waits_can_be_changed_deleted_and_stopped(tmp_path: Path) -> None:
+async def test_a_waiting_line_can_be_edited_deleted_and_stopped(tmp_path: Path) -> None:
     gate = Gate()
     async with scenario(tmp_path, FakeModel(Reply("first", gate=gate), "second", "third"), settings=PAUSING) as world:
         await world.ada.says("begin")
@@ -92,7 +92,7 @@ async def test_a_line_that_waits_can_be_changed_deleted_and_stopped(tmp_path: Pa
         assert await asked(world) == ["begin", "line 0\nline one"]
 
 
-async def test_stop_leaves_the_lines_and_stop_all_drops_them(tmp_path: Path) -> None:
+async def test_stop_keeps_waiting_lines_and_stop_all_drops_them(tmp_path: Path) -> None:
     gates = [Gate(), Gate()]
     model = FakeModel(*(Reply("held", gate=gate) for gate in gates), "after")
     async with scenario(tmp_path, model, settings=PAUSING) as world:
@@ -111,7 +111,7 @@ async def test_stop_leaves_the_lines_and_stop_all_drops_them(tmp_path: Path) -> 
         assert len(await asked(world)) == 2
 
 
-async def test_the_files_of_the_lines_come_along_in_order(tmp_path: Path) -> None:
+async def test_files_of_joined_lines_are_kept_in_order(tmp_path: Path) -> None:
     gate = Gate()
     model = FakeModel(Reply("first", gate=gate), "seen")
     async with scenario(tmp_path / "home", model, settings=PAUSING) as world:
@@ -129,7 +129,7 @@ async def test_the_files_of_the_lines_come_along_in_order(tmp_path: Path) -> Non
     assert model.calls == 2
 
 
-async def test_lines_that_wait_survive_the_end_of_the_process(tmp_path: Path) -> None:
+async def test_waiting_lines_survive_a_restart(tmp_path: Path) -> None:
     gate = Gate()
     async with scenario(tmp_path, FakeModel(Reply("never", gate=gate)), settings=PAUSING) as world:
         await world.ada.says("begin")
@@ -143,7 +143,7 @@ async def test_lines_that_wait_survive_the_end_of_the_process(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("texts", [lambda number: f"/model demo line {number}", lambda number: f"line {number}"])
-async def test_without_a_pause_each_message_is_a_turn_of_its_own(tmp_path: Path, texts: Callable[[int], str]) -> None:
+async def test_without_a_pause_each_message_is_its_own_turn(tmp_path: Path, texts: Callable[[int], str]) -> None:
     gate = Gate()
     model = FakeModel(Reply("first", gate=gate), "second", "third")
     async with scenario(tmp_path, model, settings={"mailbox": {"pause_seconds": 0}}) as world:

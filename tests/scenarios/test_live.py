@@ -65,7 +65,7 @@ async def test_command_output_is_shown_live_and_stored_once(tmp_path: Path) -> N
         assert [kind for kind in await world.types() if kind.startswith("tool")] == ["tool_started", "tool_result"]
 
 
-async def test_a_command_that_a_person_stopped_says_so(tmp_path: Path) -> None:
+async def test_a_stopped_command_is_shown_as_stopped(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(command("read -r line <go"), "next")) as world:
         pipe(world)
         await world.ada.says("run it")
@@ -77,7 +77,7 @@ async def test_a_command_that_a_person_stopped_says_so(tmp_path: Path) -> None:
         assert result.is_error
 
 
-async def test_a_turn_says_what_it_waits_for_and_for_how_long(tmp_path: Path) -> None:
+async def test_a_turn_shows_the_reason_and_length_of_its_wait(tmp_path: Path) -> None:
     refusal = Refusal(429, headers=(("Retry-After", "20"),))
     model = FakeModel(refusal, command("touch made"), "fine")
     async with scenario(tmp_path, model, clock=ManualClock(), profile="standard") as world:

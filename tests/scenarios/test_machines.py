@@ -102,9 +102,7 @@ def test_files_follow_their_work_from_machine_to_machine(tmp_path: Path, shared:
     assert json.loads(lines[0])["seq"] == 1, "turns that ran elsewhere are in the readable log too"
 
 
-def test_an_untrusted_persons_hand_in_a_file_is_known_on_the_next_machine(
-    tmp_path: Path, shared: dict[str, str]
-) -> None:
+def test_untrusted_file_changes_are_known_on_the_next_machine(tmp_path: Path, shared: dict[str, str]) -> None:
     bell = {
         "SHOAL_TRIGGERS__WEBHOOKS__BELL__SECRET": SECRET,
         "SHOAL_TRIGGERS__WEBHOOKS__BELL__TEMPLATE": call("write", path="log.md", content="hostile"),
@@ -189,7 +187,7 @@ def test_a_turn_on_one_machine_can_be_undone_on_another(tmp_path: Path, shared: 
             assert texts("a") == {"a": "two\n", "run": "run\n", "new": "now\n"}
 
 
-def test_an_undo_that_a_machine_cannot_end_any_more_is_ended_by_the_next_that_starts(
+def test_an_interrupted_undo_is_finished_by_the_next_machine_that_starts(
     tmp_path: Path, shared: dict[str, str]
 ) -> None:
     address = shared["DATABASE_URL"]
@@ -213,7 +211,7 @@ def test_an_undo_that_a_machine_cannot_end_any_more_is_ended_by_the_next_that_st
         assert not (tmp_path / "serve/agents/main/workspace/a.txt").exists()
 
 
-def test_where_machines_share_no_files_an_undo_on_another_is_refused(tmp_path: Path, settings: dict[str, str]) -> None:
+def test_without_shared_files_an_undo_on_another_machine_is_refused(tmp_path: Path, settings: dict[str, str]) -> None:
     with database() as url:
         known = {**settings, "DATABASE_URL": "postgresql:///?" + "&".join(url.split())}
         with process("serve", tmp_path / "serve", known) as serve:
@@ -230,9 +228,7 @@ def test_where_machines_share_no_files_an_undo_on_another_is_refused(tmp_path: P
     assert (tmp_path / "a/agents/main/workspace/a.txt").read_text() == "one"
 
 
-def test_workers_that_share_a_workspace_lose_no_edit_of_twenty_threads(
-    tmp_path: Path, settings: dict[str, str]
-) -> None:
+def test_workers_sharing_a_workspace_keep_all_edits_of_twenty_threads(tmp_path: Path, settings: dict[str, str]) -> None:
     home, files = tmp_path / "home", [f"f{number}.txt" for number in range(2)]
     painters = [f"painter{number:02}" for number in range(20)]
     workspace = home / "agents" / "main" / "workspace"
@@ -263,7 +259,7 @@ def turns_done(worker: Process) -> int:
     return int(found[1]) if found else 0
 
 
-def test_an_object_store_that_is_away_is_reported_at_the_start(tmp_path: Path, shared: dict[str, str]) -> None:
+def test_an_unreachable_object_store_is_reported_at_startup(tmp_path: Path, shared: dict[str, str]) -> None:
     away = {**shared, "SHOAL_FILES__ENDPOINT": "http://127.0.0.1:1"}
     with (
         pytest.raises(AssertionError, match="s3://machines/of/ours cannot be used"),
@@ -272,7 +268,7 @@ def test_an_object_store_that_is_away_is_reported_at_the_start(tmp_path: Path, s
         pass
 
 
-def test_readyz_tells_the_truth_and_both_halves_outlast_the_database(tmp_path: Path, settings: dict[str, str]) -> None:
+def test_readyz_is_accurate_and_both_halves_survive_a_database_outage(tmp_path: Path, settings: dict[str, str]) -> None:
     with private_server() as url:
         folder = url.rpartition("host=")[2]
         known = {**settings, "DATABASE_URL": url}

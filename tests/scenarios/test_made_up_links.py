@@ -28,7 +28,7 @@ async def test_an_answer_to_an_untrusted_person_contains_no_invented_link(tmp_pa
         assert said == reply == post.markdown
 
 
-async def test_messages_sent_by_tools_are_checked_too(tmp_path: Path) -> None:
+async def test_links_in_messages_sent_by_tools_are_checked(tmp_path: Path) -> None:
     access = AccessRules(owners=("ada",), allow=("*",))
     said = calls("message", arguments=json.dumps({"text": ANSWER}))
     async with scenario(tmp_path, FakeModel(said, "done"), access=access) as world:
@@ -41,7 +41,7 @@ async def test_messages_sent_by_tools_are_checked_too(tmp_path: Path) -> None:
         assert all("`https://evil.example/?q=secret`" in text for text in shown)
 
 
-async def test_in_a_clean_turn_links_stay(tmp_path: Path) -> None:
+async def test_links_are_kept_in_a_clean_turn(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(ANSWER)) as world:
         await world.ada.says("Where is it?")
         assert (await world.ada.sees("evil.example")).markdown == ANSWER

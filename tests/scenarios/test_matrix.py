@@ -18,9 +18,7 @@ def tides(seen: Seen) -> str:
     return "It is high." if "then" in seen.user_text else "The tide is low."
 
 
-async def test_a_post_that_was_never_confirmed_is_found_although_its_transaction_is_forgotten(
-    tmp_path: Path, stand: MatrixStand
-) -> None:
+async def test_an_unconfirmed_post_is_found_after_its_transaction_expires(tmp_path: Path, stand: MatrixStand) -> None:
     async with playing(stand, tmp_path, FakeModel(script=tides)) as scene:
         stand.fake.server.mute = lambda called: "/send/m.room.message/" in called.path
         await scene.ada.says("how is the tide?")
@@ -34,7 +32,7 @@ async def test_a_post_that_was_never_confirmed_is_found_although_its_transaction
         assert scene.texts() == ["The tide is low.", "It is high."]
 
 
-async def test_an_untrusted_person_who_wants_to_talk_alone_gets_a_code_and_a_room_of_many_is_declined(
+async def test_an_untrusted_direct_invitation_gets_a_code_and_a_group_invitation_is_declined(
     tmp_path: Path, stand: MatrixStand
 ) -> None:
     async with playing(stand, tmp_path, FakeModel()) as scene:

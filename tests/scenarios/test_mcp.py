@@ -48,7 +48,7 @@ async def ready(world: World) -> None:
     await world.app[McpServers].wait_ready(SECONDS_MAX)
 
 
-async def test_a_person_is_asked_first_and_the_result_taints(tmp_path: Path) -> None:
+async def test_an_mcp_call_asks_first_and_its_result_taints(tmp_path: Path) -> None:
     model = FakeModel(ECHO, "It was rude.")
     async with scenario(tmp_path, model, profile="standard", settings=SETTINGS) as world:
         await ready(world)
@@ -70,7 +70,7 @@ async def test_a_locked_agent_is_not_offered_mcp_tools(tmp_path: Path) -> None:
         assert not [spec.name for spec in world.model.requests[0].tools if spec.name.startswith("mcp_")]
 
 
-async def test_a_broken_server_stops_nothing_and_is_known(tmp_path: Path) -> None:
+async def test_a_broken_mcp_server_stops_nothing_and_is_reported(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("Hello."), settings=SETTINGS) as world:
         await ready(world)
         states = {one.state.server: one.state for one in world.app[McpServers].connections}
@@ -104,7 +104,7 @@ async def test_tools_added_during_a_turn_are_offered_in_the_next(tmp_path: Path)
     assert "latecomer" in third
 
 
-async def test_what_a_server_changed_waits_for_the_owner_who_is_told(tmp_path: Path) -> None:
+async def test_a_changed_tool_waits_for_the_owner_who_is_notified(tmp_path: Path) -> None:
     """A rug pull between two starts: no model sees it, and the owner is notified in private."""
     async with scenario(tmp_path, FakeModel("Hello.", "Hello.", "Hello."), settings=OWNED) as world:
         await ready(world)
@@ -190,7 +190,7 @@ async def test_the_owner_confirms_a_server_in_the_chat_and_its_reads_run_unasked
         assert "not done" in results[-1].text, "it is staged"
 
 
-async def test_no_one_but_the_owner_confirms_and_only_where_no_one_reads_along(tmp_path: Path) -> None:
+async def test_only_the_owner_confirms_kinds_and_only_in_private(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("Hello."), access=OWNER, settings=SETTINGS) as world:
         for person in (world.person("bob", "1", direct=True), world.person("ada", "2")):
             for text in ("/mcp", "/mcp confirm odd 000000000000"):

@@ -58,7 +58,7 @@ async def test_forgotten_memories_are_in_no_later_request(tmp_path: Path) -> Non
         assert "the tide turns at six" in model.requests[-1].system
 
 
-async def test_an_entry_is_corrected_where_it_stands(tmp_path: Path) -> None:
+async def test_an_entry_is_corrected_in_place(tmp_path: Path) -> None:
     model = FakeModel(remember(text="the berth costs twelve crowns", replaces="ten crowns"), "corrected")
     async with scenario(tmp_path, model) as world:
         memory(world).write_text("- before\n- the berth costs ten crowns\n- after\n")
@@ -99,7 +99,7 @@ async def test_an_ambiguous_memory_change_is_refused(tmp_path: Path) -> None:
         assert memory(world).read_text() == text
 
 
-async def test_the_same_fact_is_forgotten_wherever_it_stands(tmp_path: Path) -> None:
+async def test_a_fact_is_forgotten_in_every_file(tmp_path: Path) -> None:
     model = FakeModel(remember(replaces="likes tea"), "gone")
     async with scenario(tmp_path, model) as world:
         here = world.app[Home].channel(world.ada.thread) / "MEMORY.md"
@@ -111,7 +111,7 @@ async def test_the_same_fact_is_forgotten_wherever_it_stands(tmp_path: Path) -> 
         assert (memory(world).read_text(), here.read_text()) == ("- x\n", "")
 
 
-async def test_in_private_only_the_persons_own_memories_change(tmp_path: Path) -> None:
+async def test_in_private_only_the_persons_own_memory_changes(tmp_path: Path) -> None:
     """Other people's prompts reveal nothing of a private conversation."""
     model = FakeModel(remember(replaces="shared fact"), "refused", remember(replaces="own fact"), "gone")
     async with scenario(tmp_path, model) as world:
@@ -127,7 +127,7 @@ async def test_in_private_only_the_persons_own_memories_change(tmp_path: Path) -
         assert memory(world).read_text() == "- shared fact\n- own fact <!-- only fake:bob -->\n"
 
 
-async def test_a_change_is_taken_back_once_and_only_where_the_lines_still_stand(tmp_path: Path) -> None:
+async def test_a_memory_change_is_reverted_once_and_only_if_its_lines_are_unchanged(tmp_path: Path) -> None:
     model = FakeModel(remember(replaces="b"), "gone", remember(text="d", scope="global"), "added")
     async with scenario(tmp_path, model) as world:
         memory(world).write_text("- a\n- b\n- c\n")
@@ -170,7 +170,7 @@ async def test_a_restored_memory_keeps_its_taint(tmp_path: Path) -> None:
         assert "a page" in await files.source_of(memory(world))
 
 
-async def test_what_a_group_member_keeps_for_themselves_stands_in_their_own_prompts_alone(tmp_path: Path) -> None:
+async def test_a_group_members_private_memory_is_only_in_their_own_prompts(tmp_path: Path) -> None:
     fact = "ada is allergic to nuts"
     kept = remember(text=fact, scope="person")
     model = FakeModel(kept, "kept", "others", kept, "again", "hello ada", "hello bob")
@@ -221,7 +221,7 @@ async def test_people_list_correct_and_forget_what_is_remembered(tmp_path: Path)
         assert "twelve crowns" in world.model.requests[-1].system
 
 
-async def test_a_change_by_command_is_kept_audited_and_taken_back(tmp_path: Path) -> None:
+async def test_a_memory_change_by_command_is_stored_audited_and_reverted(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel()) as world:
         memory(world).write_text("- the tide turns at six\n")
         await world.ada.asks("/memory amend tide turns -> the tide turns at seven")
@@ -243,7 +243,7 @@ async def test_a_change_by_command_is_kept_audited_and_taken_back(tmp_path: Path
         assert "no changes here that can be undone" in await world.ada.asks("/memory undo")
 
 
-async def test_memory_is_changed_by_command_as_far_as_the_tool_may(tmp_path: Path) -> None:
+async def test_memory_commands_have_the_limits_of_the_tool(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(), profile="locked") as world:
         memory(world).write_text("- the tide turns at six\n")
         assert "tide" in await world.ada.asks("/memory")
@@ -252,7 +252,7 @@ async def test_memory_is_changed_by_command_as_far_as_the_tool_may(tmp_path: Pat
         assert memory(world).read_text() == "- the tide turns at six\n"
 
 
-async def test_a_private_line_is_listed_and_changed_for_its_person_alone(tmp_path: Path) -> None:
+async def test_only_its_person_lists_and_changes_a_private_line(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel()) as world:
         memory(world).write_text("- ada is allergic <!-- only fake:ada -->\n- the tide turns at six\n")
         alone = world.person("ada", "dm", "dm", direct=True)

@@ -16,7 +16,7 @@ def message(text: str, **more: str) -> Reply:
     return Reply(calls=(Call("message", json.dumps({"text": text, **more})),))
 
 
-async def test_a_message_to_another_thread_is_posted_there_and_known_there(tmp_path: Path) -> None:
+async def test_a_message_to_another_thread_is_posted_and_journaled_there(tmp_path: Path) -> None:
     bob = make_thread_id("fake", "harbour", "2")
     async with scenario(tmp_path, FakeModel("hello bob", message("Ada says hi.", to=bob), "Told him.")) as world:
         await world.person("bob", "2").says("hi")
@@ -41,7 +41,7 @@ async def test_a_message_to_a_channel_opens_a_thread_there(tmp_path: Path) -> No
         assert "line 11 " in found[-1].markdown
 
 
-async def test_in_standard_the_own_thread_is_free_and_others_are_asked(tmp_path: Path) -> None:
+async def test_standard_allows_messages_in_the_own_thread_and_asks_for_others(tmp_path: Path) -> None:
     model = FakeModel(message("mine"), message("theirs", to="fake:news"), "done")
     async with scenario(tmp_path, model, profile="standard") as world:
         await world.ada.says("go")
@@ -52,7 +52,7 @@ async def test_in_standard_the_own_thread_is_free_and_others_are_asked(tmp_path:
         await world.happens(world.ada.thread, "turn_finished")
 
 
-async def test_an_unknown_platform_is_refused_with_those_there_are(tmp_path: Path) -> None:
+async def test_an_unknown_platform_is_refused_with_the_existing_ones(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(message("x", to="pigeon:post"), "No pigeons.")) as world:
         await world.ada.says("go")
         await world.ada.sees("No pigeons.")
@@ -60,7 +60,7 @@ async def test_an_unknown_platform_is_refused_with_those_there_are(tmp_path: Pat
         assert "Connected: fake" in result.text
 
 
-async def test_a_subagent_speaks_in_the_conversation_it_works_for(tmp_path: Path) -> None:
+async def test_a_subagent_posts_in_its_callers_conversation(tmp_path: Path) -> None:
     model = cast(plan=[delegates("spawn", "dive"), "started"], dive=[message("I found pearls."), "pearls"])
     async with scenario(tmp_path, model, profile="standard") as world:
         await world.ada.says("plan it")
@@ -72,7 +72,7 @@ async def test_a_subagent_speaks_in_the_conversation_it_works_for(tmp_path: Path
         assert sorted(world.chat.texts(world.ada.thread)) == ["I found pearls.", "started"]
 
 
-async def test_a_file_goes_with_a_message_once_file_and_place_are_allowed(tmp_path: Path) -> None:
+async def test_a_file_is_sent_with_a_message_once_file_and_channel_are_allowed(tmp_path: Path) -> None:
     bob = make_thread_id("fake", "harbour", "2")
     model = FakeModel(
         message("x", to=bob, file="/etc/hostname"), message("The chart.", to=bob, file="chart.txt"), "sent"

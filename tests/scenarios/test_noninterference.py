@@ -68,16 +68,16 @@ def plays(talks: st.SearchStrategy[Talk], examples: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
-def test_private_words_change_nothing_on_an_untrusted_persons_side(part: int) -> None:
+def test_private_words_change_nothing_for_an_untrusted_person(part: int) -> None:
     plays(talk, EXAMPLES // PARTS)
 
 
 @pytest.mark.slow
-def test_a_private_turn_at_work_changes_nothing_on_an_untrusted_persons_side() -> None:
+def test_a_running_private_turn_changes_nothing_for_an_untrusted_person() -> None:
     plays(held_talk, HELD_EXAMPLES)
 
 
-def test_what_a_private_reminder_keeps_is_private_though_nothing_was_said_there_before(tmp_path: Path) -> None:
+def test_a_private_reminders_memory_is_private_in_an_empty_conversation(tmp_path: Path) -> None:
     remembers = (("remember", {"text": "tea is good", "scope": "global"}),)
     acts = [Act("owner alone", "{w} do it", remembers), Act(None, seconds=120), Act("owner in the group", "hello")]
     holds(tmp_path / "play", [Talk(acts, ("tide", "/remind in 1 minute tide"))])
@@ -89,7 +89,7 @@ def test_no_private_action_changes_anything_for_an_untrusted_person(tmp_path: Pa
     holds(tmp_path / "play", [Talk([*private, *others], ("tide", "reef, which is longer"))])
 
 
-async def test_whoever_speaks_uses_every_tool_and_gives_every_command(tmp_path: Path) -> None:
+async def test_the_test_people_use_every_tool_and_command(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel()) as world:
         tools, commands = set(world.app[Registry].names()) - UNUSED.keys(), world.app[CommandRouter].table
     spoken = {act.who: set[str]() for act in ACTS if act.who is not None}
@@ -144,7 +144,7 @@ PLATFORMS = ["fake", "telegram", "discord", "slack", "matrix", "teams", "google_
 
 
 @pytest.mark.parametrize("stand", PLATFORMS, indirect=True)
-async def test_a_stranger_on_any_platform_finds_nothing_of_what_the_owner_keeps(tmp_path: Path, stand: Stand) -> None:
+async def test_an_untrusted_person_on_any_platform_finds_no_data_of_the_owner(tmp_path: Path, stand: Stand) -> None:
     model = _model()
     async with playing(stand, tmp_path, model, strangers=True) as scene:
         stranger = scene.person(stand.stranger, stand.strange)
@@ -182,7 +182,7 @@ def _telling() -> FakeModel:
     return FakeModel(script=script)
 
 
-async def test_a_reminder_sees_what_its_conversation_sees(tmp_path: Path) -> None:
+async def test_a_reminder_sees_the_same_as_its_conversation(tmp_path: Path) -> None:
     clock, model = ManualClock(), _telling()
     async with scenario(tmp_path, model, clock=clock, access=ACCESS) as world:
         alone = world.person("ada", "1", "dm-ada", direct=True)
@@ -210,7 +210,7 @@ async def test_automatic_messages_do_not_reach_untrusted_people(tmp_path: Path) 
         assert await settings.get("last_channel", "main") == alone.thread
 
 
-async def test_a_bound_reached_by_others_blocks_no_one(tmp_path: Path) -> None:
+async def test_a_limit_reached_by_others_blocks_no_one(tmp_path: Path) -> None:
     starts = Reply(calls=tuple(Call("process_start", '{"command": "sleep 300"}') for _ in range(9)))
     model = FakeModel(script=lambda seen: "done" if seen.rounds else starts)
     async with scenario(tmp_path, model) as world:

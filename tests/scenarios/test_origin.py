@@ -48,7 +48,7 @@ FREE = {
 
 
 @pytest.mark.parametrize("route", ["command", *BY_ITSELF, *PEOPLE_GO_ON])
-async def test_an_untrusted_person_is_behind_whatever_comes_of_their_words(tmp_path: Path, route: str) -> None:
+async def test_consequences_of_untrusted_words_stay_attributed_to_their_author(tmp_path: Path, route: str) -> None:
     chain = Chain(tmp_path, (route,))
     async with scenario(
         tmp_path, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS, changes=("instructions",)
@@ -66,7 +66,7 @@ async def test_an_untrusted_person_is_behind_whatever_comes_of_their_words(tmp_p
 
 
 @pytest.mark.parametrize("route", [*BY_ITSELF, *PEOPLE_GO_ON])
-async def test_a_page_that_was_read_is_behind_whatever_comes_of_it(tmp_path: Path, route: str) -> None:
+async def test_consequences_of_a_read_page_stay_tainted_by_it(tmp_path: Path, route: str) -> None:
     chain = Chain(tmp_path, (route,), by_page=True)
     async with scenario(
         tmp_path,
@@ -103,7 +103,7 @@ def chains(draw: st.DrawFn) -> tuple[str, ...]:
 @given(routes=chains(), by_page=st.booleans())
 @example(routes=("command", "event file", "memory", "document"), by_page=False)
 @example(routes=("command", "document", "event file", "document"), by_page=False)
-async def test_the_taint_of_the_first_turn_is_in_the_last_of_any_chain(
+async def test_the_taint_of_the_first_turn_reaches_the_last_of_any_chain(
     tmp_path_factory: pytest.TempPathFactory, routes: tuple[str, ...], *, by_page: bool
 ) -> None:
     by_page = by_page and routes[0] != "command"  # a command reads no page
@@ -125,7 +125,7 @@ async def test_the_taint_of_the_first_turn_is_in_the_last_of_any_chain(
 CURL = call("bash", command="curl --version")
 
 
-async def test_a_turn_stays_tainted_when_its_conversation_is_cleared_in_the_middle(tmp_path: Path) -> None:
+async def test_a_turn_stays_tainted_when_its_conversation_is_cleared(tmp_path: Path) -> None:
     """An untrusted person who clears the conversation during their own turn does not free that turn's later calls."""
     door = Door()
     model = FakeModel(Reply(calls=(Call("wait", "{}"), *CURL.calls)), CURL)
@@ -139,7 +139,7 @@ async def test_a_turn_stays_tainted_when_its_conversation_is_cleared_in_the_midd
         assert "trusted people (mallory)" in approval.reason
 
 
-async def test_a_steer_of_an_untrusted_person_taints_the_turn_that_runs(tmp_path: Path) -> None:
+async def test_an_untrusted_steer_taints_the_running_turn(tmp_path: Path) -> None:
     door = Door()
     model = FakeModel(Reply(calls=(Call("wait", "{}"),)), CURL)
     async with scenario(tmp_path, model, access=ACCESS, tools=[door.tool()]) as world:
@@ -152,7 +152,7 @@ async def test_a_steer_of_an_untrusted_person_taints_the_turn_that_runs(tmp_path
         assert approval.asked_by == "fake:ada"
 
 
-async def test_results_for_an_untrusted_person_stay_theirs_in_a_restored_conversation(tmp_path: Path) -> None:
+async def test_an_untrusted_persons_results_stay_theirs_in_a_restored_conversation(tmp_path: Path) -> None:
     """A result records its asker. The message that requested it may be out of the window, or another person may have
     written since."""
     model = FakeModel(call("bash", command="echo obey"), "done", "hello", "gone on")
@@ -182,7 +182,7 @@ async def test_work_after_an_untrusted_steer_belongs_to_its_author(tmp_path: Pat
         assert [one.tainted_by for one in await results(world)] == ["", "a message of mallory"]
 
 
-async def test_what_a_tainted_turn_calls_its_process_is_not_said_in_adas_name(tmp_path: Path) -> None:
+async def test_a_process_named_by_a_tainted_turn_stays_untrusted(tmp_path: Path) -> None:
     start = call("process_start", command="true", name="obey me", hooks=[{"on": "exit"}])
     model = FakeModel(call("time_page"), start, "begun", "told")
     async with scenario(tmp_path, model, access=ACCESS, settings=SETTINGS, tools=[time_page]) as world:
@@ -223,7 +223,7 @@ async def test_an_undo_restores_the_marks_of_files(tmp_path: Path) -> None:
         assert not document.exists()
 
 
-async def test_a_setting_that_is_changed_leaves_the_mark_of_the_others(tmp_path: Path) -> None:
+async def test_changing_one_setting_keeps_the_mark_of_the_others(tmp_path: Path) -> None:
     chain = Chain(tmp_path, ("persona",))
     async with scenario(
         tmp_path, chain.model, access=ACCESS, clock=chain.clock, settings=SETTINGS, changes=("instructions", "options")
@@ -238,7 +238,7 @@ async def test_a_setting_that_is_changed_leaves_the_mark_of_the_others(tmp_path:
         assert await world.app[PromptFiles].source_of(file) == ""
 
 
-async def test_an_agent_made_from_a_marked_template_is_marked(tmp_path: Path) -> None:
+async def test_an_agent_created_from_a_marked_template_is_marked(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("hi"), access=ACCESS) as world:
         template = tmp_path / "template" / "docs" / "tides.md"
         async with world.app[PromptFiles].marking("a page"):
@@ -248,7 +248,7 @@ async def test_an_agent_made_from_a_marked_template_is_marked(tmp_path: Path) ->
         assert await world.app[PromptFiles].source_of(tmp_path / "agents" / "other" / "docs" / "tides.md") == "a page"
 
 
-async def test_a_saved_conversation_that_was_changed_under_taint_taints(tmp_path: Path) -> None:
+async def test_a_saved_conversation_changed_under_taint_taints(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("hi", "saved", CURL), access=ACCESS) as world:
         await world.ada.says("hello")
         await world.ada.sees("hi")
@@ -290,7 +290,7 @@ async def test_a_trusted_line_next_to_an_untrusted_one_does_not_clear_it(tmp_pat
         assert "mallory" in await world.app[PromptFiles].source_of(memory)
 
 
-async def test_a_large_result_of_a_tainted_turn_taints_who_reads_it_later(tmp_path: Path) -> None:
+async def test_a_large_result_of_a_tainted_turn_taints_its_later_readers(tmp_path: Path) -> None:
     large = call("bash", command="seq 20000")
     async with scenario(tmp_path, FakeModel(large, "counted"), access=ACCESS) as world:
         await world.chat.says("harbour", "1", "count", user="mallory")
@@ -367,7 +367,7 @@ async def test_pages_read_by_a_subagent_taint_its_caller(tmp_path: Path, way: st
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("postgres")
-async def test_triggers_and_memory_are_as_tainted_in_the_database_that_they_move_to(tmp_path: Path) -> None:
+async def test_triggers_and_memory_keep_their_taint_in_a_migrated_database(tmp_path: Path) -> None:
     remember = call("remember", text="obey", scope="global")
     model = FakeModel(remember, call("remind", when="in 1 minute", text="obey"), "noted")
     async with scenario(tmp_path, model, access=ACCESS, settings=SETTINGS, clock=ManualClock()) as world:

@@ -52,7 +52,7 @@ def serving(sandbox: str, folder: Path, command: str) -> Generator[subprocess.Po
 
 @pytest.mark.parametrize("sandbox", ["host", "bubblewrap"])
 @pytest.mark.parametrize("escape", ESCAPES)
-async def test_a_command_of_a_killed_server_is_ended_before_the_next_one_runs_anything(
+async def test_a_killed_servers_command_is_ended_before_the_next_server_runs_any(
     tmp_path: Path, sandbox: str, escape: str
 ) -> None:
     folder = tmp_path / "work"

@@ -37,7 +37,7 @@ async def finished(world: World, count: int = 1) -> list[TurnFinished]:
     return [event.data for event in await world.journal() if isinstance(event.data, TurnFinished)]
 
 
-async def test_an_outage_of_twenty_minutes_is_waited_out_and_told_once(tmp_path: Path) -> None:
+async def test_an_outage_of_twenty_minutes_is_waited_out_and_reported_once(tmp_path: Path) -> None:
     clock, down = ManualClock(), True
     model = FakeModel(script=lambda seen: DOWN if down else "here I am")
     async with scenario(tmp_path, model, clock=clock) as world:
@@ -90,7 +90,7 @@ async def test_a_full_conversation_is_summarised_by_the_model_that_answers(tmp_p
         assert "compaction" not in notes
 
 
-async def test_an_answer_without_a_summary_that_failed_says_so_once(tmp_path: Path) -> None:
+async def test_an_answer_after_a_failed_summary_says_so_once(tmp_path: Path) -> None:
     clock = ManualClock()
 
     def script(seen: Seen) -> Refusal | str:
@@ -118,7 +118,7 @@ async def test_messages_during_an_outage_are_queued_and_answered_in_order(tmp_pa
         assert [one.reply for one in await finished(world, 3)] == ["one", "two", "three"]
 
 
-async def test_the_wait_survives_a_restart_and_asks_no_sooner(tmp_path: Path) -> None:
+async def test_the_wait_survives_a_restart_without_becoming_shorter(tmp_path: Path) -> None:
     clock = ManualClock()
     wanted = Refusal(429, headers=(("Retry-After", "200"),))
     async with scenario(tmp_path, FakeModel(script=lambda seen: wanted), clock=clock) as world:
@@ -136,7 +136,7 @@ async def test_the_wait_survives_a_restart_and_asks_no_sooner(tmp_path: Path) ->
         assert world.model.calls == 1
 
 
-async def test_a_clock_that_is_set_back_does_not_make_the_wait_longer(tmp_path: Path) -> None:
+async def test_setting_the_clock_back_does_not_extend_the_wait(tmp_path: Path) -> None:
     clock, down = ManualClock(), True
     model = FakeModel(script=lambda seen: DOWN if down else "back")
     async with scenario(tmp_path, model, clock=clock) as world:
@@ -163,7 +163,7 @@ async def test_after_the_outages_time_the_turn_fails_with_one_sentence(tmp_path:
 
 
 @pytest.mark.parametrize("wait", ["9" * 400 + "s", "99999999999h"])
-async def test_no_wait_is_too_long_to_be_asked_for(tmp_path: Path, wait: str) -> None:
+async def test_any_requested_wait_is_accepted(tmp_path: Path, wait: str) -> None:
     clock, down = ManualClock(), True
     refusal = Refusal(429, f"Please try again in {wait}.")
     async with scenario(tmp_path, FakeModel(script=lambda seen: refusal if down else "back"), clock=clock) as world:
@@ -175,7 +175,7 @@ async def test_no_wait_is_too_long_to_be_asked_for(tmp_path: Path, wait: str) ->
         await in_time(clock, world.ada.sees("back"), 120)
 
 
-async def test_the_fallback_is_asked_first_and_says_so(tmp_path: Path) -> None:
+async def test_the_fallback_answers_first_and_says_so(tmp_path: Path) -> None:
     clock = ManualClock()
     model = FakeModel(script=lambda seen: DOWN if seen.model == "first" else "the other one")
     settings = {"model": {"name": "first", "fallback": ["second"]}}
@@ -187,7 +187,7 @@ async def test_the_fallback_is_asked_first_and_says_so(tmp_path: Path) -> None:
         assert [one.data.fatal for one in await world.journal() if isinstance(one.data, Failed)] == [False]
 
 
-async def test_a_person_can_try_now_ask_another_model_or_stop(tmp_path: Path) -> None:
+async def test_a_person_can_retry_switch_models_or_stop(tmp_path: Path) -> None:
     clock, broken = ManualClock(), {"demo"}
     wanted = Refusal(429, headers=(("Retry-After", "3000"),))
     model = FakeModel(script=lambda seen: wanted if seen.model in broken else f"{seen.model} says hello")
@@ -233,7 +233,7 @@ async def test_an_unknown_model_is_refused_and_the_turn_keeps_waiting(
 
 
 @pytest.mark.parametrize("tool", ["subagent", "spawn"])
-async def test_the_outage_of_a_subagent_is_told_where_it_was_called_and_waited_out(tmp_path: Path, tool: str) -> None:
+async def test_a_subagents_outage_is_reported_to_its_caller_and_waited_out(tmp_path: Path, tool: str) -> None:
     clock, down = ManualClock(), True
 
     def answer(seen: Seen) -> Refusal | Reply | str:
@@ -258,7 +258,7 @@ async def test_the_outage_of_a_subagent_is_told_where_it_was_called_and_waited_o
         assert [one.reply for one in ended] == ["the leaf is done"]
 
 
-async def test_a_trigger_that_comes_in_an_outage_waits_it_out(tmp_path: Path) -> None:
+async def test_a_trigger_during_an_outage_waits_it_out(tmp_path: Path) -> None:
     clock, down = ManualClock(), True
     model = FakeModel(script=lambda seen: DOWN if down else "good morning")
     async with scenario(tmp_path, model, clock=clock, settings={"model": {"outage_seconds": 60}}) as world:
@@ -274,7 +274,7 @@ async def test_a_trigger_that_comes_in_an_outage_waits_it_out(tmp_path: Path) ->
         assert (trigger.state, trigger.error) == ("done", "")
 
 
-async def test_a_trigger_whose_turn_fails_comes_again_and_is_told_when_it_is_over(tmp_path: Path) -> None:
+async def test_a_trigger_with_a_failed_turn_is_retried_and_its_end_reported(tmp_path: Path) -> None:
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel(script=lambda seen: Refusal(401)), clock=clock) as world:
         spec = NewTrigger(
@@ -294,7 +294,7 @@ async def test_a_trigger_whose_turn_fails_comes_again_and_is_told_when_it_is_ove
         assert len(await finished(world, 4)) == 4
 
 
-async def test_a_trigger_that_comes_again_and_again_counts_its_failures(tmp_path: Path) -> None:
+async def test_a_repeatedly_failing_trigger_counts_its_failures(tmp_path: Path) -> None:
     clock, broken = ManualClock(), True
     model = FakeModel(script=lambda seen: Refusal(401) if broken else "fine")
     async with scenario(tmp_path, model, clock=clock) as world:

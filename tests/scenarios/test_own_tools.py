@@ -42,7 +42,7 @@ async def result(world: World) -> ToolFinished:
     return event.data
 
 
-async def test_a_function_that_a_profile_allows_runs_with_who_asked(tmp_path: Path) -> None:
+async def test_an_allowed_function_runs_with_its_asker(tmp_path: Path) -> None:
     kitchen = Kitchen()
     settings = profile(allow=[r'tool:order:\{"cups":[12],.*'])
     async with scenario(tmp_path, FakeModel(ORDER, "Soon."), settings=settings) as world:
@@ -53,7 +53,7 @@ async def test_a_function_that_a_profile_allows_runs_with_who_asked(tmp_path: Pa
     assert kitchen.orders == ["ada: 2 tea"]
 
 
-async def test_a_tool_that_says_nothing_of_itself_asks(tmp_path: Path) -> None:
+async def test_an_undeclared_tool_asks(tmp_path: Path) -> None:
     kitchen = Kitchen()
     async with scenario(tmp_path, FakeModel(ORDER, "No."), profile="standard") as world:
         world.app[Registry].add(kitchen.tool())
@@ -65,7 +65,7 @@ async def test_a_tool_that_says_nothing_of_itself_asks(tmp_path: Path) -> None:
     assert kitchen.orders != []
 
 
-async def test_a_tool_that_the_profile_denies_is_neither_shown_nor_run(tmp_path: Path) -> None:
+async def test_a_denied_tool_is_neither_offered_nor_run(tmp_path: Path) -> None:
     kitchen = Kitchen()
     async with scenario(tmp_path, FakeModel(ORDER, "No."), profile="locked") as world:
         world.app[Registry].add(kitchen.tool())
@@ -91,7 +91,7 @@ async def test_tools_may_change_between_turns(tmp_path: Path, is_kept: bool) -> 
     assert told == [True, is_kept]
 
 
-async def test_a_tool_that_brings_an_injection_makes_unknown_tools_ask_under_guarded(tmp_path: Path) -> None:
+async def test_an_injected_tool_result_makes_undeclared_tools_ask_under_guarded(tmp_path: Path) -> None:
     kitchen = Kitchen()
 
     @shoal.tool

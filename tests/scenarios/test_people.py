@@ -23,7 +23,7 @@ def bash(command: str) -> Reply:
     return Reply(calls=(Call("bash", f'{{"command": "{command}"}}'),))
 
 
-async def test_the_other_identity_may_decide_what_one_asked_for(tmp_path: Path) -> None:
+async def test_a_linked_identity_decides_the_persons_requests(tmp_path: Path) -> None:
     settings = {**ADA, "permissions": {"default_profile": "standard"}}
     access = AccessRules(allow=("ada",))
     async with scenario(tmp_path, FakeModel(bash("touch made"), "done"), settings=settings, access=access) as world:
@@ -40,7 +40,7 @@ async def test_the_other_identity_may_decide_what_one_asked_for(tmp_path: Path) 
         await world.ada.sees("done")
 
 
-async def test_an_approver_is_one_with_any_identity_and_role(tmp_path: Path) -> None:
+async def test_an_approver_may_use_any_identity_or_role(tmp_path: Path) -> None:
     for number, approver in enumerate(("telegram:4711", "role:captain")):
         settings = {**ADA, "permissions": {"default_profile": "standard", "approvers": [approver]}}
         async with scenario(tmp_path / str(number), FakeModel(bash("touch made"), "done"), settings=settings) as world:
@@ -52,7 +52,7 @@ async def test_an_approver_is_one_with_any_identity_and_role(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("who", [{"users": ["telegram:4711"]}, {"roles": ["captain"]}])
-async def test_a_rule_for_one_identity_holds_for_the_other(tmp_path: Path, who: dict[str, list[str]]) -> None:
+async def test_a_rule_for_one_identity_applies_to_linked_ones(tmp_path: Path, who: dict[str, list[str]]) -> None:
     overrides = [{**who, "deny": ["tool:echo:.*"]}]
     settings = {**ADA, "permissions": {"default_profile": "open", "overrides": overrides}}
     model = FakeModel(calls("echo", arguments='{"text": "x"}'), "denied", "done")
@@ -90,7 +90,7 @@ async def test_a_persons_own_limit_replaces_the_shared_one(tmp_path: Path) -> No
         await bob.sees("I stopped: the budget")
 
 
-async def test_a_rule_for_groups_holds_in_groups_alone(tmp_path: Path) -> None:
+async def test_a_rule_for_groups_applies_only_in_groups(tmp_path: Path) -> None:
     rules = {"default_profile": "open", "overrides": [{"kinds": ["group"], "deny": ["tool:time:.*"]}]}
     model = FakeModel(Reply(calls=(Call("time", "{}"),)), "first", Reply(calls=(Call("time", "{}"),)), "second")
     async with scenario(tmp_path, model, settings={"permissions": rules}) as world:

@@ -69,7 +69,7 @@ async def sees(telegram: FakeTelegram, chat: int, part: str) -> Sent:
 
 
 @pytest.mark.parametrize("why", ["TOPIC_CLOSED", "message thread not found", "TOPIC_DELETED"])
-async def test_an_answer_to_a_closed_topic_stands_in_the_group(
+async def test_an_answer_to_a_closed_topic_is_posted_in_the_group(
     tmp_path: Path, telegram: FakeTelegram, why: str
 ) -> None:
     async with running(tmp_path, telegram, FakeModel(Reply("High tide is at six."))):
@@ -79,7 +79,7 @@ async def test_an_answer_to_a_closed_topic_stands_in_the_group(
     assert (said.topic, said.text) == (0, f"{MOVED_HERE.strip('_')}\n\nHigh tide is at six.")
 
 
-async def test_an_answer_to_a_group_that_shut_the_bot_out_comes_when_it_is_let_in(
+async def test_an_answer_to_a_closed_group_is_posted_when_the_bot_returns(
     tmp_path: Path, telegram: FakeTelegram
 ) -> None:
     async with running(tmp_path, telegram, FakeModel(Reply("High tide is at six."))) as app:
@@ -94,7 +94,7 @@ async def test_an_answer_to_a_group_that_shut_the_bot_out_comes_when_it_is_let_i
     assert len(telegram.said(ADA)) == 1, "the owner is told once"
 
 
-async def test_a_post_to_a_chat_that_is_gone_reaches_the_owner(tmp_path: Path, telegram: FakeTelegram) -> None:
+async def test_a_post_to_a_deleted_chat_is_reported_to_the_owner(tmp_path: Path, telegram: FakeTelegram) -> None:
     async with running(tmp_path, telegram, FakeModel()) as app:
         await app[Senders].post(NewPost("reminder", ThreadId("telegram:-999:0"), "Feed the seals."))
         told = await sees(telegram, ADA, "Feed the seals.")
@@ -113,7 +113,7 @@ async def test_without_a_reachable_person_the_page_shows_the_failure(tmp_path: P
 
 
 @pytest.mark.parametrize("rules", [(), (str(GROUP),)])
-async def test_a_group_that_becomes_a_supergroup_goes_on(
+async def test_a_group_that_becomes_a_supergroup_continues(
     tmp_path: Path, telegram: FakeTelegram, rules: tuple[str, ...]
 ) -> None:
     model = FakeModel(Reply("At six."), Reply("At noon."), Reply("At dusk."))
@@ -140,7 +140,7 @@ async def test_a_group_that_becomes_a_supergroup_goes_on(
 
 
 @pytest.mark.parametrize("told", [(), (1,), (0, 1, 0)])
-async def test_an_answer_that_is_written_while_its_group_moves_arrives(
+async def test_an_answer_written_while_its_group_moves_arrives(
     tmp_path: Path, telegram: FakeTelegram, told: tuple[int, ...]
 ) -> None:
     gate = Gate()
@@ -161,7 +161,7 @@ async def test_an_answer_that_is_written_while_its_group_moves_arrives(
 
 @pytest.mark.parametrize("click", ["old", "new"])
 @pytest.mark.parametrize("restart", [False, True])
-async def test_an_approval_that_is_open_while_its_group_moves_is_decided_and_spoils_no_message(
+async def test_an_open_approval_in_a_moving_group_can_be_decided(
     tmp_path: Path, telegram: FakeTelegram, restart: bool, click: str
 ) -> None:
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "date > made"}'),)), *(Reply("Done.") for _ in range(9)))
@@ -200,7 +200,7 @@ async def decides(telegram: FakeTelegram, app: Services, card: Sent, click: str)
     await sees(telegram, SUPERGROUP, "Done.")
 
 
-async def test_a_message_in_a_moved_group_is_known_by_its_chat_and_number(
+async def test_a_message_in_a_moved_group_is_identified_by_chat_and_number(
     tmp_path: Path, telegram: FakeTelegram
 ) -> None:
     model = FakeModel(*(Reply(f"Answer {number}.") for number in range(4)))
@@ -218,9 +218,7 @@ async def test_a_message_in_a_moved_group_is_known_by_its_chat_and_number(
         assert found == ThreadId(f"telegram:{GROUP}:0")
 
 
-async def test_a_group_that_moves_twice_and_back_in_any_order_is_one_conversation(
-    tmp_path: Path, telegram: FakeTelegram
-) -> None:
+async def test_a_group_that_moves_repeatedly_stays_one_conversation(tmp_path: Path, telegram: FakeTelegram) -> None:
     model = FakeModel(*(Reply(f"Answer {number}.") for number in range(5)))
     async with running(tmp_path, telegram, model) as app:
         await asks(telegram, "one", topic=0)

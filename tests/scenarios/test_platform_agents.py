@@ -60,7 +60,7 @@ async def makes(scene: Scene, name: str) -> str:
 
 
 @FOUR
-async def test_an_agent_is_made_configured_and_destroyed(tmp_path: Path, stand: Stand) -> None:
+async def test_an_agent_is_created_configured_and_destroyed(tmp_path: Path, stand: Stand) -> None:
     async with playing(stand, tmp_path, FakeModel(script=named)) as scene:
         channel = await makes(scene, "deck")
         assert await answer(scene, channel) == "deck by demo"
@@ -77,7 +77,7 @@ async def test_an_agent_is_made_configured_and_destroyed(tmp_path: Path, stand: 
         assert [path.name for path in tmp_path.glob("removed/deck-*/agent.toml")] == ["agent.toml"]
 
 
-async def test_bindings_outlive_a_restart_and_end_with_unbind(tmp_path: Path, stand: Stand) -> None:
+async def test_bindings_survive_a_restart_and_end_with_unbind(tmp_path: Path, stand: Stand) -> None:
     async with playing(stand, tmp_path, FakeModel(script=named)) as scene:
         await scene.ada.asks("/agent create deck")
         await scene.ada.asks("/agent bind deck", where=stand.harbour)
@@ -89,7 +89,7 @@ async def test_bindings_outlive_a_restart_and_end_with_unbind(tmp_path: Path, st
 
 
 @WITH_CHANNELS
-async def test_a_channel_that_is_gone_is_reported_and_its_binding_kept(tmp_path: Path, stand: Stand) -> None:
+async def test_a_deleted_channel_is_reported_and_its_binding_kept(tmp_path: Path, stand: Stand) -> None:
     async with playing(stand, tmp_path, FakeModel("hello")) as scene:
         channel = await makes(scene, "deck")
         await scene.ada.says("hi")
@@ -122,7 +122,7 @@ async def test_one_message_is_answered_by_another_model(tmp_path: Path, stand: S
         assert "Write the message after it" in await scene.ada.asks("/model other/one")
 
 
-async def test_a_models_name_is_completed_wherever_one_belongs(tmp_path: Path) -> None:
+async def test_model_names_are_completed_in_every_command(tmp_path: Path) -> None:
     tall = {"kind": "openai", "base_url": "http://127.0.0.1:1/v1", "models": ["one", "two"]}
     async with open_app(load_config(tmp_path, {}, {"providers": {"tall": tall}})) as app:
         at, thread = app[Clock].now(), make_thread_id("terminal", "local", "1")
@@ -140,7 +140,7 @@ async def test_a_models_name_is_completed_wherever_one_belongs(tmp_path: Path) -
 
 
 @FOUR
-async def test_a_plain_message_opens_a_thread_and_a_reply_goes_to_its_own(tmp_path: Path, stand: Stand) -> None:
+async def test_a_plain_message_opens_a_thread_and_a_reply_continues_its_own(tmp_path: Path, stand: Stand) -> None:
     async with playing(stand, tmp_path, FakeModel("one", "two", "three")) as scene:
         await scene.bob.says("first")
         one = await scene.bob.sees("one")
@@ -152,7 +152,7 @@ async def test_a_plain_message_opens_a_thread_and_a_reply_goes_to_its_own(tmp_pa
         assert await scene.thread_of(await scene.bob.sees("three")) == threads[0]
 
 
-async def test_a_reply_to_a_thread_that_works_reaches_its_turn(tmp_path: Path, stand: Stand) -> None:
+async def test_a_reply_to_a_busy_thread_reaches_its_turn(tmp_path: Path, stand: Stand) -> None:
     door = Door()
     model = FakeModel("Ready.", calls("wait"), "With flags too.")
     async with playing(stand, tmp_path, model, tools=[door.tool()]) as scene:
@@ -175,7 +175,7 @@ async def test_a_reply_to_a_thread_that_works_reaches_its_turn(tmp_path: Path, s
 
 
 @FOUR
-async def test_threads_are_listed_killed_and_looked_into(tmp_path: Path, stand: Stand) -> None:
+async def test_threads_are_listed_inspected_and_killed(tmp_path: Path, stand: Stand) -> None:
     door = Door()
     model = FakeModel("hi", calls("wait"), "seen")
     async with playing(stand, tmp_path, model, tools=[door.tool()]) as scene:

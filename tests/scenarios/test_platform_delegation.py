@@ -40,7 +40,7 @@ async def all_is_sent(scene: Scene) -> bool:
 # ---- self-edits ----
 
 
-async def test_a_change_of_itself_is_allowed_by_button_and_taken_back(tmp_path: Path, stand: Stand) -> None:
+async def test_a_self_edit_is_allowed_by_button_and_reverted(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel(does("write_doc", path="tides.md", text="Low tide at six.\n"), "written")
     async with playing(stand, tmp_path, model, profile="standard") as scene:
         document = scene.app[Home].agent("main") / "docs" / "tides.md"
@@ -93,7 +93,7 @@ async def test_a_spawned_result_is_noted_without_a_model_call(tmp_path: Path, st
         assert scene.texts() == ["started", "pearls it is"]
 
 
-async def test_a_spawn_that_asks_for_it_wakes_the_conversation(tmp_path: Path, stand: Stand) -> None:
+async def test_a_spawn_can_request_a_wake_up(tmp_path: Path, stand: Stand) -> None:
     model = cast(
         plan=[delegates("spawn", "dive", wake=True), "started"],
         found=["Ada, it found pearls."],
@@ -106,7 +106,7 @@ async def test_a_spawn_that_asks_for_it_wakes_the_conversation(tmp_path: Path, s
         assert await scene.thread_of(told) == await scene.thread_of(started)
 
 
-async def test_another_agent_is_asked_and_its_question_is_put_to_the_person(tmp_path: Path, stand: Stand) -> None:
+async def test_another_agents_approval_is_shown_to_the_person(tmp_path: Path, stand: Stand) -> None:
     model = cast(
         plan=[delegates("ask_agent", "make it", agent="deck"), "made"],
         make=[calls("bash", arguments=COMMAND), "written"],
@@ -142,7 +142,7 @@ async def test_stop_ends_the_whole_tree(tmp_path: Path, stand: Stand, tool: str)
 # ---- unprompted messages ----
 
 
-async def test_a_turn_that_told_its_own_thread_does_not_answer_twice(tmp_path: Path, stand: Stand) -> None:
+async def test_a_turn_that_posted_to_its_own_thread_does_not_answer_twice(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel(does("message", text="Here it is."), "I told her.", "second")
     async with playing(stand, tmp_path, model) as scene:
         await scene.bob.says("go")
@@ -154,7 +154,7 @@ async def test_a_turn_that_told_its_own_thread_does_not_answer_twice(tmp_path: P
 
 
 @FOUR
-async def test_who_answers_a_message_to_a_channel_is_answered_by_who_knows_of_it(tmp_path: Path, stand: Stand) -> None:
+async def test_a_reply_to_an_agents_channel_message_goes_to_its_conversation(tmp_path: Path, stand: Stand) -> None:
     to = f"{stand.platform}:{stand.harbour}"
     model = FakeModel(does("message", text="Low tide at six.", to=to), "Announced.", "At six.")
     async with playing(stand, tmp_path, model) as scene:
@@ -167,7 +167,7 @@ async def test_who_answers_a_message_to_a_channel_is_answered_by_who_knows_of_it
         )
 
 
-async def test_a_message_takes_a_file_along(tmp_path: Path, stand: Stand) -> None:
+async def test_a_message_carries_a_file(tmp_path: Path, stand: Stand) -> None:
     writes = does("write", path="tides.txt", content="low at six\n")
     to = f"{stand.platform}:{stand.harbour}"
     model = FakeModel(writes, does("message", text="The tides.", file="tides.txt", to=to), "Sent.")
@@ -181,7 +181,7 @@ async def test_a_message_takes_a_file_along(tmp_path: Path, stand: Stand) -> Non
 
 
 @FOUR
-async def test_a_message_to_a_person_is_asked_for_and_reaches_them_alone(tmp_path: Path, stand: Stand) -> None:
+async def test_a_message_to_a_person_asks_and_reaches_only_them(tmp_path: Path, stand: Stand) -> None:
     to = f"{stand.platform}:{stand.ada}"
     model = FakeModel(does("message", text="Psst.", to=to), "Told her.")
     async with playing(stand, tmp_path, model, profile="standard") as scene:

@@ -26,7 +26,7 @@ def told(stand: Stand) -> list[str]:
 
 
 @pytest.mark.parametrize("stand", PLATFORMS, indirect=True)
-async def test_an_emoji_on_a_card_decides_it_once_by_whoever_may(tmp_path: Path, stand: Stand) -> None:
+async def test_a_permitted_persons_reaction_decides_a_card_once(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel(MAKES, AGAIN, "It stays as it is.")
     async with playing(stand, tmp_path, model, profile="standard") as scene:
         await scene.ada.says("go")
@@ -54,7 +54,7 @@ async def test_an_emoji_on_a_card_decides_it_once_by_whoever_may(tmp_path: Path,
 
 
 @pytest.mark.parametrize("stand", PLATFORMS, indirect=True)
-async def test_a_word_decides_the_question_that_waits_by_whoever_may(tmp_path: Path, stand: Stand) -> None:
+async def test_a_permitted_persons_word_decides_the_pending_approval(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel(MAKES, AGAIN, "It stays as it is.", "and now that")
     async with playing(stand, tmp_path, model, profile="standard") as scene:
         await scene.ada.says("go")
@@ -79,7 +79,7 @@ async def test_a_word_decides_the_question_that_waits_by_whoever_may(tmp_path: P
 
 
 @pytest.mark.parametrize("stand", ["telegram", "discord"], indirect=True)
-async def test_a_command_without_an_id_decides_the_only_question(tmp_path: Path, stand: Stand) -> None:
+async def test_a_command_without_an_id_decides_the_only_approval(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel(MAKES, AGAIN, "It stays as it is.")
     async with playing(stand, tmp_path, model, profile="standard") as scene:
         assert "No request is waiting here." in await scene.ada.asks("/approve")
@@ -93,7 +93,7 @@ async def test_a_command_without_an_id_decides_the_only_question(tmp_path: Path,
 
 
 @pytest.mark.parametrize("stand", PLATFORMS[1:], indirect=True)
-async def test_a_bound_channel_answers_as_chosen_also_after_a_restart(tmp_path: Path, stand: Stand) -> None:
+async def test_a_bound_channel_keeps_its_response_mode_after_a_restart(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel("heard plain-one", "heard plain-two", "heard named-one")
     place = stand.thread(stand.harbour)
     async with playing(stand, tmp_path, model) as scene:
@@ -132,7 +132,7 @@ async def test_eight_lines_are_all_answered_by_two_turns(tmp_path: Path, stand: 
 
 
 @pytest.mark.parametrize("stand", ["discord", "matrix", "teams", "google_chat"], indirect=True)
-async def test_lines_in_a_channel_where_all_is_heard_are_one_conversation(tmp_path: Path, stand: Stand) -> None:
+async def test_lines_in_an_always_listening_channel_are_one_conversation(tmp_path: Path, stand: Stand) -> None:
     gate = Gate()
     model = FakeModel(Reply("first answer", gate=gate), "answer to all", "to ada", "another matter")
     async with playing(stand, tmp_path, model) as scene:

@@ -39,7 +39,7 @@ def drops(home: Path, **event: str) -> None:
     (events / "signal.json").write_text(json.dumps(event))
 
 
-async def test_a_reminder_comes_to_who_asked_for_it(tmp_path: Path, stand: Stand) -> None:
+async def test_a_reminder_reaches_the_person_who_set_it(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel("Time to stretch!")
     async with playing(stand, tmp_path, model) as scene:
         assert "is due at 2026-01-05 09:0" in await scene.ada.asks("/remind in 1 minutes stretch")
@@ -62,7 +62,7 @@ async def test_memories_are_listed_corrected_and_forgotten_by_command(tmp_path: 
         assert "seven" not in memory.read_text()
 
 
-async def test_a_schedule_of_the_agents_comes_to_its_thread_until_it_is_cancelled(tmp_path: Path, stand: Stand) -> None:
+async def test_an_agents_schedule_runs_in_its_thread_until_cancelled(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel(schedules(do="create", when="* * * * *", text="look out"), "Made.", "Calm.", "Wind.", "Never.")
     async with playing(stand, tmp_path, model) as scene:
         await scene.bob.says("look out every minute")
@@ -81,7 +81,7 @@ async def no_triggers(scene: Scene) -> bool:
     return not await scene.app[TriggerStore].all()
 
 
-async def test_an_event_file_speaks_in_a_thread(tmp_path: Path, stand: Stand) -> None:
+async def test_an_event_file_starts_a_turn_in_a_thread(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel("The file said so.")
     drops(tmp_path, type="immediate", threadId=stand.thread(stand.direct), text="something happened")
     async with playing(stand, tmp_path, model) as scene:
@@ -90,7 +90,7 @@ async def test_an_event_file_speaks_in_a_thread(tmp_path: Path, stand: Stand) ->
         assert model.calls == 1
 
 
-async def test_an_event_file_opens_a_thread_in_a_channel_where_answers_go(tmp_path: Path, stand: Stand) -> None:
+async def test_an_event_file_opens_a_channel_thread_for_its_answers(tmp_path: Path, stand: Stand) -> None:
     where = {"adapterId": stand.platform, "channelId": stand.harbour}
     drops(tmp_path, type="one-shot", text="A storm is coming.", schedule="2026-01-05T09:01:00Z", **where)
     async with playing(stand, tmp_path, FakeModel("I take in sail.", "Two reefs.")) as scene:
@@ -100,7 +100,7 @@ async def test_an_event_file_opens_a_thread_in_a_channel_where_answers_go(tmp_pa
         assert await scene.thread_of(await scene.bob.sees("Two reefs.")) == thread
 
 
-async def test_a_heartbeat_speaks_to_the_owner(tmp_path: Path, stand: Stand) -> None:
+async def test_a_heartbeat_message_reaches_the_owner(tmp_path: Path, stand: Stand) -> None:
     tells = calls("message", arguments='{"text": "Low tide at six."}')
     model = cast(morning=["hello"], boat=["at the pier"], heartbeat=[tells, "[SILENT]"])
     async with playing(stand, tmp_path, model, settings={"triggers": {"heartbeat_minutes": 1}}) as scene:
@@ -114,7 +114,7 @@ async def test_a_heartbeat_speaks_to_the_owner(tmp_path: Path, stand: Stand) -> 
         assert all(len(request.messages) in (1, 3) for request in model.requests), "without history"
 
 
-async def test_a_webhook_speaks_in_a_channel_once_and_taints(tmp_path: Path, stand: Stand) -> None:
+async def test_a_webhook_posts_once_in_a_channel_and_taints(tmp_path: Path, stand: Stand) -> None:
     hook = HookSettings(
         secret=Secret(detail=SECRET), template="Build of {{ name }}.", channel=f"{stand.platform}:{stand.harbour}"
     )
@@ -149,7 +149,7 @@ async def test_the_end_of_a_process_is_reported_in_its_thread(tmp_path: Path, st
     assert "nearly" in asked
 
 
-async def test_a_process_is_listed_and_told_to_be_lost_after_a_restart(tmp_path: Path, stand: Stand) -> None:
+async def test_a_process_is_listed_and_reported_lost_after_a_restart(tmp_path: Path, stand: Stand) -> None:
     async with playing(stand, tmp_path, FakeModel(starts("sleep 600", "watcher"), "Started.")) as scene:
         await scene.ada.says("start it")
         await scene.ada.sees("Started.")

@@ -72,7 +72,7 @@ async def test_a_reaction_stops_the_turn(tmp_path: Path, stand: Stand) -> None:
 
 
 @on_three
-async def test_files_go_both_ways(tmp_path: Path, stand: Stand) -> None:
+async def test_files_are_sent_and_received(tmp_path: Path, stand: Stand) -> None:
     writes = calls("bash", arguments='{"command": "echo high > tides.txt"}')
     model = FakeModel(writes, calls("upload", arguments='{"path": "tides.txt"}'), "Sent.")
     async with playing(stand, tmp_path, model) as scene:
@@ -149,7 +149,7 @@ async def test_an_untrusted_person_gets_a_code_and_no_answer(tmp_path: Path, sta
 
 
 @on_all
-async def test_a_thread_of_a_channel_is_followed_once_the_bot_was_named_there(tmp_path: Path, stand: Stand) -> None:
+async def test_a_channel_thread_is_followed_after_a_mention(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel("Hello in here", "And again")
     async with playing(stand, tmp_path, model) as scene:
         await stand.says("nothing for you", stand.harbour, stand.bob, named=False)
@@ -162,7 +162,9 @@ async def test_a_thread_of_a_channel_is_followed_once_the_bot_was_named_there(tm
 
 
 @pytest.mark.parametrize("stand", CALLED, indirect=True)
-async def test_each_account_answers_its_own(tmp_path: Path, stand: WireStand[FakeTeams | FakeGoogleChat]) -> None:
+async def test_each_account_answers_its_own_messages(
+    tmp_path: Path, stand: WireStand[FakeTeams | FakeGoogleChat]
+) -> None:
     accounts: list[Mapping[str, object]] = [{}, {"account": "second"}]
     async with playing(stand, tmp_path, FakeModel("one", "two"), accounts=accounts) as scene:
         await scene.ada.says("first")

@@ -22,7 +22,7 @@ def server() -> Iterator[ForkServer[Life]]:
 
 
 @pytest.mark.parametrize("where", ["model", "tool", "opening", "post"])
-def test_the_third_start_ends_what_ended_the_process_twice(
+def test_the_third_start_fails_a_turn_that_crashed_twice(
     server: ForkServer[Life], tmp_path: Path, where: Where
 ) -> None:
     for name in ("home", "world"):
@@ -40,7 +40,7 @@ def test_the_third_start_ends_what_ended_the_process_twice(
 
 @pytest.mark.xdist_group("postgres")
 @pytest.mark.parametrize("where", ["model", "opening"])
-def test_in_a_cluster_the_deaths_of_two_processes_count_together(
+def test_crashes_of_two_cluster_processes_count_together(
     server: ForkServer[Life], tmp_path: Path, postgres_database: str, where: Where
 ) -> None:
     empty(postgres_database)

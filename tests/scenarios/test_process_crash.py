@@ -72,7 +72,7 @@ def check_once(folder: Path, at: int) -> None:
         assert ends, f"killed at {at}: nobody was told of the end"
 
 
-def test_a_process_that_outlives_its_server_is_found_and_ended(server: ForkServer[Life], tmp_path: Path) -> None:
+def test_a_process_that_survives_its_server_is_found_and_ended(server: ForkServer[Life], tmp_path: Path) -> None:
     life, pids = life_in(tmp_path / "life"), tmp_path / "life" / "pids"
     children = f"echo $$ >> {pids}; setsid sleep 300 & echo $! >> {pids}"
     life = msgspec.structs.replace(life, command=f"{children}; sleep 0.3; kill -9 $PPID; sleep 300")

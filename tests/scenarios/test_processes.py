@@ -24,7 +24,7 @@ def starts(command: str, *hooks: Mapping[str, object], name: str = "job") -> Rep
     return Reply(calls=(Call("process_start", json.dumps({"command": command, "name": name, "hooks": hooks})),))
 
 
-async def test_other_exit_codes_tell_nothing_and_a_kill_fires_no_hook(tmp_path: Path) -> None:
+async def test_other_exit_codes_and_kills_fire_no_hook(tmp_path: Path) -> None:
     exits = [{"on": "exit", "codes": [7]}]
     model = FakeModel(starts("exit 0", *exits), "One.", starts("sleep 60", {"on": "exit"}), "Two.")
     async with scenario(tmp_path, model) as world:
@@ -41,7 +41,7 @@ async def test_other_exit_codes_tell_nothing_and_a_kill_fires_no_hook(tmp_path: 
     assert model.calls == 4
 
 
-async def test_a_matching_line_starts_a_turn_so_often_and_no_more(tmp_path: Path) -> None:
+async def test_matching_lines_start_a_bounded_number_of_turns(tmp_path: Path) -> None:
     hook = {"on": "output", "pattern": "^ready on \\d+$", "fires_max": 1, "note": "tell ada"}
     begin = starts("echo warming up; echo ready on 8080; echo ready on 8081; sleep 60", hook)
     model = FakeModel(begin, "Started.", "It is up.")
@@ -65,7 +65,7 @@ async def test_a_long_running_process_starts_a_turn(tmp_path: Path) -> None:
         await world.ada.sees("Still at it.")
 
 
-async def test_the_agent_and_people_see_what_runs(tmp_path: Path) -> None:
+async def test_the_agent_and_people_see_running_processes(tmp_path: Path) -> None:
     listing = Reply(calls=(Call("process_list", "{}"),))
     model = FakeModel(starts("sleep 60", name="watcher"), "Started.", listing, "There.")
     async with scenario(tmp_path, model) as world:
@@ -89,7 +89,7 @@ async def test_a_process_log_is_read_from_an_offset(tmp_path: Path) -> None:
     assert (piece.next_offset, piece.total_bytes) == (8, 8)
 
 
-async def test_hooks_lead_to_hooks_only_so_deep(tmp_path: Path) -> None:
+async def test_hook_chains_have_a_bounded_depth(tmp_path: Path) -> None:
     def script(seen: Seen) -> Reply:
         last = seen.messages[-1]
         if last.role == "tool":
@@ -102,7 +102,7 @@ async def test_hooks_lead_to_hooks_only_so_deep(tmp_path: Path) -> None:
         assert [one.spec.depth for one in await world.app[ProcessService].of_agent("main", "")] == [3, 2, 1, 0]
 
 
-async def test_a_process_obeys_the_rules_for_bash(tmp_path: Path) -> None:
+async def test_a_process_follows_the_rules_for_bash(tmp_path: Path) -> None:
     model = FakeModel(starts("cd x && git push origin main"), "Denied.")
     async with scenario(tmp_path, model, profile="guarded") as world:
         await world.ada.says("push it")
@@ -111,7 +111,7 @@ async def test_a_process_obeys_the_rules_for_bash(tmp_path: Path) -> None:
     assert "Permission denied" in model.requests[-1].messages[-1].text
 
 
-async def test_a_stop_loses_what_runs_and_the_next_start_tells(tmp_path: Path) -> None:
+async def test_a_shutdown_loses_running_processes_and_the_next_start_reports_it(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(starts("sleep 60", {"on": "exit"}), "Started.")) as world:
         await world.ada.says("start it")
         await world.ada.sees("Started.")
@@ -128,7 +128,7 @@ async def test_a_stop_loses_what_runs_and_the_next_start_tells(tmp_path: Path) -
     assert again.calls == 1
 
 
-async def test_an_ended_process_is_freed(tmp_path: Path) -> None:
+async def test_a_finished_process_is_freed(tmp_path: Path) -> None:
     """Garbage collection would remove reference cycles only later."""
     hooks = {"on": "output", "pattern": "ready"}, {"on": "timeout", "after_seconds": 600}
     model = FakeModel(starts("echo ready", *hooks), "Started.", "Seen.")
@@ -161,7 +161,7 @@ class Disk(WrappedDriver):
         return await super().write(script)
 
 
-async def test_one_runs_on_while_the_disk_is_full_and_its_end_is_told(tmp_path: Path) -> None:
+async def test_a_process_runs_on_a_full_disk_and_its_end_is_reported(tmp_path: Path) -> None:
     clock, go, disks = ManualClock(), tmp_path / "go", list[Disk]()
 
     model = FakeModel(starts(f"until test -e {go}; do sleep 0.05; done; exit 3", {"on": "exit"}), "Started.", "Ended.")
@@ -180,7 +180,7 @@ async def test_one_runs_on_while_the_disk_is_full_and_its_end_is_told(tmp_path: 
         assert (await world.app[ProcessService].get(process.id)).exit_code == 3
 
 
-async def test_a_stop_waits_for_no_full_disk(tmp_path: Path) -> None:
+async def test_a_shutdown_does_not_wait_for_a_full_disk(tmp_path: Path) -> None:
     disks = list[Disk]()
     model = FakeModel(starts(f"until test -e {tmp_path / 'go'}; do sleep 0.05; done", {"on": "exit"}), "Started.")
     async with scenario(tmp_path / "home", model, wrap_driver=partial(Disk, disks)) as world:

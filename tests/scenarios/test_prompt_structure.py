@@ -30,7 +30,7 @@ async def system_text(home: Path) -> list[str]:
     return model.requests[0].system.splitlines()
 
 
-async def test_no_file_opens_a_section_of_shoals(tmp_path: Path) -> None:
+async def test_no_file_opens_a_prompt_section(tmp_path: Path) -> None:
     agent = tmp_path / "agents" / "main"
     for path, text in (
         (tmp_path / "data" / "MEMORY.md", HOSTILE),
@@ -48,14 +48,14 @@ async def test_no_file_opens_a_section_of_shoals(tmp_path: Path) -> None:
     assert not [line for line in lines if line.startswith(("</context", "<untrusted"))]
 
 
-async def test_an_open_fence_hides_nothing_that_follows(tmp_path: Path) -> None:
+async def test_an_open_fence_does_not_hide_later_text(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "IDENTITY.md").write_text("I am\n```\nopen")
     lines = await system_text(tmp_path)
     assert lines.index("```", lines.index("open")) < lines.index("# Rules")
 
 
-async def test_agents_are_told_to_answer_in_the_language_of_who_writes(tmp_path: Path) -> None:
+async def test_agents_are_instructed_to_answer_in_the_writers_language(tmp_path: Path) -> None:
     model = FakeModel("moi")
     async with scenario(tmp_path, model) as world:
         await world.ada.says("hei, mitä kuuluu?")
@@ -65,7 +65,7 @@ async def test_agents_are_told_to_answer_in_the_language_of_who_writes(tmp_path:
         )
 
 
-async def test_an_agent_is_told_where_its_workspace_is_as_its_sandbox_knows_it(tmp_path: Path) -> None:
+async def test_the_prompt_names_the_workspace_by_its_sandbox_path(tmp_path: Path) -> None:
     model = FakeModel("hi")
     async with scenario(tmp_path, model) as world:
         await world.ada.says("hello")

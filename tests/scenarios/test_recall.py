@@ -63,7 +63,7 @@ def write(world: World, path: str, content: str | bytes) -> None:
     file.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-async def test_without_a_model_it_goes_by_words_and_says_so(tmp_path: Path) -> None:
+async def test_without_a_model_recall_searches_by_words_and_says_so(tmp_path: Path) -> None:
     model = FakeModel(recall(query="berth cost"), "done 0", recall(query="berthing costs"), "done 1")
     async with scenario(tmp_path, model) as world:
         write(world, "data/MEMORY.md", "# Facts\n- the berth costs ten crowns\n- tea is good\n")
@@ -103,7 +103,7 @@ async def test_an_unrelated_query_returns_nothing(tmp_path: Path) -> None:
         assert found == "memory (global), line 1: the berth costs ten crowns"
 
 
-async def test_conversations_are_recalled_as_far_as_they_may_be_seen(tmp_path: Path) -> None:
+async def test_only_visible_conversations_are_recalled(tmp_path: Path) -> None:
     model = FakeModel("one", "two", recall(query="harbours feed"), "done 0", recall(query="harbours feed"), "done 1")
     async with meaning(tmp_path, model) as world:
         elsewhere = world.person("ada", "9", "elsewhere")
@@ -130,7 +130,7 @@ async def test_forgotten_memories_are_unfindable_immediately(tmp_path: Path) -> 
         assert "ten crowns" not in await asked(world, world.ada, 1)
 
 
-async def test_only_what_changed_is_embedded_again(tmp_path: Path) -> None:
+async def test_only_changed_texts_are_embedded_again(tmp_path: Path) -> None:
     embedder = FakeModel()
     async with embedder.serve() as url:
         provider = {"kind": "openai", "base_url": f"{url}/v1"}
@@ -151,7 +151,7 @@ async def test_only_what_changed_is_embedded_again(tmp_path: Path) -> None:
             assert embedder.embedded == 2
 
 
-async def test_it_goes_on_after_a_failure_with_what_has_no_vector(tmp_path: Path) -> None:
+async def test_indexing_resumes_after_a_failure(tmp_path: Path) -> None:
     """Questions use word search in the meantime."""
     model = FakeModel(recall(query="berth"), "done 0", recall(query="berthing"), "done 1")
     embedder = FakeModel()
@@ -223,7 +223,7 @@ async def test_a_changed_model_with_the_same_name_embeds_everything_again(tmp_pa
         assert found[0].text == "the berth costs ten crowns"
 
 
-async def test_a_text_that_the_model_refuses_keeps_no_other_from_being_found(tmp_path: Path) -> None:
+async def test_a_refused_text_does_not_block_others(tmp_path: Path) -> None:
     async with meaning(tmp_path, FakeModel()) as world:
         library = world.app[Library]
         library.embeddings = OddEmbeddings()
@@ -250,7 +250,7 @@ async def test_an_outage_of_the_model_is_logged_once(tmp_path: Path, caplog: pyt
     assert caplog.text.count("indexing or embedding failed") == 1
 
 
-async def test_private_lines_are_their_persons_alone(tmp_path: Path) -> None:
+async def test_private_lines_are_recalled_only_for_their_person(tmp_path: Path) -> None:
     model = FakeModel(recall(query="berths"), "done 0", recall(query="berths"), "done 1")
     async with meaning(tmp_path, model) as world:
         alone = world.person("ada", "dm", "dm", direct=True)
@@ -324,7 +324,7 @@ async def test_a_document_that_cannot_be_read_is_reported(tmp_path: Path, name: 
         assert f"docs/{name} is not searched: {why}" in await asked(world, world.ada)
 
 
-async def test_a_turn_that_recalls_nothing_reads_nothing_in(tmp_path: Path) -> None:
+async def test_a_turn_without_recall_loads_nothing(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("hello")) as world:
         write(world, "data/MEMORY.md", "- tea\n")
         await world.ada.says("hi")

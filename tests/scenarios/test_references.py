@@ -76,7 +76,7 @@ async def test_the_owners_earlier_words_are_trusted(tmp_path: Path, telegram: Fa
     assert "<untrusted" not in model.requests[0].messages[0].text
 
 
-async def test_an_answer_of_the_bot_is_told_as_it_was_given(tmp_path: Path, telegram: FakeTelegram) -> None:
+async def test_a_quoted_bot_answer_is_shown_as_given(tmp_path: Path, telegram: FakeTelegram) -> None:
     model = FakeModel("High tide is at **six**.", "At noon.")
     async with running(tmp_path, telegram, model) as app:
         await telegram.says(ADA, "when is high tide?")
@@ -90,7 +90,7 @@ async def test_an_answer_of_the_bot_is_told_as_it_was_given(tmp_path: Path, tele
     assert "<untrusted" not in asked
 
 
-async def test_the_pictures_of_an_album_are_one_turn(tmp_path: Path, telegram: FakeTelegram) -> None:
+async def test_an_album_is_one_turn(tmp_path: Path, telegram: FakeTelegram) -> None:
     model = FakeModel("Three charts.")
     async with running(tmp_path, telegram, model) as app:
         await telegram.sends_album(ADA, ["a.txt", "b.txt", "c.txt"], "which of them?")

@@ -57,7 +57,7 @@ async def test_the_first_request_is_small_and_no_tool_is_lost(
     assert {one.name for one in (*first.tools, *first.further)} == registered
 
 
-async def test_a_call_through_more_tools_is_the_tools_own(tmp_path: Path) -> None:
+async def test_a_call_through_more_tools_becomes_the_tools_own_call(tmp_path: Path) -> None:
     model = FakeModel(call(MORE_TOOLS, find="time"), wrapped("time", timezone="Europe/Berlin"), "It is late.")
     async with scenario(tmp_path, model) as world:
         await world.ada.says("what time is it in Berlin?")
@@ -72,7 +72,7 @@ async def test_a_call_through_more_tools_is_the_tools_own(tmp_path: Path) -> Non
     assert '"name":"time"' in model.requests[1].messages[-1].text
 
 
-async def test_rules_and_people_decide_on_the_tool_itself(tmp_path: Path) -> None:
+async def test_rules_and_approvals_apply_to_the_wrapped_tool(tmp_path: Path) -> None:
     model = FakeModel(wrapped("process_start", command="sleep 9"), "Asked.")
     async with scenario(tmp_path, model, profile="standard") as world:
         await world.ada.says("start it")
@@ -98,7 +98,7 @@ async def test_a_hidden_tool_cannot_be_found_or_called(tmp_path: Path, profile: 
     assert [one.is_error for one in results[1:]] == [True, True]
 
 
-async def test_a_deferred_tool_is_served_by_its_name_at_once(tmp_path: Path) -> None:
+async def test_a_deferred_tool_can_be_called_directly_by_name(tmp_path: Path) -> None:
     model = FakeModel(call("time"), "Done.")
     async with scenario(tmp_path, model) as world:
         await world.ada.says("time?")

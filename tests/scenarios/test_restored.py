@@ -44,14 +44,14 @@ async def test_work_open_in_a_backup_does_not_run_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "soon", "\0" * 100, "9999-99-99T00:00:00"])
-async def test_a_home_whose_mark_cannot_be_read_counts_as_never_restored(tmp_path: Path, content: str) -> None:
+async def test_a_home_with_an_unreadable_restore_mark_counts_as_never_restored(tmp_path: Path, content: str) -> None:
     (tmp_path / "restored").write_text(content)
     async with scenario(tmp_path, FakeModel(Reply("Paid."))) as world:
         await world.chat.says("harbour", "1", "pay")
         await world.chat.sees(THREAD, "Paid.")
 
 
-def test_files_whose_paths_are_too_long_at_the_new_place_are_left_out_and_told(
+def test_files_with_overlong_restored_paths_are_skipped_and_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home, fresh = tmp_path / "h", tmp_path / "a-home-with-a-longer-name"

@@ -23,7 +23,7 @@ async def results(world: World) -> list[str]:
 @pytest.mark.parametrize("names", [("look",), ("look", "look")])
 @pytest.mark.parametrize("idempotent", [True, False])
 @pytest.mark.parametrize("read_only", [True, False])
-async def test_a_call_is_made_again_only_where_its_tool_allows_it(
+async def test_an_interrupted_call_is_repeated_only_if_its_tool_allows_it(
     tmp_path: Path, names: tuple[str, ...], idempotent: bool, read_only: bool
 ) -> None:
     began, ended, hangs = list[str](), list[str](), True

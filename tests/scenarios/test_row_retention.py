@@ -30,7 +30,7 @@ async def passes(world: World, clock: ManualClock, days: int) -> None:
 
 
 @pytest.mark.parametrize("days", [30, 0])
-async def test_old_rows_go_and_the_conversation_goes_on(tmp_path: Path, days: int) -> None:
+async def test_old_rows_are_deleted_and_the_conversation_continues(tmp_path: Path, days: int) -> None:
     clock = ManualClock()
     settings = {"database": {"bookkeeping_days": days}}
     async with scenario(tmp_path, FakeModel("one", "two", "three"), clock=clock, settings=settings) as world:

@@ -70,7 +70,7 @@ def now_hold(world: World, rules: AccessRules) -> None:
         ("ada", RULES, "owner"),
     ],
 )
-async def test_a_waiting_message_is_trusted_no_more_than_its_author_is_now(
+async def test_a_waiting_message_is_never_trusted_more_than_its_author_is_now(
     tmp_path: Path, user: str, rules: AccessRules, trust: str
 ) -> None:
     async with held(tmp_path) as place:
@@ -83,7 +83,7 @@ async def test_a_waiting_message_is_trusted_no_more_than_its_author_is_now(
         assert started.audience.speaker == ("owner" if trust == "owner" else f"fake:{user}")
 
 
-async def test_a_waiting_message_is_not_trusted_because_its_author_is_later(tmp_path: Path) -> None:
+async def test_later_trust_does_not_make_a_waiting_message_trusted(tmp_path: Path) -> None:
     async with held(tmp_path, AccessRules(owners=("ada",), allow=("carl", "*"))) as place:
         await place.world.person("ben", "1", "square").says("second")
         now_hold(place.world, RULES)

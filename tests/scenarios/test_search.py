@@ -34,7 +34,7 @@ async def found(world: World) -> str:
     return next(event.data.text for event in await world.journal() if isinstance(event.data, ToolFinished))
 
 
-async def test_history_shows_the_channel_and_no_other(tmp_path: Path) -> None:
+async def test_history_shows_only_its_channel(tmp_path: Path) -> None:
     async with scenario(tmp_path, seeker("search_history")) as world:
         bob = world.person("bob", "2")
         await bob.says("the treasure is under the pier")
@@ -80,7 +80,7 @@ async def test_without_words_the_newest_messages_of_the_channel_are_shown(tmp_pa
         assert "We paint the boat on Friday." in result.text
 
 
-async def test_without_words_and_history_it_says_what_can_be_searched(tmp_path: Path) -> None:
+async def test_without_words_and_history_the_search_explains_itself(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(Reply(calls=(Call("search_channel", "{}"),)), "noted")) as world:
         world.chat.limits = msgspec.structs.replace(world.chat.limits, has_history=False)
         await world.ada.says("what did I miss?")
@@ -89,7 +89,7 @@ async def test_without_words_and_history_it_says_what_can_be_searched(tmp_path: 
         assert "Bots cannot read the history of this platform." in result.text
 
 
-async def test_a_forwarded_message_from_before_the_journal_taints(tmp_path: Path) -> None:
+async def test_a_forwarded_message_older_than_the_journal_taints(tmp_path: Path) -> None:
     settings = {"context": {"backfill_messages_max": 0}}
     async with scenario(tmp_path, seeker("search_channel"), settings=settings) as world:
         at = world.app[Clock].now() - timedelta(days=400)
@@ -126,12 +126,12 @@ async def answered(world: World, thread: ThreadId, *, direct: bool) -> str:
     return next(event.data.text for event in await world.journal(thread) if isinstance(event.data, ToolFinished))
 
 
-async def test_a_group_does_not_read_what_its_owner_may_see_elsewhere(tmp_path: Path) -> None:
+async def test_a_group_cannot_read_the_owners_other_conversations(tmp_path: Path) -> None:
     async with scenario(tmp_path, seeker("search_history"), settings=ADA) as world:
         assert "nobody here may know" not in await answered(world, world.ada.thread, direct=False)
 
 
-async def test_the_owner_alone_searches_everything(tmp_path: Path) -> None:
+async def test_only_the_owner_searches_everything(tmp_path: Path) -> None:
     async with scenario(tmp_path, seeker("search_history"), settings=ADA) as world:
         assert "nobody here may know" in await answered(world, world.ada.thread, direct=True)
 
@@ -149,7 +149,7 @@ async def test_the_owner_searches_everything_on_the_page(tmp_path: Path) -> None
         assert "nobody here may know" in text
 
 
-async def test_a_language_without_spaces_is_found(tmp_path: Path) -> None:
+async def test_text_in_a_language_without_spaces_is_found(tmp_path: Path) -> None:
     model = FakeModel("noted", Reply(calls=(Call("recall", '{"query": "会議"}'),)), "looked")
     async with scenario(tmp_path, model) as world:
         bob = world.person("bob", "2")

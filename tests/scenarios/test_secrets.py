@@ -10,7 +10,7 @@ from shoal.testing.model import Call, FakeModel, Refusal, Reply
 from shoal.testing.scenario import scenario
 
 
-async def test_a_configured_secret_in_a_result_is_taken_out(tmp_path: Path) -> None:
+async def test_a_configured_secret_in_a_result_is_redacted(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("canary-from-file")
     settings = {
         "tools": {"brave_api_key": "canary-written-out"},
@@ -51,7 +51,7 @@ async def test_provider_errors_are_journaled_without_secrets(tmp_path: Path) -> 
         assert "canary" not in journal + str(world.chat.texts(world.ada.thread))
 
 
-async def test_a_secret_that_a_command_gives_is_learned_when_it_is_asked(tmp_path: Path) -> None:
+async def test_a_secret_from_a_command_is_registered_when_looked_up(tmp_path: Path) -> None:
     (tmp_path / "vault").write_text("canary-from-command")
     settings = {"tools": {"brave_api_key": {"command": ["cat", str(tmp_path / "vault")]}}}
     model = FakeModel(echoes("canary-from-command"), "done")

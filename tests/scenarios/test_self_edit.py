@@ -46,7 +46,7 @@ async def undo(world: World) -> str:
     )
 
 
-async def test_a_document_is_asked_for_with_its_diff_and_counts_from_the_next_turn(tmp_path: Path) -> None:
+async def test_a_document_change_asks_with_its_diff_and_applies_from_the_next_turn(tmp_path: Path) -> None:
     model = FakeModel(edit("write_doc", path="tides.md", text="Low tide at six.\n"), "written", "next")
     async with scenario(tmp_path, model, profile="standard", changes=("instructions",)) as world:
         await world.ada.says("remember the tides")
@@ -71,7 +71,7 @@ async def test_a_document_is_asked_for_with_its_diff_and_counts_from_the_next_tu
         assert [entry.detail.startswith("before nothing after ") for entry in audited] == [True]
 
 
-async def test_undo_takes_changes_back_one_by_one(tmp_path: Path) -> None:
+async def test_undo_reverts_changes_one_by_one(tmp_path: Path) -> None:
     model = FakeModel(
         edit("write_doc", path="a.md", text="one\n"),
         edit("edit_doc", path="a.md", old_string="one", new_string="two"),
@@ -113,7 +113,7 @@ async def test_documents_cannot_leave_the_docs_folder(tmp_path: Path, path: str)
         assert not (home(world) / ".git").exists()
 
 
-async def test_only_a_granter_widens_the_profile_and_anybody_makes_it_stricter(tmp_path: Path) -> None:
+async def test_only_a_granter_widens_the_profile_and_anyone_tightens_it(tmp_path: Path) -> None:
     model = FakeModel(edit("set_permissions", profile="open"), edit("set_permissions", profile="locked"), "done")
     async with scenario(tmp_path, model, profile="standard") as world:
         await world.ada.says("be free")
@@ -136,7 +136,7 @@ async def test_an_owner_widens_the_profile(tmp_path: Path) -> None:
         assert world.app[AgentRegistry].spec("main").profile == "open"
 
 
-async def test_a_skill_needs_its_front_matter_and_is_found_then(tmp_path: Path) -> None:
+async def test_a_skill_is_found_once_it_has_front_matter(tmp_path: Path) -> None:
     model = FakeModel(
         edit("write_skill", name="tide-table", text="no front matter"),
         edit("write_skill", name="tide-table", text=SKILL),
@@ -154,7 +154,7 @@ async def test_a_skill_needs_its_front_matter_and_is_found_then(tmp_path: Path) 
         assert not (home(world) / "skills" / "tide-table" / "SKILL.md").exists()
 
 
-async def test_nothing_is_undone_where_nothing_was_changed(tmp_path: Path) -> None:
+async def test_undo_without_changes_does_nothing(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("x")) as world:
         assert "has not changed itself" in await undo(world)
 
@@ -167,7 +167,7 @@ def shared(world: World) -> Path:
 
 
 @pytest.mark.parametrize("file", ["IDENTITY.md", "SOUL.md", "AGENTS.md", "USER.md"])
-async def test_a_persona_file_is_asked_for_with_its_diff_and_taken_back(tmp_path: Path, file: str) -> None:
+async def test_a_persona_file_change_asks_with_its_diff_and_is_reverted(tmp_path: Path, file: str) -> None:
     model = FakeModel(edit("set_persona", file=file, text="Old salt.\nSays little.\n"), "changed", "next")
     async with scenario(tmp_path, model, profile="standard", changes=("instructions",)) as world:
         home(world).mkdir(parents=True, exist_ok=True)
@@ -189,7 +189,7 @@ async def test_a_persona_file_is_asked_for_with_its_diff_and_taken_back(tmp_path
         assert sorted(details) == [f"set_persona {file}", f"take back: set_persona {file}"]
 
 
-async def test_the_file_of_all_agents_is_changed_where_it_lies_and_taken_back(tmp_path: Path) -> None:
+async def test_the_shared_agents_file_is_changed_in_place_and_reverted(tmp_path: Path) -> None:
     model = FakeModel(
         edit("set_persona", file="SYSTEM.md", text="jq is here.\n"),
         edit("set_persona", file="SYSTEM.md", text="jq and curl are here.\n"),
@@ -212,7 +212,7 @@ async def test_the_file_of_all_agents_is_changed_where_it_lies_and_taken_back(tm
         assert "nothing left" in await undo(world)
 
 
-async def test_only_a_granter_has_the_file_of_all_agents_changed(tmp_path: Path) -> None:
+async def test_only_a_granter_changes_the_shared_agents_file(tmp_path: Path) -> None:
     model = FakeModel(edit("set_persona", file="SYSTEM.md", text="jq is here.\n"), "refused")
     async with scenario(tmp_path, model) as world:
         await world.ada.says("note it")
@@ -221,7 +221,7 @@ async def test_only_a_granter_has_the_file_of_all_agents_changed(tmp_path: Path)
         assert not shared(world).exists()
 
 
-async def test_a_file_that_is_not_one_of_them_is_refused(tmp_path: Path) -> None:
+async def test_another_file_is_refused_for_self_edits(tmp_path: Path) -> None:
     model = FakeModel(
         edit("set_persona", file="../secret.md", text="x"), edit("set_persona", file="SOUL.md", text="x"), "done"
     )
@@ -234,7 +234,7 @@ async def test_a_file_that_is_not_one_of_them_is_refused(tmp_path: Path) -> None
         assert "a link. Links are not followed" in (await results(world))[1].text
 
 
-async def test_a_list_of_tools_is_made_shorter_by_anybody_and_longer_by_a_granter(tmp_path: Path) -> None:
+async def test_anyone_shortens_the_list_of_tools_and_only_a_granter_extends_it(tmp_path: Path) -> None:
     def choose(*names: str) -> Reply:
         return Reply(calls=(Call("set_tools", json.dumps({"tools": names})),))
 
@@ -291,7 +291,7 @@ async def test_an_approval_covers_the_displayed_bytes(tmp_path: Path) -> None:
         assert (home(world) / "SOUL.md").read_text() == "mine\n"
 
 
-async def test_an_agent_sees_its_own_settings_and_of_its_channels_those_it_may_know_of(tmp_path: Path) -> None:
+async def test_an_agent_sees_its_settings_and_only_visible_channels(tmp_path: Path) -> None:
     model = FakeModel(edit("my_settings"), "seen")
     async with scenario(tmp_path, model, profile="locked") as world:
         home(world).mkdir(parents=True, exist_ok=True)

@@ -43,7 +43,7 @@ async def results(world: World) -> list[ToolFinished]:
     return found
 
 
-async def test_schedule_a_reminder(tmp_path: Path) -> None:
+async def test_the_reminder_skill_schedules_a_reminder(tmp_path: Path) -> None:
     clock = ManualClock()
     text = "Remind ada to renew the certificate"
     remind = call("remind", when="in 20 minutes", text=text, timezone="Europe/Berlin")
@@ -60,7 +60,7 @@ async def test_schedule_a_reminder(tmp_path: Path) -> None:
         assert any(text in one for one in world.chat.texts(world.ada.thread))
 
 
-async def test_summarize_the_channel(tmp_path: Path) -> None:
+async def test_the_summary_skill_summarizes_the_channel(tmp_path: Path) -> None:
     channel, history = call("search_channel", query="boats"), call("recall", query="boats")
     follow = following("summarise-channel", channel, history, later=lambda seen: "noted")
 
@@ -76,7 +76,7 @@ async def test_summarize_the_channel(tmp_path: Path) -> None:
         assert [one.name for one in await results(world)] == ["read", "search_channel", "recall"]
 
 
-async def test_watch_a_page(tmp_path: Path) -> None:
+async def test_the_watch_skill_watches_a_page(tmp_path: Path) -> None:
     clock, page = ManualClock(), ["Price: 10"]
 
     @tool(Traits(effect="read", origin="own"))

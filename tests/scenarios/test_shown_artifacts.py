@@ -94,7 +94,7 @@ def retention(world: World, clock: ManualClock, days: float) -> Retention:
     return Retention(*places, clock, days=days, checkpoint_days=14)
 
 
-async def test_the_newest_results_are_shown_up_to_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_newest_results_are_shown_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.tools.shown_artifacts.FILES_MAX", 2)
     async with open_world(tmp_path) as world:
         talk = Talk(world)
@@ -105,9 +105,7 @@ async def test_the_newest_results_are_shown_up_to_a_number(tmp_path: Path, monke
         assert await talk.needles() == ["c", "d"]
 
 
-async def test_a_result_that_is_too_large_to_show_hides_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_oversized_result_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.tools.shown_artifacts.BYTES_MAX", 2 * len(ROWS) + 100)
     async with open_world(tmp_path) as world:
         talk = Talk(world)
@@ -140,7 +138,7 @@ async def test_an_expired_result_leaves_its_thread_while_another_keeps_it(tmp_pa
         assert await other.needles() == ["a"]
 
 
-async def test_a_fork_has_copies_of_its_own_with_what_taints_them(tmp_path: Path) -> None:
+async def test_a_fork_has_its_own_results_with_their_taint(tmp_path: Path) -> None:
     async with open_world(tmp_path) as world:
         talk, fork = Talk(world), Talk(world, ThreadId("fake:harbour:fork"))
         await talk.asks("report: mine")
@@ -153,7 +151,7 @@ async def test_a_fork_has_copies_of_its_own_with_what_taints_them(tmp_path: Path
         assert await fork.needles() == []
 
 
-async def test_a_backup_has_each_result_once_and_its_home_shows_them_again(
+async def test_a_backup_stores_each_result_once_and_restores_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home, fresh, archive = tmp_path / "home", tmp_path / "fresh", tmp_path / "all.tar.gz"

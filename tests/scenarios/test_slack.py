@@ -15,7 +15,7 @@ from shoal.testing.model import FakeModel, Gate, Reply
 pytestmark = pytest.mark.parametrize("stand", ["slack"], indirect=True)
 
 
-async def test_the_home_tab_says_how_the_agent_is_talked_to(tmp_path: Path, stand: SlackStand) -> None:
+async def test_the_home_tab_explains_how_to_address_the_agent(tmp_path: Path, stand: SlackStand) -> None:
     async with playing(stand, tmp_path, FakeModel()):
         await stand.fake.opens_home(stand.ada, "messages")
         await stand.fake.opens_home(stand.bob)
@@ -26,7 +26,7 @@ async def test_the_home_tab_says_how_the_agent_is_talked_to(tmp_path: Path, stan
     assert "`/voice [on|off|auto]` answer aloud" in commands
 
 
-async def test_an_answer_is_streamed_while_it_is_written(tmp_path: Path, stand: SlackStand) -> None:
+async def test_an_answer_is_streamed(tmp_path: Path, stand: SlackStand) -> None:
     gate = Gate()
     model = FakeModel(Reply("Let me count: one, two, three", gate=gate, gate_at=3))
     async with playing(stand, tmp_path, model) as scene:
@@ -42,9 +42,7 @@ async def test_an_answer_is_streamed_while_it_is_written(tmp_path: Path, stand: 
     assert len(stand.fake.said(stand.harbour)) == 1
 
 
-async def test_a_refreshed_socket_in_the_middle_of_a_turn_loses_and_repeats_nothing(
-    tmp_path: Path, stand: SlackStand
-) -> None:
+async def test_a_socket_refresh_during_a_turn_loses_and_repeats_nothing(tmp_path: Path, stand: SlackStand) -> None:
     gate = Gate()
     async with playing(stand, tmp_path, FakeModel(Reply("first", gate=gate), "second")) as scene:
         await scene.ada.says("one")
@@ -57,7 +55,7 @@ async def test_a_refreshed_socket_in_the_middle_of_a_turn_loses_and_repeats_noth
     assert (sum("first" in text for text in texts), sum("second" in text for text in texts)) == (1, 1)
 
 
-async def test_two_workspaces_are_answered_each_where_it_asked(tmp_path: Path, stand: SlackStand) -> None:
+async def test_two_workspaces_get_their_own_answers(tmp_path: Path, stand: SlackStand) -> None:
     other = SlackStand()
     await other.start()
     accounts: list[Mapping[str, object]] = [{}, {**other.account(), "account": "second"}]

@@ -118,7 +118,7 @@ def test_a_new_conversation_is_answered(
     assert ROUGHLY.request(requests[-1]) <= window
 
 
-async def test_what_does_not_fit_is_not_called_a_long_conversation(tmp_path: Path) -> None:
+async def test_oversized_instructions_are_not_reported_as_a_long_conversation(tmp_path: Path) -> None:
     """If the window is too small for the fixed parts, the first answer names the cause."""
     model = FakeModel(script=lambda _: Refusal(400, "maximum context length is 900 tokens"))
     async with scenario(tmp_path, model) as world:

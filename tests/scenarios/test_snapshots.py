@@ -36,7 +36,7 @@ async def turn(world: World, text: str, number: int) -> None:
     await world.happens(world.ada.thread, "turn_finished", number)
 
 
-async def test_a_saved_window_comes_back(tmp_path: Path) -> None:
+async def test_a_saved_conversation_is_restored(tmp_path: Path) -> None:
     model = FakeModel(script=describer)
     async with scenario(tmp_path, model) as world:
         await turn(world, "we need two boats", 1)
@@ -55,7 +55,7 @@ async def test_a_saved_window_comes_back(tmp_path: Path) -> None:
         assert not any("what now" in text for text in texts)
 
 
-async def test_a_model_that_fails_leaves_a_plain_description(tmp_path: Path) -> None:
+async def test_a_failing_model_leaves_a_plain_description(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(script=mute)) as world:
         await turn(world, "we need two boats", 1)
         saved = await world.app[ConversationSnapshots].save(world.ada.thread)
@@ -133,7 +133,7 @@ async def test_an_idle_agent_saves_clears_and_says_so(tmp_path: Path) -> None:
         assert texts == ["about boats"], "nothing leaves the journal"
 
 
-async def test_a_heartbeat_keeps_no_agent_awake_and_is_never_saved(tmp_path: Path) -> None:
+async def test_a_heartbeat_does_not_delay_idleness_and_is_never_saved(tmp_path: Path) -> None:
     (tmp_path / "agents" / "main").mkdir(parents=True)
     (tmp_path / "agents" / "main" / "agent.toml").write_text("idle_minutes = 30\n")
     (tmp_path / "data").mkdir()

@@ -112,7 +112,7 @@ async def test_the_budget_ends_the_turn_with_its_card(tmp_path: Path, settings: 
         assert outside.sent == ["bob"], "what was accepted costs nothing"
 
 
-async def test_stop_lets_nothing_begin_that_was_accepted(tmp_path: Path, settings: Sections) -> None:
+async def test_stop_prevents_accepted_calls_from_starting(tmp_path: Path, settings: Sections) -> None:
     slow, model = Slow(), FakeModel(sends("one", "two", "three"), "prepared", "I see.")
     async with scenario(tmp_path, model, tools=[slow.tool()], settings=settings) as world:
         await world.ada.says("write")
@@ -133,7 +133,7 @@ async def test_stop_lets_nothing_begin_that_was_accepted(tmp_path: Path, setting
         assert model.requests[-1].messages[-1].text.count("- failed: ") == 3
 
 
-async def test_the_calls_behind_a_failure_run(tmp_path: Path, settings: Sections) -> None:
+async def test_calls_after_a_failed_call_run(tmp_path: Path, settings: Sections) -> None:
     slow, model = Slow("two"), FakeModel(sends("one", "two", "three"), "prepared", "I see.")
     slow.open.set()
     async with scenario(tmp_path, model, tools=[slow.tool()], settings=settings) as world:
@@ -154,7 +154,7 @@ async def test_the_calls_behind_a_failure_run(tmp_path: Path, settings: Sections
         assert notes.count("- done: ") == 2
 
 
-async def test_a_schedule_asks_in_its_conversation(tmp_path: Path, settings: Sections) -> None:
+async def test_a_schedules_staged_calls_ask_in_its_conversation(tmp_path: Path, settings: Sections) -> None:
     clock, outside = ManualClock(), Outside(tmp_path / "sent")
     model = FakeModel(sends("bob"), "I prepared the weekly mail.")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=settings, clock=clock) as world:
@@ -181,7 +181,7 @@ async def owner_presses(world: World, value: str, ada: Person) -> str:
     return await press(value, ada.thread, Author("ada", "ada", trusted=True), world.chat.inbox)
 
 
-async def test_a_card_for_somebody_who_has_lost_access_does_nothing(tmp_path: Path, settings: Sections) -> None:
+async def test_a_card_of_a_person_without_access_does_nothing(tmp_path: Path, settings: Sections) -> None:
     outside, model = Outside(tmp_path / "sent"), FakeModel(sends("bob"), "prepared")
     settings = {**settings, "permissions": {**settings["permissions"], "approvers": ["fake:ada"]}}
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=settings, access=WITH_BEN) as world:
@@ -196,7 +196,7 @@ async def test_a_card_for_somebody_who_has_lost_access_does_nothing(tmp_path: Pa
         assert outside.sent == []
 
 
-async def test_a_deleted_conversation_takes_its_card_along(tmp_path: Path, settings: Sections) -> None:
+async def test_deleting_a_conversation_deletes_its_card(tmp_path: Path, settings: Sections) -> None:
     outside, model = Outside(tmp_path / "sent"), FakeModel(sends("bob"), "prepared")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=settings) as world:
         await world.ada.says("write")
@@ -213,9 +213,7 @@ async def test_a_deleted_conversation_takes_its_card_along(tmp_path: Path, setti
         assert await world.app[Store].approvals.search(pending=False) == []
 
 
-async def test_a_program_that_speaks_openai_gets_the_answer_and_its_person_the_card(
-    tmp_path: Path, settings: Sections
-) -> None:
+async def test_an_openai_client_gets_the_answer_and_its_person_the_card(tmp_path: Path, settings: Sections) -> None:
     outside, model = Outside(tmp_path / "sent"), FakeModel(sends("bob"), "I prepared a message.", "It was sent.")
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with (
@@ -242,7 +240,7 @@ async def test_a_program_that_speaks_openai_gets_the_answer_and_its_person_the_c
         assert "delivered to bob" in model.requests[-1].messages[-1].text
 
 
-async def test_a_subagent_asks_at_once(tmp_path: Path, settings: Sections) -> None:
+async def test_a_subagent_asks_immediately(tmp_path: Path, settings: Sections) -> None:
     outside = Outside(tmp_path / "sent")
     model = cast(boss=[delegates("subagent", "courier, write to bob"), "done"], courier=[sends("bob"), "delivered"])
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=settings) as world:

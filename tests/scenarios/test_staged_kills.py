@@ -219,7 +219,7 @@ async def test_an_accepted_set_survives_many_kills_of_a_real_process(tmp_path: P
 
 
 @pytest.mark.timeout(300)
-async def test_a_call_that_ends_every_process_ends_the_set(tmp_path: Path) -> None:
+async def test_a_call_that_crashes_every_process_ends_the_set(tmp_path: Path) -> None:
     install(tmp_path / "packages", "idempotent=True, ")
     first, second, *rest = CALLS
     outside = Outside((second, "begins"), (second, "begins"), (second, "acts"))

@@ -50,7 +50,7 @@ async def changes(scene: Scene, card: Seen, *, done: int) -> None:
 
 
 @pytest.mark.parametrize("stand", WITH_BUTTONS, indirect=True)
-async def test_a_button_does_all(tmp_path: Path, stand: Stand) -> None:
+async def test_a_button_accepts_all_staged_calls(tmp_path: Path, stand: Stand) -> None:
     outside = Outside(tmp_path / "sent")
     async with playing(stand, tmp_path, model(), profile="standard", tools=[outside.tool()]) as scene:
         card = await card_of(scene)
@@ -62,7 +62,7 @@ async def test_a_button_does_all(tmp_path: Path, stand: Stand) -> None:
 
 
 @pytest.mark.parametrize("stand", WITH_BUTTONS, indirect=True)
-async def test_ticks_choose_some(tmp_path: Path, stand: Stand) -> None:
+async def test_ticks_choose_staged_calls(tmp_path: Path, stand: Stand) -> None:
     outside = Outside(tmp_path / "sent")
     async with playing(stand, tmp_path, model(), profile="standard", tools=[outside.tool()]) as scene:
         card = await card_of(scene)
@@ -88,7 +88,7 @@ async def test_ticks_choose_some(tmp_path: Path, stand: Stand) -> None:
 
 @pytest.mark.parametrize("stand", WITH_REACTIONS, indirect=True)
 @pytest.mark.parametrize(("emoji", "sent"), [("👍", ["bob", "eve"]), ("👎", [])])
-async def test_a_reaction_decides(tmp_path: Path, stand: Stand, emoji: str, sent: list[str]) -> None:
+async def test_a_reaction_decides_staged_calls(tmp_path: Path, stand: Stand, emoji: str, sent: list[str]) -> None:
     outside = Outside(tmp_path / "sent")
     async with playing(stand, tmp_path, model(), profile="standard", tools=[outside.tool()]) as scene:
         card = await card_of(scene)
@@ -100,7 +100,7 @@ async def test_a_reaction_decides(tmp_path: Path, stand: Stand, emoji: str, sent
 
 @pytest.mark.parametrize("stand", [*WITH_BUTTONS, "matrix"], indirect=True)
 @pytest.mark.parametrize(("words", "sent"), [("do all", ["bob", "eve"]), ("do 2", ["eve"]), ("discard", [])])
-async def test_words_decide(tmp_path: Path, stand: Stand, words: str, sent: list[str]) -> None:
+async def test_words_decide_staged_calls(tmp_path: Path, stand: Stand, words: str, sent: list[str]) -> None:
     outside = Outside(tmp_path / "sent")
     async with playing(stand, tmp_path, model(), profile="standard", tools=[outside.tool()]) as scene:
         card = await card_of(scene)
@@ -111,7 +111,7 @@ async def test_words_decide(tmp_path: Path, stand: Stand, words: str, sent: list
         assert outside.sent == sent
 
 
-async def test_where_messages_stay_as_they_are_the_words_choose(tmp_path: Path) -> None:
+async def test_words_choose_calls_where_messages_cannot_be_edited(tmp_path: Path) -> None:
     outside, chat = Outside(tmp_path / "sent"), FakeChat(limits=replace(LIMITS, can_edit=False))
     settings = {"permissions": {"default_profile": "standard"}}
     async with scenario(tmp_path, model(), tools=[outside.tool()], settings=settings, chat=chat) as world:

@@ -85,7 +85,7 @@ async def pressed(world: World, part: str, label: str) -> str:
     return await press(value, world.ada.thread, ADA, world.app[OpenInbox])
 
 
-async def test_the_turn_goes_on_and_one_card_at_its_end_does_all_in_order(tmp_path: Path) -> None:
+async def test_the_turn_continues_and_its_final_card_runs_all_calls_in_order(tmp_path: Path) -> None:
     outside = Outside(tmp_path / "sent")
     model = FakeModel(sends("bob"), sends("eve"), "I prepared two messages.", "You are welcome.")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
@@ -127,7 +127,7 @@ async def test_discarded_calls_never_run_and_the_model_is_informed(tmp_path: Pat
         assert (await world.types()).count("turn_started") == 2, "nothing ran"
 
 
-async def test_some_are_chosen_by_their_ticks_and_run_in_order(tmp_path: Path) -> None:
+async def test_ticked_calls_run_in_order(tmp_path: Path) -> None:
     outside = Outside(tmp_path / "sent")
     model = FakeModel(sends("one", "two", "three"), "prepared")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
@@ -148,7 +148,7 @@ async def test_some_are_chosen_by_their_ticks_and_run_in_order(tmp_path: Path) -
     ("words", "sent"),
     [("do all", ["one", "two"]), ("Do 2", ["two"]), ("discard", []), ("yes", None), ("ok", None), ("do it soon", None)],
 )
-async def test_words_for_the_card_are_its_own_and_a_yes_is_for_the_agent(
+async def test_words_for_the_card_decide_it_and_a_plain_yes_goes_to_the_agent(
     tmp_path: Path, words: str, sent: list[str] | None
 ) -> None:
     outside = Outside(tmp_path / "sent")
@@ -166,7 +166,7 @@ async def test_words_for_the_card_are_its_own_and_a_yes_is_for_the_agent(
         assert outside.sent == (sent or [])
 
 
-async def test_no_one_answers_and_it_is_too_late_then(tmp_path: Path) -> None:
+async def test_an_unanswered_card_expires(tmp_path: Path) -> None:
     clock, outside = ManualClock(), Outside(tmp_path / "sent")
     model = FakeModel(sends("bob"), "prepared", "I see.")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD, clock=clock) as world:
@@ -182,7 +182,7 @@ async def test_no_one_answers_and_it_is_too_late_then(tmp_path: Path) -> None:
         assert outside.sent == []
 
 
-async def test_the_first_answer_counts_and_only_of_those_who_may(tmp_path: Path) -> None:
+async def test_only_the_first_permitted_answer_counts(tmp_path: Path) -> None:
     outside = Outside(tmp_path / "sent")
     async with scenario(
         tmp_path, FakeModel(sends("bob"), "prepared"), tools=[outside.tool()], settings=STANDARD
@@ -199,7 +199,7 @@ async def test_the_first_answer_counts_and_only_of_those_who_may(tmp_path: Path)
         assert outside.sent == []
 
 
-async def test_two_cards_and_what_is_said_between_them_do_not_meet(tmp_path: Path) -> None:
+async def test_two_cards_and_the_messages_between_them_stay_separate(tmp_path: Path) -> None:
     outside = Outside(tmp_path / "sent")
     model = FakeModel(sends("one"), "first", sends("two"), "second")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
@@ -216,7 +216,7 @@ async def test_two_cards_and_what_is_said_between_them_do_not_meet(tmp_path: Pat
         assert outside.sent == ["two", "one"]
 
 
-async def test_a_stopped_turn_asks_nothing_and_does_nothing(tmp_path: Path) -> None:
+async def test_a_stopped_turn_shows_no_card_and_runs_no_call(tmp_path: Path) -> None:
     outside, door = Outside(tmp_path / "sent"), Door()
     model = FakeModel(sends("bob", "eve"), calls("wait"), "I see.")
     async with scenario(tmp_path, model, tools=[outside.tool(), door.tool()], settings=WAITS) as world:
@@ -232,7 +232,7 @@ async def test_a_stopped_turn_asks_nothing_and_does_nothing(tmp_path: Path) -> N
         assert outside.sent == []
 
 
-async def test_a_failed_turn_says_what_it_did_not_do(tmp_path: Path) -> None:
+async def test_a_failed_turn_lists_the_calls_it_did_not_run(tmp_path: Path) -> None:
     outside = Outside(tmp_path / "sent")
     model = FakeModel(sends(*(f"p{number}" for number in range(7))), Refusal(401), "I see.")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
@@ -253,7 +253,7 @@ async def test_a_failed_turn_says_what_it_did_not_do(tmp_path: Path) -> None:
         ("breaks", "Accepted, but it did not happen: it was stopped before."),
     ],
 )
-async def test_a_card_says_that_accepted_calls_never_ran(tmp_path: Path, ending: str, truth: str) -> None:
+async def test_a_card_shows_that_accepted_calls_never_ran(tmp_path: Path, ending: str, truth: str) -> None:
     outside, door = Outside(tmp_path / "sent"), Door()
     model = FakeModel(sends("bob"), "prepared", calls("wait"), "done", "I see.")
     access = AccessRules(owners=("zoe",), allow=("ada", "carl"))
@@ -297,7 +297,7 @@ async def test_the_same_call_is_staged_once(tmp_path: Path) -> None:
         assert len(await world.app[Store].approvals.search()) == 1
 
 
-async def test_a_tool_that_is_gone_leaves_one_sentence(tmp_path: Path) -> None:
+async def test_a_removed_tool_is_reported_in_one_sentence(tmp_path: Path) -> None:
     outside = Outside(tmp_path / "sent")
     model = FakeModel(sends("bob"), "prepared", "I see.")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD, changes=("tools",)) as world:
@@ -314,7 +314,7 @@ async def test_a_tool_that_is_gone_leaves_one_sentence(tmp_path: Path) -> None:
         assert outside.sent == []
 
 
-async def test_a_file_that_changed_since_is_asked_about_again(tmp_path: Path) -> None:
+async def test_a_changed_file_asks_again(tmp_path: Path) -> None:
     call = Call("message", json.dumps({"text": "the plan", "to": "fake:office", "file": "plan.txt"}))
     model = FakeModel(Reply(calls=(call,)), "prepared")
     async with scenario(tmp_path, model, settings=STANDARD) as world:
@@ -331,7 +331,7 @@ async def test_a_file_that_changed_since_is_asked_about_again(tmp_path: Path) ->
         assert not [one for one in world.chat.posted if "office" in one.post.thread]
 
 
-async def test_the_card_shows_what_the_turn_changed_in_files_and_undoes_it(tmp_path: Path) -> None:
+async def test_the_card_shows_the_turns_file_changes_and_undoes_them(tmp_path: Path) -> None:
     outside = Outside(tmp_path / "sent")
     write = Reply(calls=(Call("write", json.dumps({"path": "notes.md", "content": "boats: 2\n"})),))
     model = FakeModel(write, sends("bob"), "prepared")
@@ -360,7 +360,7 @@ async def test_the_card_shows_what_the_turn_changed_in_files_and_undoes_it(tmp_p
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-async def test_thousands_of_deletions_are_one_card_with_a_count(tmp_path: Path) -> None:
+async def test_thousands_of_deletions_share_a_card_with_a_count(tmp_path: Path) -> None:
     count, outside = 2_847, Outside(tmp_path / "sent")
     model = FakeModel(sends(*map(str, range(count))), "prepared")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD, replays=False) as world:
@@ -384,7 +384,7 @@ async def killed(folder: Path, side: str, at: int, *more: str) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [(), ("idempotent",)], ids=["once", "idempotent"])
 @pytest.mark.timeout(600)
-async def test_an_accepted_set_runs_once_and_in_order_under_kills(tmp_path: Path, more: tuple[str, ...]) -> None:
+async def test_an_accepted_set_runs_once_in_order_despite_kills(tmp_path: Path, more: tuple[str, ...]) -> None:
     kills = 0
     for at in range(1, 60, 2):
         folder = tmp_path / str(at)

@@ -37,7 +37,7 @@ async def child_of(world: World) -> ThreadId:
 
 
 @pytest.mark.parametrize("profile", ["open", "bounded"])
-async def test_an_open_agent_asks_where_who_called_it_would_have_to(tmp_path: Path, profile: str) -> None:
+async def test_a_called_agent_asks_where_its_caller_would_ask(tmp_path: Path, profile: str) -> None:
     agent(tmp_path, "free", 'profile = "open"\n')
     model = cast(
         plan=[delegates("ask_agent", "job", agent="free"), "done"],
@@ -97,7 +97,7 @@ async def test_a_tainted_childs_answer_taints_its_parent(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("of_turns", "of_children"), [(50, 2), (2, 50)])
-async def test_a_child_has_its_own_bound_of_steps_and_never_more_than_a_turn(
+async def test_a_child_has_its_own_step_limit_within_that_of_a_turn(
     tmp_path: Path, of_turns: int, of_children: int
 ) -> None:
     steps = [call("echo", text=str(number)) for number in range(6)]

@@ -18,7 +18,7 @@ from shoal.threads.orchestrator import Orchestrator
 COMMAND = '{"command": "echo x >> log"}'
 
 
-async def test_subagents_of_one_message_work_side_by_side_and_answer_in_order(tmp_path: Path) -> None:
+async def test_subagents_of_one_message_run_in_parallel_and_answer_in_order(tmp_path: Path) -> None:
     first, second = Gate(), Gate()
     model = cast(
         plan=[delegates("subagent", "red one", "blue one"), "both"],
@@ -38,7 +38,7 @@ async def test_subagents_of_one_message_work_side_by_side_and_answer_in_order(tm
         assert [text.split("\n")[1] for text in said] == ["is red", "is blue"]
 
 
-async def test_a_waiting_parent_holds_no_worker(tmp_path: Path) -> None:
+async def test_a_waiting_parent_occupies_no_worker(tmp_path: Path) -> None:
     gate = Gate()
     model = cast(plan=[delegates("subagent", "slow"), "done"], slow=[Reply("at last", gate=gate)])
     async with scenario(tmp_path, model) as world:
@@ -52,7 +52,7 @@ async def test_a_waiting_parent_holds_no_worker(tmp_path: Path) -> None:
         await world.ada.sees("done")
 
 
-async def test_a_sixth_subagent_has_to_wait(tmp_path: Path) -> None:
+async def test_a_sixth_subagent_waits(tmp_path: Path) -> None:
     gate = Gate()
     tasks = [f"slow {number}" for number in range(6)]
     model = cast(plan=[delegates("spawn", *tasks), "some started"], slow=[Reply("done", gate=gate)])
@@ -100,7 +100,7 @@ async def test_a_message_to_the_waiting_turn_stops_the_subagent(tmp_path: Path) 
         assert (await results(world))[0].text.startswith("Skipped")
 
 
-async def test_a_childs_question_is_put_to_the_person_and_outlives_a_restart(tmp_path: Path) -> None:
+async def test_a_childs_approval_reaches_the_person_and_survives_a_restart(tmp_path: Path) -> None:
     roles = {
         "plan": [delegates("subagent", "make it"), "made"],
         "make": [calls("bash", arguments=COMMAND), "written"],
@@ -131,7 +131,7 @@ async def test_a_stopped_subagent_is_reported_as_stopped(tmp_path: Path) -> None
         assert "was stopped" in result.text
 
 
-async def test_a_subagents_costs_count_for_its_callers_thread(tmp_path: Path) -> None:
+async def test_a_subagents_costs_are_charged_to_its_callers_thread(tmp_path: Path) -> None:
     model = cast(plan=[delegates("subagent", "count the boats"), "seven"], count=["seven boats"])
     async with scenario(tmp_path, model, settings={"budget": {"tokens_per_thread_day": 10_000_000}}) as world:
         await world.ada.says("plan it")

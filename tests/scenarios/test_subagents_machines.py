@@ -98,7 +98,7 @@ def ends(events: list[Entry]) -> list[object]:
     return [event.data["outcome"] for event in events if event.type == "turn_finished"]
 
 
-async def test_a_waiting_parent_hears_once_of_a_child_whose_worker_died(tmp_path: Path) -> None:
+async def test_a_waiting_parent_is_notified_once_of_a_child_whose_worker_died(tmp_path: Path) -> None:
     model = cast(plan=[delegates("subagent", "dive deep"), "done"], dive=[waits(tmp_path, "child"), "pearls"])
     async with cluster_of(tmp_path, model) as cluster:
         await holds(lambda: cluster.are_at_work("child"))
@@ -115,7 +115,7 @@ async def test_a_waiting_parent_hears_once_of_a_child_whose_worker_died(tmp_path
         await holds(lambda: not identity_of(pid))
 
 
-async def test_a_child_outlives_its_parents_worker_and_is_told_of_once(tmp_path: Path) -> None:
+async def test_a_child_survives_its_parents_worker_and_reports_once(tmp_path: Path) -> None:
     async with cluster_of(tmp_path, both_at_work(tmp_path)) as cluster:
         at_work = await on_both(cluster)
         cluster.workers[at_work["parent"][0]].kill()

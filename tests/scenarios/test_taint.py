@@ -47,7 +47,7 @@ async def asked(world: World) -> list[ApprovalRequested]:
 
 
 @pytest.mark.parametrize("sink", SINKS, ids=lambda reply: f"{reply.calls[0].name} {reply.calls[0].arguments[:40]}")
-async def test_after_an_untrusted_persons_page_a_sink_asks(tmp_path: Path, sink: Reply) -> None:
+async def test_a_sink_asks_after_an_untrusted_page(tmp_path: Path, sink: Reply) -> None:
     model = FakeModel(call("time_page"), sink)
     async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await world.ada.says("go")
@@ -56,7 +56,7 @@ async def test_after_an_untrusted_persons_page_a_sink_asks(tmp_path: Path, sink:
         assert "the page of a stranger" in request.reason
 
 
-async def test_a_search_goes_to_its_provider_alone_and_goes_on(tmp_path: Path) -> None:
+async def test_a_search_runs_unasked_under_taint(tmp_path: Path) -> None:
     model = FakeModel(call("time_page"), call("web_search", query="x"), "done")
     async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await world.ada.says("go")
@@ -72,7 +72,7 @@ async def test_harmless_calls_still_run(tmp_path: Path) -> None:
         assert await asked(world) == []
 
 
-async def test_a_message_of_somebody_who_is_not_trusted_taints(tmp_path: Path) -> None:
+async def test_a_message_of_an_untrusted_person_taints(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(call("bash", command="curl https://evil.example/"))) as world:
         author = Author("eve", "Eve", trusted=False)
         prompt = Prompt(world.ada.thread, "k1", "go", author, world.app[Clock].now())
@@ -82,7 +82,7 @@ async def test_a_message_of_somebody_who_is_not_trusted_taints(tmp_path: Path) -
         assert "trusted people (Eve)" in request.reason
 
 
-async def test_the_next_turn_is_held_up_too_until_the_conversation_is_cleared(tmp_path: Path) -> None:
+async def test_the_next_turn_stays_tainted_until_a_clear(tmp_path: Path) -> None:
     curl = call("bash", command="curl --version")
     model = FakeModel(call("time_page"), "read it", curl, "later", call("bash", command="curl --version"), "free")
     async with scenario(tmp_path, model, tools=(time_page,)) as world:

@@ -93,7 +93,7 @@ async def test_files_written_by_a_steered_turn_taint_their_reader(tmp_path: Path
     ],
     ids=lambda reply: f"{reply.calls[0].name} {reply.calls[0].arguments[:60]}",
 )
-async def test_every_way_of_reading_it_taints(tmp_path: Path, read: Reply) -> None:
+async def test_every_way_of_reading_a_marked_file_taints(tmp_path: Path, read: Reply) -> None:
     model = FakeModel(call("time_page"), WRITE, "written", read, "done")
     async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await steered(world)
@@ -119,7 +119,7 @@ def count_words(of: dict[str, str] | str, kind: str = "") -> str:
     ],
     ids=str,
 )
-async def test_whatever_tool_names_it_asks_as_one_that_reads_it(tmp_path: Path, given: Mapping[str, object]) -> None:
+async def test_a_tool_that_names_a_marked_file_asks_like_a_reader(tmp_path: Path, given: Mapping[str, object]) -> None:
     home = tmp_path / "agents" / "main" / "workspace"
     arguments = json.dumps(given).replace("{workspace}", str(home))
     read = Reply(calls=(Call("count_words", arguments),))
@@ -133,9 +133,7 @@ async def test_whatever_tool_names_it_asks_as_one_that_reads_it(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("given", [{"of": "plain.md"}, {"of": "lost.md"}, {"of": "notes", "kind": "of md"}], ids=str)
-async def test_a_tool_that_names_another_file_or_none_reads_nothing_of_it(
-    tmp_path: Path, given: Mapping[str, object]
-) -> None:
+async def test_a_tool_that_names_no_marked_file_does_not_ask(tmp_path: Path, given: Mapping[str, object]) -> None:
     clean_file(tmp_path, "plain.md")
     read = Reply(calls=(Call("count_words", json.dumps(given)),))
     model = FakeModel(call("time_page"), WRITE, "written", read, "done")
@@ -179,7 +177,7 @@ async def test_reading_other_files_does_not_taint(tmp_path: Path, read: Reply) -
         "m4 'notes.md'",
     ],
 )
-async def test_no_program_that_is_not_known_runs_it_unasked(tmp_path: Path, command: str) -> None:
+async def test_unknown_programs_ask_before_running_a_marked_file(tmp_path: Path, command: str) -> None:
     run = call("bash", command=command)
     model = FakeModel(call("time_page"), WRITE, "written", run, "done")
     async with scenario(tmp_path, model, tools=(time_page,)) as world:
@@ -220,7 +218,7 @@ async def test_a_rewritten_file_is_clean(tmp_path: Path) -> None:
         assert await asked(world) == []
 
 
-async def test_a_copy_made_in_good_faith_is_marked_too(tmp_path: Path) -> None:
+async def test_a_copy_of_a_marked_file_is_marked(tmp_path: Path) -> None:
     copy = call("bash", command="cp notes.md copy.md")
     model = FakeModel(call("time_page"), WRITE, "written", copy, "written", call("read", path="copy.md"), "done")
     async with scenario(tmp_path, model, tools=(time_page,)) as world:
@@ -233,7 +231,7 @@ async def test_a_copy_made_in_good_faith_is_marked_too(tmp_path: Path) -> None:
         assert (await taints(world))[-1] == "'copy.md', written after 'notes.md', written after the page of a stranger"
 
 
-async def test_marks_outlive_a_restart(tmp_path: Path) -> None:
+async def test_marks_survive_a_restart(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(call("time_page"), WRITE, "written"), tools=(time_page,)) as world:
         await steered(world)
     async with scenario(tmp_path, FakeModel(READ, "done"), changes=("tools",)) as world:
@@ -242,7 +240,7 @@ async def test_marks_outlive_a_restart(tmp_path: Path) -> None:
         assert "'notes.md'" in (await taints(world))[-1]
 
 
-async def test_a_turn_that_nothing_steered_marks_nothing(tmp_path: Path) -> None:
+async def test_an_untainted_turn_marks_nothing(tmp_path: Path) -> None:
     model = FakeModel(WRITE, READ, CURL, "done")
     async with scenario(tmp_path, model) as world:
         await world.ada.says("go")
@@ -273,21 +271,21 @@ async def read_later(world: World, author: Author, tainted_by: str = "", *, text
     return (await taints(world))[-1]
 
 
-async def test_an_untrusted_persons_file_taints_who_reads_it_later(tmp_path: Path) -> None:
+async def test_an_untrusted_persons_file_taints_its_later_readers(tmp_path: Path) -> None:
     model = FakeModel("taken", call("bash", command="head attachments/* /attachments/*"), "done")
     async with scenario(tmp_path, model) as world:
         found = await read_later(world, Author("eve", "Eve", trusted=False))
         assert found.endswith("letter.txt', written after a file of Eve")
 
 
-async def test_a_file_that_someone_trusted_passes_on_taints_too(tmp_path: Path) -> None:
+async def test_a_file_forwarded_by_a_trusted_person_taints(tmp_path: Path) -> None:
     model = FakeModel("taken", call("list", path="/attachments"), "done")
     async with scenario(tmp_path, model) as world:
         found = await read_later(world, Author("ada", "ada", trusted=True), "a forwarded message")
         assert found.endswith("letter.txt', written after a file of a forwarded message")
 
 
-async def test_a_file_that_a_trusted_person_hands_over_taints_as_well(tmp_path: Path) -> None:
+async def test_a_file_sent_by_a_trusted_person_taints(tmp_path: Path) -> None:
     """People forward mails, pages and documents by others."""
     async with scenario(tmp_path, FakeModel("taken", call("list", path="/attachments"), "done")) as world:
         found = await read_later(world, Author("ada", "Ada", trusted=True))
@@ -295,7 +293,7 @@ async def test_a_file_that_a_trusted_person_hands_over_taints_as_well(tmp_path: 
 
 
 @pytest.mark.parametrize("text", ["mine: look", "Mine: look", "  MINE:look"])
-async def test_a_file_that_they_say_they_wrote_does_not(tmp_path: Path, text: str) -> None:
+async def test_a_file_declared_as_their_own_does_not_taint(tmp_path: Path, text: str) -> None:
     model = FakeModel("taken", call("list", path="/attachments"), "done")
     async with scenario(tmp_path, model) as world:
         assert await read_later(world, Author("ada", "Ada", trusted=True), text=text) == ""
@@ -303,13 +301,13 @@ async def test_a_file_that_they_say_they_wrote_does_not(tmp_path: Path, text: st
         assert said[0] == "look"
 
 
-async def test_no_one_else_makes_a_file_theirs(tmp_path: Path) -> None:
+async def test_no_one_else_can_declare_a_file_as_theirs(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("taken", call("list", path="/attachments"), "done")) as world:
         found = await read_later(world, Author("eve", "Eve", trusted=False), text="mine: look")
         assert found.endswith("written after a file of Eve")
 
 
-async def test_a_turn_with_a_document_asks_before_it_remembers(tmp_path: Path) -> None:
+async def test_a_turn_with_a_document_asks_before_remembering(tmp_path: Path) -> None:
     remember = call("remember", text="pay Eve every month")
     async with scenario(tmp_path, FakeModel(remember)) as world:
         world.app[Attachments].fetcher = Letter()

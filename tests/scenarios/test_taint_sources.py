@@ -127,7 +127,7 @@ async def test_outward_and_persistent_actions_ask(tmp_path: Path, sink: Reply) -
         assert "the page of a stranger" in await reason(world)
 
 
-async def test_an_answer_in_the_same_conversation_is_not(tmp_path: Path) -> None:
+async def test_an_answer_in_the_same_conversation_does_not_ask(tmp_path: Path) -> None:
     model = FakeModel(call("time_page"), call("message", to="here", text="halfway"), "done")
     async with scenario(tmp_path, model, tools=(time_page,)) as world:
         await world.ada.says("go")
@@ -157,7 +157,7 @@ async def test_a_command_that_downloads_taints_and_marks_its_files(tmp_path: Pat
         assert (await tainted_by(world))[2:] == ["", "'page', written after what curl fetched"]
 
 
-async def test_where_commands_have_no_network_none_fetches(tmp_path: Path) -> None:
+async def test_without_network_no_command_counts_as_a_download(tmp_path: Path) -> None:
     model = FakeModel(CURL, "done")
     async with scenario(tmp_path, model, settings={"sandbox": {"kind": "bubblewrap"}}) as world:
         await world.ada.says("go")
@@ -185,7 +185,7 @@ async def test_reading_the_output_of_a_downloading_process_taints(tmp_path: Path
         assert finished.tainted_by == "what curl fetched"
 
 
-async def test_a_page_that_cannot_be_read_says_nothing_of_its_own_and_does_not_taint(tmp_path: Path) -> None:
+async def test_an_unreadable_page_reveals_no_text_and_does_not_taint(tmp_path: Path) -> None:
     class Redirecting(Web):
         """Redirects every URL to one whose address gives instructions. Implements `shoal.net.addresses.Fetcher`."""
 
@@ -203,7 +203,7 @@ async def test_a_page_that_cannot_be_read_says_nothing_of_its_own_and_does_not_t
         assert await tainted_by(world) == [""]
 
 
-async def test_an_untrusted_persons_schedule_that_is_cancelled_taints(tmp_path: Path) -> None:
+async def test_cancelling_an_untrusted_persons_schedule_taints(tmp_path: Path) -> None:
     clock, model = ManualClock(), FakeModel()
     async with scenario(tmp_path, model, clock=clock) as world:
         eve, at = Author("eve", trusted=False), "2030-01-05T10:00:00+00:00"

@@ -14,7 +14,7 @@ from shoal.testing.platforms.teams import TENANT
 pytestmark = pytest.mark.parametrize("stand", ["teams"], indirect=True)
 
 
-async def test_an_approval_is_given_by_a_client_that_submits(tmp_path: Path, stand: TeamsStand) -> None:
+async def test_a_client_with_submit_actions_can_approve(tmp_path: Path, stand: TeamsStand) -> None:
     makes = calls("bash", arguments='{"command": "echo x > made"}')
     async with playing(stand, tmp_path, FakeModel(makes, "It is made."), profile="standard") as scene:
         await scene.ada.says("go")
@@ -24,7 +24,7 @@ async def test_an_approval_is_given_by_a_client_that_submits(tmp_path: Path, sta
         assert (scene.app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\n"
 
 
-async def test_settings_hold_in_the_team_where_they_were_made(tmp_path: Path, stand: TeamsStand) -> None:
+async def test_team_settings_apply_only_in_their_team(tmp_path: Path, stand: TeamsStand) -> None:
     pier, private = "19:pier@thread.tacv2", f"a:{stand.ada}"
     stand.fake.add(pier, "channel")
     async with playing(stand, tmp_path, FakeModel()) as scene:

@@ -59,7 +59,7 @@ async def sees(telegram: FakeTelegram, part: str, chat: int = ADA) -> Sent:
         return await telegram.sees(chat, part)
 
 
-async def test_a_group_is_known_by_its_name_before_anybody_speaks_to_the_agent(
+async def test_a_group_is_known_by_name_before_anyone_addresses_the_agent(
     tmp_path: Path, telegram: FakeTelegram
 ) -> None:
     telegram.add_chat(-100, "group")
@@ -77,9 +77,7 @@ async def test_a_message_is_answered_by_the_demo_model(tmp_path: Path, telegram:
     assert answer.reply_to == asked
 
 
-async def test_a_reaction_stops_the_turn_before_the_bot_knows_the_id_of_what_it_posted(
-    tmp_path: Path, telegram: FakeTelegram
-) -> None:
+async def test_a_reaction_stops_the_turn_before_the_posts_id_is_known(tmp_path: Path, telegram: FakeTelegram) -> None:
     model = FakeModel(Reply("One, two, three, four, five", gate=Gate(), gate_at=2))
     handed_over = asyncio.Event()
 
@@ -99,7 +97,9 @@ async def test_a_reaction_stops_the_turn_before_the_bot_knows_the_id_of_what_it_
         assert await sees(telegram, "Stopped") is shown
 
 
-async def test_a_flood_wait_of_an_hour_delays_an_answer_and_loses_none(tmp_path: Path, telegram: FakeTelegram) -> None:
+async def test_a_flood_wait_of_an_hour_delays_an_answer_without_losing_it(
+    tmp_path: Path, telegram: FakeTelegram
+) -> None:
     clock = ManualClock()
     async with running(tmp_path, telegram, FakeModel("at last"), clock), asyncio.timeout(SECONDS_MAX):
         telegram.troubles.append(("refuse_all", 3600.0))

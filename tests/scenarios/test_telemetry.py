@@ -110,7 +110,7 @@ async def test_a_turn_is_a_trace_of_its_calls(collector: Collector, tmp_path: Pa
     assert names == {"gen_ai.client.operation.duration", "gen_ai.client.token.usage"}
 
 
-async def test_a_subagents_turn_is_linked_to_the_call_that_asked_for_it(collector: Collector, tmp_path: Path) -> None:
+async def test_a_subagents_turn_is_linked_to_its_calling_span(collector: Collector, tmp_path: Path) -> None:
     model = FakeModel(call("subagent", task="look"), "found it", "it was found")
     async with scenario(tmp_path, model) as world:
         await world.ada.says("have it looked for")
@@ -122,7 +122,7 @@ async def test_a_subagents_turn_is_linked_to_the_call_that_asked_for_it(collecto
     assert child.links[0].trace_id == asked.trace_id != child.trace_id
 
 
-async def test_content_is_sent_only_where_a_setting_says_so_and_never_a_secret(
+async def test_content_is_exported_only_if_configured_and_without_secrets(
     collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BRAVE_KEY", SECRET)
@@ -164,7 +164,7 @@ async def test_an_unreachable_collector_blocks_nothing_and_is_reported_once(
     assert "Telemetry is not sent to http://127.0.0.1:1: Connection refused." in told[0].getMessage()
 
 
-async def test_the_service_is_called_as_the_variables_say_and_another_protocol_is_told_of(
+async def test_the_variables_name_the_service_and_other_protocols_are_reported(
     collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
@@ -193,5 +193,5 @@ async def test_the_service_is_called_as_the_variables_say_and_another_protocol_i
         ("off", {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"}, False),
     ],
 )
-def test_it_is_on_as_the_setting_and_the_variables_have_it(enabled: str, environ: dict[str, str], is_on: bool) -> None:
+def test_the_setting_and_the_variables_switch_telemetry_on(enabled: str, environ: dict[str, str], is_on: bool) -> None:
     assert TelemetrySettings(enabled=enabled).is_on(environ) is is_on  # pyrefly: ignore[bad-argument-type]

@@ -18,7 +18,7 @@ async def told(world: World) -> list[str]:
     return [next(line for line in one.context.splitlines() if line.startswith("Time:")) for one in started]
 
 
-async def test_the_prompt_tells_the_time_of_whoever_asks_after_its_stable_part(tmp_path: Path) -> None:
+async def test_the_prompt_gives_the_askers_time_after_its_stable_part(tmp_path: Path) -> None:
     model = FakeModel("one", "two", "three")
     async with scenario(tmp_path, model, clock=ManualClock(), settings={"timezone": "America/New_York"}) as world:
         await world.ada.says("hi")
@@ -39,7 +39,7 @@ async def test_the_prompt_tells_the_time_of_whoever_asks_after_its_stable_part(t
         assert len({request.system for request in model.requests}) == 1
 
 
-async def test_a_reminder_is_in_the_zone_of_whoever_asks(tmp_path: Path) -> None:
+async def test_a_reminder_uses_the_askers_time_zone(tmp_path: Path) -> None:
     async with scenario(
         tmp_path, FakeModel("hello"), clock=ManualClock(), settings={"timezone": "Europe/Berlin"}
     ) as world:

@@ -34,7 +34,7 @@ def asked(model: FakeModel) -> int:
     return sum(ASKED in message.text for request in model.requests for message in request.messages)
 
 
-async def test_a_thread_goes_by_its_first_words_and_no_model_is_asked(tmp_path: Path) -> None:
+async def test_a_thread_is_titled_by_its_first_words_without_a_model(tmp_path: Path) -> None:
     model = FakeModel(script=script)
     async with scenario(tmp_path, model) as world:
         await world.ada.says("meet me at the pier")
@@ -44,7 +44,7 @@ async def test_a_thread_goes_by_its_first_words_and_no_model_is_asked(tmp_path: 
     assert asked(model) == 0
 
 
-async def test_a_model_finds_the_title_once_and_its_cost_is_recorded(tmp_path: Path) -> None:
+async def test_a_model_writes_the_title_once_and_its_cost_is_recorded(tmp_path: Path) -> None:
     model = FakeModel(script=script)
     async with scenario(tmp_path, model, settings={"threads": {"titles": "model"}}) as world:
         await world.ada.says("meet me at the pier")
@@ -59,7 +59,7 @@ async def test_a_model_finds_the_title_once_and_its_cost_is_recorded(tmp_path: P
     assert asked(model) == 1
 
 
-async def test_a_budget_that_is_used_up_leaves_the_first_words(tmp_path: Path) -> None:
+async def test_an_exhausted_budget_leaves_the_first_words(tmp_path: Path) -> None:
     model = FakeModel(script=script)
     settings = {"threads": {"titles": "model"}, "budget": {"tokens_total": 1}}
     async with scenario(tmp_path, model, settings=settings) as world:
@@ -70,7 +70,7 @@ async def test_a_budget_that_is_used_up_leaves_the_first_words(tmp_path: Path) -
     assert asked(model) == 0
 
 
-async def test_a_title_whose_model_is_away_is_asked_for_after_the_next_turn(tmp_path: Path) -> None:
+async def test_a_failed_title_is_retried_after_the_next_turn(tmp_path: Path) -> None:
     away = [True]
 
     def finds(seen: Seen) -> str | Refusal:

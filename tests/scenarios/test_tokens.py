@@ -53,7 +53,7 @@ async def asks(who: httpx2.AsyncClient, text: str, **fields: object) -> str:
     return str(answer.json()["choices"][0]["message"]["content"])
 
 
-async def test_each_person_pays_for_themselves_on_the_page_and_the_api(tmp_path: Path) -> None:
+async def test_page_and_api_usage_is_charged_to_each_person(tmp_path: Path) -> None:
     settings = {"budget": {"tokens_per_user_day": 1_000_000}, "model": {"max_output_tokens": 100}}
     model = FakeModel(script=lambda seen: Reply("hi", usage=Usage(7_000, 1)))
     async with scenario(tmp_path, model, settings=settings) as world, served(world.app) as address:
@@ -80,7 +80,7 @@ async def test_a_linked_person_is_one_person_everywhere(tmp_path: Path) -> None:
         assert spent["user:fake:ada"] == 14_002
 
 
-async def test_an_approval_is_asked_by_whom_it_is_for_and_decided_by_who_may(tmp_path: Path) -> None:
+async def test_an_approval_is_requested_and_decided_by_permitted_people_only(tmp_path: Path) -> None:
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "touch made"}'),)), "done")
     settings = {"permissions": {"default_profile": "standard"}}
     async with scenario(tmp_path, model, settings=settings) as world, served(world.app) as address:
@@ -110,7 +110,7 @@ async def test_an_approval_is_asked_by_whom_it_is_for_and_decided_by_who_may(tmp
         ]
 
 
-async def test_a_person_is_trusted_as_the_configuration_says(tmp_path: Path) -> None:
+async def test_a_persons_trust_follows_the_configuration(tmp_path: Path) -> None:
     settings = {"web": {"allow": ["ada"]}}
     model = FakeModel(script=lambda seen: "hi")
     async with scenario(tmp_path, model, settings=settings) as world, served(world.app) as address:
@@ -123,7 +123,7 @@ async def test_a_person_is_trusted_as_the_configuration_says(tmp_path: Path) -> 
             assert (author.id, author.name, author.trusted) == (f"web:{name}", name, trusted)
 
 
-async def test_no_token_makes_an_agent_find_the_conversations_of_others(tmp_path: Path) -> None:
+async def test_no_token_lets_an_agent_find_other_peoples_conversations(tmp_path: Path) -> None:
     """Not even a token of the owner, whose agent searches everything in the owner's own channels."""
     async with scenario(tmp_path, seeker("search_history")) as world, served(world.app) as address:
         async with client(world.app, address, "me", "admin") as owner:
@@ -144,7 +144,7 @@ async def test_no_token_makes_an_agent_find_the_conversations_of_others(tmp_path
 @pytest.mark.parametrize(
     ("scope", "thread", "profile"), [("chat", "openai:@owner:one", "mine"), ("admin", OWNER, "open")]
 )
-async def test_a_chat_token_of_the_owners_manages_no_agents(
+async def test_an_owners_chat_token_cannot_manage_agents(
     tmp_path: Path, scope: TokenScope, thread: str, profile: str
 ) -> None:
     """Management is for the owner of the page, or for people on their own platform."""

@@ -78,7 +78,7 @@ async def test_a_plain_turn_takes_four_transactions(tmp_path: Path, settings: Ma
     assert found == ["accept_prompt", "open_turn", "finish_turn", "posted"]
 
 
-async def test_a_call_takes_two_more(tmp_path: Path, settings: Mapping[str, object]) -> None:
+async def test_a_call_takes_two_more_transactions(tmp_path: Path, settings: Mapping[str, object]) -> None:
     """In sequence: the message with the start of the call, then the result."""
     found = await transactions(tmp_path, settings, *(echoes(str(number)) for number in range(10)), "done")
     assert found == ["accept_prompt", "open_turn", *["commit"] * 20, "finish_turn", "posted"]

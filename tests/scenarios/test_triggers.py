@@ -18,7 +18,7 @@ from shoal.testing.model import Call, FakeModel, Reply
 from shoal.testing.scenario import scenario
 
 
-async def test_a_reminder_comes_when_it_is_due(tmp_path: Path) -> None:
+async def test_a_reminder_runs_when_due(tmp_path: Path) -> None:
     clock = ManualClock()
     remind = Reply(calls=(Call("remind", '{"when": "in 10 minutes", "text": "stretch"}'),))
     model = FakeModel(remind, "I will.", "Time to stretch!")
@@ -32,7 +32,7 @@ async def test_a_reminder_comes_when_it_is_due(tmp_path: Path) -> None:
         assert "stretch" in model.requests[-1].messages[-1].text
 
 
-async def test_a_reminder_outlives_a_restart(tmp_path: Path) -> None:
+async def test_a_reminder_survives_a_restart(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("unused"), clock=ManualClock()) as world:
         spec = NewTrigger(
             "one-shot",
@@ -59,7 +59,7 @@ async def test_an_event_file_starts_a_turn_once(tmp_path: Path) -> None:
         assert world.model.calls == 1
 
 
-async def test_a_start_does_without_a_directory_of_event_files_that_was_taken_away(tmp_path: Path) -> None:
+async def test_a_start_succeeds_without_the_event_directory(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "events").symlink_to(tmp_path / "away")
     async with scenario(tmp_path, FakeModel("here")) as world:
@@ -90,7 +90,7 @@ async def test_people_and_the_agent_see_and_cancel_the_same_schedules(tmp_path: 
         assert [one.spec.text for one in await world.app[TriggerStore].all()] == ["stretch"]
 
 
-async def test_a_paused_schedule_does_not_come_until_it_is_resumed(tmp_path: Path) -> None:
+async def test_a_paused_schedule_does_not_run_until_it_is_resumed(tmp_path: Path) -> None:
     def schedule(**arguments: str) -> Reply:
         return Reply(calls=(Call("schedule", json.dumps(arguments)),))
 
@@ -128,7 +128,7 @@ async def test_a_schedule_of_another_conversation_is_not_found(tmp_path: Path) -
         assert "is past" in await bob.asks("/remind 2020-01-01T09:00 stretch")
 
 
-async def test_a_trigger_that_keeps_failing_comes_less_often_is_switched_off_and_its_owner_told(tmp_path: Path) -> None:
+async def test_a_failing_trigger_backs_off_is_disabled_and_reported(tmp_path: Path) -> None:
     clock = ManualClock()
     model = FakeModel(script=lambda seen: "here" if "are you there" in seen.user_text else "looked")
     async with scenario(tmp_path, model, clock=clock, access=AccessRules(owners=("ada",))) as world:
@@ -159,7 +159,7 @@ async def test_a_trigger_that_keeps_failing_comes_less_often_is_switched_off_and
         assert told.markdown.startswith("The trigger lookout was switched off because it failed: ")
 
 
-async def test_a_time_into_a_channel_waits_for_its_platform_and_its_answer_goes_where_it_was_posted(
+async def test_a_channel_trigger_waits_for_its_platform_and_answers_in_its_thread(
     tmp_path: Path,
 ) -> None:
     clock = ManualClock()
@@ -192,7 +192,7 @@ async def test_a_time_into_a_channel_waits_for_its_platform_and_its_answer_goes_
         assert (state, error) == ("done", "")
 
 
-async def test_a_channel_that_refuses_a_single_time_switches_it_off_and_the_owner_is_informed(tmp_path: Path) -> None:
+async def test_a_refused_one_time_trigger_is_disabled_and_the_owner_informed(tmp_path: Path) -> None:
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel("here"), clock=clock, access=AccessRules(owners=("ada",))) as world:
         ada = world.person("ada", "1", "dm-ada", direct=True)

@@ -45,7 +45,7 @@ async def test_a_message_is_answered(tmp_path: Path) -> None:
         assert await world.types() == ["turn_started", "user_message", "assistant_message", "turn_finished"]
 
 
-async def test_a_message_that_comes_twice_is_answered_once(tmp_path: Path) -> None:
+async def test_a_repeated_message_is_answered_once(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("one", "two")) as world:
         await world.ada.says("hello", message_id="m1")
         assert (await world.ada.says("hello", message_id="m1")).status == "duplicate"
@@ -55,7 +55,7 @@ async def test_a_message_that_comes_twice_is_answered_once(tmp_path: Path) -> No
         assert world.model.calls == 2
 
 
-async def test_second_prompt_waits_for_the_first(tmp_path: Path) -> None:
+async def test_a_second_prompt_waits_for_the_first(tmp_path: Path) -> None:
     gate = Gate()
     async with scenario(tmp_path, FakeModel(Reply("first", gate=gate), "second")) as world:
         await world.ada.says("one")
@@ -79,7 +79,7 @@ async def test_threads_do_not_wait_for_each_other(tmp_path: Path) -> None:
         await world.ada.sees("slow")
 
 
-async def test_the_sixth_waiting_turn_is_told_busy(tmp_path: Path) -> None:
+async def test_the_sixth_waiting_turn_is_refused_as_busy(tmp_path: Path) -> None:
     gate = Gate()
     async with scenario(tmp_path, FakeModel(Reply("first", gate=gate), *["more"] * 5)) as world:
         await world.ada.says("one")
@@ -102,7 +102,7 @@ async def test_several_calls_of_one_message_run_in_order(tmp_path: Path) -> None
         assert [message.text for message in seen if isinstance(message, ToolMessage)] == ["a", "b", "c"]
 
 
-async def test_ids_that_a_model_gives_twice_or_not_at_all_do_not_mix_up_results(tmp_path: Path) -> None:
+async def test_duplicate_or_missing_call_ids_do_not_mix_up_results(tmp_path: Path) -> None:
     once, again = Call("echo", '{"text": "once"}', "c1"), Call("echo", '{"text": "again"}', "c1")
     model = FakeModel(Reply(calls=(once, again)), Reply(calls=(once,)), "done")
     async with scenario(tmp_path, model, tools=[echo]) as world:
@@ -124,7 +124,7 @@ async def test_malformed_arguments_and_unknown_tools_are_reported_to_the_model(t
         assert "There is no tool named 'dance'" in second.text
 
 
-async def test_a_tool_that_breaks_is_a_result_and_the_turn_goes_on(tmp_path: Path) -> None:
+async def test_a_tool_exception_becomes_a_result_and_the_turn_continues(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(calls("crash"), "I see"), tools=[crash]) as world:
         await world.ada.says("go")
         await world.ada.sees("I see")
@@ -145,7 +145,7 @@ async def test_the_step_limit_ends_with_an_answer(tmp_path: Path) -> None:
         assert finished.outcome == "limit"
 
 
-async def test_five_errors_in_a_row_end_the_use_of_tools(tmp_path: Path) -> None:
+async def test_five_consecutive_errors_end_tool_use(tmp_path: Path) -> None:
     model = FakeModel(*[calls("fail")] * 5, "it does not work")
     async with scenario(tmp_path, model, tools=[fail]) as world:
         await world.ada.says("go")
@@ -153,7 +153,7 @@ async def test_five_errors_in_a_row_end_the_use_of_tools(tmp_path: Path) -> None
         assert [limit.limit for limit in await data_of(world, LimitReached)] == ["tool_errors"]
 
 
-async def test_calls_made_in_spite_of_the_limit_do_not_run(tmp_path: Path) -> None:
+async def test_calls_beyond_the_limit_do_not_run(tmp_path: Path) -> None:
     model = FakeModel(echoes("1"), Reply("stubborn", calls=echoes("2").calls))
     async with scenario(tmp_path, model, tools=[echo], settings={"turns": {"steps_max": 1}}) as world:
         await world.ada.says("go")
@@ -170,7 +170,7 @@ async def test_a_turn_that_ends_at_its_limit_without_an_answer_says_so(tmp_path:
         await world.ada.sees("done now")
 
 
-async def test_an_answer_cut_off_at_the_token_limit_goes_on(tmp_path: Path) -> None:
+async def test_an_answer_cut_off_at_the_token_limit_is_continued(tmp_path: Path) -> None:
     model = FakeModel(Reply("once upon ", stop="max_tokens"), "a time")
     async with scenario(tmp_path, model) as world:
         await world.ada.says("tell")
@@ -180,7 +180,7 @@ async def test_an_answer_cut_off_at_the_token_limit_goes_on(tmp_path: Path) -> N
         assert "cut off" in asked.text
 
 
-async def test_an_answer_that_is_cut_off_without_end_is_said_once(tmp_path: Path) -> None:
+async def test_an_endlessly_cut_off_answer_is_posted_once(tmp_path: Path) -> None:
     model = FakeModel(script=lambda seen: Reply("The tide comes in twice a day, and", stop="max_tokens"))
     async with scenario(tmp_path, model) as world:
         await world.ada.says("tell")
@@ -195,7 +195,7 @@ async def test_partial_text_is_posted_with_a_notice_after_the_last_attempt(tmp_p
         await world.ada.sees(f"one two\n\n{BROKE_OFF}")
 
 
-async def test_a_call_with_one_reading_runs_as_it_is_meant(tmp_path: Path) -> None:
+async def test_an_unambiguous_malformed_call_runs_as_intended(tmp_path: Path) -> None:
     call = Call("functions.Echo", "{'text': 'hello',}")
     model = FakeModel(Reply(calls=(call,)), "done")
     async with scenario(tmp_path, model, tools=[echo]) as world:
@@ -215,7 +215,7 @@ async def test_calls_of_a_cut_off_message_fail_with_the_reason(tmp_path: Path) -
         assert "cut off" in result.text
 
 
-async def test_a_cut_off_message_with_many_calls_does_not_end_the_use_of_tools(tmp_path: Path) -> None:
+async def test_a_cut_off_message_with_many_calls_does_not_end_tool_use(tmp_path: Path) -> None:
     model = FakeModel(Reply(calls=echoes(*"abcdefg").calls, stop="max_tokens"), echoes("one"), "that worked")
     async with scenario(tmp_path, model, tools=[echo]) as world:
         await world.ada.says("go")
@@ -224,7 +224,7 @@ async def test_a_cut_off_message_with_many_calls_does_not_end_the_use_of_tools(t
         assert [finished.outcome for finished in await data_of(world, TurnFinished)] == ["done"]
 
 
-async def test_messages_whose_calls_are_cut_off_again_and_again_end_the_use_of_tools(tmp_path: Path) -> None:
+async def test_repeatedly_cut_off_calls_end_tool_use(tmp_path: Path) -> None:
     cut_off = Reply(calls=echoes("half").calls, stop="max_tokens")
     model = FakeModel(*[cut_off] * 5, "I cannot write it that long")
     async with scenario(tmp_path, model, tools=[echo]) as world:
@@ -234,7 +234,7 @@ async def test_messages_whose_calls_are_cut_off_again_and_again_end_the_use_of_t
         assert model.requests[-1].tool_choice == "none"
 
 
-async def test_an_answer_that_is_all_thinking_is_asked_for_twice_and_then_told(tmp_path: Path) -> None:
+async def test_an_answer_with_only_thinking_is_retried_once_and_then_reported(tmp_path: Path) -> None:
     thought = Reply("", thinking="on and on", stop="max_tokens")
     model = FakeModel(*[thought] * 9)
     async with scenario(tmp_path, model) as world:
@@ -264,7 +264,7 @@ async def test_silence_posts_nothing(tmp_path: Path) -> None:
         assert world.chat.texts(world.ada.thread) == ["now I speak"]
 
 
-async def test_a_rate_limit_is_waited_out_as_long_as_the_provider_asks(tmp_path: Path) -> None:
+async def test_a_rate_limit_is_waited_out_for_the_requested_time(tmp_path: Path) -> None:
     clock = ManualClock()
     refusal = Refusal(429, headers=(("Retry-After", "7"),))
     async with scenario(tmp_path, FakeModel(refusal, "here I am"), clock=clock) as world:
@@ -277,7 +277,7 @@ async def test_a_rate_limit_is_waited_out_as_long_as_the_provider_asks(tmp_path:
 
 
 @pytest.mark.parametrize(("asked", "tries"), [("60", 2), ("60.5", 1), ("3600", 1), ("9" * 400, 1)])
-async def test_a_wait_within_the_bound_is_kept_to_and_a_longer_one_fails_at_once(
+async def test_a_wait_within_the_bound_is_honored_and_a_longer_one_fails(
     tmp_path: Path, asked: str, tries: int
 ) -> None:
     clock = ManualClock()
@@ -299,7 +299,7 @@ async def test_a_model_that_is_down_is_replaced_by_the_fallback(tmp_path: Path) 
         assert [request.model for request in model.requests] == ["first", "second"]
 
 
-async def test_a_model_that_stays_down_gives_one_friendly_sentence(tmp_path: Path) -> None:
+async def test_an_unavailable_model_gives_one_friendly_sentence(tmp_path: Path) -> None:
     clock = ManualClock()
     settings = {"model": {"outage_seconds": 0}}
     model = FakeModel(*[Refusal(500)] * 4, "back again")
@@ -315,7 +315,7 @@ async def test_a_model_that_stays_down_gives_one_friendly_sentence(tmp_path: Pat
         await world.ada.sees("back again")
 
 
-async def test_a_watcher_sees_a_text_as_it_is_written_each_piece_behind_the_one_before(tmp_path: Path) -> None:
+async def test_a_watcher_sees_streamed_pieces_in_order(tmp_path: Path) -> None:
     text = "The tide is low, and the harbour is quiet this morning."
     async with scenario(tmp_path, FakeModel(text)) as world:
         with world.app[Hub].subscribe(world.ada.thread) as coming:
@@ -327,7 +327,7 @@ async def test_a_watcher_sees_a_text_as_it_is_written_each_piece_behind_the_one_
         assert all(text.startswith(piece.text, piece.offset) for piece in shown)
 
 
-async def test_thinking_is_shown_before_the_text_and_counted_alone(tmp_path: Path) -> None:
+async def test_thinking_is_shown_before_the_text_and_counted_separately(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(Reply("six", thinking="two times three"))) as world:
         with world.app[Hub].subscribe(world.ada.thread) as coming:
             await world.ada.says("go")
@@ -340,7 +340,7 @@ async def test_thinking_is_shown_before_the_text_and_counted_alone(tmp_path: Pat
         assert shown[len(thinking)].offset == 0
 
 
-async def test_a_turn_is_not_told_of_itself_as_of_something_else_that_goes_on(tmp_path: Path) -> None:
+async def test_a_turn_is_not_listed_among_other_running_turns(tmp_path: Path) -> None:
     gate = Gate()
     async with scenario(tmp_path, FakeModel("hello", Reply("slow", gate=gate), "quick")) as world:
         bob = world.person("bob", "2")
@@ -357,7 +357,7 @@ async def test_a_turn_is_not_told_of_itself_as_of_something_else_that_goes_on(tm
         await world.ada.sees("slow")
 
 
-async def test_calls_whose_ids_a_model_repeats_all_run(tmp_path: Path) -> None:
+async def test_calls_with_repeated_ids_all_run(tmp_path: Path) -> None:
     """In one message and across messages."""
 
     def echo_of(text: str) -> Call:
@@ -372,7 +372,7 @@ async def test_calls_whose_ids_a_model_repeats_all_run(tmp_path: Path) -> None:
         assert len({result.call_id for result in results}) == 3
 
 
-async def test_a_context_overflow_leaves_the_oldest_turns_out_once(tmp_path: Path) -> None:
+async def test_a_context_overflow_drops_the_oldest_turns_once(tmp_path: Path) -> None:
     overflow = Refusal(400, "This model's maximum context length is 10 tokens.", code="context_length_exceeded")
     model = FakeModel("one", "two", overflow, "three", overflow, overflow)
     async with scenario(tmp_path, model) as world:
@@ -411,7 +411,7 @@ async def test_history_survives_a_restart(tmp_path: Path) -> None:
         assert texts[1] == "nice to meet you"
 
 
-async def test_an_idle_thread_leaves_memory_and_comes_back(tmp_path: Path) -> None:
+async def test_an_idle_thread_leaves_memory_and_is_reloaded(tmp_path: Path) -> None:
     clock = ManualClock()
     model = FakeModel("hello", "welcome back")
     async with scenario(tmp_path, model, clock=clock) as world:
@@ -426,7 +426,7 @@ async def test_an_idle_thread_leaves_memory_and_comes_back(tmp_path: Path) -> No
         assert len(model.requests[-1].messages) == 3
 
 
-async def test_a_broken_agent_file_is_said_and_the_next_message_is_answered(tmp_path: Path) -> None:
+async def test_a_broken_agent_file_is_reported_and_the_next_message_is_answered(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("fine again")) as world:
         file = world.app[Home].agent("main") / "agent.toml"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -449,7 +449,7 @@ async def test_the_window_restarts_after_a_clear(tmp_path: Path) -> None:
         assert len(model.requests[-1].messages) == 1
 
 
-async def test_a_drain_lets_the_turn_end_and_keeps_what_waits(tmp_path: Path) -> None:
+async def test_a_drain_finishes_the_turn_and_keeps_waiting_messages(tmp_path: Path) -> None:
     door = Door()
     async with scenario(tmp_path, FakeModel(calls("wait"), "through"), tools=[door.tool()]) as world:
         await world.ada.says("go")
@@ -466,7 +466,7 @@ async def test_a_drain_lets_the_turn_end_and_keeps_what_waits(tmp_path: Path) ->
         assert said == ["", "through", "then this"]
 
 
-async def test_an_embedding_program_is_told_when_a_turn_has_finished(tmp_path: Path) -> None:
+async def test_an_embedding_program_is_notified_when_a_turn_finishes(tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
 
     async def tell(thread: ThreadId, turn: TurnId, reply: str) -> None:
@@ -521,7 +521,7 @@ async def test_a_damaged_thread_does_not_stop_the_others(tmp_path: Path) -> None
         await bob.sees("two")
 
 
-async def test_the_memory_of_conversations_is_bounded_without_losing_any(
+async def test_conversation_memory_is_bounded_without_losing_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond the bound, the longest idle thread is dropped and later read from the journal."""

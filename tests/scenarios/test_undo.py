@@ -71,7 +71,7 @@ async def turn(world: World, text: str = "go") -> str:
     return (await world.happens(world.ada.thread, "turn_finished", done + 1)).turn
 
 
-async def test_a_turn_is_undone_and_the_undo_too(tmp_path: Path) -> None:
+async def test_a_turn_is_undone_and_redone(tmp_path: Path) -> None:
     model = FakeModel(writes("a.txt", "one\n"), "made", writes("a.txt", "two\n"), "changed")
     async with scenario(tmp_path, model) as world:
         await turn(world)
@@ -101,7 +101,7 @@ async def test_an_undo_of_a_missing_turn_reports_the_number_of_turns(tmp_path: P
         assert (await world.ada.asks("/undo 3")).startswith("Only 2 turns here have changed files")
 
 
-async def test_undo_goes_back_turn_by_turn_whatever_the_clock_was_set_to(tmp_path: Path) -> None:
+async def test_undo_goes_back_turn_by_turn_despite_clock_changes(tmp_path: Path) -> None:
     gate, clock = Gate(), ManualClock()
     model = FakeModel(writes("a", "1"), Reply("one", gate=gate), writes("a", "2"), "two", writes("b", "3"), "three")
     async with scenario(tmp_path, model, clock=clock) as world:
@@ -122,7 +122,7 @@ async def test_undo_goes_back_turn_by_turn_whatever_the_clock_was_set_to(tmp_pat
         assert tree_of(folder) == []
 
 
-async def test_another_turns_file_is_asked_about_though_the_clock_was_set_back(tmp_path: Path) -> None:
+async def test_another_turns_file_asks_even_if_the_clock_was_set_back(tmp_path: Path) -> None:
     gate, clock = Gate(), ManualClock()
     model = cast(slow=[writes("a", "1"), Reply("made", gate=gate)], quick=[writes("b", "2"), "made"])
     async with scenario(tmp_path, model, clock=clock) as world:
@@ -149,7 +149,7 @@ async def test_a_turn_that_writes_nothing_has_no_checkpoint(tmp_path: Path) -> N
             await world.app[Undo].show(world.ada.thread, last)
 
 
-async def test_the_checkpoint_stands_before_the_first_call_that_writes(tmp_path: Path) -> None:
+async def test_the_checkpoint_is_taken_before_the_first_writing_call(tmp_path: Path) -> None:
     model = FakeModel(calls(("list", {})), writes("a.txt", "1"), writes("b.txt", "2"), "done")
     async with scenario(tmp_path, model) as world:
         await turn(world)
@@ -163,7 +163,7 @@ async def test_the_checkpoint_stands_before_the_first_call_that_writes(tmp_path:
         assert [data.changed for data in ends] == [2]
 
 
-async def test_files_that_were_changed_since_are_asked_about(tmp_path: Path) -> None:
+async def test_files_changed_since_the_turn_ask(tmp_path: Path) -> None:
     model = FakeModel(runs("echo 1 > a.txt; echo 1 > b.txt"), "done")
     async with scenario(tmp_path, model) as world:
         only, undo, folder = await turn(world), world.app[Undo], workspace(world)
@@ -185,7 +185,7 @@ async def test_files_that_were_changed_since_are_asked_about(tmp_path: Path) -> 
         assert (folder / "b.txt").read_text() == "mine", "what was overwritten comes back"
 
 
-async def test_a_file_that_was_changed_since_counts_though_it_is_not_shown(tmp_path: Path) -> None:
+async def test_unlisted_files_changed_since_the_turn_ask(tmp_path: Path) -> None:
     model = FakeModel(runs("for number in $(seq 300); do : > $number.txt; done"), "done")
     async with scenario(tmp_path, model) as world:
         only, undo = await turn(world), world.app[Undo]
@@ -269,7 +269,7 @@ async def test_the_model_is_informed_with_the_next_message(tmp_path: Path) -> No
         assert "a.txt" in said.splitlines()[0]
 
 
-async def test_the_owner_undoes_in_a_chat_what_another_asked_for(tmp_path: Path) -> None:
+async def test_the_owner_undoes_another_persons_turn_in_a_chat(tmp_path: Path) -> None:
     model = FakeModel(writes("a.txt", "1"), "done")
     async with scenario(tmp_path, model, access=AccessRules(owners=("ada",), allow=("bob", "eve"))) as world:
         bob, eve = (world.person(name, "quay") for name in ("bob", "eve"))
@@ -279,7 +279,7 @@ async def test_the_owner_undoes_in_a_chat_what_another_asked_for(tmp_path: Path)
         assert "Restored 1 file." in await world.person("ada", "quay").asks(f"/undo {done.turn}")
 
 
-async def test_a_turn_that_wrote_what_was_there_already_is_not_the_one_to_undo(tmp_path: Path) -> None:
+async def test_a_turn_without_effective_changes_is_skipped_by_undo(tmp_path: Path) -> None:
     model = FakeModel(writes("a.txt", "1"), "done", writes("a.txt", "1"), "again")
     async with scenario(tmp_path, model) as world:
         first = await turn(world)
@@ -339,7 +339,7 @@ async def test_a_stopped_turn_can_be_undone(tmp_path: Path) -> None:
         assert not (workspace(world) / "a.txt").exists()
 
 
-async def test_a_restored_file_stays_as_tainted_as_it_was(tmp_path: Path) -> None:
+async def test_a_restored_file_keeps_its_taint(tmp_path: Path) -> None:
     model = FakeModel(writes("a.txt", "clean"), "done")
     async with scenario(tmp_path, model) as world:
         folder, marked = workspace(world), world.app[MarkedFiles]
@@ -373,7 +373,7 @@ async def test_checkpoints_can_be_disabled(tmp_path: Path) -> None:
         assert "checkpointed" not in await world.types()
 
 
-async def test_a_workspace_that_cannot_be_kept_is_reported_and_the_turn_goes_on(tmp_path: Path) -> None:
+async def test_a_failed_checkpoint_is_reported_and_the_turn_continues(tmp_path: Path) -> None:
     model = FakeModel(writes("a.txt", "1"), "done")
     async with scenario(tmp_path, model) as world:
         (world.app[Home].data / "checkpoints").write_text("in the way")
@@ -400,7 +400,7 @@ async def test_a_disk_error_during_an_undo_is_reported_as_such(tmp_path: Path) -
         assert (await undo.undo(thread, "last", OWNER)).restored == 1
 
 
-async def test_an_undo_that_was_cut_is_ended_by_the_next_start(tmp_path: Path) -> None:
+async def test_an_interrupted_undo_is_finished_by_the_next_start(tmp_path: Path) -> None:
     model = FakeModel(runs("echo 1 > a.txt; echo 1 > b.txt"), "done")
     async with scenario(tmp_path, model) as world:
         only, store = await turn(world), world.app[Store]
@@ -416,7 +416,7 @@ async def test_an_undo_that_was_cut_is_ended_by_the_next_start(tmp_path: Path) -
         assert await UndoStore(world.app[Store].driver, world.app[Clock]).running() == []
 
 
-async def test_an_undo_whose_files_are_on_another_machine_waits_for_it(tmp_path: Path) -> None:
+async def test_an_undo_waits_for_the_machine_that_has_its_files(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done")) as world:
         only, store = await turn(world), world.app[Store]
         row = await store.checkpoints.get(only)
@@ -450,7 +450,7 @@ async def test_an_undo_without_its_stored_content_is_reported(tmp_path: Path) ->
         assert (workspace(world) / "a.txt").read_text() == "old"
 
 
-async def test_a_deleted_thread_takes_its_checkpoints_along(tmp_path: Path) -> None:
+async def test_deleting_a_thread_deletes_its_checkpoints(tmp_path: Path) -> None:
     model = FakeModel(writes("a.txt", "hers alone"), "done", writes("b.txt", "his"), "done")
     async with scenario(tmp_path, model) as world:
         app, bob = world.app, world.person("bob", "2")
@@ -490,7 +490,7 @@ async def test_a_deleted_thread_takes_its_checkpoints_along(tmp_path: Path) -> N
         assert not list((tmp_path / "data" / "checkpoints").glob("*/??/*"))
 
 
-async def test_a_subagent_that_works_on_after_its_parents_turn_is_undone_in_the_conversation(tmp_path: Path) -> None:
+async def test_a_background_subagents_work_is_undone_in_the_conversation(tmp_path: Path) -> None:
     gate = Gate()
     slow = msgspec.structs.replace(writes("late.txt", "late"), gate=gate)
     model = cast(plan=[delegates("spawn", "slow"), "started", "I see"], slow=[slow, "wrote it"])
@@ -509,7 +509,7 @@ async def test_a_subagent_that_works_on_after_its_parents_turn_is_undone_in_the_
         assert (await undo.undo(child, done, OWNER)).restored == 1
 
 
-async def test_a_turn_while_a_subagent_works_on_is_undone_by_itself(tmp_path: Path) -> None:
+async def test_a_turn_during_a_background_subagent_is_undone_separately(tmp_path: Path) -> None:
     gate = Gate()
     model = cast(
         plan=[delegates("spawn", "slow"), "started"],
@@ -552,7 +552,7 @@ async def test_a_turn_is_named_by_last_or_by_a_number(tmp_path: Path) -> None:
         assert "No turn here has changed files" in await world.ada.asks("/undo"), "all of it is as before already"
 
 
-async def test_the_last_undo_is_taken_back_without_its_id(tmp_path: Path) -> None:
+async def test_the_last_undo_is_reverted_without_its_id(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "ok", writes("b.txt", "2"), "ok")) as world:
         for _ in range(2):
             await turn(world)
@@ -569,7 +569,7 @@ async def test_the_last_undo_is_taken_back_without_its_id(tmp_path: Path) -> Non
             assert files() == expected
 
 
-async def test_a_turn_counts_as_undone_after_every_other_undo_that_is_taken_back(tmp_path: Path) -> None:
+async def test_a_turn_stays_undone_when_another_undo_is_reverted(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(runs("echo 1 > a.txt; echo 1 > b.txt"), "done")) as world:
         only, undo, kept = await turn(world), world.app[Undo], workspace(world) / "b.txt"
         kept.write_text("mine")
@@ -593,7 +593,7 @@ async def test_a_late_undo_reports_that_it_was_already_undone(tmp_path: Path) ->
         assert all("already undone" in str(one) for one in refused)
 
 
-async def test_a_copy_says_where_it_is_undone(tmp_path: Path) -> None:
+async def test_a_copy_names_the_original_for_undo(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "done", writes("b.txt", "2"), "done")) as world:
         first, undo, forks = await turn(world), world.app[Undo], world.app[Forks]
         copy, second = ThreadId("fake:harbour:copy"), ThreadId("fake:harbour:second")
@@ -618,7 +618,7 @@ TINY: dict[str, object] = {"checkpoints": {"file_bytes_max": 100}}
 BIG = "head -c 500 /dev/zero > big"
 
 
-async def test_a_large_file_that_a_turn_has_made_stays_and_is_reported(tmp_path: Path) -> None:
+async def test_a_large_new_file_is_kept_and_reported(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(runs(f"{BIG}; echo s > small"), "done"), settings=TINY) as world:
         only, undo, folder = await turn(world), world.app[Undo], workspace(world)
         shown = await undo.show(world.ada.thread, only)
@@ -634,7 +634,7 @@ async def test_a_large_file_that_a_turn_has_made_stays_and_is_reported(tmp_path:
         assert "not these: big" in world.model.requests[-1].messages[-1].text
 
 
-async def test_a_large_file_that_was_renamed_stays_under_its_new_name(tmp_path: Path) -> None:
+async def test_a_renamed_large_file_keeps_its_new_name(tmp_path: Path) -> None:
     model = FakeModel(runs(BIG), "done", runs("mv big moved; echo q > small"), "done")
     async with scenario(tmp_path, model, settings=TINY) as world:
         await turn(world)
@@ -667,7 +667,7 @@ async def test_content_that_a_turn_did_not_store_is_reported(tmp_path: Path) -> 
         assert "larger than 100 bytes" in shown.notes[0]
 
 
-async def test_files_that_were_kept_as_changed_since_are_reported(tmp_path: Path) -> None:
+async def test_files_kept_because_of_later_changes_are_reported(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(runs("echo 1 > a; echo 1 > b"), "done")) as world:
         only, undo = await turn(world), world.app[Undo]
         (workspace(world) / "b").write_text("mine")
@@ -677,7 +677,7 @@ async def test_files_that_were_kept_as_changed_since_are_reported(tmp_path: Path
         assert [(one.path, one.why) for one in done.left] == [("b", "It was changed since.")]
 
 
-async def test_a_folder_in_the_place_of_a_file_keeps_what_was_put_there_since(tmp_path: Path) -> None:
+async def test_a_folder_that_replaced_a_file_keeps_later_content(tmp_path: Path) -> None:
     async with scenario(
         tmp_path, FakeModel(runs("echo 1 > d"), "ok", runs("rm d; mkdir d; echo 2 > d/a"), "ok")
     ) as world:
@@ -689,7 +689,7 @@ async def test_a_folder_in_the_place_of_a_file_keeps_what_was_put_there_since(tm
         assert (folder / "d" / "mine").read_text() == "mine"
 
 
-async def test_rights_come_back_with_their_special_bits(tmp_path: Path) -> None:
+async def test_permissions_are_restored_with_their_special_bits(tmp_path: Path) -> None:
     model = FakeModel(runs("echo 1 > s; chmod 4755 s; mkdir d; chmod 3777 d"), "ok", runs("rm -r s d"), "ok")
     async with scenario(tmp_path, model) as world:
         await turn(world)

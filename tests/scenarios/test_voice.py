@@ -96,7 +96,7 @@ async def said(app: Services) -> UserSaid:
     return [one.data for one in await app[Store].journal.events(THREAD) if isinstance(one.data, UserSaid)][-1]
 
 
-async def test_a_voice_message_is_read_and_answered_aloud(tmp_path: Path) -> None:
+async def test_a_voice_message_is_transcribed_and_answered_aloud(tmp_path: Path) -> None:
     async with stage(ANSWER) as (telegram, model), running(tmp_path, telegram, model) as app:
         spoken = await telegram.sends_voice(ADA, recording(SAID))
         written = await sees(telegram, lambda sent: sent.text == "The tide is high at six.")
@@ -142,7 +142,7 @@ async def test_an_unrecognized_recording_is_reported_and_stays_attached(tmp_path
         assert "not recognized" in model.requests[-1].messages[-1].text
 
 
-async def test_a_service_that_is_away_for_a_moment_is_asked_again(tmp_path: Path) -> None:
+async def test_a_briefly_unreachable_service_is_retried(tmp_path: Path) -> None:
     async with stage("Six.") as (telegram, model), running(tmp_path, telegram, model) as app:
         model.audio_troubles.append(Refusal(503, "Overloaded."))
         await telegram.sends_voice(ADA, recording(SAID))
@@ -150,7 +150,7 @@ async def test_a_service_that_is_away_for_a_moment_is_asked_again(tmp_path: Path
         assert (await said(app)).text == SAID
 
 
-async def test_a_recording_that_is_too_long_is_not_sent(tmp_path: Path) -> None:
+async def test_an_overlong_recording_is_not_sent(tmp_path: Path) -> None:
     settings = {"speech": {"seconds_max": 5.0}}
     async with stage("Too long.") as (telegram, model), running(tmp_path, telegram, model, **settings):
         long = recording("tide " * 40)
@@ -163,7 +163,7 @@ async def test_a_recording_that_is_too_long_is_not_sent(tmp_path: Path) -> None:
     assert not model.audio
 
 
-async def test_an_answer_that_cannot_be_spoken_is_posted_as_text(tmp_path: Path) -> None:
+async def test_an_unspeakable_answer_is_posted_as_text(tmp_path: Path) -> None:
     async with stage(ANSWER) as (telegram, model), running(tmp_path, telegram, model, speech={"answers": "on"}):
         model.audio_troubles.append(Refusal(400, "There is no voice of that name."))
         await telegram.says(ADA, "hello")
@@ -171,7 +171,7 @@ async def test_an_answer_that_cannot_be_spoken_is_posted_as_text(tmp_path: Path)
         assert "no voice of that name" in (await sees(telegram, lambda sent: "not speak this answer" in sent.text)).text
 
 
-async def test_speech_counts_under_the_budget_and_stops_at_it(tmp_path: Path) -> None:
+async def test_speech_is_charged_to_the_budget_and_stops_at_it(tmp_path: Path) -> None:
     prices = {"usd_per_minute": 0.6, "usd_per_million_chars": 1000.0}
     settings = {"speech": prices, "budget": {"usd_per_day": 1.0, "unpriced": "allow"}}
     async with stage(ANSWER, "Later.") as (telegram, model), running(tmp_path, telegram, model, **settings) as app:
@@ -187,7 +187,7 @@ async def test_speech_counts_under_the_budget_and_stops_at_it(tmp_path: Path) ->
     assert asked(model, "/audio/transcriptions") == 1
 
 
-async def test_another_persons_recording_is_never_the_owners_words(tmp_path: Path) -> None:
+async def test_another_persons_recording_is_never_attributed_to_the_owner(tmp_path: Path) -> None:
     """Forwarded or quoted, it is in an untrusted block, taints the turn, and is not answered."""
     async with stage("one", "two", "three") as (telegram, model), running(tmp_path, telegram, model) as app:
         origin: Json = {"type": "user", "sender_user": user_of(9), "date": 0}

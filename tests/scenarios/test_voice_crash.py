@@ -15,9 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(("side", "step"), [("before", 3), ("after", 2)])
-async def test_it_is_recognised_and_spoken_once_wherever_the_process_is_killed(
-    tmp_path: Path, side: Side, step: int
-) -> None:
+async def test_speech_is_recognized_and_spoken_once_despite_kills(tmp_path: Path, side: Side, step: int) -> None:
     with fork_server("tests.scenarios.voice_life", VoiceOrder) as server:
         at, killed = 0, True
         while killed:

@@ -81,7 +81,7 @@ async def test_a_link_to_another_site_and_a_composed_address_ask(tmp_path: Path)
         assert [one.url for one in web.requests] == ["https://ok.example/"]
 
 
-async def test_links_of_a_page_that_a_person_let_through_are_not_given(tmp_path: Path) -> None:
+async def test_links_of_an_approved_page_are_not_granted(tmp_path: Path) -> None:
     web = Web({"https://evil.example/": "<a href='/more'>x</a>"})
     model = FakeModel(read("https://ok.example/"), read("https://evil.example/"), read("https://evil.example/more"))
     async with scenario(tmp_path, model, profile="standard") as world:

@@ -70,7 +70,7 @@ async def sees(hook: FakeHookChat, part: str, times: int = 1) -> HookPosted:
         return await hook.until(found)
 
 
-async def test_an_approval_is_given_by_button_and_by_text(tmp_path: Path, clock: ManualClock) -> None:
+async def test_an_approval_is_granted_by_button_and_by_text(tmp_path: Path, clock: ManualClock) -> None:
     asks = Reply(calls=(Call("bash", '{"command": "echo x >> made"}'),))
     async with chat(clock) as hook, running(tmp_path, hook, FakeModel(asks, "one", asks, "two"), clock) as app:
         await hook.says("harbour", "7", "go")

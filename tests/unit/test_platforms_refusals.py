@@ -101,7 +101,7 @@ async def test_temporarily_refused_posts_are_kept(
 
 
 @pytest.mark.parametrize("seconds", ["inf", "1e300", "nan", "-5", "x"])
-async def test_no_header_of_discord_holds_a_route_forever(seconds: str) -> None:
+async def test_no_discord_header_blocks_a_route_forever(seconds: str) -> None:
     head = f"HTTP/1.1 200 X\r\nx-ratelimit-remaining: 0\r\nx-ratelimit-reset-after: {seconds}\r\n"
     async with answering(at_once(f"{head}content-length: 2\r\nconnection: close\r\n\r\n{{}}".encode())) as base:
         api = DiscordApi(DiscordSettings(token=Secret("value", "t"), api_base=base), CLOCK)

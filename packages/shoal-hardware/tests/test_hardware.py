@@ -84,19 +84,19 @@ async def run(folder: Path, name: str, load: Load, **arguments: object) -> str:
     return (await prepare(folder, name, load, **arguments).run()).text
 
 
-async def test_a_scan_lists_who_answers(tmp_path: Path) -> None:
+async def test_a_scan_lists_answering_devices(tmp_path: Path) -> None:
     assert "0x20, 0x77" in await run(tmp_path, "i2c_scan", FakePackages(0x20, 0x77).load, bus=1)
     assert "No device" in await run(tmp_path, "i2c_scan", FakePackages().load, bus=1)
 
 
-async def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+async def test_written_bytes_are_read_back(tmp_path: Path) -> None:
     packages = FakePackages(0x20)
     assert "3 bytes" in await run(tmp_path, "i2c_write", packages.load, bus=1, address=0x20, data="05beef")
     assert await run(tmp_path, "i2c_read", packages.load, bus=1, address=0x20, register=5, length=2) == "be ef"
     assert packages.open_buses == 0
 
 
-async def test_a_transfer_sends_and_gets(tmp_path: Path) -> None:
+async def test_a_transfer_sends_and_receives(tmp_path: Path) -> None:
     packages = FakePackages()
     assert await run(tmp_path, "spi_transfer", packages.load, bus=0, device=1, data="01 02 03", mode=3) == "03 02 01"
     assert packages.log == [("open", 0, 1), ("transfer", [1, 2, 3], 500_000, 3)]
@@ -115,7 +115,7 @@ def test_actions_name_the_device_and_the_bytes(tmp_path: Path) -> None:
     assert action("spi_transfer", bus=0, device=0, data="ff00") == "tool:spi_transfer:0.0 ff00"
 
 
-def test_speed_and_mode_are_shown_and_part_of_what_is_approved(tmp_path: Path) -> None:
+def test_speed_and_mode_are_shown_and_approved(tmp_path: Path) -> None:
     slow = prepare(tmp_path, "spi_transfer", FakePackages().load, bus=0, device=0, data="ff")
     fast = prepare(tmp_path, "spi_transfer", FakePackages().load, bus=0, device=0, data="ff", speed_hz=1_000_000)
     assert "500000 Hz, mode 0" in slow.shown
@@ -135,12 +135,12 @@ def test_speed_and_mode_are_shown_and_part_of_what_is_approved(tmp_path: Path) -
         ("spi_transfer", {"bus": 0, "device": 0, "data": "00", "mode": 4}),
     ],
 )
-def test_what_is_beyond_the_bounds_is_refused(tmp_path: Path, name: str, arguments: dict[str, object]) -> None:
+def test_values_beyond_the_bounds_are_refused(tmp_path: Path, name: str, arguments: dict[str, object]) -> None:
     with pytest.raises(ToolError):
         prepare(tmp_path, name, FakePackages(0x20).load, **arguments)
 
 
-async def test_without_a_device_the_error_says_what_is_missing(tmp_path: Path) -> None:
+async def test_a_missing_device_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="no I2C bus 7"):
         await run(tmp_path, "i2c_scan", FakePackages().load, bus=7)
     with pytest.raises(ToolError, match="no answer"):
@@ -153,7 +153,7 @@ async def test_without_a_device_the_error_says_what_is_missing(tmp_path: Path) -
         await run(tmp_path, "i2c_scan", missing, bus=1)
 
 
-async def test_the_packages_are_called_as_they_want_it(tmp_path: Path) -> None:
+async def test_the_hardware_packages_are_called_correctly(tmp_path: Path) -> None:
     packages = FakePackages(0x20)
     packages.registers[0x20][:5] = b"\x07\0\0\x01\x01"
     load = packages.load
@@ -177,7 +177,7 @@ async def test_the_packages_are_called_as_they_want_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("profile", ["open", "standard", "guarded", "locked"])
 @pytest.mark.parametrize("is_on", [False, True])
-async def test_they_are_hidden_unless_switched_on_and_allowed(tmp_path: Path, profile: str, is_on: bool) -> None:
+async def test_hardware_tools_are_hidden_unless_enabled_and_allowed(tmp_path: Path, profile: str, is_on: bool) -> None:
     settings = {"tools": {"hardware": is_on}}
     async with scenario(tmp_path, FakeModel("Hello."), profile=profile, settings=settings) as world:
         await world.ada.says("hi")
@@ -218,7 +218,7 @@ def stub() -> Generator[int]:
     subprocess.run(["modprobe", "-r", "i2c-stub"], check=False)
 
 
-async def test_the_kernels_stub_keeps_what_is_written(stub: int, tmp_path: Path) -> None:
+async def test_the_kernels_stub_device_keeps_written_bytes(stub: int, tmp_path: Path) -> None:
     assert "0x20" in await run(tmp_path, "i2c_scan", import_module, bus=stub)
     await run(tmp_path, "i2c_write", import_module, bus=stub, address=0x20, data="05be")
     assert await run(tmp_path, "i2c_read", import_module, bus=stub, address=0x20, register=5) == "be"

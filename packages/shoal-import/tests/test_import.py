@@ -41,7 +41,7 @@ def of(lines: list[Line], became: str) -> list[str]:
 # ---- products ----
 
 
-def test_openclaw_comes_over_and_the_rest_is_explained(bring: Callable[..., list[Line]], home: Path) -> None:
+def test_openclaw_is_imported_and_the_rest_explained(bring: Callable[..., list[Line]], home: Path) -> None:
     lines = bring("openclaw")
     assert of(lines, "came") == [
         "provider lmstudio", "openclaw: memory", "openclaw: note of 20260105", "agent openclaw", "agent openclaw-work",
@@ -67,7 +67,7 @@ def test_openclaw_comes_over_and_the_rest_is_explained(bring: Callable[..., list
     assert "- Asked about tides. <!-- only owner -->" in (home / "data/memory/202601/20260105.md").read_text()
 
 
-def test_hermes_comes_over_with_its_profiles(bring: Callable[..., list[Line]], home: Path) -> None:
+def test_hermes_is_imported_with_its_profiles(bring: Callable[..., list[Line]], home: Path) -> None:
     lines = bring("hermes")
     assert of(lines, "came") == ["hermes: memory", "agent hermes", "agent hermes-coder", "conversation Debian"]
     assert of(lines, "off") == ["channel telegram", "skill tide-table", "schedule News", "schedule Two-hourly"]
@@ -80,7 +80,7 @@ def test_hermes_comes_over_with_its_profiles(bring: Callable[..., list[Line]], h
     assert load_config(home, {}).platforms.of("telegram")[0].allow == ("7", "8")
 
 
-def test_nanobot_comes_over(bring: Callable[..., list[Line]], home: Path) -> None:
+def test_nanobot_is_imported(bring: Callable[..., list[Line]], home: Path) -> None:
     lines = bring("nanobot", "--keys")
     assert of(lines, "came") == [
         "provider anthropic", "nanobot: memory", "nanobot: note of 20260105", "nanobot: note of 20260106",
@@ -95,7 +95,9 @@ def test_nanobot_comes_over(bring: Callable[..., list[Line]], home: Path) -> Non
     assert config.providers["anthropic"].api_key.reveal() == "sk-ant-nanobot"
 
 
-def test_of_open_webui_the_first_administrators_things_come(bring: Callable[..., list[Line]], home: Path) -> None:
+def test_the_first_administrators_data_is_imported_from_open_webui(
+    bring: Callable[..., list[Line]], home: Path
+) -> None:
     lines = bring("openwebui")
     assert of(lines, "came") == [
         "openwebui: memory",
@@ -116,7 +118,7 @@ def test_of_open_webui_the_first_administrators_things_come(bring: Callable[...,
     )
 
 
-def test_an_export_of_chats_comes_too(shoal: Shoal, tmp_path: Path) -> None:
+def test_an_export_of_chats_is_imported(shoal: Shoal, tmp_path: Path) -> None:
     chat = {"history": {"messages": {"0": {"role": "user", "content": "hi", "timestamp": peers.AT}}, "currentId": "0"}}
     (tmp_path / "chats.json").write_text(
         json.dumps([{"id": "x", "title": "One", "chat": chat, "created_at": peers.AT}])
@@ -129,7 +131,7 @@ def test_an_export_of_chats_comes_too(shoal: Shoal, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("product", list(MAKERS))
-def test_doing_it_twice_is_once(bring: Callable[..., list[Line]], home: Path, product: str) -> None:
+def test_a_repeated_import_adds_nothing(bring: Callable[..., list[Line]], home: Path, product: str) -> None:
     first = bring(product, "--keys")
     before = {name: data for name, data in files(home).items() if not name.startswith("shoal.db")}
     second = bring(product, "--keys")
@@ -140,7 +142,9 @@ def test_doing_it_twice_is_once(bring: Callable[..., list[Line]], home: Path, pr
 
 
 @pytest.mark.parametrize("product", list(MAKERS))
-def test_a_dry_run_says_the_same_and_writes_nothing(bring: Callable[..., list[Line]], home: Path, product: str) -> None:
+def test_a_dry_run_prints_the_same_and_writes_nothing(
+    bring: Callable[..., list[Line]], home: Path, product: str
+) -> None:
     dry = bring(product, "--dry-run")
     assert not home.exists()
     done = bring(product)
@@ -148,7 +152,7 @@ def test_a_dry_run_says_the_same_and_writes_nothing(bring: Callable[..., list[Li
 
 
 @pytest.mark.parametrize("product", list(MAKERS))
-def test_the_home_that_is_read_stays_as_it_is(bring: Callable[..., list[Line]], tmp_path: Path, product: str) -> None:
+def test_the_source_home_is_unchanged(bring: Callable[..., list[Line]], tmp_path: Path, product: str) -> None:
     bring(product, "--dry-run")
     before = files(tmp_path / product)
     bring(product, "--keys")
@@ -156,7 +160,7 @@ def test_the_home_that_is_read_stays_as_it_is(bring: Callable[..., list[Line]], 
 
 
 @pytest.mark.parametrize("product", list(MAKERS))
-def test_secrets_come_only_when_asked_for(bring: Callable[..., list[Line]], home: Path, product: str) -> None:
+def test_secrets_are_imported_only_on_request(bring: Callable[..., list[Line]], home: Path, product: str) -> None:
     bring(product)
     assert not (home / "secrets").exists()
     assert not [secret for secret in SECRETS if secret.encode() in b"".join(files(home).values())]
@@ -168,7 +172,7 @@ def test_secrets_come_only_when_asked_for(bring: Callable[..., list[Line]], home
 
 
 @pytest.mark.parametrize("product", list(MAKERS))
-def test_nothing_that_came_acts_by_itself(
+def test_imported_items_never_act_unasked(
     bring: Callable[..., list[Line]], shoal: Shoal, home: Path, product: str
 ) -> None:
     bring(product, "--keys")
@@ -184,7 +188,7 @@ def test_nothing_that_came_acts_by_itself(
 
 
 @pytest.mark.parametrize("product", list(MAKERS))
-def test_conversations_keep_their_words_and_times_and_are_untrusted(
+def test_imported_conversations_keep_text_and_times_and_are_untrusted(
     bring: Callable[..., list[Line]], shoal: Shoal, product: str
 ) -> None:
     bring(product)
@@ -202,7 +206,7 @@ def test_conversations_keep_their_words_and_times_and_are_untrusted(
     assert [event["at"] for event in events] == sorted(event["at"] for event in events)
 
 
-def test_a_branch_that_was_left_is_not_part_of_the_conversation(bring: Callable[..., list[Line]], shoal: Shoal) -> None:
+def test_an_abandoned_branch_is_not_imported(bring: Callable[..., list[Line]], shoal: Shoal) -> None:
     bring("openclaw")
     (thread,) = json.loads(shoal("threads", "list", "--json").out)
     shown = shoal("threads", "show", thread["thread"]).out
@@ -211,7 +215,7 @@ def test_a_branch_that_was_left_is_not_part_of_the_conversation(bring: Callable[
     assert "asked in another way" not in shown
 
 
-def test_what_a_person_has_here_already_stays(bring: Callable[..., list[Line]], shoal: Shoal, home: Path) -> None:
+def test_existing_data_is_kept(bring: Callable[..., list[Line]], shoal: Shoal, home: Path) -> None:
     shoal("init")
     (home / "shoal.toml").write_text(
         "[model]\nname = 'demo'  # mine\n[platforms.telegram]\nenabled = false\nallow = ['1']\n"
@@ -227,7 +231,7 @@ def test_what_a_person_has_here_already_stays(bring: Callable[..., list[Line]], 
 
 
 @pytest.mark.parametrize("product", list(MAKERS))
-def test_a_folder_of_something_else_is_refused(shoal: Shoal, tmp_path: Path, product: str) -> None:
+def test_an_unknown_folder_is_refused(shoal: Shoal, tmp_path: Path, product: str) -> None:
     ran = shoal("import", product, str(tmp_path / "nowhere"))
     assert (ran.code, "does not exist" in ran.err) == (1, True)
     (tmp_path / "empty").mkdir()
@@ -259,7 +263,7 @@ def test_a_subset_of_yaml_is_read() -> None:
     }  # fmt: skip
 
 
-def test_small_forms_are_read() -> None:
+def test_env_files_intervals_times_and_parts_are_parsed() -> None:
     assert dotenv("A=1\nexport B='x y' # r\n#C=2\nD=\nE=v # r\n") == {"A": "1", "B": "x y", "E": "v"}
     assert [cron_of(seconds) for seconds in (1800, 7200, 86_400, 7, 5400)] == [
         "*/30 * * * *", "0 */2 * * *", "0 9 * * *", "", "",

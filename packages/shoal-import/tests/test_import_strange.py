@@ -53,7 +53,7 @@ def texts(shoal: Shoal, title: str) -> list[str]:
 # ---- newer storage formats ----
 
 
-def test_of_openclaw_the_databases_are_read_like_the_files_before(bring: Bring, shoal: Shoal, tmp_path: Path) -> None:
+def test_openclaw_databases_are_read_like_its_older_files(bring: Bring, shoal: Shoal, tmp_path: Path) -> None:
     now, before = peers.openclaw_2026_9(tmp_path / "now"), peers.openclaw(tmp_path / "before")
     found = bring("openclaw", now, "--keys", "--dry-run")
     asked = bring("openclaw", before, "--keys", "--dry-run")
@@ -67,7 +67,7 @@ def test_of_openclaw_the_databases_are_read_like_the_files_before(bring: Bring, 
     assert "asked in another way" not in texts(shoal, "Tides")
 
 
-def test_what_stands_only_in_a_write_ahead_log_comes_and_nothing_is_changed(bring: Bring, tmp_path: Path) -> None:
+def test_rows_in_a_write_ahead_log_are_imported_without_changing_it(bring: Bring, tmp_path: Path) -> None:
     root = peers.openclaw_2026_9(tmp_path / "root")
     file = root / "agents/main/agent/openclaw-agent.sqlite"
     with closing(sqlite3.connect(file)) as writer:
@@ -96,13 +96,13 @@ def packed(root: Path, pack: Callable[[str], bytes]) -> Path:
     return root
 
 
-def test_entries_that_are_stored_compressed_come_like_others(bring: Bring, shoal: Shoal, tmp_path: Path) -> None:
+def test_compressed_entries_are_imported(bring: Bring, shoal: Shoal, tmp_path: Path) -> None:
     lines = bring("openclaw", packed(tmp_path / "root", lambda text: zstd.compress(text.encode())))
     assert not [what for what in left(lines) if "of a conversation" in what or "of conversations" in what]
     assert texts(shoal, "Tides")[::5] == ["When is high water in Husum?", "At 10:51."]
 
 
-def test_without_what_unpacks_them_whole_conversations_wait_for_the_next_import(
+def test_without_a_decompressor_conversations_wait_for_the_next_import(
     bring: Bring, shoal: Shoal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = packed(tmp_path / "root", lambda text: zstd.compress(text.encode()))
@@ -115,7 +115,7 @@ def test_without_what_unpacks_them_whole_conversations_wait_for_the_next_import(
 
 
 @pytest.mark.parametrize("pack", [lambda _: b"(\xb5", lambda _: zstd.compress(b" " * 5_000_000)], ids=["torn", "bomb"])
-def test_entries_that_are_damaged_are_counted_and_the_rest_hangs_together(
+def test_damaged_entries_are_counted_and_the_rest_stays_connected(
     bring: Bring, shoal: Shoal, tmp_path: Path, pack: Callable[[str], bytes]
 ) -> None:
     lines = left(bring("openclaw", packed(tmp_path / "root", pack)))
@@ -124,7 +124,7 @@ def test_entries_that_are_damaged_are_counted_and_the_rest_hangs_together(
     assert texts(shoal, "Tides")[0] == "When is high water in Husum?"
 
 
-def test_of_nanobot_the_database_is_read(bring: Bring, shoal: Shoal, tmp_path: Path) -> None:
+def test_the_nanobot_database_is_read(bring: Bring, shoal: Shoal, tmp_path: Path) -> None:
     root = peers.nanobot(tmp_path / "root")
     record = {"role": "user", "content": "from the database", "timestamp": "2026-02-01T09:00:00"}
     peers.database(
@@ -139,7 +139,7 @@ def test_of_nanobot_the_database_is_read(bring: Bring, shoal: Shoal, tmp_path: P
     assert "it is also in sessions.sqlite3" in left(lines)["workspace/sessions/telegram_7.jsonl"]
 
 
-def test_of_open_webui_messages_and_settings_come_from_tables_of_their_own(
+def test_open_webui_messages_and_settings_are_read_from_their_own_tables(
     bring: Bring, shoal: Shoal, tmp_path: Path
 ) -> None:
     root = peers.openwebui(tmp_path / "root")
@@ -165,7 +165,7 @@ def test_of_open_webui_messages_and_settings_come_from_tables_of_their_own(
 # ---- complete reports ----
 
 
-def test_long_conversations_come_whole_and_long_texts_say_where_they_end(
+def test_long_conversations_are_imported_whole_and_long_texts_marked_as_cut(
     bring: Bring, shoal: Shoal, tmp_path: Path
 ) -> None:
     root = peers.nanobot(tmp_path / "root")
@@ -177,7 +177,7 @@ def test_long_conversations_come_whole_and_long_texts_say_where_they_end(
     assert left(lines)["workspace/SOUL.md"] == "it is longer than 4 MiB: the rest was skipped"
 
 
-def test_files_and_lines_that_are_no_conversation_are_named(bring: Bring, shoal: Shoal, tmp_path: Path) -> None:
+def test_files_and_lines_without_a_conversation_are_named(bring: Bring, shoal: Shoal, tmp_path: Path) -> None:
     root = peers.openclaw(tmp_path / "root")
     sessions = root / "agents/main/sessions"
     text = (sessions / "aaaa.jsonl").read_text().splitlines()
@@ -193,9 +193,7 @@ def test_files_and_lines_that_are_no_conversation_are_named(bring: Bring, shoal:
     assert len(texts(shoal, "Tides")) == 6
 
 
-def test_a_damaged_line_in_the_middle_does_not_cut_a_conversation_off(
-    bring: Bring, shoal: Shoal, tmp_path: Path
-) -> None:
+def test_a_damaged_line_does_not_cut_a_conversation_off(bring: Bring, shoal: Shoal, tmp_path: Path) -> None:
     root = peers.openclaw(tmp_path / "root")
     file = root / "agents/main/sessions/aaaa.jsonl"
     text = file.read_text().splitlines()
@@ -204,7 +202,7 @@ def test_a_damaged_line_in_the_middle_does_not_cut_a_conversation_off(
     assert texts(shoal, "Tides")[0] == "When is high water in Husum?"
 
 
-def test_nanobots_history_becomes_notes_and_messages_without_a_time_come(
+def test_nanobots_history_becomes_notes_and_untimed_messages_are_imported(
     bring: Bring, shoal: Shoal, home: Path, tmp_path: Path
 ) -> None:
     root = peers.nanobot(tmp_path / "root")
@@ -217,7 +215,7 @@ def test_nanobots_history_becomes_notes_and_messages_without_a_time_come(
     assert texts(shoal, "no time") == ["no time"]
 
 
-def test_names_in_any_script_stay_apart(bring: Bring, home: Path, tmp_path: Path) -> None:
+def test_names_in_any_script_stay_distinct(bring: Bring, home: Path, tmp_path: Path) -> None:
     root = peers.openwebui(tmp_path / "root")
     with closing(sqlite3.connect(root / "webui.db")) as database:
         for number, name in enumerate(("Помощник", "助手", "Cook!", "cook")):
@@ -235,14 +233,14 @@ def test_names_in_any_script_stay_apart(bring: Bring, home: Path, tmp_path: Path
     assert slug("助手") != slug("Помощник")
 
 
-def test_a_paragraph_sign_inside_an_entry_parts_nothing(bring: Bring, home: Path, tmp_path: Path) -> None:
+def test_a_paragraph_sign_does_not_split_an_entry(bring: Bring, home: Path, tmp_path: Path) -> None:
     root = peers.hermes(tmp_path / "root")
     (root / "memories/MEMORY.md").write_text("See § 5 of the law.\n§\nLikes tea.")
     bring("hermes", root)
     assert "- See § 5 of the law. <!-- only owner -->" in (home / "data/MEMORY.md").read_text()
 
 
-def test_a_token_that_is_kept_elsewhere_is_said_to_be_missing_and_ids_lose_their_prefix(
+def test_a_token_stored_elsewhere_is_reported_missing_and_ids_lose_their_prefix(
     bring: Bring, home: Path, tmp_path: Path
 ) -> None:
     root = peers.openclaw(tmp_path / "root")
@@ -263,9 +261,7 @@ def test_a_token_that_is_kept_elsewhere_is_said_to_be_missing_and_ids_lose_their
 # ---- schedules ----
 
 
-def test_schedules_keep_the_hour_they_had(
-    bring: Bring, shoal: Shoal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_schedules_keep_their_hour(bring: Bring, shoal: Shoal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "America/Lima")
     zones: dict[str, tuple[str, str]] = {}
     roots = {product: MAKERS[product](tmp_path / product) for product in ("openclaw", "hermes", "nanobot")}
@@ -301,7 +297,7 @@ def test_schedules_keep_the_hour_they_had(
         ("openclaw", "cron/jobs.json", "1800000", "1e999"),
     ],
 )
-def test_an_odd_value_stops_its_own_schedule_only(
+def test_an_odd_value_affects_only_its_own_schedule(
     bring: Bring, tmp_path: Path, product: str, file: str, old: str, odd: str
 ) -> None:
     root = MAKERS[product](tmp_path / "root")
@@ -331,7 +327,7 @@ def test_an_odd_value_stops_its_own_schedule_only(
         ("openwebui", "webui.db", "text"),
     ],
 )
-def test_what_only_looks_like_a_home_is_refused(
+def test_a_folder_that_only_resembles_a_home_is_refused(
     shoal: Shoal, tmp_path: Path, product: str, name: str, content: str
 ) -> None:
     root = tmp_path / "root"
@@ -342,7 +338,7 @@ def test_what_only_looks_like_a_home_is_refused(
     assert " is not a " in ran.err
 
 
-def test_a_database_of_something_else_is_no_open_webui(shoal: Shoal, tmp_path: Path) -> None:
+def test_another_database_is_not_taken_for_open_webui(shoal: Shoal, tmp_path: Path) -> None:
     peers.database(tmp_path / "webui.db", "create table user (id text); create table x (y text)", {"user": [("u",)]})
     ran = shoal("import", "openwebui", str(tmp_path))
     assert (ran.code, "it contains no person" in ran.err) == (1, True)

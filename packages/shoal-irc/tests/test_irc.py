@@ -43,13 +43,13 @@ def start(server: FakeIrc, tmp_path: Path) -> Start:
     return started
 
 
-async def test_it_signs_in_by_sasl_before_it_is_welcomed(start: Start, server: FakeIrc) -> None:
+async def test_sasl_sign_in_happens_before_the_welcome(start: Start, server: FakeIrc) -> None:
     async with start(join=("#harbour",)):
         await server.until(lambda: "JOIN #harbour" in server.lines or None)
     assert server.lines.index("AUTHENTICATE PLAIN") < server.lines.index("CAP END")
 
 
-async def test_it_signs_in_at_nickserv_only_where_that_is_asked_for(start: Start, server: FakeIrc) -> None:
+async def test_nickserv_sign_in_happens_only_on_request(start: Start, server: FakeIrc) -> None:
     server.capabilities = ""
     async with start(login="nickserv"):
         line = "PRIVMSG NickServ :IDENTIFY shoal-account hunter2"
@@ -65,7 +65,7 @@ async def test_without_sasl_no_password_is_sent(server: FakeIrc, tmp_path: Path)
     assert not any("hunter2" in line for line in server.lines)
 
 
-async def test_a_nick_that_somebody_has_is_made_longer(start: Start, server: FakeIrc) -> None:
+async def test_a_taken_nick_is_extended(start: Start, server: FakeIrc) -> None:
     server.taken = {"shoal"}
     async with start() as (_, inbox):
         await server.says("#harbour", "shoal_: hi")
@@ -73,7 +73,7 @@ async def test_a_nick_that_somebody_has_is_made_longer(start: Start, server: Fak
     assert prompt.text == "hi"
 
 
-async def test_in_a_channel_it_is_meant_by_its_nick(start: Start, server: FakeIrc) -> None:
+async def test_the_nick_addresses_the_bot_in_a_channel(start: Start, server: FakeIrc) -> None:
     async with start() as (_, inbox):
         for text in ("just talk", "shoaling is fun", "Shoal, what is the tide?", "ask shoal", "shoal: !status"):
             await server.says("#Harbour", text)
@@ -85,7 +85,7 @@ async def test_in_a_channel_it_is_meant_by_its_nick(start: Start, server: FakeIr
     assert inbox.requests[0].name == "status"
 
 
-async def test_somebody_is_their_account_or_else_their_host(start: Start, server: FakeIrc) -> None:
+async def test_a_person_is_identified_by_account_or_host(start: Start, server: FakeIrc) -> None:
     """A user who takes ada's nick has a different identity and a separate conversation."""
     async with start(allow=("ada-account", "role:*!*@*.example")) as (_, inbox):
         await server.says("shoal", "it is me")
@@ -99,7 +99,7 @@ async def test_somebody_is_their_account_or_else_their_host(start: Start, server
     assert not first.author.trusted
 
 
-async def test_a_private_answer_goes_to_nobody_who_took_the_nick(start: Start, server: FakeIrc) -> None:
+async def test_a_private_answer_is_never_sent_to_a_new_owner_of_the_nick(start: Start, server: FakeIrc) -> None:
     async with start() as (peer, _):
         server.people["ada"] = Person("ada", "~eve@elsewhere.example")
         with pytest.raises(PlatformError, match="is no longer ada-account") as caught:
@@ -111,7 +111,7 @@ async def test_a_private_answer_goes_to_nobody_who_took_the_nick(start: Start, s
     assert not server.said
 
 
-async def test_what_an_action_and_colours_say_is_read(start: Start, server: FakeIrc) -> None:
+async def test_actions_and_colored_text_are_read(start: Start, server: FakeIrc) -> None:
     async with start() as (_, inbox):
         await server.says("shoal", "\x01VERSION\x01")
         await server.says("shoal", "\x01ACTION waves\x01")
@@ -120,7 +120,7 @@ async def test_what_an_action_and_colours_say_is_read(start: Start, server: Fake
     assert [prompt.text for prompt in prompts] == ["(ada waves)", "bold red"]
 
 
-async def test_a_refused_channel_is_told_and_not_tried_again(start: Start, server: FakeIrc) -> None:
+async def test_a_refused_channel_is_reported_and_not_retried(start: Start, server: FakeIrc) -> None:
     async with start() as (peer, _):
         posting = asyncio.ensure_future(peer.adapter.post(OutboundPost(peer.other, "k", "hello")))
         server.troubles.append(("delay", 0.0))
@@ -131,7 +131,7 @@ async def test_a_refused_channel_is_told_and_not_tried_again(start: Start, serve
     assert caught.value.permanent
 
 
-async def test_a_channels_name_breaks_out_of_no_line(start: Start, server: FakeIrc) -> None:
+async def test_no_channel_name_breaks_out_of_its_line(start: Start, server: FakeIrc) -> None:
     async with start(password=NO_SECRET) as (peer, _):
         for channel in ("#a\r\nQUIT :bye", "#a\r\nQUIT", "#a\nQUIT", "#a b", "#a,#b", "#a\0"):
             with pytest.raises(PlatformError) as caught:
@@ -156,5 +156,5 @@ def test_no_text_breaks_out_of_its_line_or_is_lost(part: str, times: int, target
 
 
 @given(st.binary(max_size=200))
-def test_any_line_of_a_server_can_be_read(raw: bytes) -> None:
+def test_any_server_line_is_parsed(raw: bytes) -> None:
     parse(raw)

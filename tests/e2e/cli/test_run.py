@@ -62,7 +62,7 @@ def test_outside_a_terminal_the_ready_line_only_names_the_token_file(home: Path)
     assert lines[1:] == [f"token {home / 'token'}"]
 
 
-def test_the_address_it_prints_serves(home: Path) -> None:
+def test_the_printed_address_is_served(home: Path) -> None:
     with running(home) as server:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", server.address)
         assert server.token == (home / "token").read_text().strip()

@@ -161,7 +161,7 @@ async def test_a_running_shoal_adopts_model_and_bot_and_repeats_only_wrong_answe
     assert written(home)["platforms"]["telegram"]["owner"] == "7"  # pyrefly: ignore[bad-index]
 
 
-async def test_a_stranger_who_writes_first_does_not_block_the_owner(start: Start, home: Path) -> None:
+async def test_an_unknown_person_who_writes_first_does_not_block_the_owner(start: Start, home: Path) -> None:
     async with telegram() as (fake, option):
         fake.add_chat(8)
         terminal = start("--set", option)

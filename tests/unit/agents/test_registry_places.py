@@ -57,7 +57,7 @@ async def test_another_machine_sees_a_change_shortly_after(world: World) -> None
     assert await world.here.agent_for(HERE, "") == "account"
 
 
-async def test_a_channel_has_its_accounts_settings_and_its_own(world: World) -> None:
+async def test_a_channel_combines_its_accounts_settings_with_its_own(world: World) -> None:
     await world.here.choose("matrix", ChannelChoices(model="wide"))
     await world.here.choose("matrix:!room:b.c", ChannelChoices(profile="locked"))
     assert await world.here.chosen(HERE) == (ChannelChoices(model="wide"), ChannelChoices(profile="locked"))

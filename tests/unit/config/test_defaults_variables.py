@@ -12,7 +12,7 @@ from shoal.platforms.slack.settings import SlackSettings
 from shoal.platforms.telegram.settings import TelegramSettings
 
 
-def test_a_key_in_the_environment_makes_a_provider(tmp_path: Path) -> None:
+def test_a_key_in_the_environment_configures_a_provider(tmp_path: Path) -> None:
     config = load_config(tmp_path, {"OPENROUTER_API_KEY": "k", "ANTHROPIC_BASE_URL": "http://127.0.0.1:7"})
     assert config.providers["openrouter"].api_key.reveal() == "k"
     assert config.providers["openrouter"].base_url == "https://openrouter.ai/api/v1"
@@ -31,7 +31,7 @@ def test_an_empty_variable_is_ignored(tmp_path: Path) -> None:
     assert load_config(tmp_path, {"OPENAI_API_KEY": "", "TELEGRAM_BOT_TOKEN": ""}) == load_config(tmp_path, {})
 
 
-def test_tokens_make_platforms(tmp_path: Path) -> None:
+def test_tokens_configure_platforms(tmp_path: Path) -> None:
     environ = {"TELEGRAM_BOT_TOKEN": "t", "DISCORD_TOKEN": "d", "SLACK_BOT_TOKEN": "s", "SLACK_APP_TOKEN": "a"}
     config = load_config(tmp_path, environ)
     assert configured(config, TelegramSettings)[0].token.reveal() == "t"

@@ -211,7 +211,7 @@ def test_a_variable_names_one_of_several_accounts_by_number(tmp_path: Path) -> N
         assert variable in problem
 
 
-def test_accounts_of_one_platform_need_names_of_their_own(tmp_path: Path) -> None:
+def test_accounts_of_one_platform_need_distinct_names(tmp_path: Path) -> None:
     text = "[[platforms.discord]]\ntoken = 'a'\n[[platforms.discord]]\ntoken = 'b'\n"
     assert problems(tmp_path, text) == [
         'platforms.discord.1.account is "main" twice; allowed: a unique name for each account.'
@@ -311,7 +311,7 @@ def test_errors_in_an_extensions_account_are_reported(tmp_path: Path, text: str,
     assert said in str(caught.value)
 
 
-def test_accounts_may_be_tables_by_their_names(tmp_path: Path) -> None:
+def test_accounts_may_be_named_tables(tmp_path: Path) -> None:
     text = "[platforms.telegram.main]\ntoken = 'a'\n[platforms.telegram.work]\ntoken = 'b'"
     accounts = configured(load(tmp_path, text), TelegramSettings)
     assert [(one.account, one.token.reveal()) for one in accounts] == [("main", "a"), ("work", "b")]

@@ -11,7 +11,7 @@ def people(**found: list[str]) -> dict[str, object]:
     return {"access": {"people": {name: {"identities": identities} for name, identities in found.items()}}}
 
 
-def test_a_user_id_may_hold_colons(tmp_path: Path) -> None:
+def test_a_user_id_may_contain_colons(tmp_path: Path) -> None:
     config = load_config(tmp_path, {}, people(ada=["matrix:@ada:example.org", "telegram:4711"]))
     assert config.access.people["ada"].identities == ("matrix:@ada:example.org", "telegram:4711")
 

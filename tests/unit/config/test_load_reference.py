@@ -18,7 +18,7 @@ def test_every_key_is_described() -> None:
     assert undocumented() == []
 
 
-def test_a_description_names_its_unit_or_says_what_is_counted() -> None:
+def test_a_description_names_its_unit_or_quantity() -> None:
     units = ("seconds", "bytes", "tokens", "hours", "minutes", "days", "usd", "chars")
     bare = [
         f"{path}.{name}"

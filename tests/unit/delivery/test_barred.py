@@ -184,7 +184,7 @@ async def test_a_late_answer_is_posted_again_and_its_preview_deleted(
     assert (stand.chat.posted[0].id != preview) == notifies
 
 
-async def test_the_further_pieces_of_a_late_answer_notify_of_its_end(stand: Stand) -> None:
+async def test_further_pieces_of_a_late_answer_are_new_posts(stand: Stand) -> None:
     turn = TurnId("T1")
     assert await stand.store.outbox.begin_preview(TOPIC, turn)
     preview = await stand.chat.post(OutboundPost(TOPIC, preview_key(turn), f"word{WRITING}"))
@@ -235,9 +235,7 @@ LOST = PlatformError("The connection broke.", outcome_unknown=True)
         ("clock set back", [TIDE]),
     ],
 )
-async def test_a_late_answer_arrives_once_as_a_message_of_its_own_whatever_happens(
-    stand: Stand, odd: str, shown: list[str]
-) -> None:
+async def test_a_late_answer_arrives_once_as_a_separate_message(stand: Stand, odd: str, shown: list[str]) -> None:
     limits = msgspec.structs.replace(LIMITS, edits_notify=False, idempotent_posts=True)
     chat = stand.chat = Stubborn(clock=stand.clock, limits=limits)
     turn = TurnId("T1")

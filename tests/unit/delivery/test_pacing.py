@@ -57,14 +57,14 @@ async def test_the_account_has_a_window_too() -> None:
     assert [made.count(at) for at in (0.0, 1.0, 2.0)] == [12, 12, 6]
 
 
-async def test_threads_do_not_wait_for_each_other_where_each_has_its_own_window() -> None:
+async def test_threads_with_separate_windows_do_not_wait_for_each_other() -> None:
     clock = ManualClock()
     limits = ChatLimits(4000, windows=(Window(1, 5.0, "thread"), Window(5, 60.0, "account")))
     threads = [thread("a", name) for name in ("1", "1", "2", "2", "3", "4")]
     assert await times(Pacer(limits, clock), clock, threads, 100) == [0.0, 5.0, 0.0, 60.0, 0.0, 0.0]
 
 
-async def test_groups_have_a_window_of_their_own() -> None:
+async def test_groups_have_a_separate_window() -> None:
     clock = ManualClock()
     made = await times(Pacer(LIMITS, clock), clock, [thread("-7")] * 4 + [thread("7")] * 4, 100)
     assert made == [0.0, 0.0, 0.0, 60.0, 0.0, 0.0, 0.0, 0.0]

@@ -147,7 +147,7 @@ async def test_a_growing_text_shows_no_unclosed_markup(stand: Stand) -> None:
     assert stand.texts[0].endswith("```\n\n" + STOPPED)
 
 
-async def test_a_preview_that_is_full_does_not_become_shorter(stand: Stand) -> None:
+async def test_a_full_preview_does_not_shrink(stand: Stand) -> None:
     await stand.writes("word " * 36)
     await stand.passes(1.0)
     full = stand.texts
@@ -199,7 +199,7 @@ async def test_a_preview_continues_in_the_message_of_a_killed_process(stand: Sta
     assert await stand.previews.take(reply()) == "m1"
 
 
-async def test_a_reply_takes_the_message_of_a_killed_process_before_anything_new_is_shown(stand: Stand) -> None:
+async def test_a_reply_reuses_a_killed_processs_message_before_showing_anything_new(stand: Stand) -> None:
     await stand.store.outbox.begin_preview(THREAD, TURN)
     await stand.store.outbox.previewed(THREAD, TURN, "m1")
     await stand.writes("[SIL")
@@ -214,7 +214,7 @@ async def test_a_preview_with_an_unknown_id_is_treated_as_possibly_posted(stand:
     assert await stand.previews.take(reply()) == "m1"
 
 
-async def test_a_refused_preview_was_not_posted_and_an_unconfirmed_one_may_be(stand: Stand) -> None:
+async def test_a_refused_preview_counts_as_unposted_and_an_unconfirmed_one_as_possibly_posted(stand: Stand) -> None:
     stand.chat.troubles.append(PlatformError("no"))
     await stand.writes("The tide")
     assert await stand.previews.take(reply()) == ""
@@ -260,7 +260,7 @@ async def test_the_preview_of_a_killed_process_is_deleted_if_the_turn_has_no_ans
             await stand.passes()
 
 
-async def test_a_preview_waits_for_an_earlier_post_and_then_begins(stand: Stand) -> None:
+async def test_a_preview_starts_after_an_earlier_post(stand: Stand) -> None:
     await stand.store.outbox.put(NewPost("early", THREAD, "first"))
     await stand.writes("The tide")
     assert stand.texts == []

@@ -286,7 +286,7 @@ async def test_a_fully_sent_post_is_completed(outbox: NotingOutbox, clock: Manua
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-async def test_a_reply_takes_the_preview_that_a_killed_process_did_not_note(
+async def test_a_reply_reuses_a_killed_processs_unrecorded_preview(
     outbox: NotingOutbox, clock: ManualClock, idempotent: bool
 ) -> None:
     """If the platform has no idempotency keys, the preview stays and the reply is posted below it."""

@@ -24,7 +24,7 @@ def die_in(file: Path, *keys: str) -> None:
         begun.begin(key)
 
 
-def test_two_deaths_in_the_same_event_end_it_at_the_third_start(tmp_path: Path) -> None:
+def test_an_event_that_crashed_twice_ends_at_the_third_start(tmp_path: Path) -> None:
     for _ in range(STARTS_MAX):
         die_in(tmp_path / "begun", "poison")
     begun = opened(tmp_path / "begun")

@@ -4,7 +4,7 @@ from shoal.kernel.moved import MovedChats, ids_of
 from shoal.testing.contracts.chat_peer import MemorySettings
 
 
-async def test_a_moved_chat_keeps_its_first_id_and_is_addressed_by_its_newest() -> None:
+async def test_a_moved_chat_keeps_its_first_id_and_is_reached_by_its_newest() -> None:
     chats = MovedChats("fake", MemorySettings())
     assert await chats.note("a", "b")
     assert await chats.note("b", "c")

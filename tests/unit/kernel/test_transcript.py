@@ -70,7 +70,7 @@ def test_a_call_without_a_result_is_shown_as_interrupted() -> None:
     assert messages[2].text == INTERRUPTED
 
 
-def test_the_context_block_trails_the_turns_own_message() -> None:
+def test_the_context_block_follows_the_turns_message() -> None:
     events = number(TurnStarted("main", "demo", context="<context>noon</context>"), UserSaid("hi", PERSON))
     message = messages_of(transcript_of(events))[0]
     assert isinstance(message, UserMessage)
@@ -112,7 +112,7 @@ def test_a_cut_off_answer_is_followed_by_a_request_to_continue() -> None:
     assert [message.text for message in messages_of(transcript_of(events))][1:] == ["once upon", CUT_OFF]
 
 
-def test_turns_start_where_the_window_may_be_cut() -> None:
+def test_turn_starts_are_possible_cuts() -> None:
     events = [
         *number(UserSaid("a", PERSON), AssistantSaid("b"), turn="t1"),
         *number(UserSaid("c", PERSON), Steered("d", PERSON), turn="t2", first=3),

@@ -110,7 +110,7 @@ def test_html_stays_text(markup: str) -> None:
     assert "script" in render_markup("<script>x</script>", DIALECTS[markup])
 
 
-def test_teams_takes_no_html_and_keeps_lines_apart() -> None:
+def test_teams_gets_no_html_and_separate_lines() -> None:
     shown = render_markup("# One <b>\n\ntwo\nthree [x](https://x.y)\n\n```\na\nb\n```", DIALECTS["teams"])
     assert shown == "**One &lt;b&gt;**\n\ntwo  \nthree [x](https://x.y)\n\n```\na\nb\n```"
 
@@ -165,5 +165,5 @@ def telegram(markdown: str) -> tuple[str, list[tuple[str, str]]]:
         ("a *\n**", "a *\n**", []),
     ],
 )
-def test_telegram_gets_a_text_with_entities(markdown: str, text: str, entities: list[tuple[str, str]]) -> None:
+def test_telegram_gets_text_and_entities(markdown: str, text: str, entities: list[tuple[str, str]]) -> None:
     assert telegram(markdown) == (text, entities)

@@ -283,5 +283,5 @@ def test_rendered_pieces_fit_and_preserve_the_text(platform: str) -> None:
 
 
 @pytest.mark.parametrize("platform", [*SHOWN])
-def test_an_item_that_begins_with_a_list_shifts_no_number(platform: str) -> None:
+def test_a_nested_list_does_not_shift_numbers(platform: str) -> None:
     assert difference(platform, "1. a\n2. - x\n   - y\n3. b\n4. c") is None

@@ -145,7 +145,7 @@ def test_joined_conversations_are_bounded_by_number_and_by_bytes(monkeypatch: py
     assert list(kept.kept) == ["large"]
 
 
-def test_a_dropped_conversation_no_longer_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dropped_conversation_frees_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_protocol, "JOINED_BYTES_MAX", 5000)
     kept = CountingChat().conversations
     said = [(UserMessage("x" * 2000),) for _ in range(6)]
@@ -178,7 +178,7 @@ def test_a_compacted_history_is_encoded_again() -> None:
         assert protocol.encode(request(messages), Quirks(), {}) == OpenAiChat().encode(request(messages), Quirks(), {})
 
 
-def test_system_and_tools_are_encoded_once_for_each_object() -> None:
+def test_system_and_tools_are_encoded_once_per_object() -> None:
     protocol, tools = OpenAiChat(), (ToolSpec("a", "d", "{}"),)
     first = protocol.system("prompt"), protocol.tools(tools, "full")
     for _ in range(5):
@@ -237,7 +237,7 @@ OWN: dict[type[ApiProtocol], tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("kind", PROTOCOLS)
-def test_reasoning_goes_back_to_the_exact_model_that_wrote_it(kind: type[ApiProtocol]) -> None:
+def test_reasoning_is_sent_back_only_to_its_own_model(kind: type[ApiProtocol]) -> None:
     name, json = OWN[kind]
     own = f"{name}:mine:api.example.com:m-1"
     messages = (UserMessage("hi"), AssistantMessage("Hello.", opaque=Opaque(own, json)), UserMessage("more"))

@@ -50,7 +50,7 @@ def test_a_provider_before_the_slash_is_used_as_named(tmp_path: Path) -> None:
     assert models.route("openai/anything-at-all").context_tokens == 0
 
 
-def test_a_bare_name_goes_to_the_first_provider_that_lists_it(tmp_path: Path) -> None:
+def test_a_bare_name_selects_the_first_provider_that_lists_it(tmp_path: Path) -> None:
     write_listings(
         tmp_path / "available_models.json",
         {

@@ -45,7 +45,7 @@ async def test_each_kind_returns_one_vector_per_text_in_order(kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["openai", "gemini"])
-async def test_a_wrong_key_is_reported_and_not_shown(kind: str) -> None:
+async def test_an_invalid_key_is_reported_without_showing_it(kind: str) -> None:
     async with FakeModel(settings=FakeSettings(api_key="right")).serve() as url:
         async with embedder(kind, url, "wrong-and-secret") as found:
             with pytest.raises(ProviderRefused) as refused:

@@ -110,7 +110,7 @@ def test_a_refusal_independent_of_length_is_not_an_overflow(words: str) -> None:
         assert failure_of(400, (shape % json.dumps(words)).encode(), {}, "mine").kind == "invalid_request", words
 
 
-def test_zhipus_overflow_code_is_recognized_alone() -> None:
+def test_zhipus_overflow_code_is_recognized_without_text() -> None:
     assert failure_of(400, b'{"error":{"code":"1261","message":"?"}}', {}, "mine").kind == "context_overflow"
 
 

@@ -476,7 +476,7 @@ async def test_an_always_failing_server_gets_other_forms_once(picture: Image) ->
         "chat template prompt error",  # mistral-vibe#1006
     ],
 )
-async def test_a_chat_template_that_fails_is_no_outage(picture: Image, words: str) -> None:
+async def test_a_failing_chat_template_is_not_an_outage(picture: Image, words: str) -> None:
     async with asking(no_images(Refusal(500, words))) as (provider, fake):
         await answer(provider, request(UserMessage("look", (picture,))))
         assert fake.calls == 2

@@ -59,7 +59,7 @@ def always(body: bytes) -> Answer:
     return lambda path, headers: body
 
 
-async def test_a_page_is_fetched_with_its_own_host_name_and_nothing_ambient(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_request_carries_its_host_name_and_no_ambient_state(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
     async with server(always(reply(b"hello", Set_Cookie="a=b"))) as (port, seen):

@@ -100,7 +100,7 @@ def test_undecided_and_content_raised_approvals_do_not_affect_suggestions(
     assert suggested(*[allowed("tool:bash:touch a.txt")] * (ASKED_MIN - 1), *[other] * 9) == []
 
 
-def test_a_git_command_is_suggested_only_if_it_covers_git_configuration_alone() -> None:
+def test_a_git_command_is_suggested_only_if_it_covers_nothing_but_git_configuration() -> None:
     def pulled(*files: str, others: int = 0) -> Approval:
         covers = Coverage(
             tuple(CoveredFile(file, 1, "d") for file in files), others, "d", "it may run what git fetched"

@@ -74,7 +74,7 @@ def test_an_unknown_profile_is_named_with_those_that_exist() -> None:
         Profiles(TRAITS).get("other")
 
 
-def test_a_child_adds_to_what_it_extends_and_loses_no_deny() -> None:
+def test_a_child_profile_extends_its_parent_and_keeps_its_denies() -> None:
     parent = ProfileSettings(deny=("tool:bash:rm.*",), allow=("tool:read:.*",), ask=("tool:bash:.*",))
     child = ProfileSettings(allow=("tool:bash:(ls|rm).*",), ask=("tool:read:/secret.*",), extends="parent")
     profile = compile_profile("child", child, {"parent": parent})

@@ -197,7 +197,7 @@ def test_an_ask_rule_covers_an_opaque_action_without_naming_it() -> None:
     assert decide(profile(ProfileSettings(allow=(".*",), ask=(".*",))), action).decision == "ask"
 
 
-def test_either_name_of_an_action_counts() -> None:
+def test_either_name_of_an_action_matches() -> None:
     action = Action("tool:bash:> /workspace/x", also=("tool:write:/workspace/x",))
     assert decide(profile(ProfileSettings(allow=("tool:write:/workspace/.*",))), action).decision == "allow"
     assert decide(profile(ProfileSettings(allow=("tool:bash:.*",))), action).decision == "allow"
@@ -236,7 +236,7 @@ def test_a_tool_is_hidden_when_all_its_actions_are_denied(source: ProfileSetting
     assert hidden(profile(source), "bash") is is_hidden
 
 
-def test_one_profile_that_denies_a_tool_hides_it_whatever_the_others_say() -> None:
+def test_a_tool_denied_by_one_profile_is_hidden() -> None:
     open_to_all = profile(ProfileSettings(allow=(".*",)))
     closed = profile(ProfileSettings(allow=(".*",), deny=("tool:bash:.*",)))
     hides = hidden_by((open_to_all, closed))

@@ -76,7 +76,7 @@ def test_choices_round_trip(what: Subject, text: str, beginning: bool) -> None:
     assert pattern_of(found, TRAITS) == pattern
 
 
-def test_a_command_that_hides_what_it_runs_is_allowed_by_the_rule_that_names_it() -> None:
+def test_a_rule_that_names_an_opaque_command_allows_it() -> None:
     rules = compile_profile(
         "chosen", ProfileSettings(allow=(pattern_of(RuleSubject("command", "sudo ls", True), TRAITS),))
     )
@@ -101,7 +101,7 @@ def test_unsupported_actions_are_refused(subject: RuleSubject, why: str) -> None
         pattern_of(subject, TRAITS)
 
 
-def test_every_rule_that_comes_with_shoal_has_words() -> None:
+def test_every_built_in_rule_has_a_description() -> None:
     for name in BUILT_IN:
         profile = built_in(name, TRAITS)
         for pattern in (*profile.deny, *profile.allow, *profile.ask):

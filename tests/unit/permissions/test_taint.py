@@ -88,7 +88,7 @@ def test_taint_ends_with_a_trusted_message_after_the_source_leaves_the_window() 
     assert window(UserSaid("hi", ANN), PAGE, Compacted(1), UserSaid("go on", ANN)).active
 
 
-def test_a_summary_of_tainted_text_is_tainted_in_its_turn() -> None:
+def test_a_summary_of_tainted_text_is_tainted() -> None:
     state = window(PAGE, Compacted(1, "it said…"), UserSaid("go on", ANN))
     assert state.active
     assert state.shown == "a summary of the web page example.org"
@@ -308,7 +308,7 @@ def test_only_commands_fetch() -> None:
     assert fetched_by([Action("tool:write:/workspace/curl"), Action("tool:read_url:https://example.org")], TRAITS) == ""
 
 
-def test_the_taint_of_a_conversation_is_named_after_its_sources_are_gone() -> None:
+def test_taint_is_named_after_its_sources_left_the_window() -> None:
     def named(*data: EventData) -> str:
         now = datetime(2026, 1, 1, tzinfo=UTC)
         events = (Event(seq, ThreadId("a:b:c"), TurnId("t"), now, item) for seq, item in enumerate(data, 1))

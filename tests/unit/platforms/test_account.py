@@ -60,7 +60,7 @@ async def waits(*failures: Exception | None) -> list[float]:
     return clock.seconds
 
 
-async def test_pauses_grow_until_it_works() -> None:
+async def test_pauses_grow_until_a_connection_succeeds() -> None:
     away = PlatformError("away")
     seconds = await waits(*[away] * 5, None)
     first = [retry_delay(1) for _ in range(100)]

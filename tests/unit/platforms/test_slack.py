@@ -119,7 +119,7 @@ def test_a_message_starts_the_thread_of_its_answer() -> None:
     assert prompt_of("slack", written(channel="D1234"), ME).thread == "slack:D1234:0"
 
 
-def test_only_its_own_name_addresses_the_bot() -> None:
+def test_only_the_bots_own_name_addresses_it() -> None:
     assert is_addressed(written(text="hey <@UBOT>"), ME)
     assert not is_addressed(written(text="hey <@UBOTHER> and UBOT"), ME)
 

@@ -124,7 +124,7 @@ def test_no_host_resolves_to_a_private_address(address: str) -> None:
 
 
 @pytest.mark.parametrize(("port", "allows"), [(80, True), (443, True), (22, False), (5432, False), (0, False)])
-def test_public_hosts_are_reached_at_the_owners_ports(port: int, allows: bool) -> None:
+def test_public_hosts_are_reached_on_configured_ports(port: int, allows: bool) -> None:
     assert PublicHosts(WEB_PORTS).allows("example.org", port) is allows
 
 

@@ -75,7 +75,7 @@ def test_a_program_given_by_path_is_unknown(path: str, name: str) -> None:
     assert is_opaque(path.format(name))
 
 
-def test_an_option_that_is_not_on_the_list_is_opaque() -> None:
+def test_an_unlisted_option_is_opaque() -> None:
     """For every program that takes options."""
     for words, program in programs():
         if program.style != "none" and words[0] != "-m":
@@ -83,7 +83,7 @@ def test_an_option_that_is_not_on_the_list_is_opaque() -> None:
                 assert is_opaque(f"{' '.join(words)} {option}"), (words, option)
 
 
-def test_a_word_that_may_become_an_option_counts_as_one() -> None:
+def test_a_word_that_may_become_an_option_counts_as_an_option() -> None:
     """For every program with options that matter."""
     for words, program in programs():
         if program.style != "none" and not program.free and words[0] != "-m":
@@ -170,7 +170,7 @@ def test_braces_variables_and_patterns_are_followed() -> None:
     assert expand(uncertain(piece("variable", "z")), known) is None
 
 
-def test_a_file_name_from_a_pattern_may_have_blanks_and_so_options() -> None:
+def test_a_globbed_file_name_may_contain_options() -> None:
     listed = {"f": (Value(uncertain(piece("glob", "*"), piece("text", ".py")), listed=True),)}
     assert expand(uncertain(piece("variable", "f")), listed) is None
     assert expand(uncertain(piece("variable", "f", quoted=True)), listed) == ("", "\0.py")

@@ -66,7 +66,7 @@ async def test_intact_chains_verify(store: Store, tmp_path: Path) -> None:
         "hash = upper(hash)",
     ],
 )
-async def test_an_edited_entry_is_found(store: Store, tmp_path: Path, change: str) -> None:
+async def test_an_edited_entry_is_detected(store: Store, tmp_path: Path, change: str) -> None:
     where = f"where chain = '{CHAIN}' and number = 2"
     assert await broken_by(store, tmp_path, f"update audit set {change} {where}") == [(CHAIN, 2, "changed")]
 

@@ -503,7 +503,7 @@ async def test_a_wal_without_its_database_is_kept(left: Path, tmp_path: Path) ->
     assert beside(path, "-wal").read_bytes() == wal
 
 
-async def test_a_closed_database_can_be_moved_alone(driver: SqliteDriver, tmp_path: Path) -> None:
+async def test_a_closed_database_can_be_moved_without_a_wal(driver: SqliteDriver, tmp_path: Path) -> None:
     await driver.close()
     assert not beside(tmp_path / "shoal.db", "-wal").exists()
     shutil.move(tmp_path / "shoal.db", tmp_path / "moved.db")

@@ -196,7 +196,7 @@ def test_the_context_has_the_models_view_with_calls_and_results(tmp_path: Path) 
     assert files.context()[2]["text"] == "a.txt"
 
 
-def test_a_clear_empties_the_context_and_a_compaction_cuts_it_but_the_log_keeps_all(tmp_path: Path) -> None:
+def test_clears_and_compactions_shorten_the_context_but_not_the_log(tmp_path: Path) -> None:
     files = Files(tmp_path)
     events = number_events([*one_turn(1), *one_turn(2), Piece("", (Compacted(6, "They listed files."),))])
     files.projections.append(THREAD, events, SYSTEMS)

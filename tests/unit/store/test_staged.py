@@ -179,7 +179,7 @@ SETS = st.integers(1, 6).flatmap(lambda calls: st.tuples(st.just(calls), st.froz
 @seed(45)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(SETS, st.booleans(), st.lists(st.integers(1, 40), max_size=6))
-def test_accepted_calls_run_once_in_order_and_nothing_else_runs(
+def test_only_accepted_calls_run_once_and_in_order(
     wanted: tuple[int, frozenset[int]], by_one: bool, crashes: list[int]
 ) -> None:
     asyncio.run(_check(*wanted, by_one, crashes))

@@ -84,7 +84,7 @@ async def test_a_gate_holds_the_answer_until_it_opens() -> None:
     assert len(running.result()) == 3
 
 
-async def test_settings_change_while_it_serves() -> None:
+async def test_settings_change_while_the_server_runs() -> None:
     fake = FakeModel()
     async with fake.serve() as url:
         host, _, port = url.removeprefix("http://").partition(":")

@@ -34,7 +34,7 @@ token = "t"
         (("providers", "x", "api_key"), {"file": "secrets/x"}, 'api_key = { file = "secrets/x" }\n'),
     ],
 )
-def test_a_key_is_set_where_it_belongs(path: tuple[str, ...], value: str | int | list[str], line: str) -> None:
+def test_a_key_is_set_in_its_table(path: tuple[str, ...], value: str | int | list[str], line: str) -> None:
     changed = with_value(FILE, path, value)
     assert line in changed
     kept = [one for one in FILE.splitlines() if not one.startswith((f"{path[-1]} =", '    "a"', "]"))]

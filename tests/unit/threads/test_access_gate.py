@@ -186,7 +186,7 @@ async def test_trust_comes_from_the_rules_and_not_from_the_message(place: Place)
         assert place.inside.taken[-1].author.trusted is trusted
 
 
-async def test_an_untrusted_person_in_a_direct_message_is_paired_by_the_owner(place: Place) -> None:
+async def test_the_owner_pairs_a_person_who_writes_directly(place: Place) -> None:
     door = place.gate(OWNED)
     for _ in range(3):
         assert (await door.send(place.says("ada", direct=True))).status == "dropped"

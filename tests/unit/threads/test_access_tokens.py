@@ -101,7 +101,7 @@ async def test_a_paired_person_has_token_access_under_linked_identities(
         assert author.trusted
 
 
-async def test_a_token_is_trusted_if_everyone_is(tokens: AccessTokens) -> None:
+async def test_a_token_is_trusted_if_everyone_is_trusted(tokens: AccessTokens) -> None:
     everybody = AccessRules(("1",), ("*",), ("harbour",), trust_everybody=True)
     tokens = replace(tokens, links=Links(People(), {**RULES, "telegram": everybody}))
     token, _ = await tokens.create(NewToken("ben", "chat", "telegram:3"), "web:owner")

@@ -52,7 +52,7 @@ class Ground:
 
 
 @pytest.mark.parametrize(("changed", "command"), CASES, ids=[f"{command} {changed}" for changed, command in CASES])
-def test_no_file_that_a_command_may_run_changes_unnoticed(tmp_path: Path, changed: str, command: str) -> None:
+def test_no_file_run_by_a_command_changes_unnoticed(tmp_path: Path, changed: str, command: str) -> None:
     ground = Ground(tmp_path)
     begin = PRESENT.get(changed) or ("#!/bin/sh\n" if "/hooks/" in changed or "/bin/" in changed else "1\n")
     ground.put(changed, begin)

@@ -167,7 +167,7 @@ async def test_the_last_word_of_an_unfinished_line_is_held_back(stand: Stand) ->
     st.lists(st.sampled_from((*SECRETS, "word", " ", "\n", "\r", "-----", "x=")), min_size=1, max_size=12),
     st.lists(st.integers(1, 9), min_size=1, max_size=9),
 )
-def test_no_part_of_a_secret_is_shown_however_it_is_written(said: list[str], sizes: list[int]) -> None:
+def test_no_part_of_a_secret_is_shown_for_any_split(said: list[str], sizes: list[int]) -> None:
     redactor, stream, shown = Redactor((KNOWN, SECRETS[1])), StreamText(), ""
     text, at, number = "".join(f"{part} " if part in SECRETS else part for part in said), 0, 0
     hidden = [part for part in PARTS if part not in redactor.redact(text)]

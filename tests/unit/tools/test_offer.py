@@ -146,7 +146,7 @@ async def found_by(registry: Registry, folder: Path, words: str) -> tuple[ToolSp
     return (await more_tools.prepare(json.dumps({"find": words}), given).run()).found
 
 
-def test_an_answer_has_few_definitions_of_bounded_length(registry: Registry, tmp_path: Path) -> None:
+def test_a_search_result_has_few_bounded_definitions(registry: Registry, tmp_path: Path) -> None:
     server(registry, 50, description="Count boats. " + "x" * 5_000)
     found = asyncio.run(found_by(registry, tmp_path, "count boats"))
     assert 1 <= len(found) <= FOUND_MAX

@@ -44,7 +44,7 @@ async def test_time_is_reported_in_a_zone(context: ToolContext) -> None:
             prepared(time, context, timezone=name)
 
 
-async def test_an_upload_posts_the_file_as_it_is_now(context: ToolContext) -> None:
+async def test_an_upload_posts_the_current_file(context: ToolContext) -> None:
     path = context.agent.workspace / "report.txt"
     path.write_text("first")
     call = prepared(upload, context, path="report.txt", comment="here it is")

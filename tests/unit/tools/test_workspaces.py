@@ -150,7 +150,7 @@ async def test_changes_of_different_files_on_two_machines_are_merged(machines: t
     assert ((a.root / "a").read_text(), (a.root / "b").read_text()) == ("2", "2")
 
 
-async def test_conflicting_changes_to_one_file_are_both_kept(machines: tuple[Machine, Machine]) -> None:
+async def test_conflicting_changes_of_one_file_are_both_kept(machines: tuple[Machine, Machine]) -> None:
     a, b = machines
     a.write("f", "1")
     await a.push()
@@ -304,7 +304,7 @@ async def test_damage_is_reported_and_local_files_are_kept(machines: tuple[Machi
         await b.pull()
 
 
-async def test_a_directory_that_is_too_large_is_reported(
+async def test_an_oversized_directory_is_reported(
     machines: tuple[Machine, Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, _ = machines

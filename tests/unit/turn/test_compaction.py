@@ -98,7 +98,7 @@ def test_roles_of_a_transcript() -> None:
 # ---- the plan ----
 
 
-def test_whole_turns_are_taken_out() -> None:
+def test_compaction_removes_whole_turns() -> None:
     journal = Journal()
     for number in range(6):
         journal.user(f"question {number} {words(60)}").say(f"answer {number}")

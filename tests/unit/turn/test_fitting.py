@@ -300,7 +300,7 @@ def test_the_models_own_messages_are_never_cut() -> None:
     assert Meter().message(kept[1]) <= 100
 
 
-def test_a_turn_counts_only_what_is_new() -> None:
+def test_a_turn_counts_only_its_new_messages() -> None:
     counted: list[str] = []
 
     def count(text: str) -> int:

@@ -148,7 +148,7 @@ def test_an_empty_or_unreadable_skill_is_reported_and_a_folder_without_one_is_no
     assert [problem.path.parent.name for problem in skills.problems] == ["empty", "looped"]
 
 
-def test_a_skill_is_parsed_again_only_when_it_changed(tmp_path: Path) -> None:
+def test_a_skill_is_reparsed_only_after_a_change(tmp_path: Path) -> None:
     reader, roots = SkillReader(FileCache()), (SkillRoot("global", tmp_path),)
     path = put(tmp_path, "tide", "one")
     first = reader.read(roots)

@@ -129,7 +129,7 @@ def test_an_existing_file_is_replaced_only_on_request(shoal: Shoal, file: Path) 
     assert b"SQLite" in content(file)
 
 
-def test_a_restored_home_has_a_token_of_its_own(shoal: Shoal, home: Path, file: Path) -> None:
+def test_a_restored_home_has_a_new_token(shoal: Shoal, home: Path, file: Path) -> None:
     before = (home / "token").read_text()
     shoal("backup", str(file))
     restored(shoal, home, file)

@@ -48,7 +48,7 @@ def test_only_a_declared_read_only_tool_is_a_read(annotations: dict[str, object]
         assert kind != "read"
 
 
-def test_a_kind_says_what_a_tool_is() -> None:
+def test_a_kind_defines_a_tools_traits() -> None:
     assert traits_of(None, Hints(read_only=True, idempotent=True)) == UNCONFIRMED == Traits(group="mcp")
     assert {kind: TRAITS[kind].effect for kind in KINDS} == {"read": "read", "read_outside": "read", "write": "outward"}
     assert {kind for kind in KINDS if TRAITS[kind].open_world} == {"read_outside"}

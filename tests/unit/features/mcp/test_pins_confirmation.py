@@ -201,7 +201,7 @@ class NoAudit:
 
 @settings(deadline=None)
 @given(STEPS)
-async def test_a_kind_is_in_force_only_for_what_the_owner_confirmed(steps: list[tuple[str, object]]) -> None:
+async def test_a_kind_applies_only_to_the_confirmed_definition(steps: list[tuple[str, object]]) -> None:
     """Compares with a model that remembers each definition the owner saw and the kind they confirmed."""
     pins = Pins(MemorySettings(), NoAudit(), ManualClock(), SERVERS)  # pyrefly: ignore[bad-argument-type]
     yes: dict[str, tuple[str, Kind]] = {}

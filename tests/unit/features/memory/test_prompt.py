@@ -31,14 +31,14 @@ def test_without_memory_the_prompt_says_so(place: Place) -> None:
     assert "(no memory yet)" in place.system(ThreadId("discord:C1:1")).text
 
 
-def test_a_private_line_is_shown_to_its_person_alone(place: Place) -> None:
+def test_a_private_line_is_shown_only_to_its_person(place: Place) -> None:
     place.write("data/MEMORY.md", "- for all\n- for ada <!-- only slack:ada -->\n")
     for person, shown in (("slack:ada", "- for all\n- for ada"), ("slack:ben", "- for all"), ("", "- for all")):
         prompt = place.builder.system(place.agent, THREAD, TOOLS, str, lambda path: "", person)
         assert prompt.text.endswith(f"## Global memory\n{shown}")
 
 
-def test_sizes_count_as_memory(place: Place) -> None:
+def test_memory_sections_count_as_memory(place: Place) -> None:
     place.write("data/MEMORY.md", "- one")
     place.write("data/memory/202601/20260105.md", "TODAY")
     parts = {section.name: section.part for section in place.system().sections if section.text}

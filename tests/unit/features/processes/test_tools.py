@@ -53,7 +53,7 @@ def test_a_log_is_read_from_the_end_of_the_last_piece(tmp_path: Path) -> None:
     assert read_log(tmp_path / "none.log").total_bytes == 0
 
 
-def test_a_log_keeps_the_newest_files_and_counts_what_is_gone(tmp_path: Path) -> None:
+def test_a_log_keeps_the_newest_files_and_counts_dropped_bytes(tmp_path: Path) -> None:
     line = b"x" * 1023 + b"\n"
     total = FILE_BYTES_MAX * (FILES_MAX + 2)
     path = written(tmp_path / "p.log", *[line * 1024] * (total // (1024 * 1024)), b"end\n")
@@ -66,7 +66,7 @@ def test_a_log_keeps_the_newest_files_and_counts_what_is_gone(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_lines_are_found_however_they_arrive() -> None:
+def test_lines_are_matched_in_any_split() -> None:
     matcher = LineMatcher(["^error: \\w+$", "warn"])
     assert list(matcher.take(b"fine\nerr")) == []
     assert list(matcher.take(b"or: disk\nwarning warn\nerror: ")) == [((0,), "error: disk"), ((1,), "warning warn")]

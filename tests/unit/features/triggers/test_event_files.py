@@ -136,7 +136,7 @@ async def test_an_unconfigured_platform_fails_the_file(files: Files) -> None:
     assert files.reason("hook.json") == "Platform 'slack' is not connected.\n"
 
 
-async def test_a_refused_post_fails_the_file_which_can_be_tried_again(files: Files) -> None:
+async def test_a_refused_post_fails_the_file_which_can_be_retried(files: Files) -> None:
     files.stand.inbox.refuses = "No such channel."
     path = files.put("hook.json", {"type": "immediate", "adapterId": "slack", "channelId": "C1", "text": "Look"})
     for _ in range(2):
@@ -299,7 +299,7 @@ async def test_a_one_time_trigger_long_past_fails_as_missed(files: Files) -> Non
         ("x" * 70_000, "larger than 65536 bytes"),
     ],
 )
-async def test_a_wrong_file_moves_to_failed_with_its_reason(
+async def test_an_invalid_file_moves_to_failed_with_its_reason(
     files: Files, content: dict[str, str] | str, what: str
 ) -> None:
     files.put("wrong.json", content)

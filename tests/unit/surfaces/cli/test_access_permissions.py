@@ -38,7 +38,7 @@ def test_actions_may_come_from_standard_input(shoal: Shoal, rules: str) -> None:
     assert [decision for _, decision, _ in found] == ["allow", "deny"]
 
 
-def test_a_command_that_hides_what_it_runs_is_not_allowed_by_a_general_rule(shoal: Shoal, rules: str) -> None:
+def test_a_general_rule_does_not_allow_an_opaque_command(shoal: Shoal, rules: str) -> None:
     ((_, decision, _),) = check(shoal, "--profile", rules, 'tool:bash:eval "$X"')
     assert decision == "deny"
 

@@ -141,7 +141,7 @@ def test_tools_of_a_configured_mcp_server_are_accepted_unchecked(shoal: Shoal, h
 
 
 @pytest.mark.parametrize("place", ["discord:1", "telegram.second:1", "nowhere:1"])
-def test_a_platform_that_is_not_set_up_cannot_be_bound(shoal: Shoal, home: Path, place: str) -> None:
+def test_an_unconfigured_platform_cannot_be_bound(shoal: Shoal, home: Path, place: str) -> None:
     (home / "shoal.toml").write_text(
         "[platforms.telegram]\ntoken = 't'\n[platforms.discord]\nenabled = false\ntoken = 't'\n"
     )

@@ -72,7 +72,7 @@ def test_a_provider_key_is_tested(shoal: Shoal, home: Path, model: str, key: str
     assert "right" not in refreshed.out
 
 
-def test_a_default_model_that_is_not_offered_is_reported(shoal: Shoal, home: Path, model: str) -> None:
+def test_an_unlisted_default_model_is_reported(shoal: Shoal, home: Path, model: str) -> None:
     shoal("init")
     (home / "shoal.toml").write_text(
         f"[model]\nname = 'openai/other'\n[providers.openai]\nbase_url = '{model}/v1'\napi_key = 'right'\n"

@@ -88,7 +88,7 @@ async def test_an_image_is_passed_on_unchanged(context: ToolContext) -> None:
     assert not any(kept.is_relative_to(mount.host) for mount in context.mounts)
 
 
-async def test_an_image_that_is_damaged_is_refused(context: ToolContext) -> None:
+async def test_a_damaged_image_is_refused(context: ToolContext) -> None:
     (context.agent.workspace / "picture.png").write_bytes(PNG[:40])
     with pytest.raises(ToolError, match=r"picture\.png cannot be shown: it is damaged"):
         await run(read_tool(), context, path="picture.png")

@@ -199,7 +199,7 @@ async def test_an_endlessly_expanding_pdf_is_an_error(tmp_path: Path) -> None:
         await read(tmp_path, Pages(bomb, "application/pdf"))
 
 
-async def test_a_pdf_that_is_too_long_or_encrypted_is_reported(tmp_path: Path) -> None:
+async def test_an_overlong_or_encrypted_pdf_is_reported(tmp_path: Path) -> None:
     pages = Pages(pdf("x"), "application/pdf")
     pages.answer = msgspec.structs.replace(pages.answer, cut=True)
     with pytest.raises(ToolError, match="more than"):
