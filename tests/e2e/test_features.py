@@ -218,7 +218,7 @@ def test_without_its_folder_a_feature_is_missing_and_everything_else_works(tmp_p
     assert "# Rules" in left["headings"]
     for name in parts.cli:
         refused = without.shoal(name)
-        assert (refused.returncode, f"There is no command '{name}'" in refused.stderr) == (2, True)
+        assert (refused.returncode, f"No command named '{name}'" in refused.stderr) == (2, True)
     status = without.shoal("threads", "list", "--json")
     assert (status.returncode, len(json.loads(status.stdout))) == (0, 1)
 

@@ -423,7 +423,7 @@ async def test_a_message_during_a_turn_waits_visibly(browser: Browser, api: Page
         await api.watched(THREAD)
         await page.get_by_label("Message").fill("And then the docs")
         await page.get_by_role("button", name="Queue").click()
-        await expect(page.locator(".outgoing")).to_contain_text("Queued: read after the current turn")
+        await expect(page.locator(".outgoing")).to_contain_text("Queued for the next turn")
         api.append(THREAD, TurnFinished("done"))
         begin_id = str(api.sent[0].body["message_id"])
         api.append(THREAD, UserSaid("And then the docs", OWNER, begin_id), "t2")
@@ -457,7 +457,7 @@ async def test_an_error_is_shown_with_collapsed_details(browser: Browser, api: P
 
 
 @pytest.mark.parametrize(
-    ("outcome", "word"), [("aborted", "Stopped"), ("failed", "Failed"), ("limit", "Ended at a limit")]
+    ("outcome", "word"), [("aborted", "Stopped"), ("failed", "Failed"), ("limit", "Limit reached")]
 )
 async def test_the_timeline_of_a_turn_unfolds(browser: Browser, api: PageApi, outcome: Outcome, word: str) -> None:
     begin(api)

@@ -190,7 +190,7 @@ async def test_an_unknown_person_is_paired_by_code_and_removed(browser: Browser,
             await expect(page.get_by_label("Code")).to_have_value("")
             await inside.get_by_role("button", name="Remove access Ada").click()
             await inside.get_by_role("button", name="Remove it").click()
-            await expect(inside).to_contain_text("No one has used a code yet.")
+            await expect(inside).to_contain_text("No one has been given access by code yet.")
             assert await stand.pairing.people("fake") == ()
             assert await violations(page) == []
 

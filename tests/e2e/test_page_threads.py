@@ -166,14 +166,14 @@ async def test_the_search_finds_threads_views_and_commands(browser: Browser, api
 
 MEANT = {
     "token": "Tokens for scripts and other people", "telegram": "Connect a chat", "dark": "Use the dark theme",
-    "night mode": "Use the dark theme", "delete": "Delete this thread", "price": "Prices of models",
-    "pricing": "Prices of models", "password": "Tokens for scripts and other people", "backup": "Backups",
+    "night mode": "Use the dark theme", "delete": "Delete this thread", "price": "Model prices",
+    "pricing": "Model prices", "password": "Tokens for scripts and other people", "backup": "Backups",
     "stop asking": "Stop asking about a command", "never ask again": "Stop asking about a command",
     "how do i add an api key": "Model and its key", "ollama": "Model and its key", "budget": "Budget for all agents",
     "spending limits": "Budget for all agents", "reminders": "New schedule", "morning": "Daily brief",
     "log": "Audit", "restore": "Backups", "sandbox": "How commands run", "plugins": "MCP", "forget": "Forget something",
     "personal data": "Memory", "invite": "People who may write", "pair my phone": "People who may write",
-    "personality": "Persona and instructions of an agent", "rename": "Titles of threads",
+    "personality": "An agent's persona and instructions", "rename": "Thread titles",
     "export": "Export this thread", "download": "Export this thread", "cancel": "Stop the running turn",
     "kill": "Processes", "change the model": "Choose this thread's agent and model", "cost": "Usage", "s3": "Backups",
     "which agent answers": "Bind agents to chats", "sidebar": "Hide the sidebar",

@@ -131,7 +131,7 @@ async def test_a_read_token_sees_changes_without_actions(browser: Browser, shoal
             "Try again",
             "Another model",
             "Continue in a copy",
-            "Save as case",
+            "Save as test case",
             "Edit",
             "Undo these changes",
         ):
@@ -141,8 +141,8 @@ async def test_a_read_token_sees_changes_without_actions(browser: Browser, shoal
 async def test_a_turn_is_saved_as_a_test_case(page: Page, shoal: Running) -> None:
     shoal.asks("web:lobby:case", "plan for Tuesday, please")
     await go(page, "t/web:lobby:case")
-    await page.get_by_role("button", name="Save as case").click()
-    form = page.get_by_role("dialog", name="Save as case")
+    await page.get_by_role("button", name="Save as test case").click()
+    form = page.get_by_role("dialog", name="Save as test case")
     await expect(form.get_by_label("Name", exact=True)).to_have_value("plan-for-tuesday-please")
     await form.get_by_label("With at least these arguments").fill("{")
     await form.get_by_role("button", name="Save", exact=True).click()

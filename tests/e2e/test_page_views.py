@@ -194,13 +194,13 @@ async def test_today_shows_pending_failed_and_upcoming_work(browser: Browser, ap
     async with opened(browser, api.address, place="today") as page:
         figures = page.locator(".figures > div")
         await expect(figures).to_contain_text(["224of 225 turns", "1", "2", "$0.25", "1next in"])
-        wrong = page.get_by_role("region", name="Went wrong")
+        wrong = page.get_by_role("region", name="Problems")
         await expect(wrong).to_contain_text("No credit is left.")
         await expect(wrong).to_contain_text("Tide table: It was refused.")
         await expect(page.get_by_role("region", name="Waiting for you").locator("code")).to_contain_text(
             "make averylong"
         )
-        did = page.get_by_role("region", name="What agents did")
+        did = page.get_by_role("region", name="Recent activity")
         await expect(did.locator(".done")).not_to_contain_text("**")
         await expect(did.get_by_role("img", name="Turns by hour: 225 in 24 hours")).to_be_visible()
         await expect(did.locator(".column rect:not(.catch)")).to_have_count(2)
@@ -270,7 +270,7 @@ async def test_the_context_view_shows_its_parts_and_what_is_trimmed_first(browse
         await expect(page.get_by_role("row").filter(has_text="Tools")).to_contain_text("2.1k")
         await expect(page.get_by_role("row").filter(has_text="Skills")).to_have_count(0)
         leaves = page.get_by_role("region", name="Trimmed first")
-        await expect(leaves).to_contain_text("will be summarised after the next turn")
+        await expect(leaves).to_contain_text("will be summarized after the next turn")
         await expect(leaves).to_contain_text("Paint averylong")
 
 
@@ -475,7 +475,7 @@ async def test_a_command_is_tried_against_the_rules(browser: Browser, tmp_path: 
             await page.get_by_label("Command, or an action").fill("tool:write:/workspace/notes.md")
             await page.get_by_role("combobox", name="For").select_option("locked")
             await page.get_by_role("button", name="Ask").click()
-            await expect(page.get_by_text("It would be refused.")).to_be_visible()
+            await expect(page.get_by_text("It would be denied.")).to_be_visible()
             assert await violations(page) == []
         both = {"shell": "ls", "action": "tool:read:x", "agent": "main"}
         for wrong in (both, {"shell": "ls"}, {"shell": "ls", "profile": "none"}, {"shell": "ls", "agent": "none"}):
@@ -509,7 +509,7 @@ async def test_rules_are_edited_through_menus(browser: Browser, tmp_path: Path) 
             await card.get_by_role("button", name="Save").click()
             await expect(card.locator(".tag")).to_have_text("Refused")
             await page.get_by_role("button", name="Ask", exact=True).click()
-            await expect(page.get_by_text("It would be refused.")).to_be_visible()
+            await expect(page.get_by_text("It would be denied.")).to_be_visible()
 
             await card.get_by_role("button", name="Remove").click()
             await card.get_by_role("button", name="Remove it").click()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ExportFormat: TypeAlias = Literal["markdown", "html", "json"]
 EXTENSIONS: dict[ExportFormat, str] = {"markdown": "md", "html": "html", "json": "json"}
-_ENDS = {"aborted": "The turn was stopped.", "failed": "The turn failed.", "limit": "The turn ended at a limit."}
+_ENDS = {"aborted": "The turn was stopped.", "failed": "The turn failed.", "limit": "The turn reached a limit."}
 
 FORMULA_CHARS_MAX = 2000
 """Maximum length of a typeset formula. A longer formula is shown as source."""
@@ -80,7 +80,7 @@ class MarkdownWriter:
             case ToolFinished() as result:
                 return self.called(result, self._arguments.pop((event.turn, result.call_id), ""))
             case Compacted(summary=summary) if summary:
-                return self.note("Older messages were summarised for the model.")
+                return self.note("Older messages were summarized for the model.")
             case Cleared():
                 return self.note("The conversation was cleared here.")
             case LimitReached(detail=detail) if detail:

@@ -32,7 +32,7 @@ def test_a_home_moves_and_continues_there(
     assert again.code == 1
     assert "Name an empty one" in again.err
     monkeypatch.setenv("DATABASE_URL", "postgresql:///?" + "&".join(server.split()))
-    assert database_of(shoal).endswith("its tables are this version's.")
+    assert database_of(shoal).endswith("its schema is current.")
     assert json.loads(shoal("threads", "list", "--json").out) == before
     assert shoal("ask", "--thread", "terminal:ask:mine", "hello again").code == 0
     (thread,) = json.loads(shoal("threads", "list", "--json").out)

@@ -126,7 +126,7 @@ def _profile_file(name: str) -> ProfileSettings | None:
         raise ConfigError([f"Shoal cannot read {path}: {error.strerror}."]) from error
     except BAD_TOML as error:
         why = refusal(error, ProfileSettings, table="a table")
-        problem = f"{path}: {why}; allowed: deny, allow, ask and trusted_allow lists, extends."
+        problem = f"{path}: {why}. Allowed keys: deny, allow, ask, trusted_allow, extends."
         raise ConfigError([problem]) from error
 
 
@@ -151,13 +151,13 @@ def replay(context: CommandContext, profile: str, since: str, agent: str, as_jso
         (decision.before, decision.after, decision.count, printable(decision.action), decision.rule or "no rule")
         for decision in view.changed
     ]
-    nothing = "Every action would have been decided the same way."
+    nothing = "These rules would have decided every action the same way."
     print_table(("was", "would be", "times", "action", "by rule"), rows, nothing)
     for after, word in (("allow", "allowed"), ("ask", "asked about"), ("deny", "denied")):
         count = sum(decision.count for decision in view.changed if decision.after == after)
         if count:
             print(f"newly {word}: {count}")
-    print(f"Looked at {view.checked} checks of {view.actions} actions.")
+    print(f"Compared {view.checked} checks of {view.actions} actions.")
 
 
 @command(permissions, example="shoal permissions suggest")
@@ -171,7 +171,9 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
         return
     if accept is not None:
         if accept > len(suggestions):
-            raise click.UsageError(f"There is no suggestion {accept}. `shoal permissions suggest` lists them.")
+            raise click.UsageError(
+                f"No suggestion has the number {accept}. Run `shoal permissions suggest` to list them."
+            )
         rule = suggestions[accept - 1]
         body = {"agent": rule.agent, "allow": rule.allow, "hours": hours_of(since)}
         made = call_api(context, "POST", "/api/permissions/suggestions", body, into=SuggestedRule)
@@ -219,7 +221,7 @@ def _whose(rule: OwnRuleView) -> str:
     shell_complete=complete_agents,
     help="Only for this agent. Can be repeated.",
 )
-@click.option("--profile", default="", metavar="NAME", help="Add the rule to this profile of your own.")
+@click.option("--profile", default="", metavar="NAME", help="Add the rule to this custom profile.")
 def add(
     context: CommandContext, decision: str, what: str, text: str, beginning: bool, agents: tuple[str, ...], profile: str
 ) -> None:
@@ -335,7 +337,7 @@ token = click.Group(
 @click.option("--scope", required=True, type=click.Choice(TOKEN_SCOPES), help="Permissions of the token.")
 @agent_option("Limit it to the threads of this agent.")
 @click.option(
-    "--as", "person", default="", metavar="PERSON", help="PLATFORM:USER, a name of [access.people], or owner."
+    "--as", "person", default="", metavar="PERSON", help="PLATFORM:USER, a name from [access.people], or owner."
 )
 @click.option("--expires", default="", metavar="WHEN", help="90d, 12h, 2027-01-31 or 2027-01-31T09:00:00Z.")
 def create_token(
@@ -356,7 +358,7 @@ def create_token(
     token = made.token
     until = f"until {when(token.expires_at)} UTC" if token.expires_at else "until it is revoked"
     print(
-        f"{token.name}: scope {token.scope}, as {printable(token.person)}, {until}. It is not shown again.",
+        f"{token.name}: scope {token.scope}, as {printable(token.person)}, {until}. Shoal does not show it again.",
         file=sys.stderr,
     )
 

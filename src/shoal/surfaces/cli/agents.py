@@ -29,7 +29,7 @@ _listen_option = click.option(
     type=click.Choice(LISTENS),
     default="all",
     show_default=True,
-    help="Messages it answers: all, only mentions, or mentions and the threads they open.",
+    help="Messages it answers: all, only mentions, or mentions and replies in threads started by a mention.",
 )
 
 
@@ -159,5 +159,5 @@ def _existing(context: CommandContext, name: str) -> Path:
     folder = context.home.agent(name)
     if not NAME.fullmatch(name) or not folder.is_dir():
         known = ", ".join(AgentRegistry(context.home, AgentDefaults(context.config().agents.default_agent)).names())
-        raise NotFound(f"There is no agent {name!r}. Agents: {known}. `shoal agents create NAME` adds one.")
+        raise NotFound(f"No agent named {name!r}. Agents: {known}. Run `shoal agents create NAME` to create one.")
     return folder

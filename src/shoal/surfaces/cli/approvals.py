@@ -95,7 +95,7 @@ def _decide(context: CommandContext, id: str, body: dict[str, object], done: str
     if decided.message:
         print(decided.message)
         if decided.state == "allow" and find_server(context) is None:
-            tell("Shoal is not running. Allowed calls run with the next `shoal run`.")
+            tell("Shoal is not running. Allowed calls run when you start it with `shoal run`.")
         return
     if find_server(context) is not None:
         print(f"{done} The turn continues.")

@@ -93,7 +93,7 @@ class AskResult(msgspec.Struct, frozen=True):
 
 @command(example='git diff | shoal ask "What could go wrong here?"')
 @click.argument("text", nargs=-1)
-@click.option("--thread", help="Continue this thread. [default: a new one]")
+@click.option("--thread", help="Continue this thread. [default: a new thread]")
 @agent_option("Agent that answers. [default: the default agent]")
 @click.option("--json", "as_json", is_flag=True, help="Print thread, turn, reply, steps, usage and outcome as JSON.")
 def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agent: str, as_json: bool) -> int:
@@ -127,7 +127,9 @@ def _read_input() -> str:
     if any("\ud800" <= letter <= "\udfff" for letter in text):  # how Python reads bytes that are not UTF-8
         raise InvalidInput("Standard input is not UTF-8 text. Name the file to read instead.")
     if len(text) > INPUT_CHARS_MAX:
-        raise InvalidInput(f"Standard input has more than {INPUT_CHARS_MAX:,} characters. Name a file to read instead.")
+        raise InvalidInput(
+            f"Standard input is longer than {INPUT_CHARS_MAX:,} characters. Name a file to read instead."
+        )
     return text
 
 
@@ -254,7 +256,7 @@ class _Turn:
             if request.item.number < request.item.total:  # the card's other calls follow immediately
                 return None
             which, id = ("them", request.item.card) if request.item.card else ("it", request.approval_id)
-            tell(f"shoal: allow {which} with `shoal approvals allow {id}`.", sys.stderr)
+            tell(f"shoal: to allow {which}, run `shoal approvals allow {id}`.", sys.stderr)
             return self.result("waiting", *self.waiting)
         print(f"\nThe agent asks to run:\n{asks}\n[y] allow once, [t] allow in this thread, anything else denies: ",
               end="", file=sys.stderr, flush=True)  # fmt: skip
@@ -282,9 +284,9 @@ class _Turn:
         )
         if not self.may_ask:
             allow, deny = f"`shoal approvals allow {card}`", f"`shoal approvals deny {card}`"
-            tell(f"shoal: do it with {allow}, or discard it with {deny}.", sys.stderr)
+            tell(f"shoal: to run it: {allow}. To discard it: {deny}.", sys.stderr)
             return msgspec.structs.replace(done, approvals=waiting)
-        print("\n[y] do everything, anything else discards it: ", end="", file=sys.stderr, flush=True)
+        print("\n[y] run everything, anything else discards it: ", end="", file=sys.stderr, flush=True)
         does = (await read_line()).strip().lower() in ("y", "yes")
         try:
             decided = await self.link.decide_card(card, allow=does, numbers=())
@@ -293,7 +295,7 @@ class _Turn:
             return done
         tell(f"shoal: {decided.message}", sys.stderr)
         if decided.undo:
-            print("[u] undo the files now, anything else keeps them: ", end="", file=sys.stderr, flush=True)
+            print("[u] undo the file changes now, anything else keeps them: ", end="", file=sys.stderr, flush=True)
             if (await read_line()).strip().lower() in ("u", "undo"):
                 tell(f"shoal: {await self.link.command(f'/undo {decided.undo}')}", sys.stderr)
         if not does:

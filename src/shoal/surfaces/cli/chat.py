@@ -109,7 +109,10 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
         await conversation.quiet.wait()
         tasks.cancel_scope.cancel()
         for approval in conversation.questions:
-            tell(f"shoal: waiting for approval: `shoal approvals allow {approval}` or deny.", sys.stderr)
+            tell(
+                f"shoal: waiting for approval. Decide with `shoal approvals allow {approval}` or `deny`.",
+                sys.stderr,
+            )
         return 1 if conversation.questions else 0
     return 0
 
@@ -121,12 +124,12 @@ OPEN_EVENTS = 200
 """Events read backwards to find the open turn's activity."""
 
 COMMANDS = {
-    "stop": "end the running turn; /stop all drops waiting prompts too",
+    "stop": "stop the running turn; /stop all also drops waiting messages",
     "steer": "TEXT: send it to the running turn",
     "new": "start over: the agent forgets this conversation, the journal keeps it",
     "status": "show the state of this conversation",
-    "allow": "allow the oldest request; /allow thread, /allow always: for longer; /allow 1 3: two of several",
-    "deny": "deny the oldest request; /deny 2: one of several",
+    "allow": "allow the oldest request; /allow thread or /allow always lasts; /allow 1 3 allows only those",
+    "deny": "deny the oldest request; /deny 2 denies only that call",
     "thinking": "show the model's last thinking",
     "help": "list the commands",
     "quit": "leave",
@@ -329,7 +332,7 @@ class TerminalChat:
                 if not rest.strip():
                     self.screen.line("Add a text: /steer TEXT")
                 elif not await self.link.steer(rest.strip()):
-                    self.screen.line("Nothing is running to steer. Send it as a message instead.")
+                    self.screen.line("No turn is running. Send it as a message instead.")
             case "/new":
                 try:
                     await self.link.clear()
@@ -356,7 +359,9 @@ class TerminalChat:
                     for spec in await self.link.commands()
                     if spec.name not in COMMANDS
                 ]
-                self.screen.line("\n".join([*own, "", "Commands of every chat; type one alone for its help:", *others]))
+                self.screen.line(
+                    "\n".join([*own, "", "Commands in every chat. Type one without arguments for help:", *others])
+                )
             case _:
                 answer = await self.link.command(text)
                 if answer:
@@ -404,7 +409,7 @@ class TerminalChat:
                 self.screen.line(decided.message)
                 if decided.undo:
                     self._undoable = decided.undo
-                    self.screen.line("Write u to undo the files now.")
+                    self.screen.line("Type u to undo the file changes now.")
                 return  # events from the journal remove the decided calls
             else:
                 scope = "thread" if answer == "thread" else "once"
@@ -515,7 +520,7 @@ class TerminalChat:
                 self.answer.cut()
                 self.screen.wants(request)
             case FilesChanged(changed=changed) if changed:
-                self.screen.told(f"[{counted(changed, 'file')} changed; /undo shows and restores them]")
+                self.screen.told(f"[{counted(changed, 'file')} changed; /undo shows and reverts the changes]")
             case FilesRestored(restored=restored, by=by):
                 self.screen.told(f"[{by} undid a turn: {counted(restored, 'file')} restored]")
             case _:

@@ -71,7 +71,7 @@ class Client:
                 async with asyncio.timeout(self._transport.seconds):
                     content = b"".join([piece async for piece in pieces])
             except (OSError, TimeoutError) as error:
-                raise ShoalError(f"{self._named} stopped in the middle of an answer. Check its log.") from error
+                raise ShoalError(f"{self._named} stopped in the middle of a response. Check its log.") from error
         return decoded(status, content, into, self._named)
 
     async def stream(self, path: str, method: str = "GET", body: object = None) -> AsyncGenerator[bytes]:
@@ -84,7 +84,7 @@ class Client:
                 async for piece in pieces:
                     *lines, rest = (rest + piece).split(b"\n")
                     if len(rest) > LINE_BYTES_MAX:
-                        raise ShoalError(f"{self._named} sent an event of more than {LINE_BYTES_MAX} bytes.")
+                        raise ShoalError(f"{self._named} sent an event larger than {LINE_BYTES_MAX} bytes.")
                     for line in lines:
                         if line.startswith(b"data: "):
                             yield line.removeprefix(b"data: ")
@@ -203,7 +203,7 @@ def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T
         except UNREADABLE as error:
             from shoal.kernel.schema import refusal
 
-            why = f"{who} sent an answer that this version does not understand: {refusal(error, into)}."
+            why = f"{who} sent a response that this version does not understand: {refusal(error, into)}."
             raise ShoalError(f"{why} Use the same version of `shoal` as the server.") from error
     try:
         refused = msgspec.json.decode(content, type=dict[str, str])
@@ -215,7 +215,7 @@ def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T
         400: InvalidInput, 404: NotFound, 409: Conflict, 410: Gone, 429: Busy, 501: StoreNewer
     }  # fmt: skip
     kind = named.get(refused.get("error", "")) or kinds.get(status, ShoalError)
-    raise kind(message or f"{who} refused the call ({status}). Check its log.")
+    raise kind(message or f"{who} rejected the call ({status}). Check its log.")
 
 
 @contextmanager

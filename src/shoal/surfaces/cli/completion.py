@@ -37,7 +37,7 @@ def completion(click_context: click.Context, shell: str | None, only_print: bool
     shell = shell or Path(os.environ.get("SHELL", "")).name
     kind = get_completion_class(shell) if shell in SHELLS else None
     if kind is None:
-        raise InvalidInput(f"Which shell? `shoal completion NAME`, where NAME is one of: {', '.join(SHELLS)}.")
+        raise InvalidInput(f"Name a shell ({', '.join(SHELLS)}), such as `shoal completion bash`.")
     script = kind(click_context.find_root().command, {}, "shoal", VARIABLE).source()
     script = _ZSH_BEGINS + script if shell == "zsh" else script
     if only_print:

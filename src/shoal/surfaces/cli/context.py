@@ -123,10 +123,10 @@ class CommandContext:
         from shoal.kernel.errors import NotFound
 
         if not self.nearest.is_dir():
-            raise NotFound(f"{self.nearest} is not a directory. Name another with --home DIR or SHOAL_HOME.")
+            raise NotFound(f"{self.nearest} is not a directory. Choose another with --home DIR or SHOAL_HOME.")
         if not self.root.is_dir():
             raise NotFound(
-                f"The home directory {self.root} does not exist. `shoal init` creates it; --home names another."
+                f"The home directory {self.root} does not exist. Create it with `shoal init`, or use --home."
             )
 
     def _database_url(self) -> str:

@@ -23,14 +23,14 @@ def docs(words: tuple[str, ...]) -> None:
     """
     folder = next((folder for folder in FOLDERS if (folder / "README.md").is_file()), None)
     if folder is None:
-        raise NotFound("This installation has no documentation. It is in docs/ of the source.")
+        raise NotFound("This installation has no documentation. It is in the docs/ directory of the source code.")
     texts = {
         path.relative_to(folder).with_suffix("").as_posix(): path.read_text("utf-8")
         for path in sorted(folder.rglob("*.md"))
     }
     names = matches(texts, " ".join(words) or INDEX)
     if not names:
-        raise NotFound(f"No page mentions {' '.join(words)[:80]!r}. `shoal docs` lists all pages.")
+        raise NotFound(f"No page mentions {' '.join(words)[:80]!r}. Run `shoal docs` to list all pages.")
     if len(names) == 1:
         print(as_typed(texts[names[0]]).rstrip())
         return

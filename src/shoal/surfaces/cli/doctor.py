@@ -57,7 +57,7 @@ FREE_BYTES_MIN = 268_435_456
 """Free disk space below which the check warns."""
 SOURCES_MAX = 5
 """Maximum number of chats that a finding names."""
-START_OVER = "`shoal docs install` lists what is kept."
+START_OVER = "Run `shoal docs install` to see which files to keep."
 
 
 @command(example="shoal doctor")
@@ -87,16 +87,16 @@ def next_step(context: CommandContext, findings: list[DoctorFinding]) -> str:
     if failed is not None:
         return f"Next: {failed.check}: {failed.todo}"
     if not context.root.is_dir():
-        return "Next: `shoal setup` connects a model and a chat."
+        return "Next: run `shoal setup` to connect a model and a chat."
     if any(finding.check == "models" and finding.status == "warn" for finding in findings):
         has_chat = not any(finding.check == "platforms" for finding in findings)
         return (
-            "Next: `shoal setup model` connects a model."
+            "Next: run `shoal setup model` to connect a model."
             if has_chat
-            else "Next: `shoal setup` connects a model and a chat."
+            else "Next: run `shoal setup` to connect a model and a chat."
         )
     if not is_held(context.home.lock_file):
-        return "Next: `shoal run` starts it."
+        return "Next: run `shoal run` to start Shoal."
     return "Everything is set up. Write to your agent."
 
 
@@ -110,7 +110,7 @@ async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
         config = context.config()
     except ConfigError as error:
         for problem in error.problems:
-            yield fail("config", problem, "Correct it. `shoal docs configuration` lists every key.")
+            yield fail("config", problem, "Correct it. Run `shoal docs configuration` for a list of keys.")
         return
     yield ok("config", "every key is known and every value is valid.")
     of_features = (cast(Check, feature.load(feature.doctor)) for feature in features() if feature.doctor)
@@ -122,10 +122,10 @@ async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
 def _home(context: CommandContext) -> Iterator[DoctorFinding]:
     root, home = context.root, context.home
     if not context.nearest.is_dir():
-        yield fail("home", f"{context.nearest} is not a directory.", "Name another with --home DIR or SHOAL_HOME.")
+        yield fail("home", f"{context.nearest} is not a directory.", "Choose another with --home DIR or SHOAL_HOME.")
         return
     if not root.is_dir():
-        yield warn("home", f"{root} does not exist yet.", "`shoal setup` creates it.")
+        yield warn("home", f"{root} does not exist yet.", "Run `shoal setup` to create it.")
         return
     secrets = sorted(home.secrets.iterdir()) if home.secrets.is_dir() else []
     private = (path for path in (root, home.config_file, home.token_file, home.secrets, *secrets) if path.exists())
@@ -169,10 +169,10 @@ async def _database(context: CommandContext, config: Config) -> AsyncGenerator[D
             yield fail("database", str(error), "Correct database.url or DATABASE_URL.")
             return
         if behind:
-            message = f"PostgreSQL {version} answers; its tables are outdated or missing."
-            yield warn("database", message, "The next start, or `shoal migrate`, creates what is missing.")
+            message = f"PostgreSQL {version} responds; its schema is outdated or missing."
+            yield warn("database", message, "The next start, or `shoal migrate`, updates it.")
         else:
-            yield ok("database", f"PostgreSQL {version} answers; its tables are this version's.")
+            yield ok("database", f"PostgreSQL {version} responds; its schema is current.")
         return
     file = context.home.database_file
     if not file.exists():
@@ -211,16 +211,16 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
     try:
         read_shared(context.home)
     except InvalidInput as error:
-        yield fail("agents", str(error), "`shoal docs agents` lists its keys.")
+        yield fail("agents", str(error), "Run `shoal docs agents` for a list of keys.")
     try:
         catalog = open_catalog(config, os.environ, SystemClock())
     except ConfigError as error:
-        yield fail("models", str(error), "Correct it. `shoal docs configuration` lists every key.")
+        yield fail("models", str(error), "Correct it. Run `shoal docs configuration` for a list of keys.")
         return
     try:
         if not config.providers and not config.model.name:
             message = "no provider is configured; a running Ollama answers, otherwise the built-in `demo`."
-            yield warn("models", message, "`shoal setup model` connects one.")
+            yield warn("models", message, "Run `shoal setup model` to connect one.")
             return
         for name, listing in (await catalog.refresh()).items():
             if listing.error:
@@ -240,7 +240,7 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
         if unpriced:
             yield warn("prices", unpriced_note(unpriced), PRICE_TODO)
         if not troubled:
-            yield ok("models", f"{chosen} answers by default.")
+            yield ok("models", f"the default model is {chosen}.")
             for model in (chosen, *config.model.fallback):
                 if not (config.model.context_tokens_max or catalog.route(model).context_tokens):
                     message = (
@@ -320,10 +320,10 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
             return fail(check, f"{what}.", todo or f"Correct [platforms.{platform}].")
     if account.agent and not context.home.agent(account.agent).is_dir():
         todo = f"Create it with `shoal agents create {account.agent}`, or correct platforms.{platform}.agent."
-        return warn(check, f"there is no agent {account.agent!r}; the default agent answers there.", todo)
+        return warn(check, f"the agent {account.agent!r} does not exist; the default agent answers there.", todo)
     optional = platform_named(platform).optional if platform != "webhook" else None
     if optional is not None and find_spec(optional[0]) is None:
-        return warn(check, f"{optional[1]} without the extra `{platform}`.", how_to_add(platform))
+        return warn(check, f"{optional[1]} without the `{platform}` extra.", how_to_add(platform))
     if not account.allow and not account.owner:
         todo = f"Set platforms.{platform}.owner to your user id there, or run `shoal setup chat` to find it."
         return warn(check, "no one can talk to agents there without a pairing code.", todo)
@@ -347,7 +347,8 @@ def _everybody(check: str, config: Config) -> DoctorFinding:
         todo = "Set budget.tokens_per_stranger_day and budget.tokens_strangers_per_day."
         return warn(check, "everyone can talk to agents there, and strangers can spend without limit.", todo)
     return ok(
-        check, f"everyone can talk to agents there; each stranger can spend {each} a day, all together {all_of_them}."
+        check,
+        f"everyone can talk to agents there; each stranger can spend {each} per day, all strangers {all_of_them}.",
     )
 
 
@@ -366,7 +367,7 @@ async def _skills(context: CommandContext, config: Config) -> AsyncGenerator[Doc
     for problem in skill_list.problems:
         yield warn("skills", problem.text, f"Correct {problem.path}.")
     if not skill_list.problems:
-        yield ok("skills", f"{len(skill_list.found)} can be used.")
+        yield ok("skills", f"{counted(len(skill_list.found), 'skill')} available.")
 
 
 async def _agents(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
@@ -407,13 +408,15 @@ async def _services(context: CommandContext, _config: Config) -> AsyncGenerator[
     for name, stored in problems:
         problem = service_problem(stored)
         if (now - problem.at).total_seconds() < DAY_SECONDS:
-            todo = "It runs again by itself. The log has the details."
+            todo = "Shoal restarts it automatically. See the log for details."
             yield warn("services", f"“{name}” failed on {when(problem.at)}: {problem.why}", todo)
     if aside:
         rows = [msgspec.json.decode(stored, type=SetAside) for _, stored in aside]
         sources = {f"{row.platform} {row.lane}" for row in rows}
         named = ", ".join(sorted(sources)[:SOURCES_MAX])
-        what = f"{counted(len(aside), 'message')} set aside, because Shoal crashed twice while processing it: {named}."
+        what = (
+            f"{counted(len(aside), 'message')} set aside, because Shoal crashed twice while processing them: {named}."
+        )
         yield warn("messages", what, "Report this as a bug.")
 
 

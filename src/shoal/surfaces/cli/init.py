@@ -37,7 +37,7 @@ def init(context: CommandContext) -> None:
     print(f"Created {context.root}:")
     for path in made:
         print(f"  {path}")
-    tell("Next: `shoal setup` asks for a model and a chat; `shoal run` starts without either.")
+    tell("Next: run `shoal setup` to connect a model and a chat, or `shoal run` to start without them.")
 
 
 def another_products(root: Path) -> str:
@@ -46,7 +46,7 @@ def another_products(root: Path) -> str:
     other = next((product for name, product in OF_OTHERS.items() if name in names), "")
     if not other or {"shoal.db", "agents"} <= names:
         return ""
-    todo = f"Choose another directory; `shoal import {other} {root}` imports its content."
+    todo = f"Choose another directory. To import this one's content there, run `shoal import {other} {root}`."
     return f"{root} belongs to another product ({other}). {todo}"
 
 

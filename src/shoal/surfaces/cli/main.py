@@ -31,9 +31,9 @@ REMEDIES = {
     errno.EROFS: "Choose another location, or make this one writable.",
     errno.EEXIST: "Move the existing file or folder away.",
     errno.ENOTDIR: "Part of this path is not a folder. Move that file away.",
-    errno.EISDIR: "A file belongs there. Move the folder away.",
+    errno.EISDIR: "Shoal needs a file there. Move the folder away.",
     errno.EINVAL: "Move the existing file or folder away.",
-    errno.ELOOP: "Remove the link, which leads to itself.",
+    errno.ELOOP: "Remove the link, which points to itself.",
 }
 """Remedies for operating system errors, except missing permissions."""
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
@@ -59,7 +59,7 @@ _CORE = {
         "ask": CommandEntry("ask", "Send one message and print the reply."),
         "chat": CommandEntry("chat", "Chat in the terminal."),
         "doctor": CommandEntry("doctor", "Find problems, and show what to do next."),
-        "docs": CommandEntry("docs", "Print the documentation for a word, such as ollama."),
+        "docs": CommandEntry("docs", "Print the documentation on a topic, such as ollama."),
         "completion": CommandEntry("completion", "Set up Tab completion for bash, zsh or fish."),
     },
     "Decide who may do what": {
@@ -199,8 +199,8 @@ class Subcommands(click.Group):
             import difflib
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean {near[0]}?" if near else " `shoal --help` lists them."
-            raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx)
+            hint = f" Did you mean {near[0]}?" if near else " Run `shoal --help` to list them."
+            raise click.UsageError(f"No command named {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -210,7 +210,7 @@ class Subcommands(click.Group):
     type=click.Path(path_type=Path, readable=False),
     help="Home directory. By default $SHOAL_HOME or ~/.shoal.",
 )
-@click.option("--debug", is_flag=True, help="Show the whole traceback of an error.")
+@click.option("--debug", is_flag=True, help="Show the full traceback of errors.")
 @click.version_option(package_name="shoal", message="shoal %(version)s", help="Show the version.")
 @click.pass_context
 def shoal(click_context: click.Context, home: Path | None, debug: bool) -> None:

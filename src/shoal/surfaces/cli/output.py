@@ -50,7 +50,7 @@ VERDICTS = {
     "pending": "waiting", "allow": "allowed", "deny": "denied", "expired": "expired", "cancelled": "cancelled",
 }  # fmt: skip
 """One-word outcomes of approvals."""
-_OUTCOMES = {"aborted": "Stopped.", "failed": "Failed.", "limit": "Ended at a limit."}
+_OUTCOMES = {"aborted": "Stopped.", "failed": "Failed.", "limit": "Limit reached."}
 
 
 _CODE = lazy_re.compile(r"`([^`\n]+)`")
@@ -178,7 +178,7 @@ def event_lines(event: Event) -> Iterator[str]:
         case ApprovalSettled(decision=decision, by=by):
             yield f"  {VERDICTS[decision]}{f' by {printable(by)}' if by else ''}"
         case Compacted(summary=summary):
-            yield "  [older messages were summarised]" if summary else "  [older messages left the window]"
+            yield "  [older messages were summarized]" if summary else "  [older messages were left out]"
         case Cleared():
             yield "  [the conversation was cleared here]"
         case Branched(after=after):
@@ -187,10 +187,10 @@ def event_lines(event: Event) -> Iterator[str]:
             yield f"\n  [everything above is a copy of {source} up to event {seq}]"
         case FilesChanged(changed=changed) if changed:
             undo = f"shoal threads undo {event.thread} {event.turn}"
-            yield f"  [{counted(changed, 'file')} changed; {undo} reverses this]"
+            yield f"  [{counted(changed, 'file')} changed; {undo} reverts this]"
         case FilesRestored(id=undo, restored=restored, by=by):
             yield f"\n  [{printable(by)} undid a turn: {counted(restored, 'file')} restored;"
-            yield f"  shoal threads undo {event.thread} {undo} reverses this]"
+            yield f"  shoal threads undo {event.thread} {undo} reverts this]"
         case LimitReached(limit=limit, detail=detail):
             yield f"  ! {limit_words(limit, detail)}"
         case Failed(message=message, detail=detail):
@@ -224,8 +224,8 @@ def request_lines(request: ApprovalRequested) -> Iterator[str]:
     besides = (coverage_text(request.covers), origins_text(item.origins), why(request), offer)
     yield from _indented("\n".join(filter(None, besides)))
     if item.staged and item.number == item.total:
-        some = f", `do 1 {item.total}` for some" if item.total > 1 else ""
-        yield f"  Write `do all` to do {'it' if item.total == 1 else 'everything'}{some}, or `discard`."
+        some = f", `do 1 {item.total}` to run only those" if item.total > 1 else ""
+        yield f"  Write `do all` to run {'it' if item.total == 1 else 'all calls'}{some}, or `discard`."
     elif item.card and item.number == item.total:
         yield f"  Answer y for all {item.total}, n for none, or choose: allow 1 {item.total}"
     elif offer:

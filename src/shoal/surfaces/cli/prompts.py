@@ -46,7 +46,7 @@ def ask_from(names: Sequence[str], question: str, default: str) -> str:
         for number, name in enumerate(shown[:CHOICES_SHOWN], 1):
             tell(f"  {number:>2}  {name}")
         if len(shown) > CHOICES_SHOWN:
-            tell(f"      and {len(shown) - CHOICES_SHOWN} more: type a part of a name, or ? for all")
+            tell(f"      and {len(shown) - CHOICES_SHOWN} more: type part of a name, or ? for all")
         text = ask_line(question, default)
         listed = shown[:CHOICES_SHOWN]
         if text.isdecimal() and 1 <= int(text) <= len(listed):

@@ -40,7 +40,7 @@ audit = click.Group(
 
 @command(audit, example="shoal audit tail --limit 20")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
-@click.option("--chain", default="", help="Only this chain: a thread's id, or system.")
+@click.option("--chain", default="", help="Show only this chain: a thread id, or system.")
 def tail(context: CommandContext, limit: int, chain: str, as_json: bool) -> None:
     """Print the latest entries, newest last."""
     audit_rows = get(context, "/api/audit", list[AuditRow], limit=limit, chain=chain)
@@ -204,7 +204,7 @@ def _listed(changes: Mapping[str, Change]) -> str:
 def forget_quirks(context: CommandContext, name: str) -> None:
     """Forget the quirks of the model NAME (PROVIDER/MODEL). Shoal learns them again if they still apply."""
     if not open_catalog(context.config(), os.environ, SystemClock()).memory.forget(name):
-        raise NotFound(f"No quirks are known for {name!r}. `shoal models quirks` lists all known quirks.")
+        raise NotFound(f"No quirks are known for {name!r}. Run `shoal models quirks` to list all known quirks.")
     tell(f"Forgotten. The next request to {name} uses the standard format.")
 
 
@@ -221,7 +221,7 @@ SCOPE = click.option(
 OF_AGENT = agent_option("The agent, for scope agent.", "main")
 AS_AGENT = agent_option("List the skills available to this agent.", "main")
 AS_IN_THREAD = click.option("--thread", default="", help="List the skills available in this thread.")
-IN_THREAD = click.option("--thread", default="", help="A thread of the platform or channel.")
+IN_THREAD = click.option("--thread", default="", help="Thread that identifies the platform or channel.")
 
 
 skills = click.Group(
@@ -252,7 +252,9 @@ def check(context: CommandContext, agent: str, thread: str, as_json: bool) -> in
     for problem in view.problems:
         tell(f"fail: {problem.problem} ({problem.path})")
     for skill in view.shadowed:
-        print(f"warn: {skill.name} of scope {skill.scope} is overridden by one with a narrower scope. ({skill.path})")
+        print(
+            f"warn: {skill.name} of scope {skill.scope} is overridden by a skill with a narrower scope. ({skill.path})"
+        )
     print(f"{len(view.skills)} skills are valid.")
     return 1 if view.problems else 0
 

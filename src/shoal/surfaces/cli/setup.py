@@ -54,20 +54,24 @@ class LeftOut(Exception):
 
 @command(example="shoal setup model")
 @click.argument("steps", nargs=-1, type=click.Choice(STEPS), metavar="[home|model|chat|brief|sandbox|login]…")
-@click.option("--provider", type=click.Choice(choices.provider_names()), help="The provider of the model.")
-@click.option("--key", metavar="SOURCE", help="The provider's key: env:NAME, file:PATH, or - for a line of input.")
-@click.option("--address", metavar="URL", help="Address of a server or Ollama, including the version part.")
-@click.option("--model-file", metavar="FILE", help="The GGUF file of the provider local.")
-@click.option("--model", metavar="NAME", help="The model. [default: the provider's recommended one]")
-@click.option("--platform", type=click.Choice(choices.platform_names()), help="Where people write to the agents first.")
-@click.option("--token", metavar="SOURCE", help="The bot's token, given like --key.")
-@click.option("--app-token", metavar="SOURCE", help="Slack's app-level token, given like --key.")
-@click.option("--owner", metavar="USER", help="Your user id on the platform. [default: found by a code in the chat]")
+@click.option("--provider", type=click.Choice(choices.provider_names()), help="Model provider.")
+@click.option(
+    "--key", metavar="SOURCE", help="Provider key: env:NAME, file:PATH, or - to read one line from standard input."
+)
+@click.option("--address", metavar="URL", help="URL of a server or Ollama, including the version part.")
+@click.option("--model-file", metavar="FILE", help="GGUF file for the local provider.")
+@click.option("--model", metavar="NAME", help="Model. [default: the provider's recommended model]")
+@click.option("--platform", type=click.Choice(choices.platform_names()), help="Chat platform to connect.")
+@click.option("--token", metavar="SOURCE", help="Bot token, in the same form as --key.")
+@click.option("--app-token", metavar="SOURCE", help="Slack app-level token, in the same form as --key.")
+@click.option(
+    "--owner", metavar="USER", help="Your user id on the platform. [default: identified by a code in the chat]"
+)
 @click.option(
     "--brief", metavar="HOUR", help="Send a brief every morning at this time, such as 8:00, to your own chat."
 )
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other key, such as web.port=8421.")
-@click.option("--login/--no-login", default=None, help="Start at login, or not.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set any other key, such as web.port=8421.")
+@click.option("--login/--no-login", default=None, help="Whether to start Shoal at login.")
 @click.option("--no-input", is_flag=True, help="Ask nothing. Unanswered settings stay unchanged.")
 def setup(
     context: CommandContext,
@@ -136,7 +140,7 @@ class Setup:
                 self.write({key: value_of(key, text) for key, text in self._extra.items()})
         except (click.Abort, KeyboardInterrupt):
             tell("\nSetup stopped. Settings so far are saved.")
-            self.finish("`shoal setup` continues where you left off.")
+            self.finish("Run `shoal setup` to continue where you left off.")
             return EXIT_LEFT
         self.finish(self.next_step())
         return 1 if self._failed else 0
@@ -170,10 +174,10 @@ class Setup:
         config = self.config({key: value_of(key, self._extra[key]) for key in self.more("web")})
         host, port = config.web.host, config.web.port
         if server is not None:
-            self.say("home", f"Shoal runs at {server.address}. Settings made here take effect immediately.")
+            self.say("home", f"Shoal is running at {server.address}. Settings made here take effect immediately.")
             return
         while port and not setup_checks.is_free(host, port):
-            self.say("page", f"Another program uses port {port} of {host}.")
+            self.say("page", f"Another program is using port {port} of {host}.")
             if not self._asks:
                 self.say("page", "Choose another: `shoal setup --set web.port=NUMBER`.")
                 self._failed = self._failed or self._extra.pop("web.port", None) is not None
@@ -196,14 +200,14 @@ class Setup:
             if is_chosen and not is_new and (state.is_demo or self.answers(calls)):
                 return
             while True:
-                runs = {model.name: " (it runs)" for model in state.models if model.name == "ollama" and model.is_set}
+                runs = {model.name: " (running)" for model in state.models if model.name == "ollama" and model.is_set}
                 titles = {model.name: f"{model.title}{runs.get(model.name, '')}" for model in state.models}
                 titles[DEMO] = choices.DEMO_TITLE
                 provider = self.choose("provider", "Which model should answer?", titles, DEMO)
                 if provider == DEMO:
                     if "model" in self._again:
                         calls.call("PUT", f"/api/setup/providers/{DEMO}", {"model": DEMO})
-                    self.say("model", "the built-in demo answers until you choose another: `shoal setup model`.")
+                    self.say("model", "the built-in demo answers until you run `shoal setup model`.")
                     return
                 if self.provider(calls, next(model for model in state.models if model.name == provider)):
                     return
@@ -259,7 +263,11 @@ class Setup:
             if self.use_model(calls, path, {**entered, "model": model}):
                 self.forget(table)
                 return True
-            if not self._asks or choice.name == "local" or not ask_yes("Choose another of its models?", default=True):
+            if (
+                not self._asks
+                or choice.name == "local"
+                or not ask_yes("Choose another model of this provider?", default=True)
+            ):
                 return False
 
     def use_model(self, calls: SetupCalls, path: str, chosen: Mapping[str, object]) -> bool:
@@ -300,7 +308,7 @@ class Setup:
             return self.ask("model", "Model", default)
         tell("\nWhich of its models?" if len(models) <= CHOICES_SHOWN else f"\nWhich of its {len(models)} models?")
         first = [default, *(model for model in models if model != default)] if default else models
-        return ask_from(first, "Model (a number, a name, or a part of one)", default)
+        return ask_from(first, "Model (a number, a name, or part of a name)", default)
 
     def chat(self) -> None:
         """Connect a bot and identify its owner."""
@@ -394,7 +402,7 @@ class Setup:
             if value != "-":
                 values[field.name] = value
         if self.is_called(chat, values.get(chat.fetches_with, "")) and not self.config().web.public_url:
-            question = "Public address of this server, https://…"
+            question = "Public URL of this server, https://…"
             values["public_url"] = self._extra.pop("web.public_url", "") or self.ask(
                 "set web.public_url=VALUE", question, before.get("public_url", "")
             )
@@ -430,7 +438,7 @@ class Setup:
         account = self.accounts(chat.name)[0]
         if self.is_called(chat, str(getattr(account, chat.fetches_with, "")) if chat.fetches_with else ""):
             address = f"{self.config().web.public_url.rstrip('/')}/platforms/{chat.name}"
-            self.say("chat", f"{chat.title} accepts the credentials. Enter {address} there as the webhook address.")
+            self.say("chat", f"{chat.title} accepts the credentials. Enter {address} there as the webhook URL.")
             user = self.ask("owner", f"{chat.owner_question}; - to get access later with `shoal pair CODE`")
             if user != "-":
                 calls.call("POST", path, {"user": user})
@@ -470,7 +478,7 @@ class Setup:
         asks = self._asks and not hour and (bool(self._thread) or "brief" in self._again)
         while hour or asks:
             if asks:
-                question = "Time of a brief every morning on finished and pending work (- for none)"
+                question = "Time of the morning brief on finished and pending work (- for none)"
                 hour = ask_line(question, "-")
                 if hour == "-":
                     return
@@ -567,7 +575,7 @@ class Setup:
             matches = [name for name, text in choices.items() if answer in f"{name} {text}".lower()]
             if len(matches) == 1 and not answer.isdecimal():
                 return matches[0]
-            tell(f"Choose a number from 1 to {len(names)}, or type a part of one name.")
+            tell(f"Choose a number from 1 to {len(names)}, or type part of a name.")
 
     def ask(self, name: str, question: str, default: str = "") -> str:
         """Ask for a line. An option of that name answers the question once. Raises LeftOut without a terminal."""
@@ -605,7 +613,7 @@ class Setup:
         if not choices.lacking_package(extra):
             return True
         command = install_command(extra)
-        self.say("extra", f"This needs the extra `{extra}`.")
+        self.say("extra", f"This needs the `{extra}` extra.")
         if not self._asks or not ask_yes(f"Install it now ({shlex.join(command)})?", default=True):
             self.say("extra", f"Run {shlex.join(command)}, then `shoal setup` again.")
             return False
@@ -660,7 +668,7 @@ class Setup:
         where = f"write to your bot on {chats[0]}" if chats else 'open the page, or try `shoal ask "Hello"`'
         if self._started is not None or self._runs:
             return f"Next: {where}."
-        return f"Next: `shoal run` starts it; then {where}."
+        return f"Next: run `shoal run` to start Shoal, then {where}."
 
 
 def read_source(source: str) -> str:
@@ -672,4 +680,4 @@ def read_source(source: str) -> str:
         return Secret("env", name).reveal()
     if kind == "file" and name:
         return Secret("file", str(Path(name).expanduser())).reveal()
-    raise InvalidInput("Give a secret as env:NAME, file:PATH, or - for a line of standard input.")
+    raise InvalidInput("Give a secret as env:NAME, file:PATH, or - to read one line from standard input.")

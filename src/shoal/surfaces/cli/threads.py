@@ -38,15 +38,15 @@ class ThreadExport(msgspec.Struct, frozen=True):
 
 threads = click.Group(
     "threads",
-    help="Conversations. ID is platform:channel:thread, as 'threads list' shows it.",
+    help="Manage conversations. An ID has the form platform:channel:thread; 'threads list' prints them.",
     epilog="Example: shoal threads list",
 )
 
 
 @command(threads, "list", example="shoal threads list --limit 10")
-@agent_option("Only threads of this agent.")
+@agent_option("List only this agent's threads.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, THREADS_MAX))
-@click.option("--archived", is_flag=True, help="Only archived threads.")
+@click.option("--archived", is_flag=True, help="List only archived threads.")
 def list_threads(context: CommandContext, agent: str, limit: int, archived: bool, as_json: bool) -> None:
     """List threads, most recently active first. Pinned threads are always listed."""
     threads = get(context, "/api/threads", list[ThreadSummary], limit=limit, agent=agent, archived=archived)
@@ -73,7 +73,7 @@ def show(context: CommandContext, id: str, as_json: bool) -> None:
 
 
 @command(threads, example="shoal threads log terminal:local:main --after 40")
-@click.option("--after", default=0, help="Only events with a higher number.")
+@click.option("--after", default=0, help="Print only events with a higher number.")
 def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
     """Print the journal's events, one per line."""
     _, events = _whole(context, id, after)
@@ -93,7 +93,7 @@ def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
     type=click.Choice(["jsonl", "json", "markdown", "html"]),
     default="jsonl",
     show_default=True,
-    help="The journal (one event per line, or JSON with the thread), or a document for people.",
+    help="jsonl: one event per line. json: the journal and the thread. markdown, html: a readable document.",
 )
 def export(context: CommandContext, id: str, output: str | None, form: str) -> None:
     """Write the whole conversation."""
@@ -175,7 +175,7 @@ def fork(context: CommandContext, id: str, after: int, name: str) -> None:
 
 
 @command(threads, example="shoal threads again terminal:local:main --model openai/gpt-5.5")
-@click.option("--at", "seq", default=0, type=click.IntRange(0), help="An event of the turn. [default: the last turn]")
+@click.option("--at", "seq", default=0, type=click.IntRange(0), help="An event in the turn. [default: the last turn]")
 @click.option("--model", default="", help="Use this model instead of the agent's.")
 @as_usage()
 def again(context: CommandContext, id: str, seq: int, model: str) -> None:
@@ -230,7 +230,7 @@ def _whole(context: CommandContext, id: str, after: int = 0) -> tuple[ThreadSumm
 
 
 context = click.Group(
-    "context", help="The content of model requests.", epilog="Example: shoal context show terminal:local:main"
+    "context", help="Content of model requests.", epilog="Example: shoal context show terminal:local:main"
 )
 
 
@@ -250,11 +250,11 @@ def show_costs(context: CommandContext, id: str, as_json: bool) -> None:
         print_json(costs)
         return
     share = costs.tokens * 100 // costs.window_tokens
-    print(f"{costs.model} for {costs.agent}: {costs.tokens} of {costs.window_tokens} tokens ({share} %),")
+    print(f"{costs.model} for {costs.agent}: {costs.tokens} of {costs.window_tokens} tokens ({share}%),")
     print(f"reserved for the answer: {costs.output_tokens}.")
     print_table(("part", "bytes", "tokens"), [(part.name, part.bytes, part.tokens) for part in costs.parts], "")
     if costs.found_tools:
-        print(f"{costs.found_tools} more tools are found on demand.")
+        print(f"{costs.found_tools} more tools are available on demand.")
     if costs.left_out:
         print(f"{costs.left_out} older messages are left out.")
     if costs.fitted:

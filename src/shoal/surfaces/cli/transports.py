@@ -46,7 +46,7 @@ class HttpTransport:
     is_remote = True
 
     def __init__(self, address: str, token: str) -> None:
-        self.place = f"the Shoal at {address}"
+        self.place = f"the Shoal server at {address}"
         self.address = address
         self._token = token
 

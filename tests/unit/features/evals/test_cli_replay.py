@@ -129,7 +129,8 @@ def test_other_rules_are_tried_on_past_calls(shoal: Shoal, home: Path) -> None:
     assert ran.code == 0
     assert "newly denied: 1" in ran.out
     assert (
-        "Every action would have been decided the same way." in shoal("permissions", "replay", "--profile", "open").out
+        "These rules would have decided every action the same way."
+        in shoal("permissions", "replay", "--profile", "open").out
     )
     assert shoal("permissions", "replay", "--profile", "nope").code == 2
     ran = shoal("permissions", "replay", "--profile", "/nope.toml")

@@ -54,7 +54,7 @@ def test_piped_input_follows_the_question(shoal: Shoal) -> None:
 def test_too_much_input_is_reported(shoal: Shoal) -> None:
     ran = shoal("ask", "what is this?", stdin="x" * (INPUT_CHARS_MAX + 1))
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err.startswith("shoal: Standard input has more than 1,000,000 characters.")
+    assert ran.err.startswith("shoal: Standard input is longer than 1,000,000 characters.")
 
 
 def test_an_unknown_agent_is_reported_with_the_known_ones(shoal: Shoal) -> None:
@@ -75,7 +75,7 @@ def test_without_a_terminal_the_turn_waits_and_says_how_to_continue(shoal: Shoal
     assert (approval["state"], approval["shown"]) == ("pending", "touch .git")
     assert ran.err.splitlines()[:2] == ["shoal: the agent asks to run:", "touch .git"]
     assert "\nWhy it asks: " in ran.err
-    assert f"shoal: allow it with 'shoal approvals allow {approval['id']}'." in ran.err
+    assert f"shoal: to allow it, run 'shoal approvals allow {approval['id']}'." in ran.err
 
 
 def test_json_of_a_waiting_turn_names_the_approval(shoal: Shoal) -> None:

@@ -70,7 +70,7 @@ def test_a_rule_is_made_by_a_letter_or_in_words_and_reverted(shoal: Shoal, home:
 def test_an_unanswered_approval_is_left_open_and_reported(shoal: Shoal) -> None:
     ran = shoal("chat", stdin="run touch .git\n")
     assert ran.code == 1
-    assert re.search(r"shoal: waiting for approval: 'shoal approvals allow \w{26}' or deny\.", ran.err)
+    assert re.search(r"shoal: waiting for approval\. Decide with 'shoal approvals allow \w{26}' or 'deny'\.", ran.err)
 
 
 def test_commands_run_and_failures_are_shown(shoal: Shoal) -> None:
@@ -78,7 +78,7 @@ def test_commands_run_and_failures_are_shown(shoal: Shoal) -> None:
     assert ran.code == 0
     for words in (
         "/steer TEXT", "This conversation is empty.", "Nothing is running.", "Add a text: /steer TEXT",
-        "Nothing is running to steer", "Nothing is waiting for an answer.", "thread   terminal:local:main",
+        "No turn is running.", "Nothing is waiting for an answer.", "thread   terminal:local:main",
         "There is no command /nonsense.",
     ):  # fmt: skip
         assert words in ran.out
@@ -99,4 +99,4 @@ def test_a_pending_approval_is_asked_again(shoal: Shoal) -> None:
 
 def test_changed_files_are_reported_without_ids(shoal: Shoal) -> None:
     ran = shoal("chat", stdin="write hello to notes.txt\ny\n/undo\n")
-    assert "[1 file changed; /undo shows and restores them]" in ran.out
+    assert "[1 file changed; /undo shows and reverts the changes]" in ran.out

@@ -41,5 +41,5 @@ def test_an_unknown_shell_is_reported_with_the_known_ones(shoal: Shoal, monkeypa
     ran = shoal("completion")
     assert (ran.code, ran.err) == (
         1,
-        "shoal: Which shell? 'shoal completion NAME', where NAME is one of: bash, zsh, fish.\n",
+        "shoal: Name a shell (bash, zsh, fish), such as 'shoal completion bash'.\n",
     )

@@ -44,4 +44,4 @@ def test_page_names_precede_tasks_titles_headings_and_text() -> None:
 
 def test_an_unmatched_word_is_named(shoal: Shoal) -> None:
     ran = shoal("docs", "zeppelin")
-    assert (ran.code, ran.err) == (1, "shoal: No page mentions 'zeppelin'. 'shoal docs' lists all pages.\n")
+    assert (ran.code, ran.err) == (1, "shoal: No page mentions 'zeppelin'. Run 'shoal docs' to list all pages.\n")

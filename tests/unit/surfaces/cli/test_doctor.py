@@ -19,7 +19,7 @@ def test_a_fresh_home_has_no_failures(shoal: Shoal) -> None:
     assert ran.code == 0
     *lines, last = ran.out.splitlines()
     assert {line.split()[0] for line in lines} <= {"ok", "warn"}
-    assert last == "Next: 'shoal setup' connects a model and a chat."
+    assert last == "Next: run 'shoal setup' to connect a model and a chat."
     found = findings(shoal)
     assert {"home", "config", "database", "models", "agent main", "sandbox", "platforms", "skills"} <= set(found)
     assert found["models"]["status"] == "warn"
@@ -28,7 +28,7 @@ def test_a_fresh_home_has_no_failures(shoal: Shoal) -> None:
 def test_the_next_step_names_only_what_is_missing(shoal: Shoal, home: Path) -> None:
     shoal("init")
     (home / "shoal.toml").write_text('[platforms.telegram]\ntoken = "123456:AAFakeTokenForTestsOnly"\nowner = "7"\n')
-    assert shoal("doctor").out.splitlines()[-1] == "Next: 'shoal setup model' connects a model."
+    assert shoal("doctor").out.splitlines()[-1] == "Next: run 'shoal setup model' to connect a model."
 
 
 def test_every_problem_has_a_remedy(shoal: Shoal, home: Path) -> None:
@@ -148,12 +148,12 @@ def test_a_platforms_required_packages_match_its_adapters_imports(
 
 
 def test_the_last_line_is_the_next_step(shoal: Shoal, home: Path, model: str) -> None:
-    assert shoal("doctor").out.splitlines()[-1].startswith("Next: 'shoal setup'")
+    assert shoal("doctor").out.splitlines()[-1].startswith("Next: run 'shoal setup'")
     shoal("init")
     (home / "shoal.toml").write_text(
         f"[model]\nname = 'openai/fake-1'\n[providers.openai]\nbase_url = '{model}/v1'\napi_key = 'right'\n"
     )
-    assert shoal("doctor").out.splitlines()[-1] == "Next: 'shoal run' starts it."
+    assert shoal("doctor").out.splitlines()[-1] == "Next: run 'shoal run' to start Shoal."
     (home / "agents/main/agent.toml").write_text("profile = 'lax'\n")
     assert shoal("doctor").out.splitlines()[-1].startswith("Next: agent main: Correct ")
 
@@ -239,6 +239,6 @@ def test_an_account_whose_agent_does_not_exist_is_reported(shoal: Shoal, home: P
     found = findings(shoal)["discord main"]
     assert (found["status"], found["message"]) == (
         "warn",
-        "there is no agent 'nosuch'; the default agent answers there.",
+        "the agent 'nosuch' does not exist; the default agent answers there.",
     )
     assert "shoal agents create nosuch" in found["todo"]

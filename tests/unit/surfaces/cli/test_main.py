@@ -64,13 +64,13 @@ def test_the_home_option_may_follow_the_command(shoal: Shoal, tmp_path: Path) ->
 def test_an_unknown_command_is_reported_with_the_nearest(shoal: Shoal) -> None:
     ran = shoal("permision")
     assert ran.code == 2
-    assert "There is no command 'permision'. Did you mean permissions?" in ran.err
+    assert "No command named 'permision'. Did you mean permissions?" in ran.err
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["frobnicate"], "There is no command 'frobnicate'. 'shoal --help' lists them."),
+        (["frobnicate"], "No command named 'frobnicate'. Run 'shoal --help' to list them."),
         (["run", "--port", "abc"], "Invalid value for '--port': 'abc' is not a whole number."),
         (["import", "nosuch"], "'nosuch' is not one of 'openclaw', 'hermes', 'nanobot', 'openwebui'."),
         (["restore", "nosuch.tar.gz"], "There is no file or backup nosuch.tar.gz."),
@@ -140,7 +140,7 @@ def test_a_failure_prints_one_line_and_exits_1(shoal: Shoal, home: Path) -> None
     ran = shoal("threads", "list")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (
-        f"shoal: The home directory {home} does not exist. 'shoal init' creates it; --home names another.\n"
+        f"shoal: The home directory {home} does not exist. Create it with 'shoal init', or use --home.\n"
     )
 
 

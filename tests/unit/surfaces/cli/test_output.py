@@ -68,4 +68,4 @@ def test_a_card_of_several_calls_states_the_reason_once_and_ends_with_the_choice
 
 def test_a_card_of_staged_calls_says_that_nothing_ran_yet() -> None:
     assert asked(2, staged=True)[0] == "  ? Not done yet, 2 of 2: bash"
-    assert asked(2, staged=True)[-1] == "  Write `do all` to do everything, `do 1 2` for some, or `discard`."
+    assert asked(2, staged=True)[-1] == "  Write `do all` to run all calls, `do 1 2` to run only those, or `discard`."

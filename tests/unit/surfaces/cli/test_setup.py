@@ -38,7 +38,7 @@ def test_a_key_is_tested_and_stored_in_its_own_file(
     assert load_config(home, {}).model.name == "openai/fake-1"
     assert "openai/fake-1 answers: " in ran.out
     assert f"wrote    {file}" in ran.out
-    assert ran.out.splitlines()[-1].startswith("Next: 'shoal run' starts it")
+    assert ran.out.splitlines()[-1].startswith("Next: run 'shoal run' to start Shoal")
 
 
 def test_the_rest_of_the_file_is_unchanged(shoal: Shoal, home: Path) -> None:
@@ -132,7 +132,7 @@ def test_a_port_in_use_is_reported_and_not_written(shoal: Shoal, home: Path) -> 
         port = other.getsockname()[1]
         assert not is_free("127.0.0.1", port)
         ran = shoal("setup", "--set", f"web.port={port}")
-    assert f"Another program uses port {port} of 127.0.0.1." in ran.out
+    assert f"Another program is using port {port} of 127.0.0.1." in ran.out
     assert ran.code == 1
     assert str(port) not in (home / "shoal.toml").read_text()
 

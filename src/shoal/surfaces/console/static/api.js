@@ -19,7 +19,7 @@ export class ApiError extends Error {
 async function check(response) {
   if (response.ok) return;
   let code = "error";
-  let message = `The server answered ${response.status}.`;
+  let message = `The server returned an error (${response.status}). Try again.`;
   try {
     const body = await response.json();
     code = body.error || code;
@@ -69,7 +69,7 @@ async function whole(read) {
   try {
     return await read();
   } catch {
-    throw new ApiError(0, "unreachable", "The connection broke before the answer was complete.");
+    throw new ApiError(0, "unreachable", "The connection broke before the response was complete.");
   }
 }
 

@@ -63,7 +63,7 @@ async function decide({ title, data }, decision) {
   } catch {
     // reported below
   }
-  await self.registration.showNotification(`Not decided: ${title}`, { ...SHOWN, body: problem, tag: data.approval, data: { thread: data.thread, approval: "" } });
+  await self.registration.showNotification(`Could not save your decision: ${title}`, { ...SHOWN, body: problem, tag: data.approval, data: { thread: data.thread, approval: "" } });
 }
 
 async function show(thread) {

@@ -18,7 +18,7 @@ export function Access() {
       ${access &&
       html`
         <${People} title="Waiting" people=${access.waiting} empty="No one is waiting." reload=${reload} />
-        <${People} title="With access" people=${access.paired} empty="No one has used a code yet." reload=${reload} />
+        <${People} title="With access" people=${access.paired} empty="No one has been given access by code yet." reload=${reload} />
       `}
       ${canChange() && html`<${Tokens} />`}
     <//>

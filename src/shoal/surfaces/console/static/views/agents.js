@@ -11,7 +11,7 @@ import { Place, useAnswer } from "./lists.js";
 import { Face } from "./face.js";
 import { Words } from "./words.js";
 
-const HEARD = { all: "every message", named: "only messages that mention it", threads: "mentions, and the threads they open" };
+const HEARD = { all: "every message", named: "only messages that mention it", threads: "mentions, and replies in threads started by a mention" };
 
 export function Agents() {
   const [agents, problem, reload] = useAnswer(api.agents);
@@ -220,7 +220,7 @@ function NewAgent({ reload }) {
 }
 
 function Up({ info }) {
-  const known = info.providers.length ? `${info.models} models known from ${info.providers.join(", ")}` : "no provider set up";
+  const known = info.providers.length ? `${info.models} models from ${info.providers.join(", ")}` : "no provider set up";
   const rows = [
     ["Platforms", info.platforms.join(", ")],
     ["Models", `${info.model}; ${known}`],

@@ -133,7 +133,7 @@ export function CallsCard({ calls, session }) {
     setSent("");
   };
   const sources = [...new Set(foreign.flatMap((call) => sourcesOf(call.item)))];
-  const including = foreign.length ? `, including ${listed(foreign.map((call) => call.item.number))} from ${sources.length === 1 ? visible(sources[0]) : "others’ text"}` : "";
+  const including = foreign.length ? `, including ${listed(foreign.map((call) => call.item.number))} from ${sources.length === 1 ? visible(sources[0]) : "untrusted text"}` : "";
   const staged = calls[0].item.staged;
   const [yes, no] = staged ? ["Do", "discard"] : ["Allow", "deny"];
   const all = staged && numbers.length === 1 ? "Do it" : `${yes} all${including}`;
@@ -143,7 +143,7 @@ export function CallsCard({ calls, session }) {
   return html`
     <div class="approval calls" role="group" ref=${card} aria-label=${`${calls.length} calls ask for approval`}>
       ${staged
-        ? html`<h3>Do ${calls.length === 1 ? "this" : `these ${calls.length.toLocaleString("en")} things`}?</h3><p class="reason">Nothing has been done yet.</p>`
+        ? html`<h3>Run ${calls.length === 1 ? "this action" : `these ${calls.length.toLocaleString("en")} actions`}?</h3><p class="reason">Nothing has been done yet.</p>`
         : html`<h3>Allow ${calls.length === 1 ? "this call" : `these ${calls.length} calls`}?</h3>`}
       ${asked && html`<p class="reason">Asked by ${asked}</p>`}
       <${OwnWords} item=${calls[0].item} />

@@ -13,7 +13,7 @@ const KINDS = {
   check: "Checked", approval: "Answered", call: "API call", access: "Access", agent: "Agent", backup: "Backup", budget: "Limit", config: "Configuration",
   import: "Import", mcp: "MCP tool", memory: "Memory", self_edit: "Self-change", settings: "Settings", setup: "Set up", skill: "Skill", thread: "Thread", token: "Token", undo: "Undo",
 };
-const CHECKED = { allow: "ran", ask: "asked for approval", deny: "refused" };
+const CHECKED = { allow: "ran", ask: "asked for approval", deny: "denied" };
 const DECIDED = { allow: "allowed", ask: "asked", deny: "denied", cancelled: "cancelled", expired: "expired", none: "–" };
 
 /** Display names of kinds and decisions. Unknown ones keep their own names. Pure. */

@@ -88,7 +88,7 @@ export function TurnActions({ item, thread, session, turn }) {
       <${Act} name="swap" label="Another model" onClick=${anotherModel} />
     `}
     <${Act} name="fork" label="Continue in a copy" onClick=${fork} />
-    ${canChange() && html`<${Act} name="keep" label="Save as case" onClick=${saveCase} />`}
+    ${canChange() && html`<${Act} name="keep" label="Save as test case" onClick=${saveCase} />`}
     ${problem && html`<span class="problem" role="alert"><${Words} text=${problem} /></span>`}
     ${Form && html`<${Form} thread=${thread} turn=${turn} session=${session} again=${again} close=${() => setForm(null)} />`}
   `;

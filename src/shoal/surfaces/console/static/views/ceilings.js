@@ -45,7 +45,7 @@ export function Ceilings({ sum }) {
       ${rows.length > 0 && html`<ul class="ceilings">${rows.map((row) => html`<${Ceiling} key=${`${row.scope} ${row.most}`} row=${row} />`)}</ul>`}
       ${sum && ceilings && !rows.length && html`<p class="faint">No limited model was called today.</p>`}
       ${rows.length > 0 &&
-      html`<p class="card-foot"><span class="faint" role="status">${lifted ? `All limits are suspended until ${midnight(1)}.` : `After a limit is reached, agents call no model until ${midnight(1)}.`}</span>
+      html`<p class="card-foot"><span class="faint" role="status">${lifted ? `All limits are suspended until ${midnight(1)}.` : `Once a limit is reached, agents cannot call models until ${midnight(1)}.`}</span>
         ${canChange() && html`<${Sure} label="Suspend today" kind="plain" yes="Suspend all limits today" act=${async () => setLifted(await attempt(api.lift))} />`}</p>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </section>

@@ -152,7 +152,7 @@ function Begin({ threads, running, run, stop, reload }) {
       <label>Limit in US$ (0: none) <input type="number" min="0" step="any" value=${fields.usd} disabled=${running} onInput=${set("usd")} /></label>
       <button type="submit" class=${plan ? "plain" : "primary"} disabled=${running}>Estimate</button>
       <div class="line" role="status">
-        ${plan && html`<span>${calls(plan.steps)} of ${turns(plan.turns)}${plan.done > 0 ? `, ${count(plan.done)} already answered` : ""}. ${left > 0 ? `To ask: ${toGo(plan)}.` : "All of them are already answered."}</span>`}
+        ${plan && html`<span>${calls(plan.steps)} of ${turns(plan.turns)}${plan.done > 0 ? `, ${count(plan.done)} already answered` : ""}. ${left > 0 ? `Remaining: ${toGo(plan)}.` : "All calls are already answered."}</span>`}
         ${plan && left > 0 && html`<button type="button" class="primary" onClick=${begin}>Ask now</button>`}
         ${running && html`<span>${running.done} of ${running.calls} answered${running.usd ? `, ${dollars(running.usd)}` : ""}…</span> <button type="button" class="plain" onClick=${stop}>Stop</button>`}
       </div>

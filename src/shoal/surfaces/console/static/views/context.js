@@ -14,8 +14,8 @@ export function nextCut({ parts, room_tokens: room, left_out: leftOut }) {
   const used = parts.filter(({ name }) => ["transcript", "summary"].includes(name)).reduce((sum, { tokens }) => sum + tokens, 0);
   if (leftOut > 0) return `${leftOut} older messages are already left out, oldest first.`;
   if (!room) return "";
-  if (used < SOON * room) return `The oldest part of the conversation will be summarised after ${count(Math.max(0, Math.round(SOON * room - used)))} more tokens.`;
-  return "The oldest part of the conversation will be summarised after the next turn.";
+  if (used < SOON * room) return `The oldest part of the conversation will be summarized after ${count(Math.max(0, Math.round(SOON * room - used)))} more tokens.`;
+  return "The oldest part of the conversation will be summarized after the next turn.";
 }
 
 export function Context({ thread }) {

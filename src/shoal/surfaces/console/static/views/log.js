@@ -88,7 +88,7 @@ const AssistantRow = memo(function AssistantRow({ item, thread }) {
       <div class="body">
         ${item.thinking && html`<details class="thinking"><summary>Thinking</summary><p>${item.thinking}</p></details>`}
         ${item.text && html`<${Prose} text=${item.text} thread=${thread} />`}
-        ${item.stop === "refusal" && html`<p class="faint">The model refused to continue.</p>`}
+        ${item.stop === "refusal" && html`<p class="faint">The model declined to continue.</p>`}
       </div>
     </div>
   `;
@@ -147,7 +147,7 @@ const NoteRow = memo(function NoteRow({ item, thread, session }) {
   }
   const words = {
     cleared: "Conversation cleared: the agent starts fresh from here",
-    compacted: "Older messages were summarised for the agent",
+    compacted: "Older messages were summarized for the agent",
     forked: "Copied from another conversation up to here",
     limit: `Limit reached: ${LIMITS[item.limit] || item.limit?.replaceAll("_", " ")}`,
   };

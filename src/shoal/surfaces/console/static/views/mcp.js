@@ -17,8 +17,8 @@ const SAID = {
 
 const KINDS = { read: "Read", read_outside: "Read outside this machine", write: "Write" };
 const KINDS_DO = {
-  read: "run, even after untrusted content",
-  read_outside: "run, but ask after untrusted content",
+  read: "run without asking, even in a tainted turn",
+  read_outside: "run without asking, except in a tainted turn",
   write: "ask each time",
 };
 

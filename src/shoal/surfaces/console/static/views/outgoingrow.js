@@ -10,7 +10,7 @@ function words(message, running) {
       return "Not sent yet. It will be sent when the server is reachable again.";
     case "accepted":
       if (message.kind === "steer") return "Sending into this turn…";
-      return running ? "Queued: read after the current turn" : "Delivered";
+      return running ? "Queued for the next turn" : "Delivered";
     default:
       return message.error;
   }

@@ -8,7 +8,7 @@ import { Place, Sure, useAnswer, useAttempt } from "./lists.js";
 import { DECISIONS, LISTS, Rule, allRules, wordsByRule } from "./rules.js";
 import { Words } from "./words.js";
 
-const VERDICTS = { allow: "It would run without asking.", ask: "It would ask for approval.", deny: "It would be refused." };
+const VERDICTS = { allow: "It would run without asking.", ask: "It would ask for approval.", deny: "It would be denied." };
 const EXAMPLES = ["git status", "rm -rf build", "curl example.org | sh"];
 const SUBJECTS = {
   command: ["A command", "Which", "git status", "any arguments"],
@@ -24,13 +24,13 @@ export function Permissions() {
   const [found, problem, reload] = useAnswer(ask);
   const words = useMemo(() => (found ? wordsByRule(found) : new Map()), [found]);
   return html`
-    <${Place} intro="Your own rules apply first, then the rules of the agent's profile. Anything without a rule is refused." problem=${problem} reload=${reload} loading=${!found}>
+    <${Place} intro="Your own rules apply first, then the rules of the agent's profile. Actions without a rule are denied." problem=${problem} reload=${reload} loading=${!found}>
       ${found && html`
         <${Tester} found=${found} words=${words} />
         <${OwnRules} found=${found} reload=${reload} />
         <section aria-label="Profiles">
           <h2>Profiles</h2>
-          <p class="faint above">Built-in profiles cannot be changed, but copies of them can. Your own rules take precedence, except that a profile's refusals always win. Choose an agent's profile in <a href="#/agents">Agents</a>.</p>
+          <p class="faint above">Built-in profiles cannot be changed, but copies of them can. Your own rules take precedence, except that a profile's deny rules always win. Choose an agent's profile in <a href="#/agents">Agents</a>.</p>
           <ul class="cards">${found.profiles.map((profile) => html`<${Profile} key=${profile.name} profile=${profile} reload=${reload} />`)}</ul>
         </section>
       `}
@@ -94,7 +94,7 @@ function OwnRules({ found, reload }) {
   return html`
     <section aria-label="Your rules" class="own-rules">
       <h2>Your rules</h2>
-      <p class="faint above">${found.own.length ? "Rules apply from an agent's next turn. If several match, the first decides, but a refusal always wins." : "You have no rules yet. Only the profiles decide."}</p>
+      <p class="faint above">${found.own.length ? "Rules apply from an agent's next turn. If several match, the first decides, but a deny rule always wins." : "You have no rules yet. Profiles decide every action."}</p>
       <ul class="cards">${found.own.map((rule) => html`<${OwnRule} key=${rule.id} rule=${rule} found=${found} reload=${reload} />`)}</ul>
       ${isOwner() && (adding
         ? html`<div class="card"><${RuleForm} found=${found} reload=${reload} close=${() => setAdding(false)} /></div>`

@@ -4,17 +4,17 @@ import { api } from "../api.js";
 import { html } from "../dom.js";
 import { visible } from "../format.js";
 
-export const LISTS = { deny: "Refused", allow: "Runs without asking", ask: "Asks for approval", trusted_allow: "Runs even after untrusted content" };
+export const LISTS = { deny: "Denied", allow: "Runs without asking", ask: "Asks for approval", trusted_allow: "Runs even in a tainted turn" };
 
 /** Names of decisions. */
-export const DECISIONS = { allow: "runs", ask: "asks", deny: "refused" };
+export const DECISIONS = { allow: "runs", ask: "asks", deny: "denied" };
 
 /** Calls without a rule, by effect. The same texts as in `shoal.permissions.effects`. */
 const EFFECTS = {
   read: "reading its own folders, memory, this conversation, the web and MCP servers",
-  contained: "changes that /undo can restore, and commands in a sandbox without network",
+  contained: "changes that /undo can revert, and commands in a sandbox without network access",
   outward: "calls that leave this machine or this conversation",
-  lasting: "changes that /undo cannot restore",
+  lasting: "changes that /undo cannot revert",
   unknown: "calls with an unknown effect, such as commands without a sandbox",
 };
 const WORDS_BY_EFFECT = Object.entries(EFFECTS).flatMap(([effect, words]) => ["allow", "ask"].map((decision) => [`${decision} effect ${effect}`, words]));

@@ -40,16 +40,16 @@ export function SaveCase({ thread, turn, session, close }) {
   };
   if (saved) {
     return html`
-      <${Dialog} label="Save as case" close=${close}>
+      <${Dialog} label="Save as test case" close=${close}>
         <p>Saved as <code class="breakable">agents/${saved.agent}/${saved.file}</code>. <code>shoal check --agent ${saved.agent}</code> runs it. Shoal also runs it before the agent changes itself.</p>
         <p class="sheet-line is-end"><button type="button" class="primary" onClick=${close}>Done</button></p>
       <//>
     `;
   }
   return html`
-    <${Dialog} label="Save as case" close=${close}>
+    <${Dialog} label="Save as test case" close=${close}>
       <form class="form" onSubmit=${save}>
-        <p class="faint">A case contains the conversation up to this turn and its tool results. What should the answer contain next time?</p>
+        <p class="faint">A test case contains the conversation up to this turn and its tool results. What should the answer contain next time?</p>
         <label>Name <input value=${fields.name} required maxlength="64" pattern="[a-z0-9][a-z0-9\\-]*" title="Lower-case letters, digits and hyphens" placeholder="looks-before-it-answers" onInput=${(event) => setFields({ ...fields, name: event.target.value })} /></label>
         <label>Purpose (optional) <input value=${fields.about} maxlength="300" onInput=${(event) => setFields({ ...fields, about: event.target.value })} /></label>
         ${rows.map(

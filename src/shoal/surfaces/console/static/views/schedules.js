@@ -159,7 +159,7 @@ function NewSchedule({ reload, state, session }) {
   return html`
     <form class="card form" onSubmit=${submit}>
       <h2>New schedule</h2>
-      <label>What to send <textarea name="text" required rows="2" placeholder="Summarise what happened today"></textarea></label>
+      <label>What to send <textarea name="text" required rows="2" placeholder="Summarize what happened today"></textarea></label>
       <fieldset>
         <legend class="offscreen">When</legend>
         <label class="choice"><input type="radio" name="kind" checked=${kind === "one-shot"} onChange=${() => setKind("one-shot")} /> Once</label>

@@ -18,14 +18,14 @@ export function Setup() {
   `;
 }
 
-const TITLES = { auto: "the model, if cheap", words: "the first words", model: "the model, after the first turn" };
+const TITLES = { auto: "the model, if it costs under 0.05 cents", words: "the first words", model: "the model, after the first turn" };
 
 /** Titles of new threads. */
 function Titles({ setup, reload }) {
   const [attempt, problem] = useAttempt(reload);
   return html`
     <section class="panel" aria-labelledby="setup-titles">
-      <div class="panel-head"><h2 id="setup-titles">Titles of threads</h2></div>
+      <div class="panel-head"><h2 id="setup-titles">Thread titles</h2></div>
       <label>Titles come from <select value=${setup.titles} onChange=${(event) => attempt(() => api.changeSetup({ titles: event.target.value }))}>${Object.entries(TITLES).map(([value, words]) => html`<option value=${value}>${words}</option>`)}</select></label>
       <p class="faint">${{ auto: "One more short model call per new thread, if it costs less than 0.05 cents.", model: "One more short model call per new thread.", words: "This costs nothing." }[setup.titles]} Titles given by people are kept.</p>
       <${Problem} text=${problem} />
@@ -47,8 +47,8 @@ function Prices() {
   if (!models?.length) return null;
   return html`
     <section class="panel" aria-labelledby="setup-prices">
-      <div class="panel-head"><h2 id="setup-prices">Prices of models</h2></div>
-      <p class="faint breakable">${unknown.length ? `No price is known for ${unknown.slice(0, 5).map((one) => visible(one.name)).join(", ")}${unknown.length > 5 ? ` and ${unknown.length - 5} more` : ""}. Limits in dollars do not count models without a price.` : "A price is known for every model. A price that you set here replaces it."}</p>
+      <div class="panel-head"><h2 id="setup-prices">Model prices</h2></div>
+      <p class="faint breakable">${unknown.length ? `No price is known for ${unknown.slice(0, 5).map((one) => visible(one.name)).join(", ")}${unknown.length > 5 ? ` and ${unknown.length - 5} more` : ""}. Dollar limits ignore models without a price.` : "A price is known for every model. A price that you set here replaces it."}</p>
       <form class="form" onSubmit=${submit}>
         <div class="pair">
           <label>Model <input name="model" required list="priced" placeholder="provider/model" spellcheck="false" /></label>
@@ -70,7 +70,7 @@ function Commands() {
   return html`
     <section class="panel" aria-labelledby="setup-commands">
       <div class="panel-head"><h2 id="setup-commands">Commands</h2><span class=${`tag ${info.isolated ? "is-connected" : "is-ask"}`}>${info.isolated ? "in a sandbox" : "no sandbox"}</span></div>
-      <p>${info.isolated ? `Agents' commands run in ${info.sandbox}, isolated from your files.` : "Agents' commands run as you and can access all your files."}</p>
+      <p>${info.isolated ? `Agents' commands run in ${info.sandbox}, isolated from your files.` : "Agents' commands run with your permissions and can access all your files."}</p>
       <p>${info.asks}</p>
       ${info.notes.map((note) => html`<p key=${note} class="faint breakable"><${Words} text=${note} /></p>`)}
       ${!info.isolated && html`<p class="faint"><code>shoal doctor</code> shows what this machine needs for a sandbox.</p>`}

@@ -9,7 +9,7 @@ import { CopyAct } from "./copy.js";
 import { icon } from "./icons.js";
 import { Later } from "./later.js";
 
-const OUTCOMES = { done: "", aborted: "Stopped", failed: "Failed", limit: "Ended at a limit" };
+const OUTCOMES = { done: "", aborted: "Stopped", failed: "Failed", limit: "Limit reached" };
 const KINDS = { model: "model", tool: "tool", wait: "waiting for a person", retry: "waiting to retry" };
 
 const changes = () => import("./changes.js").then((found) => found.Changes);
@@ -72,7 +72,7 @@ function Steps({ turn, thread }) {
   const facts = [
     turn.model,
     read + written > 0 && `${count(read)} tokens in, ${count(written)} out`,
-    cached > 0 && `${count(cached)} from the cache`,
+    cached > 0 && `${count(cached)} cached`,
     cost?.calls > 0 && `cost ${dollars(cost.usd)}`,
   ];
   return html`

@@ -13,11 +13,11 @@ const POLL_MS = 30_000;
 const DONE_SHOWN = 12;
 const WAITING_SHOWN = 10;
 const COMING_SHOWN = 8;
-const FAULTS = { failed: "Failed", limit: "Ended at a limit" };
+const FAULTS = { failed: "Failed", limit: "Limit reached" };
 const SERIES = [
   { name: "done", shown: "Done", kind: "is-c0" },
   { name: "aborted", shown: "Stopped", kind: "is-c6" },
-  { name: "wrong", shown: "Went wrong", kind: "is-wrong" },
+  { name: "wrong", shown: "Problems", kind: "is-wrong" },
 ];
 
 /** Columns with the number of turns that ended in each hour, oldest first. Pure. */
@@ -57,14 +57,14 @@ export function Today() {
         <${Figures} figures=${[
           { name: "Done", value: count(ended(overview.hours, (outcome) => outcome === "done")), note: turns ? `of ${count(turns)} turns` : "no turns yet" },
           { name: "Waiting for you", value: count(overview.waiting.length), kind: overview.waiting.length ? "is-ask" : "", href: "#/approvals" },
-          { name: "Went wrong", value: count(faults), kind: faults ? "is-bad" : "" },
+          { name: "Problems", value: count(faults), kind: faults ? "is-bad" : "" },
           { name: "Spent today", value: dollars(overview.calls ? overview.usd : 0), note: `${count(overview.calls)} model calls`, href: "#/usage" },
           { name: "Coming up", value: count(overview.coming_soon), note: overview.coming.length ? `next ${ago(overview.coming[0].at)}` : "nothing scheduled", href: "#/schedules" },
         ]} />
         ${overview.waiting.length > 0 && html`<${Waits} waiting=${overview.waiting} />`}
         ${faults > 0 && html`<${Wrong} turns=${overview.faults} total=${wrong} failing=${overview.failing} />`}
-        <section class="panel" aria-label="What agents did">
-          <h2>What agents did</h2>
+        <section class="panel" aria-label="Recent activity">
+          <h2>Recent activity</h2>
           ${turns > 0 && html`
             <${Columns} label=${`Turns by hour: ${turns} in 24 hours`} columns=${byHour(overview.hours, Date.parse(overview.until))} series=${SERIES} format=${wholeNumber} height=${130} />
             <${Legend} series=${SERIES.filter(({ name }) => name === "done" || overview.hours.some(({ outcome }) => (FAULTS[outcome] ? "wrong" : outcome) === name))} />
@@ -107,8 +107,8 @@ const Waits = ({ waiting }) => html`
 `;
 
 const Wrong = ({ turns, total, failing }) => html`
-  <section class="panel is-bad" aria-label="Went wrong">
-    <h2>Went wrong</h2>
+  <section class="panel is-bad" aria-label="Problems">
+    <h2>Problems</h2>
     <ul class="lines">
       ${turns.map((turn) => html`<li key=${`${turn.thread}/${turn.seq}`}><span class="tag is-failed">${FAULTS[turn.outcome]}</span><span class="clamped"><a href=${at(turn.thread, turn.seq)}><b>${threadName({ title: turn.title }, turn.thread)}</b></a> <${Words} text=${here(turn.reply) || turn.asked} /></span><time class="faint" datetime=${turn.at} title=${fullTime(turn.at)}>${clockTime(turn.at)}</time></li>`)}
       ${failing.map((one) => html`<li key=${one.id}><span class="tag is-failed">Schedule</span><span class="clamped"><a href="#/schedules"><b>${visible(scheduleName(one.text))}</b></a>: <${Words} text=${one.error || "it was missed because Shoal was not running."} /></span></li>`)}

@@ -9,7 +9,7 @@ import { Sure, useAnswer, useAttempt } from "./lists.js";
 import { Words } from "./words.js";
 
 const SCOPES = [
-  ["chat", "talk in their own threads"],
+  ["chat", "chat in own threads only"],
   ["read", "read everything"],
   ["approve", "read everything and decide approvals"],
   ["admin", "full access"],
@@ -26,7 +26,7 @@ export function Tokens() {
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
       ${made && html`
         <div class="panel is-ask" role="status">
-          <p><b>${made.token.name}</b>: copy it now. It is not shown again.</p>
+          <p><b>${made.token.name}</b>: copy it now. Shoal does not show it again.</p>
           <p class="sheet-line"><code class="breakable">${made.secret}</code><${Copy} text=${made.secret} label="Copy" /></p>
           <p class="card-foot"><button type="button" class="plain" onClick=${() => setMade(null)}>Done</button></p>
         </div>`}
