@@ -132,7 +132,7 @@ def _fill_thread(
 async def read(home: Path) -> dict[str, float]:
     """Return the median milliseconds of each query."""
     store = Store(SqliteDriver(Home(home).database_file), SystemClock())
-    said = store.search.said
+    said = store.search.messages
     thread = "web:channel5:thread5"
     calls: dict[str, Callable[[], Awaitable[object]]] = {
         "thread list": store.journal.threads,

@@ -503,7 +503,7 @@ class Run:
                     for process in await app[ProcessService].rows.search(running=True)
                     if not process.spec.command.startswith("sleep")
                 ]
-                ending += await app[ProcessService].rows.untold()
+                ending += await app[ProcessService].rows.unreported()
                 works = {work.thread for work in await store.registry.at_work()} | set(await store.inbox.waiting())
                 if not (
                     asked or ending or works - self._held.keys() or (not self._held and await store.outbox.depth())
@@ -591,7 +591,7 @@ def played(folder: Path, talks: Sequence[Talk], run: int) -> dict[str, list[str]
 async def _played(folder: Path, talks: Sequence[Talk], run: int, selector: IdleSelector) -> dict[str, list[str]]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    clock, model, home = ManualClock(settle=selector.idle), FakeModel(), folder / "home"
+    clock, model, home = ManualClock(wait_idle=selector.idle), FakeModel(), folder / "home"
     asyncio.get_running_loop().set_default_executor(InPlaceExecutor())
     settings: dict[str, object] = {
         "database": {"synchronous": "normal"},

@@ -28,7 +28,7 @@ from shoal.kernel.clock import Clock, SystemClock
 from shoal.kernel.home import Home
 from shoal.kernel.live_config import LiveConfig
 from shoal.kernel.ports import LiveHub
-from shoal.maintenance import note_settings, tell_completions
+from shoal.maintenance import note_settings, report_completions
 from shoal.notices import Notices
 from shoal.running import Runtime, State, Status
 from shoal.services import Services
@@ -80,7 +80,7 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
         await _note_start(services, role)
         add_upkeep(services, role)
         if overrides.on_complete is not None:
-            backend.add_service(partial(tell_completions, hub, overrides.on_complete))
+            backend.add_service(partial(report_completions, hub, overrides.on_complete))
         async with _running(services, role):
             yield services
 

@@ -10,7 +10,7 @@ from shoal.backend import Backend
 from shoal.delivery.barred import BarredChats
 from shoal.delivery.sender import Senders
 from shoal.kernel.live_config import LiveConfig
-from shoal.kernel.ports import ChatAdapter, InboxPort, TellsOwner
+from shoal.kernel.ports import ChatAdapter, InboxPort, OwnerNotifier
 from shoal.kernel.settings import Config
 from shoal.notices import Notices
 from shoal.permissions.access import AccessRules, Links
@@ -37,7 +37,7 @@ class Standing(msgspec.Struct, eq=False):
     approvers: list[str]
     accounts: dict[str, str]
 
-    def settle(self, config: Config, platforms: Iterable[str]) -> None:
+    def apply(self, config: Config, platforms: Iterable[str]) -> None:
         """Update all parts from a configuration."""
         self.links.become(links_of(config, platforms, self.access))
         self.approvers[:] = approvers_of(config)
@@ -75,10 +75,10 @@ class Connections(msgspec.Struct, eq=False):
         name = adapter.platform
         if name in self.standing.gated:
             self.gates[name] = self.make_gate()
-        if isinstance(adapter, TellsOwner):
-            adapter.tell_owner = self.notices.tell_owner
+        if isinstance(adapter, OwnerNotifier):
+            adapter.notify_owner = self.notices.notify_owner
         receive = partial(adapter.run, self.gates.get(name, self.inbox))
-        barred = BarredChats(name, self.store.settings, partial(self.notices.of_unposted, is_kept=True))
+        barred = BarredChats(name, self.store.settings, partial(self.notices.of_unposted, will_retry=True))
         orchestrator = self.orchestrator
         send = partial(self.senders.run, name, orchestrator.opened, orchestrator.gave_up, barred)
         self.backend.add_single(f"platform {name}", receive, send)
@@ -91,7 +91,7 @@ class Connections(msgspec.Struct, eq=False):
         self.gates.pop(name, None)
         self.standing.gated.discard(name)
 
-    def settle(self, config: Config) -> None:
+    def apply(self, config: Config) -> None:
         """Update the access rules, approvers and account agents from a configuration."""
         self.config.current = config
-        self.standing.settle(config, self.adapters)
+        self.standing.apply(config, self.adapters)

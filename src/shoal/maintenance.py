@@ -14,8 +14,8 @@ import msgspec
 from shoal.agents.folder import read_agent, read_shared
 from shoal.config import Config
 from shoal.delivery.hub import Hub
-from shoal.kernel.begun import SET_ASIDE, Begun, SetAside
 from shoal.kernel.clock import SET_BACK_SECONDS, Clock, wall_ahead
+from shoal.kernel.crash_log import SET_ASIDE, CrashLog, SetAside
 from shoal.kernel.errors import InvalidInput, StoreCorrupt, StoreReadOnly, StoreUnavailable
 from shoal.kernel.events import Event, TurnFinished
 from shoal.kernel.home import Home
@@ -107,10 +107,10 @@ class Upkeep:
     are raised, because all services handle them together.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, tell: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, settings: Settings, clock: Clock, notify: Callable[[str], Awaitable[None]]) -> None:
         self._settings = settings
         self._clock = clock
-        self._tell = tell
+        self._notify = notify
 
     def keep(self, name: str, serve: Callable[[], Awaitable[None]]) -> Callable[[], Coroutine[object, object, None]]:
         """Return a function that runs a service and restarts it after each failure."""
@@ -137,7 +137,9 @@ class Upkeep:
         why = f"{type(failure).__name__}: {' '.join(str(failure).split())}"[:PROBLEM_CHARS_MAX]
         await self._settings.put(SERVICE_PROBLEMS, name, _encode(ServiceProblem(now, why)).decode())
         if before is None or now - service_problem(before).at >= timedelta(seconds=DAY_SECONDS):
-            await self._tell(f"My service “{name}” failed and restarts by itself. `shoal doctor` shows details. {why}")
+            await self._notify(
+                f"My service “{name}” failed and restarts by itself. `shoal doctor` shows details. {why}"
+            )
 
 
 class ServiceProblem(msgspec.Struct, frozen=True):
@@ -153,7 +155,7 @@ def service_problem(stored: str) -> ServiceProblem:
 
 
 async def watch_set_aside(
-    settings: Settings, clock: Clock, tell: Callable[[str], Awaitable[None]], note: Callable[[str], None]
+    settings: Settings, clock: Clock, notify: Callable[[str], Awaitable[None]], note: Callable[[str], None]
 ) -> None:
     """Notify the owner once of each event that was set aside, and add a note in this process."""
     while True:
@@ -164,15 +166,15 @@ async def watch_set_aside(
             if not aside.told:
                 noted = _encode(msgspec.structs.replace(aside, told=True)).decode()
                 if await settings.swap(SET_ASIDE, key, stored, noted):
-                    await tell(f"{notice} `shoal doctor` lists it. Please report this as a bug.")
+                    await notify(f"{notice} `shoal doctor` lists it. Please report this as a bug.")
         await clock.sleep(SET_ASIDE_SECONDS)
 
 
-async def watch_begun(begun: Begun, clock: Clock) -> None:
+async def watch_crashes(crash_log: CrashLog, clock: Clock) -> None:
     """Read the crashes of other processes periodically."""
     while True:
         await clock.sleep(SET_ASIDE_SECONDS)
-        await begun.learn()
+        await crash_log.learn()
 
 
 async def watch_approvals(expire: Callable[[], Awaitable[None]], clock: Clock, ask_expires_seconds: float) -> None:
@@ -191,7 +193,7 @@ async def anchor_audit(audit: AuditLog, clock: Clock) -> None:
             log.info("%s", anchor_line(clock.now(), chains))
 
 
-async def watch_health(health: Health, clock: Clock, tell: Callable[[str], Awaitable[None]]) -> None:
+async def watch_health(health: Health, clock: Clock, notify: Callable[[str], Awaitable[None]]) -> None:
     """Detect changes to the database's files within HEALTH_CHECK_SECONDS, and notify the owner of damage once.
 
     A full or read-only disk is reported at most every TROUBLE_SECONDS.
@@ -202,12 +204,12 @@ async def watch_health(health: Health, clock: Clock, tell: Callable[[str], Await
         trouble, health.trouble = health.trouble, ""
         if trouble and clock.monotonic() - told_at >= TROUBLE_SECONDS:
             told_at = clock.monotonic()
-            await tell(f"I cannot store anything at the moment. {trouble}")
+            await notify(f"I cannot store anything at the moment. {trouble}")
         with contextlib.suppress(StoreCorrupt):
             health.check()
     failed = health.damage.startswith(STORING_FAILED)
     what = "" if failed else "my database is damaged. "
-    await tell(f"I accept no more messages, and nothing runs: {what}{health.damage}")
+    await notify(f"I accept no more messages, and nothing runs: {what}{health.damage}")
 
 
 async def watch_clock(clock: Clock, changed: Callable[[], None]) -> None:
@@ -276,16 +278,16 @@ def _rules(config: Config) -> dict[str, bytes]:
     return rules
 
 
-async def tell_completions(hub: Hub, on_complete: Completion) -> None:
+async def report_completions(hub: Hub, on_complete: Completion) -> None:
     """Await `on_complete` for each turn that finishes in this process. Its errors are only logged."""
 
-    async def tell(thread: ThreadId, turn: TurnId, reply: str) -> None:
+    async def notify(thread: ThreadId, turn: TurnId, reply: str) -> None:
         await on_complete(thread, turn, reply)
 
     with hub.subscribe() as coming:
         async for item in coming:
             if isinstance(item, Event) and isinstance(item.data, TurnFinished):
-                post = tell(item.thread, item.turn, item.data.reply)
+                post = notify(item.thread, item.turn, item.data.reply)
                 # The callback may raise anything.
                 (failure,) = await asyncio.gather(post, return_exceptions=True)
                 if failure is not None:

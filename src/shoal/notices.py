@@ -48,7 +48,7 @@ class Notices(msgspec.Struct, eq=False):
     approvers: Callable[[], Sequence[str]] = tuple
     """People who are notified if the owner cannot be reached, as PLATFORM:USER."""
 
-    async def tell_owner(self, text: str) -> None:
+    async def notify_owner(self, text: str) -> None:
         """Post to the owner's most recent direct conversation, or otherwise to an approver's. If neither accepts posts,
         do nothing."""
         id = f"{NOTICE}{self.clock.new_id()}"
@@ -68,33 +68,33 @@ class Notices(msgspec.Struct, eq=False):
     async def _is_barred(self, thread: ThreadId) -> bool:
         return bool(await self.store.settings.get(barred_scope(thread_address(thread).platform), channel_of(thread)))
 
-    async def of_unposted(self, row: OutboxRow, why: str, *, is_kept: bool) -> None:
+    async def of_unposted(self, row: OutboxRow, why: str, *, will_retry: bool) -> None:
         """Notify the owner that a chat refused a post, quote the post, and add a note."""
         info, address = await self.store.journal.thread(row.thread), thread_address(row.thread)
         title = f" ({info.title})" if info is not None and info.title else ""
         where = f"{address.platform}, chat {address.channel}{title}"
         what = (
             f"I cannot post in {where} at the moment. I will keep trying for a day."
-            if is_kept
+            if will_retry
             else f"I could not post in {where}."
         )
         self.note(f"{what} {why}")
         if row.id.startswith(NOTICE):  # the notice failed in the owner's own chat, so notify an approver
             settings = self.store.settings
             await settings.put(barred_scope(address.platform), channel_of(row.thread), why)
-            await self.tell_owner(row.post.text)
+            await self.notify_owner(row.post.text)
             return
         excerpt = row.post.text[:UNPOSTED_CHARS] + ("…" if len(row.post.text) > UNPOSTED_CHARS else "")
         files = "".join(f"\n[file {Path(file).name}]" for file in (row.post.file, *row.post.album) if file)
         card = "\nDecide it on the page, under Approvals." if row.post.approval else ""
-        await self.tell_owner(f"{what} {why}\n\n{excerpt}{files}{card}".rstrip())
+        await self.notify_owner(f"{what} {why}\n\n{excerpt}{files}{card}".rstrip())
 
     async def of_restored(self, at: datetime) -> None:
         """Notify the owner once that this home was restored from a backup."""
         stored = await self.store.settings.get(*RESTORED)
         if stored != iso(at) and await self.store.settings.swap(*RESTORED, stored, iso(at)):
             count = counted(len(await self.store.inbox.waiting()), "conversation")
-            await self.tell_owner(
+            await self.notify_owner(
                 f"I was restored from a backup. {count} had unfinished work at that time. I did not continue it, "
                 "because it may have been finished after the backup. I asked there to send the message again. "
                 "Reminders that were due before the restore are listed as missed."
@@ -140,6 +140,6 @@ class Notices(msgspec.Struct, eq=False):
                 log.warning("%s", line)
             self.notes += lost
             if lost:
-                await self.tell_owner("\n".join(lost))
+                await self.notify_owner("\n".join(lost))
             break
         await anyio.sleep_forever()

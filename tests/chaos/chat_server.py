@@ -25,7 +25,7 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
-from shoal.kernel.begun import ENDED_TWICE
+from shoal.kernel.crash_log import ENDED_TWICE
 from shoal.kernel.posts import REPEATED, WRITING, Button
 from shoal.testing.model.http import Connection, Drop, Incoming, Plan, document
 

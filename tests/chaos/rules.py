@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 import psycopg
 
-from shoal.kernel.begun import ENDED_TWICE, STARTS_MAX
+from shoal.kernel.crash_log import ENDED_TWICE, STARTS_MAX
 from shoal.kernel.posts import PREVIEW, REPEATED, WRITING
 from tests.chaos.chat_server import People, answers_of
 from tests.chaos.node import TURN_TOKENS

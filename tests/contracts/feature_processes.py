@@ -71,9 +71,9 @@ class ProcessRules:
         await rows.end("p2", ProcessEnd("lost"))
         await clock.advance(1)
         await rows.end("p1", ProcessEnd("exited", 1))
-        assert [row.id for row in await rows.untold()] == ["p2", "p1"]
-        await rows.tell("p2")
-        assert [row.id for row in await rows.untold()] == ["p1"]
+        assert [row.id for row in await rows.unreported()] == ["p2", "p1"]
+        await rows.mark_reported("p2")
+        assert [row.id for row in await rows.unreported()] == ["p1"]
 
     async def test_a_running_process_can_be_asked_to_end(self, store: Store, clock: ManualClock) -> None:
         """The runner learns of the request with its next heartbeat."""
@@ -94,7 +94,7 @@ class ProcessRules:
             await rows.add(process(clock, name), 5)
         for name in ("p1", "p2"):
             await rows.end(name, ProcessEnd("exited", 0))
-        await rows.tell("p1")
+        await rows.mark_reported("p1")
         assert await rows.forget(clock.now()) == []
         removed = await rows.forget(clock.now() + timedelta(seconds=1))
         assert [row.id for row in removed] == ["p1"]

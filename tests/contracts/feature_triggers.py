@@ -33,7 +33,7 @@ async def scheduled(triggers: TriggerStore, clock: ManualClock) -> str:
         tainted_by="",
     )
     trigger = await triggers.add(spec, clock.now())
-    await triggers.settle(trigger, error="before")
+    await triggers.record_outcome(trigger, error="before")
     return trigger.id
 
 
@@ -178,7 +178,7 @@ class TriggerRules:
         assert await triggers.resume(trigger.id, clock.now())
         assert not await triggers.resume(trigger.id, clock.now())
         assert [trigger.id for trigger in await triggers.due()] == [trigger.id]
-        await triggers.settle(trigger, error="no", disable=True)
+        await triggers.record_outcome(trigger, error="no", disable=True)
         later = clock.now() + timedelta(hours=1)
         assert await triggers.resume(trigger.id, later)
         (stored,) = await triggers.all()
@@ -187,12 +187,12 @@ class TriggerRules:
     async def test_a_trigger_remembers_its_failures(self, triggers: TriggerStore, clock: ManualClock) -> None:
         trigger = await added(triggers, clock, 0)
         for _ in range(2):
-            await triggers.settle(trigger, error="no such channel")
+            await triggers.record_outcome(trigger, error="no such channel")
         (found,) = await triggers.all()
         assert (found.failures, found.error, found.state) == (2, "no such channel", "active")
-        await triggers.settle(trigger)
+        await triggers.record_outcome(trigger)
         assert [found.failures for found in await triggers.all()] == [0]
-        await triggers.settle(trigger, error="gone", disable=True)
+        await triggers.record_outcome(trigger, error="gone", disable=True)
         assert await triggers.due() == []
         assert await triggers.next_due_at() is None
         assert await triggers.claim(trigger, None) is None

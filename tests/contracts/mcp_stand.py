@@ -40,10 +40,16 @@ class Stand:
         self.states: asyncio.Queue[McpState] = asyncio.Queue()
         self.context: ToolContext = tool_context(folder)
         self.connection = McpConnection(
-            server, self.registry, self.clock, enclosure, pins=pins, tell=self.tell, on_change=self.states.put_nowait
+            server,
+            self.registry,
+            self.clock,
+            enclosure,
+            pins=pins,
+            notify=self.notify,
+            on_change=self.states.put_nowait,
         )
 
-    async def tell(self, text: str) -> None:
+    async def notify(self, text: str) -> None:
         """Record a notice to the owner. Requests to confirm go to `asked`."""
         (self.asked if "/mcp confirm" in text else self.told).append(text)
 

@@ -22,10 +22,10 @@ from tests import s3
 from tests.postgres import database
 
 from shoal.features.backups.archive import check_archive
-from shoal.features.backups.bucket import S3Place
-from shoal.features.backups.places import BackupPlace, DirectoryPlace
+from shoal.features.backups.bucket import S3Storage
 from shoal.features.backups.service import Backups, listed_in, make_backup
 from shoal.features.backups.settings import BackupSettings
+from shoal.features.backups.storage import BackupStorage, DirectoryStorage
 from shoal.kernel.errors import Conflict, InvalidInput, StoreCorrupt, StoreError
 from shoal.kernel.home import Home
 from shoal.kernel.records import AuditEntry
@@ -46,9 +46,9 @@ def s3_server() -> Generator[str]:
 
 
 @pytest.fixture(params=["directory", pytest.param("s3", marks=pytest.mark.xdist_group("s3"))])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> BackupPlace:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> BackupStorage:
     if request.param == "directory":
-        return DirectoryPlace(tmp_path / "kept")
+        return DirectoryStorage(tmp_path / "kept")
     address: str = request.getfixturevalue("s3_server")
     bucket = f"kept-{tmp_path.name.lower().replace('_', '-')}"[:60].rstrip("-")
     settings = S3Settings(bucket, "some/prefix", address, "us-east-1", "key", "secret")
@@ -57,7 +57,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> BackupPlace:
 
     assert httpx2.put(f"{address}/{bucket}").status_code == 200
     obstore.put(S3Store(bucket, config=config, client_options={"allow_http": True}), "other/file", b"x")
-    return S3Place(settings)
+    return S3Storage(settings)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def store(home: Home) -> AsyncIterator[Store]:
 class Schedule:
     """A backup schedule with a manual clock and the owner's notices."""
 
-    def __init__(self, home: Home, place: BackupPlace | None, store: Store, *, keep: int = 3) -> None:
+    def __init__(self, home: Home, place: BackupStorage | None, store: Store, *, keep: int = 3) -> None:
         self.clock = ManualClock()
         self.told: list[str] = []
         self.backups = Backups(
@@ -98,7 +98,7 @@ class Schedule:
         running.cancel()
 
 
-def unpacked(place: BackupPlace, name: str, folder: Path) -> Path:
+def unpacked(place: BackupStorage, name: str, folder: Path) -> Path:
     """Extract the database of a backup into `folder`."""
     folder.mkdir(exist_ok=True)
     place.fetch(name, folder / "file.tar.gz")
@@ -108,7 +108,7 @@ def unpacked(place: BackupPlace, name: str, folder: Path) -> Path:
 
 
 async def test_a_due_backup_is_made_and_the_newest_are_kept(
-    home: Home, place: BackupPlace, store: Store, tmp_path: Path
+    home: Home, place: BackupStorage, store: Store, tmp_path: Path
 ) -> None:
     schedule = Schedule(home, place, store)
     await schedule.run_for(5.5)
@@ -122,7 +122,7 @@ async def test_a_due_backup_is_made_and_the_newest_are_kept(
 
 
 async def test_a_restart_makes_no_backup_before_it_is_due(home: Home, store: Store, tmp_path: Path) -> None:
-    place = DirectoryPlace(tmp_path / "kept")
+    place = DirectoryStorage(tmp_path / "kept")
     schedule = Schedule(home, place, store)
     await schedule.backups.make()
     for _ in range(3):
@@ -134,7 +134,7 @@ async def test_a_restart_makes_no_backup_before_it_is_due(home: Home, store: Sto
 async def test_a_corrected_clock_neither_delays_nor_deletes_backups(
     home: Home, store: Store, tmp_path: Path, keep: int
 ) -> None:
-    place = DirectoryPlace(tmp_path / "kept")
+    place = DirectoryStorage(tmp_path / "kept")
     schedule = Schedule(home, place, store, keep=keep)
     began = schedule.clock.now()
     schedule.clock.jump(40 * DAY_SECONDS)
@@ -149,7 +149,7 @@ async def test_a_corrected_clock_neither_delays_nor_deletes_backups(
 
 async def test_a_failure_is_reported_once_and_leaves_existing_backups(home: Home, store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "kept"
-    schedule = Schedule(home, DirectoryPlace(folder), store, keep=1)
+    schedule = Schedule(home, DirectoryStorage(folder), store, keep=1)
     await schedule.backups.make()
     before = await schedule.backups.listed()
     moved = folder.rename(tmp_path / "moved")
@@ -166,7 +166,7 @@ async def test_a_failure_is_reported_once_and_leaves_existing_backups(home: Home
     assert await schedule.backups.listed() != before
 
 
-class TearingPlace(DirectoryPlace):
+class TearingStorage(DirectoryStorage):
     """A backup place that loses the last bytes of each file."""
 
     def put(self, file: Path, name: str) -> None:
@@ -188,13 +188,13 @@ async def test_an_unreadable_configuration_does_not_stop_the_schedule(
     home: Home, store: Store, tmp_path: Path, odd: Callable[[Path], None]
 ) -> None:
     odd(home.config_file)
-    schedule = Schedule(home, DirectoryPlace(tmp_path / "kept"), store)
+    schedule = Schedule(home, DirectoryStorage(tmp_path / "kept"), store)
     await schedule.run_for(0.5)
     assert bool(await schedule.backups.listed()) != bool(schedule.told)
 
 
 async def test_files_without_a_time_in_their_name_are_ignored(home: Home, store: Store, tmp_path: Path) -> None:
-    place = DirectoryPlace(tmp_path / "kept")
+    place = DirectoryStorage(tmp_path / "kept")
     (tmp_path / "kept").mkdir()
     odd = {f"shoal-{time}Z.tar.gz" for time in ("20261399T000000", "00000101T000000", "٢٠٢٦٠١٠١T٠٠٠٠٠٠")}
     for name in odd:
@@ -206,14 +206,14 @@ async def test_files_without_a_time_in_their_name_are_ignored(home: Home, store:
 
 
 async def test_an_incomplete_backup_does_not_count(home: Home, store: Store, tmp_path: Path) -> None:
-    place = TearingPlace(tmp_path / "kept")
+    place = TearingStorage(tmp_path / "kept")
     with pytest.raises(StoreError, match="not a complete backup"):
         await Schedule(home, place, store).backups.make()
     assert not place.sizes()
 
 
 async def test_a_damaged_database_replaces_no_backup(home: Home, store: Store, tmp_path: Path) -> None:
-    place = DirectoryPlace(tmp_path / "kept")
+    place = DirectoryStorage(tmp_path / "kept")
     clock = ManualClock()
     backup = make_backup(home, place, clock.now(), 1, "")
     await store.close()
@@ -227,7 +227,7 @@ async def test_a_damaged_database_replaces_no_backup(home: Home, store: Store, t
 
 
 async def test_leftovers_of_a_killed_process_are_removed(home: Home, store: Store, tmp_path: Path) -> None:
-    place = DirectoryPlace(tmp_path / "kept")
+    place = DirectoryStorage(tmp_path / "kept")
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept/shoal-20260101T000000Z.tar.gz.partial").write_text("half")
     (tmp_path / "kept/mine.txt").write_text("stays")
@@ -236,7 +236,7 @@ async def test_leftovers_of_a_killed_process_are_removed(home: Home, store: Stor
 
 
 async def test_a_full_disk_leaves_no_partial_backup(home: Home, store: Store, tmp_path: Path) -> None:
-    class Full(DirectoryPlace):
+    class Full(DirectoryStorage):
         def put(self, file: Path, name: str) -> None:
             (tmp_path / "kept" / name).write_bytes(file.read_bytes()[:100])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -255,7 +255,7 @@ async def test_without_a_place_no_backups_are_made_until_one_is_set(home: Home, 
     assert await schedule.backups.listed() == []
     with pytest.raises(Conflict, match=r"backup\.to is empty"):
         await schedule.backups.make()
-    schedule.backups.change(DirectoryPlace(tmp_path / "kept"), schedule.backups.settings)
+    schedule.backups.change(DirectoryStorage(tmp_path / "kept"), schedule.backups.settings)
     await schedule.clock.sleepers()  # until the next backup is due
     assert len(await schedule.backups.listed()) == 1
     running.cancel()
@@ -298,7 +298,7 @@ async def test_a_backup_under_load_is_consistent(home: Home, store: Store, tmp_p
     """Each writer writes its numbers in order, so a backup must hold a prefix that includes everything accepted before
     it.
     """
-    place, schedule = DirectoryPlace(tmp_path / "kept"), Schedule(home, DirectoryPlace(tmp_path / "kept"), store)
+    place, schedule = DirectoryStorage(tmp_path / "kept"), Schedule(home, DirectoryStorage(tmp_path / "kept"), store)
     accepted = [0] * 4
 
     async def write(writer: int) -> None:
@@ -339,7 +339,7 @@ async def test_a_backup_under_load_is_consistent(home: Home, store: Store, tmp_p
 async def test_a_server_database_is_backed_up(home: Home, tmp_path: Path) -> None:
     if not shutil.which("pg_dump"):
         pytest.skip("pg_dump, which is not installed")
-    place = DirectoryPlace(tmp_path / "kept")
+    place = DirectoryStorage(tmp_path / "kept")
     with database() as url, database() as empty:
         store = Store(await open_postgres(url), ManualClock())
         await store.settings.put("s", "key", "value")
@@ -358,5 +358,5 @@ async def test_a_server_database_is_backed_up(home: Home, tmp_path: Path) -> Non
 def test_a_failed_dump_is_reported_without_the_password(home: Home, tmp_path: Path) -> None:
     url = "postgresql://somebody:hunter2secret@127.0.0.1:1/none"
     with pytest.raises(StoreError, match="pg_dump") as failed:
-        make_backup(home, DirectoryPlace(tmp_path / "kept"), ManualClock().now(), 1, url)
+        make_backup(home, DirectoryStorage(tmp_path / "kept"), ManualClock().now(), 1, url)
     assert "hunter2secret" not in str(failed.value)

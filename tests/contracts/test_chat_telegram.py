@@ -300,12 +300,12 @@ async def test_updates_with_restarted_numbers_are_read(peer: Telegram) -> None:
     async with serving(peer.adapter, inbox):
         await peer.says("before the holidays")
         await inbox.prompts(1)
-        peer.server.begin_numbers_anew()
+        peer.server.restart_update_ids()
         await peer.server.fetched()
         await peer.says("after them")
         await inbox.prompts(2)
         await peer.server.fetched()
-    peer.server.begin_numbers_anew()
+    peer.server.restart_update_ids()
     async with serving(peer.make(), inbox):
         await peer.says("after a restart")
         prompts = await inbox.prompts(3)

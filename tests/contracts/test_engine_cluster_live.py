@@ -179,7 +179,7 @@ async def test_an_overwhelmed_watcher_reads_the_journal_again(
         with serve.hub.subscribe(THREAD) as coming:
             for number in range(count):
                 worker.bridge.show(THREAD, TurnId(f"T{number}"), StatusChanged("thinking"))
-            serve.bridge.hear(worker.bridge.next_payload())
+            serve.bridge.receive(worker.bridge.next_payload())
             assert coming.lost == lost
             if not lost:
                 await collect(coming, lambda items: len(items) == 3)
@@ -192,8 +192,8 @@ async def test_no_process_gets_its_own_events_or_those_of_unwatched_threads(
     with worker.hub.subscribe(THREAD) as here, serve.hub.subscribe(OTHER) as elsewhere:
         worker.bridge.show(THREAD, TurnId("T1"), StatusChanged("thinking"))
         payload = worker.bridge.next_payload()
-        worker.bridge.hear(payload)
-        serve.bridge.hear(payload)
+        worker.bridge.receive(payload)
+        serve.bridge.receive(payload)
         worker.bridge.show(OTHER, TurnId("T1"), StatusChanged("idle"))
         assert [item.thread for item in await collect(elsewhere, bool)] == [OTHER]
         here.close()

@@ -150,8 +150,8 @@ async def test_bad_definitions_are_skipped_and_named(tmp_path: Path) -> None:
         state = await stand.becomes("up")
     assert state.tools == ("mcp_raw_good",)
     assert [text.startswith(told) for text, (_, told) in zip(state.left_out, BAD, strict=True)] == [True] * len(BAD)
-    assert f"left out: {BAD[0][1]}" in state.told
-    assert "validation" not in state.told
+    assert f"left out: {BAD[0][1]}" in state.summary
+    assert "validation" not in state.summary
 
 
 ODD = (

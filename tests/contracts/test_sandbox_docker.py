@@ -123,7 +123,7 @@ class TestDockerSandbox(SandboxContract):
             os.mkfifo(mounts[0].host / "ready")
             (mounts[0].host / "ready").chmod(0o666)
             assert (await self.run(attached, mounts, text, timeout_seconds=3)).timed_out
-            assert witness.is_gone()
+            assert witness.has_ended()
             await asyncio.to_thread((mounts[0].host / "ready").write_text, "on\n")
             assert (await other)[0].stdout == b"on\n"
         await attached.close()

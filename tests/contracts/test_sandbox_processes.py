@@ -42,7 +42,7 @@ async def test_a_child_that_hides_is_found(tmp_path: Path, start: str, then: str
     with Witness(tmp_path) as witness:
         result = await run(tmp_path, f"{start}\ncat up{then}", SHORT_SECONDS)
         assert witness.started.is_set()
-        assert witness.is_gone()
+        assert witness.has_ended()
     assert result.timed_out is bool(then)
 
 
@@ -51,7 +51,7 @@ async def test_a_process_with_only_the_mark_is_found(tmp_path: Path) -> None:
     with Witness(tmp_path) as witness:
         await run(tmp_path, f"setsid -f bash -c '{close}; {HOLD}'; cat up; sleep 600", SHORT_SECONDS)
         assert witness.started.is_set()
-        assert witness.is_gone()
+        assert witness.has_ended()
 
 
 async def test_the_process_trees_of_two_commands_are_separate(tmp_path: Path) -> None:
@@ -61,9 +61,9 @@ async def test_the_process_trees_of_two_commands_are_separate(tmp_path: Path) ->
             await witness.started.wait()
             for _ in range(3):
                 await run(tmp_path, "setsid -f sleep 600; exit 0")
-            assert not witness.is_gone()
+            assert not witness.has_ended()
             other.cancel()
-        assert witness.is_gone()
+        assert witness.has_ended()
 
 
 async def test_output_after_the_end_of_the_first_process_is_kept(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ async def test_a_second_cancellation_still_waits_for_the_end(tmp_path: Path) -> 
                 await asyncio.sleep(0)
                 running.cancel()
         assert running.cancelled()
-        assert witness.is_gone()
+        assert witness.has_ended()
 
 
 async def test_process_ends_are_noticed_without_pidfds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ async def test_process_ends_are_noticed_without_pidfds(tmp_path: Path, monkeypat
     assert (await run(tmp_path, "echo out; exit 3")).exit_code == 3
     with Witness(tmp_path) as witness:
         assert (await run(tmp_path, f"setsid -f bash -c '{HOLD}'\ncat up; sleep 600", SHORT_SECONDS)).timed_out
-        assert witness.is_gone()
+        assert witness.has_ended()
 
 
 class CountingSelector(selectors.DefaultSelector):

@@ -19,9 +19,9 @@ from shoal.config import Config
 from shoal.connections import Connections
 from shoal.delivery.hub import Hub
 from shoal.engine.local import LocalEngine
-from shoal.features.backups.places import DirectoryPlace
 from shoal.features.backups.service import Backups
 from shoal.features.backups.settings import BackupSettings
+from shoal.features.backups.storage import DirectoryStorage
 from shoal.features.mcp.pins import Pins
 from shoal.features.mcp.servers import McpServers
 from shoal.features.mcp.settings import McpServerSettings
@@ -143,7 +143,7 @@ class FakeOrchestrator:
         """Record the decision in the store."""
         store = self._stand.store
         verdict = "allow" if allow else "deny"
-        settlement = await store.approvals.settle(approval, verdict, scope, by.user, by.trust, token=by.token)
+        settlement = await store.approvals.record_decision(approval, verdict, scope, by.user, by.trust, token=by.token)
         self._stand.hub.publish([settlement.event])
         return settlement.approval.state
 
@@ -154,7 +154,7 @@ class FakeOrchestrator:
         store = self._stand.store
         calls = await store.approvals.on_card(card)
         verdicts = card_verdicts(calls, allow, numbers)
-        settlements = await store.approvals.settle_all(verdicts, scope, by.user, by.trust, token=by.token)
+        settlements = await store.approvals.record_decisions(verdicts, scope, by.user, by.trust, token=by.token)
         self._stand.hub.publish([settlement.event for settlement in settlements])
         return verdicts_text(calls, verdicts)
 
@@ -233,7 +233,7 @@ class Stand:
         self.hub = Hub()
         self.told: list[str] = []
         self.backups = Backups(
-            self.home, DirectoryPlace(root / "kept"), self.clock, self.store.settings, self._tell,
+            self.home, DirectoryStorage(root / "kept"), self.clock, self.store.settings, self._tell,
             BackupSettings(every_hours=24, keep=2), str,
         )  # fmt: skip
         self.adapters: dict[str, ChatAdapter] = {}

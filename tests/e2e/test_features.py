@@ -79,7 +79,7 @@ async def look() -> None:
             "text": said.text,
             "words": file.words,
             "is_kept": Path(file.path).read_bytes() == note.read_bytes(),
-            "is_heard": app[Attachments].hear is not None,
+            "is_heard": app[Attachments].transcribe is not None,
         }))
 
 asyncio.run(look())

@@ -414,7 +414,7 @@ async def test_a_model_titles_threads_once_enabled(stand: Stand) -> None:
 async def test_the_demo_model_writes_no_titles(stand: Stand) -> None:
     await stand.post("/api/threads/web:lobby:one/messages", {"text": "What is the tide?"}, 202)
     async with asyncio.timeout(60):
-        while "web:lobby:one" not in stand.app[ThreadTitles].settled:
+        while "web:lobby:one" not in stand.app[ThreadTitles].finished:
             await stand.client.get("/api/threads/web:lobby:one")
     assert (await stand.client.get("/api/threads/web:lobby:one")).json()["title"] == "What is the tide?"
 

@@ -117,7 +117,7 @@ def _discord(body: bytes) -> None:
         message, _ = decode_known(body, DiscordMessage)
     except UNREADABLE:
         return
-    discord.was_said(message, "9")
+    discord.is_from_others(message, "9")
     discord.is_addressed(message, "9")
     place = discord.place_of(DiscordChannel(message.channel_id, type=0), message.guild_id)
     discord.prompt_of(discord.thread_of("discord", place, message.id, "native"), message, "9")
@@ -159,7 +159,7 @@ def _slack(body: bytes) -> None:
     call.is_of("T1")
     me = SlackBot("U9", "B9", "T1")
     slack.is_about_message(event)
-    slack.was_said(event, me)
+    slack.is_from_others(event, me)
     if slack.is_written(event, me):
         slack.prompt_of("slack", event, me)
         slack.is_addressed(event, me)

@@ -22,7 +22,9 @@ async def main(folder: Path, numbers: list[int]) -> None:
         await world.ada.says("go")
         calls = await asked(world, 3)
         verdicts = card_verdicts(calls, bool(numbers), numbers)
-        await world.app[Store].approvals.settle_all(verdicts, "once", "ada", "trusted", platform=world.chat.platform)
+        await world.app[Store].approvals.record_decisions(
+            verdicts, "once", "ada", "trusted", platform=world.chat.platform
+        )
         os.kill(os.getpid(), signal.SIGKILL)
 
 

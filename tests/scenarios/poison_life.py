@@ -15,8 +15,8 @@ import msgspec
 
 from shoal.app import Overrides, open_app
 from shoal.config import load_config
-from shoal.kernel.begun import SET_ASIDE, SetAside
 from shoal.kernel.clock import Clock
+from shoal.kernel.crash_log import SET_ASIDE, SetAside
 from shoal.kernel.ids import ThreadId, make_thread_id
 from shoal.kernel.messages import Author, Prompt
 from shoal.kernel.traits import Traits

@@ -233,7 +233,7 @@ async def test_a_turn_does_not_wait_for_a_slow_file_forever(tmp_path: Path) -> N
         places = [Path(found) for found in re.findall(r"it will be at (\S+?)[\]\n]", text)]
         assert len(places) == 2
         shelf.may_answer.set()
-        await world.app[Attachments].settled()
+        await world.app[Attachments].join()
         assert await asyncio.to_thread(places[0].read_text) == "hello"
         assert "could not be downloaded: There is no host there." in await asyncio.to_thread(places[1].read_text)
 
@@ -305,7 +305,7 @@ async def test_an_interrupted_download_restarts(tmp_path: Path) -> None:
         await asyncio.wait([running])
         attachments.fetcher = again
         running = asyncio.create_task(attachments.run())
-        await attachments.settled()
+        await attachments.join()
         taken = await attachments.take(prompt, str, "main", author.asker(prompt.thread))
         running.cancel()
         await asyncio.wait([running])

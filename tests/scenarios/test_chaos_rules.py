@@ -24,7 +24,7 @@ from tests.chaos.rules import (
 )
 from tests.chaos.soak import growth, is_flat
 
-from shoal.kernel.begun import ENDED_TWICE
+from shoal.kernel.crash_log import ENDED_TWICE
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_SECONDS_MAX = 60

@@ -125,7 +125,7 @@ async def test_a_trigger_runs_once_by_the_current_clock(
         until = START + timedelta(minutes=15) + timedelta(seconds=max(jump, 0.0))
         while clock.now() < until:
             await world.is_quiet()
-            await clock.leap_to(min(until, clock.now() + timedelta(hours=6)))
+            await clock.jump_to(min(until, clock.now() + timedelta(hours=6)))
         await world.is_quiet()
         said = [event.data.text for event in await world.journal() if isinstance(event.data, UserSaid)]
         came = Counter(text.split()[0] for text in said)

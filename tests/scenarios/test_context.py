@@ -329,7 +329,7 @@ async def test_the_window_covers_the_last_day(tmp_path: Path) -> None:
     model = FakeModel("one", "two", "three")
     async with scenario(tmp_path, model, clock=clock) as world:
         for hours, text, answer in ((0, "yesterday", "one"), (20, "this morning", "two"), (5, "now", "three")):
-            clock.stand_still(hours * 3600)
+            clock.skip(hours * 3600)
             await world.ada.says(text)
             await world.ada.sees(answer)
         texts = [message.text for message in model.requests[-1].messages]
@@ -345,7 +345,7 @@ async def test_the_window_can_be_unlimited(tmp_path: Path) -> None:
     async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
         await world.ada.says("long ago")
         await world.ada.sees("one")
-        clock.stand_still(90 * 86_400)
+        clock.skip(90 * 86_400)
         await world.ada.says("now")
         await world.ada.sees("two")
         assert len(model.requests[-1].messages) == 3
@@ -367,7 +367,7 @@ async def test_each_request_starts_with_the_previous_one(tmp_path: Path) -> None
     async with scenario(tmp_path, model, clock=clock) as world:
         bob = world.person("bob", "2")
         for number in range(50):
-            clock.stand_still(30)  # no one may hold up writes for long
+            clock.skip(30)  # no one may hold up writes for long
             await world.ada.says(f"turn {number}")
             await bob.says(f"turn {number}")
             for person in (world.ada, bob):

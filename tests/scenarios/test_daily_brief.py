@@ -82,7 +82,7 @@ async def test_a_brief_is_set_up_by_one_sentence(tmp_path: Path) -> None:
         assert "paint the boat → The boat is painted." in first
         assert "Mon 02 Mar 06:00" in first, "in the person's time zone"
         assert "daily-brief" not in first, "neither of its own making nor of the next one"
-        await clock.leap_to(clock.now() + timedelta(hours=23))
+        await clock.jump_to(clock.now() + timedelta(hours=23))
         await clock.advance(3600)
         await world.happens(world.ada.thread, "turn_finished", 4)
         assert model.said[-1].startswith("Nothing was asked")
@@ -226,7 +226,7 @@ async def test_an_untrusted_persons_schedule_taints_its_readers(tmp_path: Path, 
         spec = NewTrigger("one-shot", iso(at), EVE, Author("eve", "Eve", trusted=False), "", thread=world.ada.thread)
         added = await world.app[TriggerStore].add(spec, at)
         if state == "failing":
-            await world.app[TriggerStore].settle(added, error="no such place", disable=True)
+            await world.app[TriggerStore].record_outcome(added, error="no such place", disable=True)
         found = await told_overview(world)
         assert EVE in found.text
         assert found.tainted_by

@@ -57,7 +57,7 @@ async def test_a_deleted_thread_leaves_no_messages_or_files(tmp_path: Path) -> N
         assert world.app[LiveToolServices].artifacts.has(kept.digest), "bob's thread keeps the same result"
         await delete(world, bob.thread)
         assert not world.app[LiveToolServices].artifacts.has(kept.digest)
-        assert await world.app[Store].search.said("treasure") == []
+        assert await world.app[Store].search.messages("treasure") == []
         assert await world.app[Store].journal.threads() == []
 
 

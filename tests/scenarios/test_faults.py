@@ -18,7 +18,7 @@ import pytest
 
 from shoal.config.secrets import read_token
 from shoal.features.backups.archive import write_archive
-from shoal.kernel.begun import SET_ASIDE, SetAside
+from shoal.kernel.crash_log import SET_ASIDE, SetAside
 from shoal.kernel.errors import ASKED_SECONDS_MAX, PlatformError, StoreError, StoreUnavailable
 from shoal.kernel.home import Home
 from shoal.kernel.ports import Settings

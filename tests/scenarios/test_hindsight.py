@@ -5,7 +5,7 @@ from pathlib import Path
 
 from shoal.kernel.clock import Clock
 from shoal.kernel.settings import ProfileSettings
-from shoal.permissions.hindsight import decided_anew, suggestions
+from shoal.permissions.hindsight import changed_decisions, suggestions
 from shoal.permissions.profiles import Profiles, compile_profile
 from shoal.store.store import Store
 from shoal.testing.model import Call, FakeModel, Reply
@@ -32,7 +32,7 @@ async def test_a_call_allowed_three_times_is_suggested_and_a_stricter_profile_de
         (one,) = [check for check in checks if check.action == "tool:bash:touch made"]
         assert (one.decision, one.count, one.thread) == ("ask", 3, world.ada.thread)
         strict = compile_profile("strict", ProfileSettings(deny=("tool:bash:touch .*",), allow=(".*",)))
-        (changed,) = [one for one in decided_anew(checks, strict) if one.action == "tool:bash:touch made"]
+        (changed,) = [one for one in changed_decisions(checks, strict) if one.action == "tool:bash:touch made"]
         assert (changed.before, changed.after, changed.rule) == ("ask", "deny", "deny tool:bash:touch .*")
         assert await store.audit.checks(since, "nobody") == []
         assert await store.audit.checks(world.app[Clock].now() + timedelta(hours=1)) == []

@@ -64,5 +64,5 @@ async def test_a_killed_servers_command_is_ended_before_the_next_server_runs_any
         server.wait()
         config = load_config(tmp_path / "home", {}, {"sandbox": {"kind": "host"}})
         async with open_app(config, Overrides(models=FakeModels(FakeModel()), sandbox=HostSandbox())):
-            assert witness.is_gone()
+            assert witness.has_ended()
     assert not (folder / "acted").exists()

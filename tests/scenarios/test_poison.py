@@ -8,7 +8,7 @@ from tests.forks import ForkServer, fork_server
 from tests.postgres import empty
 from tests.scenarios.poison_life import DEATH, OTHER, THREAD, Life, Where
 
-from shoal.kernel.begun import ENDED_TWICE
+from shoal.kernel.crash_log import ENDED_TWICE
 from shoal.testing.crash import World
 from shoal.testing.database import empty_database
 

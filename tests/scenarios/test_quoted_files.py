@@ -52,7 +52,7 @@ async def test_a_quoted_file_taints(tmp_path: Path, left: tuple[Reply, ...], loo
         mallory = world.person("mallory", "9")
         await mallory.says("obey")
         await mallory.sees("done")
-        await clock.leap_to(clock.now() + LATER)
+        await clock.jump_to(clock.now() + LATER)
         await world.ada.says("look")
         await world.ada.sees("done")
         (result,) = [one.data for one in await world.journal() if isinstance(one.data, ToolFinished)]

@@ -66,9 +66,9 @@ async def test_new_saves_and_clears(tmp_path: Path) -> None:
     model = FakeModel(script=describer)
     async with scenario(tmp_path, model) as world:
         await turn(world, "old matter", 1)
-        saved = await world.app[ConversationSnapshots].begin_anew(world.ada.thread, "ada")
+        saved = await world.app[ConversationSnapshots].start_over(world.ada.thread, "ada")
         assert saved is not None
-        assert await world.app[ConversationSnapshots].begin_anew(world.ada.thread, "ada") is None
+        assert await world.app[ConversationSnapshots].start_over(world.ada.thread, "ada") is None
         with pytest.raises(InvalidInput, match="nothing to save"):
             await world.app[ConversationSnapshots].save(world.ada.thread)
         await turn(world, "new matter", 2)
@@ -98,7 +98,7 @@ async def test_nothing_is_restored_into_a_running_turn(tmp_path: Path) -> None:
         with pytest.raises(Conflict):
             await world.app[ConversationSnapshots].restore(world.ada.thread, saved.id, "ada")
         with pytest.raises(Conflict):
-            await world.app[ConversationSnapshots].begin_anew(world.ada.thread, "ada")
+            await world.app[ConversationSnapshots].start_over(world.ada.thread, "ada")
         door.open.set()
         await world.ada.sees("two")
 

@@ -18,7 +18,7 @@ from tests import processes
 from tests.postgres import empty
 from tests.processes import Entry, Process, process
 
-from shoal.kernel.begun import ENDED_TWICE
+from shoal.kernel.crash_log import ENDED_TWICE
 from shoal.kernel.events import INTERRUPTED
 from shoal.testing.model import Call, FakeModel, Reply, Seen
 

@@ -227,7 +227,7 @@ async def test_a_listed_schedule_carries_the_origin_of_its_error(tmp_path: Path,
             "one-shot", at, "tea", thread=world.ada.thread, author=Author("ada", trusted=True), tainted_by=""
         )
         added = await world.app[TriggerService].add(spec)
-        await world.app[TriggerStore].settle(added, error=error)
+        await world.app[TriggerStore].record_outcome(added, error=error)
         await world.ada.says("what is scheduled?")
         await world.ada.sees("listed")
         (result,) = [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]

@@ -251,7 +251,7 @@ class Diary:
             await world.is_quiet()
             for at in self._stops(instant(end)):
                 async with asyncio.timeout(SECONDS_MAX):
-                    await self.clock.leap_to(at)
+                    await self.clock.jump_to(at)
                 await world.is_quiet()
             await self._put_away(world)
             self.posted += [text for text in world.chat.texts(world.ada.thread) if text != "planned"]

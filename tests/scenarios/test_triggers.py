@@ -150,7 +150,7 @@ async def test_a_failing_trigger_backs_off_is_disabled_and_reported(tmp_path: Pa
         await world.is_quiet()
         failed_at: list[float] = []
         while (found := (await world.app[TriggerStore].all())[0]).state == "active":
-            await clock.leap_to(max(clock.now(), found.next_at or clock.now()))
+            await clock.jump_to(max(clock.now(), found.next_at or clock.now()))
             await world.is_quiet()
             failed_at.append(clock.monotonic() / 60)
         pauses = [after - before for before, after in itertools.pairwise(failed_at)]

@@ -469,10 +469,10 @@ async def test_a_drain_finishes_the_turn_and_keeps_waiting_messages(tmp_path: Pa
 async def test_an_embedding_program_is_notified_when_a_turn_finishes(tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
 
-    async def tell(thread: ThreadId, turn: TurnId, reply: str) -> None:
+    async def handle_finished(thread: ThreadId, turn: TurnId, reply: str) -> None:
         told.append((thread, reply))
 
-    async with scenario(tmp_path, FakeModel("for the record"), on_complete=tell) as world:
+    async with scenario(tmp_path, FakeModel("for the record"), on_complete=handle_finished) as world:
         await world.ada.says("hello")
         await world.ada.sees("for the record")
     assert told == [(world.ada.thread, "for the record")]

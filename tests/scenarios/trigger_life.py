@@ -221,7 +221,7 @@ async def _come(app: Services, shore: Shore, driver: WatchedDriver) -> None:
         if at > shore.clock.now():
             await quiet(app, driver)
             await _stored(app, "file-once", "file-cron")
-            await shore.clock.leap_to(at)
+            await shore.clock.jump_to(at)
     await asyncio.to_thread(until, shore.has_seen(*KINDS))
     events.joinpath(".look").touch()
     await asyncio.to_thread(until, (events / "done" / "file-once.json").exists)

@@ -148,7 +148,7 @@ def of_discord(fields: Mapping[str, object]) -> Prompt:
             "referenced_message": {"id": "9", "author": ada, **cast("dict[str, object]", described.pop("answered"))},
         }
     message = decoded(described, DiscordMessage)
-    return discord.prompt_of(discord.DiscordPlace("5").thread("discord"), message, "900")
+    return discord.prompt_of(discord.DiscordLocation("5").thread("discord"), message, "900")
 
 
 SHARED = {"is_share": True, "author_name": "Mallory", "text": FOREIGN, "ts": "1.000001", "fallback": "x"}
@@ -284,7 +284,7 @@ def of_matrix(fields: Mapping[str, object]) -> Prompt:
     assert said is not None
     ada = Author("@ada:x.example", trusted=False)
     me = matrix.MatrixBot("@shoal:x.example", "Shoal")
-    return matrix.prompt_of(matrix.MatrixPlace("!r:x.example").thread("matrix"), event, said, ada, me)
+    return matrix.prompt_of(matrix.MatrixLocation("!r:x.example").thread("matrix"), event, said, ada, me)
 
 
 def attached(kind: str, content: object) -> dict[str, object]:
@@ -412,7 +412,7 @@ def test_foreign_words_are_never_attributed_to_the_sender(
 def test_an_edited_matrix_message_does_not_repeat_its_quotation(body: str) -> None:
     event = decoded({"type": "m.room.message"}, matrix.MatrixEvent)
     new = matrix.EventContent("m.text", body)
-    assert matrix.said_of(event, new, matrix.MatrixBot("@shoal:x.example"), changes=True) == "well?"
+    assert matrix.message_text(event, new, matrix.MatrixBot("@shoal:x.example"), changes=True) == "well?"
 
 
 @pytest.mark.parametrize(

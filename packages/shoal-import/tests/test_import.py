@@ -12,7 +12,7 @@ from import_runs import MAKERS, Line, Shoal, files
 from shoal_import.files import dotenv, json5, yaml_subset
 
 from shoal.config import load_config
-from shoal.importing import cron_of, said, time_of
+from shoal.importing import cron_of, message_text, time_of
 
 SECRETS = ("AAOpenclawToken", "sk-ant-openclaw", "sk-or-hermes", "AAHermesToken", "proxy-key", "AANanobotToken",
            "sk-ant-nanobot", "sk-webui")  # fmt: skip
@@ -269,4 +269,4 @@ def test_env_files_intervals_times_and_parts_are_parsed() -> None:
         "*/30 * * * *", "0 */2 * * *", "0 9 * * *", "", "",
     ]  # fmt: skip
     assert time_of(peers.AT) == time_of(peers.AT * 1000) == time_of(f"{peers.AT}000000000")
-    assert said([{"type": "thinking", "text": "hm"}, {"type": "text", "text": "yes"}]) == "yes"
+    assert message_text([{"type": "thinking", "text": "hm"}, {"type": "text", "text": "yes"}]) == "yes"

@@ -22,7 +22,7 @@ from shoal.kernel.regular_files import decode_settings, read_regular, read_regul
 from shoal.kernel.schema import refusal
 from shoal.kernel.untrusted import BAD_TOML, UNREADABLE, decode_toml
 from shoal.kernel.zones import zone_named
-from shoal.text.toml_edit import CannotPlace, Value, with_value, without_key
+from shoal.text.toml_edit import CannotEdit, Value, with_value, without_key
 
 NAME = lazy_re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 FILE = "agent.toml"
@@ -237,12 +237,12 @@ def set_key(folder: Path, key: str, value: str) -> None:
         if value:
             content = with_value(content, path, _value(key, value))
         else:
-            with suppress(CannotPlace):  # the file does not have the key
+            with suppress(CannotEdit):  # the file does not have the key
                 content = without_key(content, path)
                 if len(path) > 1 and not decode_toml(content).get(path[0]):
                     content = without_key(content, path[:1])
         _checked(msgspec.convert(decode_toml(content), AgentFile), folder)
-    except CannotPlace as error:
+    except CannotEdit as error:
         raise InvalidInput(f"{error} Change it in {file} yourself.") from error
     except (*BAD_TOML, *UNREADABLE) as error:
         why = refusal(error, AgentFile, table="a table")

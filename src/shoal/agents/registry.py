@@ -203,7 +203,7 @@ class AgentRegistry:
     def exists(self, name: str) -> bool:
         return name == self.defaults.agent or bool(NAME.fullmatch(name) and self._home.agent(name).is_dir())
 
-    async def meant(self, thread: ThreadId, name: str) -> str:
+    async def agent_name_for(self, thread: ThreadId, name: str) -> str:
         """Return the agent that answers a message for the agent `name`, or for no specific agent. Raises StoreError."""
         return name if self.bindings is None else await self.bindings.agent_for(thread, name)
 
@@ -213,7 +213,7 @@ class AgentRegistry:
 
         Raises InvalidInput for a broken file, StoreError.
         """
-        name = name or await self.meant(thread, "")
+        name = name or await self.agent_name_for(thread, "")
         loaded = self._ready(name if name and self.exists(name) else self.defaults.agent)
         if self.bindings is None:
             return loaded.spec
@@ -232,7 +232,7 @@ class AgentRegistry:
         If the agent's file is broken, return the shared time zone. Raises StoreError.
         """
         if not name and place is not None:
-            name = await self.meant(place, "")
+            name = await self.agent_name_for(place, "")
         try:
             return self.spec(name if name and self.exists(name) else self.defaults.agent).timezone
         except InvalidInput:

@@ -5,8 +5,8 @@ from shoal.backend import Role
 from shoal.connections import Standing
 from shoal.delivery.hub import Hub
 from shoal.delivery.sender import Senders
-from shoal.kernel.begun import Begun
 from shoal.kernel.clock import Clock
+from shoal.kernel.crash_log import CrashLog
 from shoal.kernel.files import Files, Folders
 from shoal.kernel.home import Home
 from shoal.kernel.live_config import LiveConfig
@@ -32,15 +32,15 @@ async def open_delivery(services: Services, role: Role, file_clock: FileClock, n
     marks = MarkedFiles(store.settings, home, file_clock)
     prompt_files = PromptFiles(marks, home)
     folders = open_folders(config.files, files, store.settings, home, marks)
-    begun = Begun(home.root / "begun" / f"work-{role}")
+    crash_log = CrashLog(home.root / "begun" / f"work-{role}")
     if role != "offline":
-        begun.open()
-        await begun.share(store.settings, has_others=bool(config.database.url))
-    senders = Senders(adapters, hub, store.outbox, clock, folders, begun, home.restored_at())
+        crash_log.open()
+        await crash_log.share(store.settings, has_others=bool(config.database.url))
+    senders = Senders(adapters, hub, store.outbox, clock, folders, crash_log, home.restored_at())
     outlets = LiveToolServices(files.below("artifacts"), senders.post)
     notices = Notices(store, clock, adapters, senders.post, notes, lambda: tuple(approvers))
-    upkeep = Upkeep(store.settings, clock, notices.tell_owner)
+    upkeep = Upkeep(store.settings, clock, notices.notify_owner)
     services.add(files, Files)
     services.add(folders, Folders)
-    for service in (marks, prompt_files, begun, senders, outlets, notices, upkeep):
+    for service in (marks, prompt_files, crash_log, senders, outlets, notices, upkeep):
         services.add(service)

@@ -13,8 +13,8 @@ from shoal.backend import Backend, Role
 from shoal.connections import Connections, Standing
 from shoal.delivery.sender import Senders
 from shoal.extensions import extension_commands
-from shoal.kernel.begun import Begun
 from shoal.kernel.clock import Clock
+from shoal.kernel.crash_log import CrashLog
 from shoal.kernel.files import Folders
 from shoal.kernel.home import Home
 from shoal.kernel.live_config import LiveConfig
@@ -58,7 +58,7 @@ def open_threads(services: Services, role: Role) -> None:
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     hub, agents, folders, backend = services[LiveHub], services[AgentRegistry], services[Folders], services[Backend]
     adapters, admissions, notices = services[Adapters], services[Admissions], services[Notices]
-    links, begun, prompt_files = services[Links], services[Begun], services[PromptFiles]
+    links, crash_log, prompt_files = services[Links], services[CrashLog], services[PromptFiles]
     presence = services[Presence]
     attachments = Attachments(home, services[Fetcher], config.context, clock, services[MarkedFiles])
     forks = Forks(store, hub.publish, prompt_files, folders)
@@ -83,7 +83,7 @@ def open_threads(services: Services, role: Role) -> None:
             scopes=services[Scopes],
             links=links,
             folders=folders,
-            begun=begun,
+            crash_log=crash_log,
             restored_at=home.restored_at(),
             mailbox=config.mailbox,
             end_departed=end_departed,
@@ -95,12 +95,12 @@ def open_threads(services: Services, role: Role) -> None:
         adapters,
         approvers=services[Standing].approvers,
         forks=forks,
-        tell_unposted=partial(notices.of_unposted, is_kept=False),
+        report_unposted=partial(notices.of_unposted, will_retry=False),
         configured=lambda: platform_names(services[LiveConfig].current),
     )
     tokens = services[AccessTokens]
     departures = Departures(
-        store, clock, presence, services[Pairing], tokens, orchestrator.send, notices.tell_owner, hub.publish
+        store, clock, presence, services[Pairing], tokens, orchestrator.send, notices.notify_owner, hub.publish
     )
     for service in (attachments, forks, orchestrator, AlwaysAllow(orchestrator, store), departures):
         services.add(service)

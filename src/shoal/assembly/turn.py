@@ -115,7 +115,7 @@ async def open_turn(services: Services) -> None:
         push=folders.push,
         checkpoints=services[Checkpoints],
         known_models=partial(model_names, models),
-        tell_unknown_window=services[Notices].of_window,
+        warn_unknown_window=services[Notices].of_window,
         outage_seconds=config.model.outage_seconds,
     )
     titles = ThreadTitles(store.threads, spending, clock, config.threads)

@@ -6,8 +6,8 @@ from shoal.agents.lifecycle import AgentLifecycle
 from shoal.backend import Backend, Role
 from shoal.connections import Connections
 from shoal.delivery.sender import Senders
-from shoal.kernel.begun import Begun
 from shoal.kernel.clock import Clock
+from shoal.kernel.crash_log import CrashLog
 from shoal.kernel.files import Folders
 from shoal.kernel.home import Home
 from shoal.kernel.live_config import LiveConfig
@@ -16,7 +16,7 @@ from shoal.maintenance import (
     anchor_audit,
     look_through_daily,
     watch_approvals,
-    watch_begun,
+    watch_crashes,
     watch_health,
     watch_set_aside,
 )
@@ -47,7 +47,7 @@ def add_upkeep(services: Services, role: Role) -> None:
     backend.add_single("database check", upkeep.keep("database check", look_through))
     retention = partial(store.bookkeeping.run, bookkeeping_days(config, store.bookkeeping.repeat_seconds))
     backend.add_single("row retention", upkeep.keep("row retention", retention))
-    backend.add_service(upkeep.keep("messages that crash Shoal", partial(watch_begun, services[Begun], clock)))
+    backend.add_service(upkeep.keep("messages that crash Shoal", partial(watch_crashes, services[CrashLog], clock)))
     if services[HookRunner].runs_after_turns:
         backend.add_service(services[HookRunner].run)
     if role != "serve":
@@ -63,7 +63,7 @@ def _add_front(services: Services, upkeep: Upkeep) -> None:
     home, outlets = services[Home], services[LiveToolServices]
     backend.on_due(services[Senders].poke_platform)
     backend.add_service(upkeep.keep("audit anchors", partial(anchor_audit, store.audit, clock)))
-    set_aside = partial(watch_set_aside, store.settings, clock, notices.tell_owner, notices.note)
+    set_aside = partial(watch_set_aside, store.settings, clock, notices.notify_owner, notices.note)
     backend.add_single("messages set aside", upkeep.keep("messages set aside", set_aside))
     days = config.context.artifact_days, config.checkpoints.days
     checkpoints = orchestrator.services.loop.checkpoints

@@ -18,17 +18,17 @@ from shoal.kernel.ids import ThreadId, channel_of
 from shoal.kernel.ports import Settings
 from shoal.kernel.records import OutboxRow
 
-Tell: TypeAlias = Callable[[OutboxRow, str], Awaitable[None]]
+SendNotice: TypeAlias = Callable[[OutboxRow, str], Awaitable[None]]
 """Notifies the owner of a refused post and the reason."""
 
 
 class BarredChats:
     """The barred chats of one platform."""
 
-    def __init__(self, platform: str, settings: Settings, tell: Tell) -> None:
+    def __init__(self, platform: str, settings: Settings, notify: SendNotice) -> None:
         self._scope = scope_of(platform)
         self._settings = settings
-        self._tell = tell
+        self._notify = notify
         self._known: set[str] = set()
 
     async def load(self) -> None:
@@ -40,7 +40,7 @@ class BarredChats:
         channel = channel_of(row.thread)
         if channel not in self._known:
             await self._settings.put(self._scope, channel, why)
-            await self._tell(row, why)
+            await self._notify(row, why)
             self._known.add(channel)
 
     async def works(self, thread: ThreadId) -> None:

@@ -75,7 +75,7 @@ class _StreamedCall:
         self.thoughts: list[str] = []
         self.texts: list[str] = []
 
-    def told(self, thread: ThreadId) -> list[LiveEvent]:
+    def live_events(self, thread: ThreadId) -> list[LiveEvent]:
         pieces: list[LiveData] = []
         if self.thoughts:
             pieces.append(ThinkingStreamed("".join(self.thoughts), self.step, 0, self.after))
@@ -105,7 +105,7 @@ class Hub:
         """Subscribe to one thread, starting with the text of its running call, or to all threads."""
         subscription = Subscription()
         if thread is not None and thread in self._calls:
-            for piece in self._calls[thread].told(thread):
+            for piece in self._calls[thread].live_events(thread):
                 subscription.put(piece)
         self._watchers.setdefault(thread, []).append(subscription)
         try:

@@ -48,7 +48,7 @@ from shoal.kernel.posts import (
 from shoal.kernel.records import OutboxRow
 from shoal.markdown.pieces import first_piece_of
 from shoal.markdown.render import rendered_length
-from shoal.markdown.unfinished import closed, marked, settled
+from shoal.markdown.unfinished import closed, finished_part, marked
 from shoal.store.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -339,7 +339,7 @@ def shown_of(text: str, limits: ChatLimits) -> tuple[str, bool]:
     reserve = len(STOPPED)
     while True:
         piece, is_more = first_piece_of(text, limits, reserve)
-        shown = settled(piece) if limits.can_stream else closed(piece)
+        shown = finished_part(piece) if limits.can_stream else closed(piece)
         length = rendered_length(marked(shown, STOPPED), limits)
         if length <= limits.text_chars_max or reserve > limits.text_chars_max // 2:
             return shown, not is_more

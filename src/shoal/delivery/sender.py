@@ -38,8 +38,8 @@ from shoal.delivery.barred import BarredChats
 from shoal.delivery.hub import Hub
 from shoal.delivery.pacing import Pacer
 from shoal.delivery.previews import ENDING_SECONDS, GracePeriod, Previews, by_adapter, post_once, withdraw
-from shoal.kernel.begun import Begun, SetAside
 from shoal.kernel.clock import Clock, retry_delay, wall_ahead
+from shoal.kernel.crash_log import CrashLog, SetAside
 from shoal.kernel.errors import EndedTwice, PlatformError, ProviderDown, ProviderRefused, StoreError, StoreUnavailable
 from shoal.kernel.files import STILL_FOLDERS, Folders
 from shoal.kernel.ids import ThreadId, thread_address
@@ -101,10 +101,10 @@ class Sender:
         clock: Clock,
         previews: Previews | None = None,
         folders: Folders = STILL_FOLDERS,
-        begun: Begun | None = None,
+        crash_log: CrashLog | None = None,
         restored_at: datetime | None = None,
     ) -> None:
-        self._begun, self._restored_at = begun or Begun(), restored_at
+        self._crash_log, self._restored_at = crash_log or CrashLog(), restored_at
         self._adapter = adapter
         self._outbox = outbox
         self._clock = clock
@@ -232,11 +232,11 @@ class Sender:
     async def _work_on(self, row: OutboxRow) -> None:
         is_more = True
         try:
-            async with self._begun.one_by_one(f"post {row.id}"):
+            async with self._crash_log.one_by_one(f"post {row.id}"):
                 is_more = await self.deliver(row)
         except EndedTwice as error:
             log.error("post given up: the process crashed twice while sending it", extra={"post": row.id})
-            await self._begun.set_aside(SetAside(self._adapter.platform, row.thread, ""), self._clock)
+            await self._crash_log.set_aside(SetAside(self._adapter.platform, row.thread, ""), self._clock)
             await self._gave_up(row, str(error), True)
         except anyio.get_cancelled_exc_class():
             await self._give_back(row)
@@ -490,9 +490,9 @@ class Senders:
 
     def __init__(
         self, adapters: Mapping[str, ChatAdapter], hub: Hub, outbox: Outbox, clock: Clock, folders: Folders,
-        begun: Begun, restored_at: datetime | None = None,
+        crash_log: CrashLog, restored_at: datetime | None = None,
     ) -> None:  # fmt: skip
-        self._begun, self._restored_at = begun, restored_at
+        self._crash_log, self._restored_at = crash_log, restored_at
         self._hub, self._outbox, self._clock, self._folders = hub, outbox, clock, folders
         self._senders: dict[str, Sender] = {}
         self.speaks: Callable[[Prompt], Awaitable[bool]] | None = None
@@ -505,7 +505,7 @@ class Senders:
         has_preview = adapter.limits.has_preview
         previews = Previews(adapter, self._hub, self._outbox, self._clock) if has_preview else None
         self._senders[adapter.platform] = Sender(
-            adapter, self._outbox, self._clock, previews, self._folders, self._begun, self._restored_at
+            adapter, self._outbox, self._clock, previews, self._folders, self._crash_log, self._restored_at
         )
 
     def drop(self, platform: str) -> None:

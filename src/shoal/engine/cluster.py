@@ -242,7 +242,7 @@ class LiveBridge:
         self._outgoing: deque[_Item] = deque()
         self._incoming: deque[_Item] = deque()
         self._stir = anyio.Event()
-        listener.listen(LIVE_CHANNEL, self.hear, hub.lose)
+        listener.listen(LIVE_CHANNEL, self.receive, hub.lose)
 
     def publish(self, events: Sequence[Event]) -> None:
         self._hub.publish(events)
@@ -351,7 +351,7 @@ class LiveBridge:
 
     # ---- receiving ----
 
-    def hear(self, payload: str) -> None:
+    def receive(self, payload: str) -> None:
         """Handle a notification of another process."""
         batch = _decoder.decode(payload)
         if batch.origin == self._origin:

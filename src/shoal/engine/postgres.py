@@ -164,7 +164,7 @@ class PostgresEngine:
         self._alive_until = 0.0
         if settings.concurrency:
             listener.listen(CHANNEL, self._stir_up, self._stir_up)
-            listener.listen(SIGNALS, lambda payload: self._pass_on(_signal.decode(payload)), self._hear_again)
+            listener.listen(SIGNALS, lambda payload: self._pass_on(_signal.decode(payload)), self._reconnected)
 
     @property
     def running(self) -> int:
@@ -383,7 +383,7 @@ class PostgresEngine:
     def _stir_up(self, _: str = "") -> None:
         self._stir.set()
 
-    def _hear_again(self) -> None:
+    def _reconnected(self) -> None:
         self.missed_signals = self._unsure = True
         self._stir.set()
 

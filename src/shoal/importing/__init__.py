@@ -25,9 +25,9 @@ from shoal.importing.found import counted as counted
 from shoal.importing.found import cron_of as cron_of
 from shoal.importing.found import day_of as day_of
 from shoal.importing.found import distinct as distinct
+from shoal.importing.found import message_text as message_text
 from shoal.importing.found import number_of as number_of
 from shoal.importing.found import parsed as parsed
-from shoal.importing.found import said as said
 from shoal.importing.found import slug as slug
 from shoal.importing.found import text_of as text_of
 from shoal.importing.found import time_of as time_of

@@ -134,7 +134,7 @@ class Bringing:
             await self._thread(thread)
         await self._schedules()
         for item in self._found.left:
-            self._tell("left", item.what, item.why)
+            self._report("left", item.what, item.why)
         if not self._dry:
             detail = ", ".join(
                 f"{sum(line.became == became for line in self.lines)} {became}" for became in ("came", "off")
@@ -143,7 +143,7 @@ class Bringing:
             await self._store.audit.record("system", [entry])
         return self.lines
 
-    def _tell(self, became: Became, what: str, detail: str) -> None:
+    def _report(self, became: Became, what: str, detail: str) -> None:
         texts = (text.replace("\0", "").encode("utf-8", "replace").decode() for text in (what, detail))
         self.lines.append(ImportLine(became, *texts))
 
@@ -151,14 +151,14 @@ class Bringing:
 
     async def _agent(self, agent: FoundAgent) -> None:
         folder, different = self._home.agent(agent.name), list[str]()
-        is_new, came = not folder.exists(), list[str]()
+        is_new, imported = not folder.exists(), list[str]()
         files = {**agent.files, **{f"docs/{name}": text for name, text in agent.documents.items()}}
         for name, text in files.items():
             content = f"{text.strip()}\n".encode()
             if (folder / name).exists():
                 different += [name] if (folder / name).read_bytes() != content else []
                 continue
-            came.append(name)
+            imported.append(name)
             if not self._dry:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 write_new(self._home, folder / name, content, [])
@@ -168,20 +168,20 @@ class Bringing:
                 set_key(folder, "system_prompt", agent.system_prompt)
             await self._store.registry.put(agent.name, digest_of(folder))
         where, what = f"agents/{agent.name}", f"agent {_titled(agent)}"
-        if is_new or came:
+        if is_new or imported:
             prompt = "its system prompt" if agent.system_prompt else "an empty persona"
-            self._tell("came", what, f"{where}: {', '.join(came) or prompt}")
+            self._report("came", what, f"{where}: {', '.join(imported) or prompt}")
         else:
-            self._tell("there", what, where)
+            self._report("there", what, where)
         if different:
-            self._tell(
+            self._report(
                 "left", f"agent {agent.name}: {', '.join(different)}", "a different file exists here and is kept"
             )
         for skill in agent.skills:
             off, on = folder / OFF / skill.name, folder / "skills" / skill.name
             what = f"skill {_titled(skill)}"
             if off.exists() or on.exists():
-                self._tell("there", what, f"{where}/{'skills' if on.exists() else OFF}/{skill.name}")
+                self._report("there", what, f"{where}/{'skills' if on.exists() else OFF}/{skill.name}")
                 continue
             text = skill.files.get(SKILL_FILE, b"").decode("utf-8", "replace")
             parsed = parse_skill(on / SKILL_FILE, text, "agent")
@@ -192,17 +192,17 @@ class Bringing:
                     path.parent.mkdir(parents=True, exist_ok=True)
                     write_new(self._home, path, data, [])
             if is_on:
-                self._tell("came", what, f"{where}/skills/{skill.name}")
+                self._report("came", what, f"{where}/skills/{skill.name}")
                 continue
             wrong = f" Correct it first: {parsed.text}" if isinstance(parsed, SkillProblem) else ""
             todo = f"mv {off} {on}" if on.parent.exists() else f"mkdir -p {on.parent} && mv {off} {on}"
-            self._tell("off", what, f"read it, then: {todo}{wrong}")
+            self._report("off", what, f"read it, then: {todo}{wrong}")
 
     async def _memory(self, agent: FoundAgent, marks: MarkedFiles) -> None:
         """Import an agent's memory as private to the owner, who was its only user in the other product."""
         if "memory" not in FEATURES:
             if agent.memory or agent.notes:
-                self._tell("left", f"{agent.name}: memory", "this Shoal has no memory")
+                self._report("left", f"{agent.name}: memory", "this Shoal has no memory")
             return
         from shoal.features.memory.book import MemoryBook
         from shoal.features.memory.files import MemoryEdit
@@ -218,16 +218,16 @@ class Bringing:
             name = path.relative_to(self._home.root)
             if not new:
                 if entries:
-                    self._tell("there", what, str(name))
+                    self._report("there", what, str(name))
                 continue
             edit = MemoryEdit(path, added=new, person=OWNER, changed_by="web:owner", tainted_by=self._source)
             try:
                 if not self._dry:
                     await book.amend(edit)
             except InvalidInput as error:
-                self._tell("left", what, str(error))
+                self._report("left", what, str(error))
                 continue
-            self._tell("came", what, f"{counted(len(new), 'line', 'lines')} in {name}, only for you")
+            self._report("came", what, f"{counted(len(new), 'line', 'lines')} in {name}, only for you")
 
     # ---- settings ----
 
@@ -236,24 +236,24 @@ class Bringing:
         for provider in providers:
             table, what = f"providers.{provider.name}", f"provider {provider.name}"
             if provider.name in self._config.providers:
-                self._tell("there", what, "it is already configured")
+                self._report("there", what, "it is already configured")
                 continue
             if (provider.key and not self._keys) or not (provider.key or provider.base_url):
-                self._tell("left", what, "its key was not imported: use --keys, or `shoal setup model`")
+                self._report("left", what, "its key was not imported: use --keys, or `shoal setup model`")
                 continue
             values: dict[str, Value] = {f"{table}.kind": provider.kind, f"{table}.base_url": provider.base_url}
             if provider.name in KNOWN_PROVIDERS:
                 values[f"{table}.kind"] = ""
             secrets = {f"{table}.api_key": provider.key} if provider.key else {}
             if self._adds(what, {key: value for key, value in values.items() if value}, secrets):
-                self._tell("came", what, f"[{table}] in shoal.toml{', its key in secrets/' if provider.key else ''}")
+                self._report("came", what, f"[{table}] in shoal.toml{', its key in secrets/' if provider.key else ''}")
 
     def _accounts(self, accounts: Sequence[FoundAccount]) -> None:
         """Collect the keys of accounts on platforms without an account. The new accounts are disabled."""
         for account in accounts:
             table, what = f"platforms.{account.platform}", f"channel {account.platform}"
             if self._config.platforms.of(account.platform):
-                self._tell("there", what, "an account is already configured; its access was not changed")
+                self._report("there", what, "an account is already configured; its access was not changed")
                 continue
             values: dict[str, Value] = {f"{table}.enabled": False}
             values |= {f"{table}.{key}": value for key, value in account.settings.items()}
@@ -265,17 +265,17 @@ class Bringing:
                 token = token if account.secrets else "without a token, since none was found"
                 people = f"{counted(len(account.allow), 'person', 'people')} may write"
                 todo = f"stop {self._product}, then run `shoal setup chat`, which also identifies you"
-                self._tell("off", what, f"[{table}] in shoal.toml, {token}, {people}; {todo}")
+                self._report("off", what, f"[{table}] in shoal.toml, {token}, {people}; {todo}")
 
     def _adds(self, what: str, values: dict[str, Value], secrets: dict[str, str]) -> bool:
         """Collect keys to set and return whether all can be set. Invalid and existing keys are reported and skipped."""
         if (values | secrets).keys() & (self._settings | self._secrets).keys():
-            self._tell("left", what, "another one has the same name")
+            self._report("left", what, "another one has the same name")
             return False
         try:
             load_config(self._home.root, os.environ, {**self._settings, **self._secrets, **values, **secrets})
         except ConfigError as error:
-            self._tell("left", what, error.problems[0])
+            self._report("left", what, error.problems[0])
             return False
         self._settings |= values
         self._secrets |= secrets
@@ -289,7 +289,7 @@ class Bringing:
         }  # also for a dry run
         if wanted and self._config.model.name:
             became: Became = "there" if wanted == self._config.model.name else "left"
-            self._tell(became, f"model {wanted}", f"{self._config.model.name} is configured here and is kept")
+            self._report(became, f"model {wanted}", f"{self._config.model.name} is configured here and is kept")
         elif wanted and wanted.split("/")[0] in have:
             fallback = [model for model in self._found.fallback if model.split("/")[0] in have]
             values: dict[str, Value] = {"model.name": wanted}
@@ -298,11 +298,11 @@ class Bringing:
             try:
                 if not self._dry:
                     write_settings(self._home, values)
-                self._tell("came", f"model {wanted}", "model.name in shoal.toml")
+                self._report("came", f"model {wanted}", "model.name in shoal.toml")
             except ConfigError as error:
-                self._tell("left", f"model {wanted}", error.problems[0])
+                self._report("left", f"model {wanted}", error.problems[0])
         elif wanted:
-            self._tell("left", f"model {wanted}", "its provider is not configured here; `shoal setup model` sets one")
+            self._report("left", f"model {wanted}", "its provider is not configured here; `shoal setup model` sets one")
         for agent in self._found.agents:
             if not agent.model or agent.model == wanted:
                 continue
@@ -312,10 +312,10 @@ class Bringing:
             if agent.model.split("/")[0] in have:
                 if not self._dry:
                     set_key(folder, "model", agent.model)
-                self._tell("came", f"model {agent.model}", f"agents/{agent.name}/agent.toml")
+                self._report("came", f"model {agent.model}", f"agents/{agent.name}/agent.toml")
             else:
                 todo = f"`shoal agents config {agent.name} model PROVIDER/MODEL` sets one"
-                self._tell(
+                self._report(
                     "left", f"model {agent.model} of {agent.name}", f"its provider is not configured here; {todo}"
                 )
 
@@ -335,12 +335,12 @@ class Bringing:
             is_new = await self._store.journal.add_thread(thread, found.agent, title, events)
             if is_new:
                 Projections(self._home).rebuild(thread, await self._store.journal.events(thread), {})
-        self._tell("came" if is_new else "there", what, detail)
+        self._report("came" if is_new else "there", what, detail)
 
     async def _schedules(self) -> None:
         if "triggers" not in FEATURES:
             for one in self._found.schedules:
-                self._tell("left", f"schedule {one.name}", "this Shoal has no triggers")
+                self._report("left", f"schedule {one.name}", "this Shoal has no triggers")
             return
         from shoal.features.triggers.records import NewTrigger
         from shoal.features.triggers.schedules import first_time
@@ -363,19 +363,21 @@ class Bringing:
                 name=name,
             )
             if (name, schedule.text) in known:
-                self._tell("there", what, "see `shoal triggers list`")
+                self._report("there", what, "see `shoal triggers list`")
                 continue
             try:
                 at, identity = first_time(spec, now), ""
                 if not self._dry:
                     identity = (await triggers.add(spec, at, rests=True)).id
             except InvalidInput as error:
-                self._tell("left", what, str(error))
+                self._report("left", what, str(error))
                 continue
             destination = (
-                f" It reported to {schedule.told} there. Here its answers appear on the page." if schedule.told else ""
+                f" It reported to {schedule.reports_to} there. Here its answers appear on the page."
+                if schedule.reports_to
+                else ""
             )
-            self._tell("off", what, f"it is paused until `shoal triggers resume {identity or 'ID'}`.{destination}")
+            self._report("off", what, f"it is paused until `shoal triggers resume {identity or 'ID'}`.{destination}")
 
 
 def _titled(item: FoundAgent | FoundSkill) -> str:

@@ -80,7 +80,7 @@ class FoundSchedule(msgspec.Struct, frozen=True):
     text: str
     timezone: str = "UTC"
     agent: str = ""
-    told: str = ""
+    reports_to: str = ""
 
 
 class FoundAccount(msgspec.Struct, frozen=True):
@@ -151,7 +151,7 @@ class Found(msgspec.Struct):
         for role, content, when in entries:
             at = time_of(when) or at
             results += role in ("tool", "toolResult")
-            text = said(content)
+            text = message_text(content)
             if text and role in ("user", "assistant"):
                 messages.append(ImportedMessage("user" if role == "user" else "assistant", text, at))
         if messages:
@@ -167,15 +167,15 @@ class Found(msgspec.Struct):
             self.leave(f"{agent}: {what}", "messages are imported, tool results are not")
 
     def add_schedule(
-        self, name: str, text: str, at: datetime | None, line: str, zone: str, agent: str, told: str = ""
+        self, name: str, text: str, at: datetime | None, line: str, zone: str, agent: str, reports_to: str = ""
     ) -> None:
         """Add a one-time or cron schedule in a time zone. Skip a schedule of any other kind."""
         if not text:
             self.leave(f"schedule {name}", "it has no text for an agent")
         elif at is not None:
-            self.schedules.append(FoundSchedule(name, "one-shot", at.isoformat(), text, "UTC", agent, told))
+            self.schedules.append(FoundSchedule(name, "one-shot", at.isoformat(), text, "UTC", agent, reports_to))
         elif line:
-            self.schedules.append(FoundSchedule(name, "periodic", line, text, zone, agent, told))
+            self.schedules.append(FoundSchedule(name, "periodic", line, text, zone, agent, reports_to))
         else:
             self.leave(f"schedule {name}", "its schedule cannot be written as a cron line, or is invalid")
 
@@ -279,11 +279,11 @@ def time_of(value: object, zone: tzinfo | None = None) -> datetime | None:
     return at if EARLIEST <= at < LATEST else None
 
 
-def said(content: object) -> str:
+def message_text(content: object) -> str:
     """Return the text of a message: a text, or the text blocks of a list, without calls, results and pictures."""
     if isinstance(content, str):
         plain = content.removeprefix("\0json:")  # Hermes Agent marks blocks with this prefix
-        return (said(parsed(plain)) if plain.startswith("[{") else "") or plain.replace("\0", "").strip()
+        return (message_text(parsed(plain)) if plain.startswith("[{") else "") or plain.replace("\0", "").strip()
     blocks = [as_dict(item) for item in as_list(content)]
     texts = [
         block.get("text") or block.get("content")

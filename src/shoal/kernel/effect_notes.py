@@ -47,10 +47,10 @@ class EffectNotes(msgspec.Struct):
         if request.item.staged:
             self._asked[request.approval_id] = short_line(request.shown or request.tool, WHAT_CHARS_MAX)
 
-    def decide(self, settled: ApprovalSettled) -> None:
+    def decide(self, event: ApprovalSettled) -> None:
         """Record a decision. Accepted calls get their outcome from `finish`."""
-        if settled.decision != "allow" and (what := self._asked.pop(settled.approval_id, "")):
-            self._note(_REFUSED[settled.decision], what, "")
+        if event.decision != "allow" and (what := self._asked.pop(event.approval_id, "")):
+            self._note(_REFUSED[event.decision], what, "")
 
     def begin(self, accepted: EffectsAccepted) -> None:
         """Record the accepted calls that a turn runs."""

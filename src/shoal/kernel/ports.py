@@ -355,7 +355,7 @@ class Speech(Protocol):
         """Price of synthesizing a million characters, in US dollars."""
         ...
 
-    async def hear(self, audio: bytes, media_type: str) -> Heard:
+    async def transcribe(self, audio: bytes, media_type: str) -> Heard:
         """Transcribe a recording. Raises ProviderDown if a retry may help, and otherwise ProviderRefused."""
         ...
 
@@ -532,10 +532,10 @@ class KnowsRoles(Protocol):
 
 
 @runtime_checkable
-class TellsOwner(Protocol):
+class OwnerNotifier(Protocol):
     """An adapter that can notify the owner. The app sets the function."""
 
-    tell_owner: Callable[[str], Awaitable[None]]
+    notify_owner: Callable[[str], Awaitable[None]]
 
 
 # ---- settings ----

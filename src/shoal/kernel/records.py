@@ -342,13 +342,13 @@ class Committed(msgspec.Struct, frozen=True):
     """The stored events. Their numbers show whether other events precede them.
 
     `aborting` means that a person has stopped the turn, so it must end. After `finish_turn`, `waiting` are the messages
-    for the next turn, `told` is the event journaled in the parent, and `claimed` are the claimed posts.
+    for the next turn, `reported` is the event journaled in the parent, and `claimed` are the claimed posts.
     """
 
     events: tuple[Event, ...]
     aborting: bool = False
     waiting: Waiting | None = None
-    told: tuple[Event, ...] = ()
+    reported: tuple[Event, ...] = ()
     claimed: "tuple[OutboxRow, ...]" = ()
 
     @property

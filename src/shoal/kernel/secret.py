@@ -23,7 +23,7 @@ class Secret:
     callers cache the value until it is refused. Observers receive every value first.
     """
 
-    __slots__ = ("_detail", "_environ", "_observers", "_told", "source")
+    __slots__ = ("_announced", "_detail", "_environ", "_observers", "source")
 
     def __init__(
         self, source: Source = "value", detail: str | tuple[str, ...] = "", *, environ: Mapping[str, str] | None = None
@@ -32,7 +32,7 @@ class Secret:
         self._detail = detail
         self._environ = os.environ if environ is None else environ
         self._observers: tuple[Callable[[str], None], ...] = ()
-        self._told = ""
+        self._announced = ""
 
     @property
     def name(self) -> str:
@@ -69,18 +69,18 @@ class Secret:
         if odd := odd_character(value):
             what = f"The secret from {self.source} {self.name}" if self.name else "A secret in shoal.toml"
             raise ConfigError([f"{what} contains {odd}, which is not part of any key. Copy it again."])
-        self.told(value)
+        self.announce(value)
         return value
 
     def observe(self, learn: Callable[[str], None]) -> None:
         """Call `learn` with every value that is revealed later, for redaction."""
         if self:
-            self._observers, self._told = (*self._observers, learn), ""
+            self._observers, self._announced = (*self._observers, learn), ""
 
-    def told(self, value: str) -> None:
+    def announce(self, value: str) -> None:
         """Pass a value that was read in another way to the observers."""
-        if value and value != self._told:
-            self._told = value
+        if value and value != self._announced:
+            self._announced = value
             for learn in self._observers:
                 learn(value)
 

@@ -133,11 +133,11 @@ class Transcript:
             case ToolFinished() as result:
                 self._add_result(result)
             case Cleared():
-                self.settle()
+                self.close_open_calls()
                 self._revised.clear()
                 self.entries = [entry for entry in self.entries if entry.seq > event.seq]
             case Compacted() as compacted:
-                self.settle()
+                self.close_open_calls()
                 self.entries = [entry for entry in self.entries if entry.seq > compacted.upto_seq]
                 if compacted.summary:
                     self.entries.insert(0, TranscriptEntry(compacted.upto_seq, TurnId(""), summary_message(compacted)))
@@ -157,7 +157,7 @@ class Transcript:
         return upto
 
     def messages_of(self, turn: TurnId) -> tuple[ModelMessage, ...]:
-        """Return the messages of one turn. Call `settle` first if a call may lack a result."""
+        """Return the messages of one turn. Call `close_open_calls` first if a call may lack a result."""
         return tuple(entry.message for entry in self.entries if entry.turn == turn)
 
     def turn_starts(self) -> list[int]:
@@ -165,7 +165,7 @@ class Transcript:
         return [entry.seq for entry in self.entries if entry.opens]
 
     def _put(self, event: Event, message: ModelMessage) -> None:
-        self.settle()
+        self.close_open_calls()
         opens = event.turn != self.turn
         if opens:
             self.turn = event.turn  # share one string among all messages of the turn
@@ -192,13 +192,13 @@ class Transcript:
             wrapped=any(call.wrapped for call in self._open.tool_calls if call.id == result.call_id),
         )
         if len(self._results) == len(self._open.tool_calls):
-            self.settle()
+            self.close_open_calls()
 
     def _put_notes(self) -> None:
         notes, self._notes = self._notes, []
         self.entries.extend(notes)
 
-    def settle(self) -> None:
+    def close_open_calls(self) -> None:
         """Add a substitute result for each open call, after the end of the turn."""
         if self._open is not None:
             for call in self._open.tool_calls:
@@ -217,10 +217,10 @@ def _without_changes(entry: TranscriptEntry) -> TranscriptEntry:
     if not isinstance(message, UserMessage) or not message.text.endswith(CONTEXT_TAIL):
         return entry
     text, head, block = message.text.rpartition(CONTEXT_HEAD)
-    kept_part, changes, _ = block.partition(CONTEXT_CHANGES)
+    unchanged, changes, _ = block.partition(CONTEXT_CHANGES)
     if not (head and changes):
         return entry
-    return replace(entry, message=replace(message, text=f"{text}{head}{kept_part}{CONTEXT_TAIL}"))
+    return replace(entry, message=replace(message, text=f"{text}{head}{unchanged}{CONTEXT_TAIL}"))
 
 
 def summary_message(compacted: Compacted) -> UserMessage:
@@ -301,9 +301,9 @@ def _user_message(data: UserSaid, context: str, revised: list[str]) -> UserMessa
     by_caller = data.caller.tainted_by if data.caller is not None else ""
     read = data.tainted_by or by_caller  # read by the owner, or by an agent for them
     is_shown = any(item.tainted_by == read for item in (*data.refers_to, *data.attachments))
-    is_told = read and data.author.trusted and not is_shown
-    before = [untrusted_block(read, "The following was written after this was read.")] if is_told else []
-    sender = Author(read, trusted=False) if is_told else data.author  # their files are untrusted too
+    follows_untrusted = read and data.author.trusted and not is_shown
+    before = [untrusted_block(read, "The following was written after this was read.")] if follows_untrusted else []
+    sender = Author(read, trusted=False) if follows_untrusted else data.author  # their files are untrusted too
     attached = (_describe(attachment, sender) for attachment in data.attachments)
     parts = [*revised, *before, *map(_reference, data.refers_to), _by(data.author, text), *attached]
     if context:

@@ -145,14 +145,14 @@ async def first_delivery(
     """
     strongest = proved[0]
     repeats = repeat_seconds if strongest.kind == "bearer" else None
-    delivery = await _kept(settings, strongest, Delivery(strongest.identity, place, now), repeats)
+    delivery = await _recorded(settings, strongest, Delivery(strongest.identity, place, now), repeats)
     for weaker in proved[1:]:
-        await _kept(settings, weaker, delivery, None)
+        await _recorded(settings, weaker, delivery, None)
     age_seconds = (now - delivery.at).total_seconds()
     return delivery if delivery.place == place and age_seconds < REPEATED_SECONDS else None
 
 
-async def _kept(settings: Settings, proved: Proof, fresh: Delivery, repeat_seconds: float | None) -> Delivery:
+async def _recorded(settings: Settings, proved: Proof, fresh: Delivery, repeat_seconds: float | None) -> Delivery:
     """Return the stored delivery of a proof, or store `fresh` and return it."""
     scope = ONCE if proved.kind == "timed" else FOR_EVER
     name = f"{proved.identity} {fresh.place}" if proved.kind == "bearer" else proved.identity

@@ -62,7 +62,7 @@ def closed(text: str) -> str:
     return text
 
 
-def settled(text: str) -> str:
+def finished_part(text: str) -> str:
     """Return the part of the text with nothing open except a code fence. Later text only adds to it."""
     text = text.rstrip()
     fence = _open_fence(text)

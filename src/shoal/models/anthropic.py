@@ -98,7 +98,7 @@ class _AnthropicEvent(msgspec.Struct):
     usage: _AnthropicUsage | None = None
 
 
-class _KeptBlock(msgspec.Struct, omit_defaults=True):
+class _StoredBlock(msgspec.Struct, omit_defaults=True):
     """A block of an answer with thinking, in order. Thinking is stored as received, text by its length, a call by its
     index.
     """
@@ -120,7 +120,7 @@ class _AnthropicModels(msgspec.Struct):
     data: list[_AnthropicModel]
 
 
-_blocks_decoder = msgspec.json.Decoder(list[_KeptBlock])
+_blocks_decoder = msgspec.json.Decoder(list[_StoredBlock])
 _models_decoder = msgspec.json.Decoder(_AnthropicModels)
 
 
@@ -225,8 +225,8 @@ class AnthropicReader(AnswerReader):
     def __init__(self, context: AnswerContext) -> None:
         super().__init__(context)
         self._open: dict[int, CallParts] = {}
-        self._kept: list[_KeptBlock] = []
-        self._kept_at: dict[int, _KeptBlock] = {}
+        self._kept: list[_StoredBlock] = []
+        self._kept_at: dict[int, _StoredBlock] = {}
         self._last = 0
         self._overflowed = False
 
@@ -269,14 +269,14 @@ class AnthropicReader(AnswerReader):
         self._last = index
         match block.type:
             case "thinking":
-                kept_block = _KeptBlock("thinking", thinking=block.thinking or "", signature=block.signature or "")
-                self._keep(index, kept_block)
+                stored_block = _StoredBlock("thinking", thinking=block.thinking or "", signature=block.signature or "")
+                self._keep(index, stored_block)
                 if block.thinking:
                     self.think(block.thinking)
             case "redacted_thinking":
-                self._keep(index, _KeptBlock("redacted_thinking", data=block.data))
+                self._keep(index, _StoredBlock("redacted_thinking", data=block.data))
             case "tool_use":
-                self._keep(index, _KeptBlock("tool_use"))
+                self._keep(index, _StoredBlock("tool_use"))
                 before = self._open.get(index)
                 early = before.arguments if before is not None and not before.name else []
                 call = self._open[index] = CallParts(block.id, block.name, list(early))
@@ -285,23 +285,23 @@ class AnthropicReader(AnswerReader):
                 if whole not in ("{}", "null", "", '""'):
                     call.arguments.append(whole)
             case "text":
-                self._keep(index, _KeptBlock("text"))
+                self._keep(index, _StoredBlock("text"))
                 self._say(index, block.text)
             case _:
                 self._say(index, block.text)
 
     def _add(self, index: int, delta: _BlockDelta) -> None:
-        kept_block = self._kept_at.get(index)
+        stored_block = self._kept_at.get(index)
         if delta.text:
             self._say(index, delta.text)
         elif delta.partial_json:
             self._open.setdefault(index, CallParts()).arguments.append(delta.partial_json)
         elif delta.thinking:
             self.think(delta.thinking)
-            if kept_block is not None:
-                kept_block.thinking = (kept_block.thinking or "") + delta.thinking
-        elif delta.signature and kept_block is not None:
-            kept_block.signature = (kept_block.signature or "") + delta.signature
+            if stored_block is not None:
+                stored_block.thinking = (stored_block.thinking or "") + delta.thinking
+        elif delta.signature and stored_block is not None:
+            stored_block.signature = (stored_block.signature or "") + delta.signature
 
     def _stop(self, reason: str | None) -> None:
         if reason:
@@ -312,11 +312,11 @@ class AnthropicReader(AnswerReader):
         if not text:
             return
         self.say(text)
-        kept_block = self._kept_at.get(index)
-        if kept_block is not None:
-            kept_block.chars += len(text)
+        stored_block = self._kept_at.get(index)
+        if stored_block is not None:
+            stored_block.chars += len(text)
 
-    def _keep(self, index: int, block: _KeptBlock) -> None:
+    def _keep(self, index: int, block: _StoredBlock) -> None:
         self._kept.append(block)
         self._kept_at[index] = block
 
@@ -344,7 +344,7 @@ class AnthropicReader(AnswerReader):
 
     def opaque(self) -> str:
         """Encode the thinking and its position between text and calls."""
-        thinks = any(kept_block.type in ("thinking", "redacted_thinking") for kept_block in self._kept)
+        thinks = any(stored_block.type in ("thinking", "redacted_thinking") for stored_block in self._kept)
         return raw_json(msgspec.to_builtins(self._kept)).decode() if thinks else ""
 
     def result(self) -> ModelDone | ModelFailed:

@@ -311,7 +311,7 @@ def _decode_error(raw: bytes) -> _ErrorDocument | None:
     return _ErrorDocument(raw[:WORDS_CHARS_MAX].decode("utf-8", "replace"))
 
 
-def _says_why(status: int, text: str) -> bool:
+def _text_matters(status: int, text: str) -> bool:
     """Return whether the text matters in addition to the status. A 403 may be about the key or about the model's
     limits.
     """
@@ -328,7 +328,7 @@ def _kind(complaint: _Complaint, status: int) -> FailureKind:
         return "context_overflow"
     if _OVERFLOW.search(text) and not _ALLOWANCE.search(complaint.words):
         return "context_overflow"
-    if _says_why(status, text) and not _OVERLOADED.search(text) and teaches(text):
+    if _text_matters(status, text) and not _OVERLOADED.search(text) and teaches(text):
         return "invalid_request"
     if _QUOTA.search(text) and status < 500:
         waits = complaint.retry_after_seconds is not None and not complaint.daily

@@ -93,7 +93,7 @@ class _GeminiChunk(msgspec.Struct, rename="camel"):
     error: msgspec.Raw = _NOTHING
 
 
-class _KeptSignatures(msgspec.Struct, omit_defaults=True):
+class _StoredSignatures(msgspec.Struct, omit_defaults=True):
     """Signatures of an answer's text and of each call by index. Missing ones are empty strings."""
 
     text: str = ""
@@ -111,7 +111,7 @@ class _GeminiModels(msgspec.Struct):
     models: list[_GeminiModel] = []
 
 
-_signatures_decoder = msgspec.json.Decoder(_KeptSignatures)
+_signatures_decoder = msgspec.json.Decoder(_StoredSignatures)
 _models_decoder = msgspec.json.Decoder(_GeminiModels)
 
 
@@ -159,7 +159,7 @@ class GeminiContents(ApiProtocol):
                 return EncodedMessage("user", body, b",".join(self.encode_images(shown, images)))
             case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
                 is_own = opaque is not None
-                signatures = _signatures_decoder.decode(opaque.json) if opaque is not None else _KeptSignatures()
+                signatures = _signatures_decoder.decode(opaque.json) if opaque is not None else _StoredSignatures()
                 parts: list[bytes] = []
                 if text:
                     parts.append(b'{"text":' + encode(text) + _signature(signatures.text) + b"}")
@@ -186,7 +186,7 @@ def _signature(signature: str) -> bytes:
     return b',"thoughtSignature":' + encode(signature) if signature else b""
 
 
-def _says_nothing(event: _GeminiChunk) -> bool:
+def _is_empty(event: _GeminiChunk) -> bool:
     if event.usage_metadata is not None or event.prompt_feedback is not None or event.error is not _NOTHING:
         return False
     return all(
@@ -238,7 +238,7 @@ class GeminiReader(AnswerReader):
 
     def take(self, event: _GeminiChunk, data: bytes) -> None:
         """Read one chunk: text, thoughts, signed calls, the stop reason and the usage."""
-        if _says_nothing(event) and (other := _usual_form(data)) is not None:
+        if _is_empty(event) and (other := _usual_form(data)) is not None:
             event, data = self.part(other, _GeminiChunk), other
         if event.candidates is None and event.usage_metadata is None:
             self.failure = self.complaint_in(data)
@@ -276,7 +276,7 @@ class GeminiReader(AnswerReader):
 
     def opaque(self) -> str:
         signed = self._text_signature or any(self._call_signatures)
-        signatures = _KeptSignatures(self._text_signature, self._call_signatures)
+        signatures = _StoredSignatures(self._text_signature, self._call_signatures)
         return raw_json(msgspec.to_builtins(signatures)).decode() if signed else ""
 
     def result(self) -> ModelDone | ModelFailed:

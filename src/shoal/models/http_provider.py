@@ -118,7 +118,7 @@ class ApiKey:
                 key = self._secret.reveal().strip()
             except ConfigError as error:
                 raise ProviderRefused(f"The key of {self._provider}: {error}") from error
-        self._secret.told(key)
+        self._secret.announce(key)
         return key
 
     def forget(self) -> None:

@@ -130,7 +130,7 @@ class _ChatChunk(msgspec.Struct):
     response: msgspec.Raw = _NOTHING
 
 
-class _Said(msgspec.Struct):
+class _ResponseContent(msgspec.Struct):
     content: str = ""
 
 
@@ -154,7 +154,7 @@ def _is_error(error: bytes) -> bool:
     return decoded.code not in (0, "0", 200, "200") or (decoded.message or "").lower() not in _FINE
 
 
-class _KeptReasoning(msgspec.Struct, omit_defaults=True):
+class _StoredReasoning(msgspec.Struct, omit_defaults=True):
     reasoning_content: str = ""
     reasoning_details: list[msgspec.Raw] = []
 
@@ -187,7 +187,7 @@ class _OpenAiModels(msgspec.Struct):
 NO_WORDS = "(no words)"
 SIGNATURE = b',"extra_content":{"google":{"thought_signature":"skip_thought_signature_validator"}}'
 """Placeholder that Gemini's servers accept as a call's signature through this API."""
-_reasoning_decoder = msgspec.json.Decoder(_KeptReasoning)
+_reasoning_decoder = msgspec.json.Decoder(_StoredReasoning)
 _models_decoder = msgspec.json.Decoder(_OpenAiModels)
 
 
@@ -259,7 +259,7 @@ class OpenAiChat(_OpenAi):
                         for call_id, name, arguments in map(encode_call, calls)
                     )
                     body += b',"tool_calls":[' + b",".join(encoded) + b"]"
-                reasoning = _reasoning_decoder.decode(opaque.json) if opaque is not None else _KeptReasoning()
+                reasoning = _reasoning_decoder.decode(opaque.json) if opaque is not None else _StoredReasoning()
                 text, field = reasoning.reasoning_content, form.quirks.reasoning_field
                 if form.quirks.reasoning_needed:
                     text = text or " "  # Kimi rejects empty text.
@@ -342,7 +342,7 @@ class OpenAiReader(AnswerReader):
                 return True
         if bytes(event.response)[:1] == b'"':
             self._streams = True
-            self.say(self.part(b'{"content":' + bytes(event.response) + b"}", _Said).content)
+            self.say(self.part(b'{"content":' + bytes(event.response) + b"}", _ResponseContent).content)
             return True
         return False
 
@@ -401,7 +401,7 @@ class OpenAiReader(AnswerReader):
 
     def opaque(self) -> str:
         """Return the reasoning, which some servers require with the message it led to."""
-        reasoning = _KeptReasoning("".join(self.thoughts) if self.context.reasoning_back else "", self._details)
+        reasoning = _StoredReasoning("".join(self.thoughts) if self.context.reasoning_back else "", self._details)
         return encode(reasoning).decode() if reasoning.reasoning_content or reasoning.reasoning_details else ""
 
 
@@ -424,7 +424,7 @@ class _OutputItem(msgspec.Struct):
     summary: list[_ItemContent] | None = None
 
 
-class _KeptItem(msgspec.Struct):
+class _ReasoningItem(msgspec.Struct):
     encrypted_content: str | None = None
 
 
@@ -467,7 +467,7 @@ _SEARCH_TOOL = (
     b'{"type":"string","description":"A tool\'s name, or words for what you want to do."}},"required":["find"],'
     b'"additionalProperties":false}}'
 )
-_encrypted_decoder = msgspec.json.Decoder(_KeptItem)
+_encrypted_decoder = msgspec.json.Decoder(_ReasoningItem)
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -520,8 +520,8 @@ class OpenAiResponses(_OpenAi):
             case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
                 items: list[bytes] = []
                 if opaque is not None and form.quirks.reasoning_items:
-                    kept_items = map(bytes, _items_decoder.decode(opaque.json))
-                    items.extend(item for item in kept_items if _encrypted_decoder.decode(item).encrypted_content)
+                    stored_items = map(bytes, _items_decoder.decode(opaque.json))
+                    items.extend(item for item in stored_items if _encrypted_decoder.decode(item).encrypted_content)
                 if text:
                     part = b'{"type":"output_text","text":' + encode(text) + b"}"
                     items.append(b'{"type":"message","role":"assistant","content":[' + part + b"]}")

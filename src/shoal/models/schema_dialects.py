@@ -47,7 +47,7 @@ _ANYTHING: "list[Json]" = [
     {"type": "string"}, {"type": "number"}, {"type": "boolean"}, {"type": "object"},
     {"type": "array", "items": {"type": "string"}},
 ]  # fmt: skip
-_TOLD = {
+_DESCRIBED = {
     "default": "Default", "format": "Format", "pattern": "Pattern", "minLength": "Shortest length",
     "maxLength": "Longest length", "exclusiveMinimum": "More than", "exclusiveMaximum": "Less than",
     "multipleOf": "Multiple of", "const": "Always",
@@ -89,7 +89,7 @@ def _narrow(schema: "Json", depth: int) -> "dict[str, Json]":
         result = {"type": kind, **_rules(schema, kind, depth)}
     elif depth:
         result["anyOf"] = _ANYTHING
-    words += _told(schema, result)
+    words += _descriptions(schema, result)
     if text := " ".join(cast("list[str]", words)):
         result["description"] = text
     return result
@@ -147,8 +147,8 @@ def _rules(schema: "Mapping[str, Json]", kind: str, depth: int) -> "dict[str, Js
     return result
 
 
-def _told(schema: "Mapping[str, Json]", narrowed: "Mapping[str, Json]") -> list[str]:
-    words = [f"{name}: {_shown(schema[key])}." for key, name in _TOLD.items() if key in schema]
+def _descriptions(schema: "Mapping[str, Json]", narrowed: "Mapping[str, Json]") -> list[str]:
+    words = [f"{name}: {_shown(schema[key])}." for key, name in _DESCRIBED.items() if key in schema]
     choices, more = schema.get("enum"), schema.get("additionalProperties")
     if isinstance(choices, list) and "enum" not in narrowed and "anyOf" not in narrowed:
         words.append(f"One of: {', '.join(map(_shown, choices))}.")

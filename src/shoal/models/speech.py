@@ -82,7 +82,7 @@ class OpenAiSpeech(_EndpointSpeech):
 
     usual_voice = "alloy"
 
-    async def hear(self, audio: bytes, media_type: str) -> Heard:
+    async def transcribe(self, audio: bytes, media_type: str) -> Heard:
         fields = {"model": self._endpoint.model, "response_format": "json"}
         if self._language:
             fields["language"] = self._language
@@ -152,7 +152,7 @@ class GeminiSpeech(_EndpointSpeech):
 
     usual_voice = "Kore"
 
-    async def hear(self, audio: bytes, media_type: str) -> Heard:
+    async def transcribe(self, audio: bytes, media_type: str) -> Heard:
         wanted = f"{TRANSCRIBE} It is in the language {self._language!r}." if self._language else TRANSCRIBE
         data = base64.b64encode(audio).decode()
         parts = [{"text": wanted}, {"inlineData": {"mimeType": media_type, "data": data}}]
@@ -275,7 +275,7 @@ class EspeakSpeech:
     def __init__(self, voice: str) -> None:
         self._voice = voice or "en"
 
-    async def hear(self, audio: bytes, media_type: str) -> Heard:
+    async def transcribe(self, audio: bytes, media_type: str) -> Heard:
         raise ProviderRefused(f"{ESPEAK} cannot recognize speech. Set speech.recognition to PROVIDER/MODEL.")
 
     async def say(self, text: str, form: AudioFormat) -> Spoken:
@@ -322,9 +322,9 @@ class MoonshineSpeech:
         self._hearing = asyncio.Lock()
         self._model: object = None
 
-    async def hear(self, audio: bytes, media_type: str) -> Heard:
+    async def transcribe(self, audio: bytes, media_type: str) -> Heard:
         async with self._hearing:
-            return await asyncio.to_thread(self._hear, audio)
+            return await asyncio.to_thread(self._transcribe, audio)
 
     async def say(self, text: str, form: AudioFormat) -> Spoken:
         raise ProviderRefused(
@@ -334,7 +334,7 @@ class MoonshineSpeech:
     async def close(self) -> None:
         self._model = None
 
-    def _hear(self, audio: bytes) -> Heard:
+    def _transcribe(self, audio: bytes) -> Heard:
         try:
             moonshine = import_module("moonshine_voice")
         except ImportError as error:

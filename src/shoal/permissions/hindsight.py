@@ -35,7 +35,7 @@ class ChangedDecision(msgspec.Struct, frozen=True):
     at: datetime
 
 
-def decided_anew(
+def changed_decisions(
     checks: Iterable[PastCheck], profile: Profile, situation: Situation = STRICTEST
 ) -> list[ChangedDecision]:
     """Return the actions that the profile would now decide differently, most frequent first."""

@@ -197,7 +197,7 @@ class Redactor:
                 text = text if redacted == text else redacted
         return text
 
-    def redact_begun(self, text: str) -> tuple[str, str, str]:
+    def redact_partial(self, text: str) -> tuple[str, str, str]:
         """Redact an incomplete text. Returns three parts.
 
         The first is its final redacted beginning. The second is more text that can be shown for now, without a possible
@@ -207,11 +207,11 @@ class Redactor:
         if "-----BEGIN" in text and (key := _OPEN_KEY.search(text)) is not None:
             cut = min(cut, key.start())
         cut = max(text.rfind("\n", 0, cut), text.rfind("\r", 0, cut)) + 1
-        settled, rest, whole = self.redact(text[:cut]), self.redact(text[cut:]), self.redact(text)
-        while cut and whole is not text and settled + rest != whole:  # The cut would split a secret of several lines.
+        final, rest, whole = self.redact(text[:cut]), self.redact(text[cut:]), self.redact(text)
+        while cut and whole is not text and final + rest != whole:  # The cut would split a secret of several lines.
             cut = max(text.rfind("\n", 0, cut - 1), text.rfind("\r", 0, cut - 1)) + 1
-            settled, rest = self.redact(text[:cut]), self.redact(text[cut:])
-        return settled, rest[: self._unfinished(rest)], text[cut:]
+            final, rest = self.redact(text[:cut]), self.redact(text[cut:])
+        return final, rest[: self._unfinished(rest)], text[cut:]
 
     def _unfinished(self, text: str) -> int:
         """Return the start of the last word or of a partial known secret, or the text's length."""

@@ -78,7 +78,7 @@ class ChatAccount(Generic[S]):
     """Base of every adapter that connects to a platform.
 
     A subclass sets `limits` and defines `_connect`, `post`, `edit`, `open_thread` and `close`. It defines `typing` and
-    `history` if the platform supports them, and `_take_kept` if it delivers events in one stream, which go through
+    `history` if the platform supports them, and `_process_event` if it delivers events in one stream, which go through
     `_intake`.
 
     `connected` is set when messages can arrive. `failed` is set after a connection failed, and `failure` contains the
@@ -108,7 +108,7 @@ class ChatAccount(Generic[S]):
         self._intake = Intake(platform, store, clock, home.root / "begun" / encode_part(platform))
         self._pending = PendingEdits()
         self._moves = MovedChats(platform, store)
-        self.tell_owner: Callable[[str], Awaitable[None]] = _tell_nobody
+        self.notify_owner: Callable[[str], Awaitable[None]] = _log_unsent_notice
         """Function that sends the owner a private notice. Set by the app."""
         self._overheard: Recent[deque[tuple[Prompt, tuple[IncomingFile, ...]]]] = Recent(OVERHEARD_MAX)
         self._entered: Recent[bool] = Recent(ENTERED_MAX)
@@ -144,7 +144,7 @@ class ChatAccount(Generic[S]):
             try:
                 if self._tasks is not None and not is_open:
                     await self._moves.load()
-                    await self._intake.open(self._tasks, lambda event: self._take_kept(event, inbox))
+                    await self._intake.open(self._tasks, lambda event: self._process_event(event, inbox))
                     is_open = True
                 await self._connect(inbox)
             except EXPECTED as error:
@@ -168,7 +168,7 @@ class ChatAccount(Generic[S]):
         """Hold one connection until it ends. Raises PlatformError, ConfigError or StoreError if it fails."""
         raise NotImplementedError
 
-    async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
+    async def _process_event(self, event: str, inbox: InboxPort) -> bool:
         """Process an event from `_intake`. Returns whether it had an effect. Raises PlatformError or StoreError to
         receive the event again, or a permanent PlatformError to drop it."""
         raise NotImplementedError
@@ -255,7 +255,7 @@ class ChatAccount(Generic[S]):
         message = (
             f"The {self.platform} chat {old} has the id {new} now. Conversations, schedules and rules continue there."
         )
-        await self.tell_owner(message + (change if named else ""))
+        await self.notify_owner(message + (change if named else ""))
 
     async def _channel_named(self, channel: str, name: str) -> None:
         """Store a group's name, which lets people select it by name. Raises StoreError."""
@@ -294,7 +294,7 @@ class ChatAccount(Generic[S]):
     async def _is_subscribed(self, thread: ThreadId) -> bool:
         return await self._store.get(f"subscribed:{self.platform}", thread) is not None
 
-    async def _is_meant(
+    async def _is_for_agent(
         self, prompt: Prompt, inbox: InboxPort, files: Iterable[IncomingFile] = (), *, is_named: bool, opens: bool,
         follows: bool,
     ) -> bool:  # fmt: skip
@@ -317,7 +317,7 @@ class ChatAccount(Generic[S]):
 
     def _overhear(self, prompt: Prompt, files: Iterable[IncomingFile]) -> None:
         """Cache a message that was not addressed to the agent until the next mention."""
-        place = self._place_before(prompt)
+        place = self._overheard_key(prompt)
         before, coming = self._overheard.get(place) or deque(maxlen=BEFORE_MAX), tuple(files)
         own = tuple(file for file, _ in coming if file.author is None)
         before.append((msgspec.structs.replace(prompt, attachments=own), coming))
@@ -336,7 +336,7 @@ class ChatAccount(Generic[S]):
 
     def _forget_overheard(self, prompt: Prompt, keys: set[str]) -> None:
         """Remove messages from the cache that turned out to be addressed to the agent."""
-        place = self._place_before(prompt)
+        place = self._overheard_key(prompt)
         left = (item for item in self._overheard.get(place) or () if item[0].key not in keys)
         self._overheard.put(place, deque(left, BEFORE_MAX))
 
@@ -344,7 +344,7 @@ class ChatAccount(Generic[S]):
         """Return whether a message is in the channel itself and opens a thread."""
         return bool(prompt.message_id) and thread_address(prompt.thread).thread.endswith(prompt.message_id)
 
-    def _place_before(self, prompt: Prompt) -> str:
+    def _overheard_key(self, prompt: Prompt) -> str:
         """Return the cache key for the messages before this one: the channel if this message opens a thread, otherwise
         the thread."""
         return channel_of(prompt.thread) if self._begins(prompt) else prompt.thread
@@ -356,7 +356,7 @@ class ChatAccount(Generic[S]):
     async def _context_of(self, prompt: Prompt) -> tuple[list[Reference], tuple[IncomingFile, ...]]:
         """Return the messages before a mention, with their files: the start of its thread, or the channel's latest
         messages if the mention opens a thread. Messages that the platform does not provide in time are omitted."""
-        overheard = list(self._overheard.pop(self._place_before(prompt)) or ())
+        overheard = list(self._overheard.pop(self._overheard_key(prompt)) or ())
         if not self._begins(prompt):  # the channel's messages include the one that opened this thread
             around = self._overheard.get(channel_of(prompt.thread)) or ()
             overheard = [*(item for item in around if item[0].thread == prompt.thread), *overheard]
@@ -385,7 +385,7 @@ class ChatAccount(Generic[S]):
         references: list[Reference] = []
         coming: list[IncomingFile] = []
         for message in (opening, *before) if opening is not None else before:
-            references += told_of(message, "opening" if message is opening else "before")
+            references += as_references(message, "opening" if message is opening else "before")
             there = files.get(message.key) or [(file, None) for file in message.attachments if file.url]
             coming += [
                 (msgspec.structs.replace(file, author=file.author or message.author), get) for file, get in there
@@ -483,11 +483,11 @@ class ChatAccount(Generic[S]):
             yield prompt
 
 
-async def _tell_nobody(text: str) -> None:
+async def _log_unsent_notice(text: str) -> None:
     log.info("no owner to notify", extra={"text_chars": len(text)})
 
 
-def told_of(prompt: Prompt, kind: Literal["opening", "before"]) -> list[Reference]:
+def as_references(prompt: Prompt, kind: Literal["opening", "before"]) -> list[Reference]:
     """Convert an earlier message to references. Forwarded messages in it keep their own author."""
     author = Author("", prompt.tainted_by, trusted=False) if prompt.tainted_by else prompt.author
     files = (f"[file {file.name}]" for file in prompt.attachments if file.author is None)

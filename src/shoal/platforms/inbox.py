@@ -14,8 +14,8 @@ import anyio.abc
 import msgspec
 
 from shoal.kernel.agents import servers_scope
-from shoal.kernel.begun import Begun, SetAside
 from shoal.kernel.clock import Clock, retry_delay, to_micros
+from shoal.kernel.crash_log import CrashLog, SetAside
 from shoal.kernel.errors import (
     Conflict,
     Forbidden,
@@ -164,7 +164,7 @@ class _Event(msgspec.Struct, eq=False):
     lane: str
     content: str
     key: str = ""
-    came_of_it: bool = False
+    had_effect: bool = False
     error: PlatformError | StoreError | None = None
     is_over: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
@@ -187,8 +187,8 @@ class Intake:
     delays only that chat. If SLOW_MAX chats are slow at the same time or WAITING_MAX events wait, the stream waits.
     """
 
-    def __init__(self, platform: str, store: Settings, clock: Clock, begun: Path | None = None) -> None:
-        self._begun = Begun(begun)
+    def __init__(self, platform: str, store: Settings, clock: Clock, crash_file: Path | None = None) -> None:
+        self._crash_log = CrashLog(crash_file)
         self._platform = platform
         self._scope = f"intake:{platform}"
         self._store = store
@@ -200,8 +200,8 @@ class Intake:
 
     async def open(self, tasks: anyio.abc.TaskGroup, take: Callable[[str], Awaitable[bool]]) -> None:
         """Continue with the stored events of an earlier process, in order within each chat. Raises StoreError."""
-        self._begun.open()
-        await self._begun.share(self._store)
+        self._crash_log.open()
+        await self._crash_log.share(self._store)
         left = await self._store.page(self._scope, limit=WAITING_MAX)
         self._tasks, self._take, self._lanes, self._waiting = tasks, take, {}, 0
         self._kept_at = max((int(key.partition(".")[0]) for key, _ in left), default=self._kept_at)
@@ -225,7 +225,7 @@ class Intake:
         await self._keep(event)
         if event.error is not None:
             raise event.error
-        return event.came_of_it or bool(event.key)
+        return event.had_effect or bool(event.key)
 
     def _queue(self, event: _Event) -> None:
         self._waiting += 1
@@ -244,14 +244,14 @@ class Intake:
                 event = waiting[0]
                 try:
                     try:
-                        if self._begun.begin(_key(event)):
-                            event.came_of_it = await self._take(event.content)
+                        if self._crash_log.begin(_key(event)):
+                            event.had_effect = await self._take(event.content)
                         else:
                             await self._set_aside(event)
                     finally:
-                        self._begun.end(_key(event))
+                        self._crash_log.end(_key(event))
                     await self._forget(event)
-                    await self._begun.forget_over()
+                    await self._crash_log.forget_over()
                 except (PlatformError, StoreError, InvalidId) as error:
                     refused = isinstance(error, PlatformError) and (error.permanent or error.barred)
                     if isinstance(error, InvalidId) or refused:
@@ -284,7 +284,7 @@ class Intake:
             "an event was set aside: it crashed the process twice",
             extra={"platform": self._platform, "channel": event.lane},
         )
-        await self._begun.set_aside(SetAside(self._platform, event.lane, event.content), self._clock)
+        await self._crash_log.set_aside(SetAside(self._platform, event.lane, event.content), self._clock)
 
     async def _keep(self, event: _Event) -> None:
         """Store an unfinished event. Raises StoreError."""

@@ -302,7 +302,7 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
             files.append((about, partial(decoded, file.data) if file.data else None))
         is_named, in_thread = call.named or answered is not None, call.thread != MAIN_THREAD
         follows = not is_named and await self._is_subscribed(prompt.thread)
-        if not call.direct and not await self._is_meant(
+        if not call.direct and not await self._is_for_agent(
             prompt, inbox, files, is_named=is_named, opens=in_thread, follows=follows
         ):
             return ""

@@ -170,7 +170,7 @@ class ChatSetup:
             elif code:
                 user = await self._paired(platform, code, by)
             config = await self._changes.write({f"platforms.{platform}.owner": user}, {})
-            self._connections.settle(self._with_platforms(config))
+            self._connections.apply(self._with_platforms(config))
         if prompt is not None and self._hearing is not None:
             await self._hearing.greet(prompt)
         return next(account for account in self.accounts() if account.name == platform)
@@ -263,10 +263,10 @@ class ChatSetup:
         if account.enabled and self._runtime.state != "stopped":
             adapter = trying.adapter_of(config, name, self._store.settings)
             self._connections.add(adapter)
-            self._connections.settle(config)
+            self._connections.apply(config)
             with anyio.move_on_after(CONNECT_SECONDS):
                 await adapter.connected.wait()
-        self._connections.settle(config)
+        self._connections.apply(config)
 
     def _with_platforms(self, config: Config) -> Config:
         """Return the current configuration with the given accounts and public address."""

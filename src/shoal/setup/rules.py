@@ -65,7 +65,7 @@ def with_rule(text: str, was: OwnRule | None, now: OwnRule | None) -> str:
     """Return the text of shoal.toml with `was` replaced by `now`. If `was` is None, the rule is added. If `now` is
     None, it is removed.
 
-    Raises Conflict if `was` does not exist, or CannotPlace if it is written in a form that cannot be edited reliably.
+    Raises Conflict if `was` does not exist, or CannotEdit if it is written in a form that cannot be edited reliably.
     """
     if was is not None and (now is None or was.place == now.place):
         return _changed(text, was, now)
@@ -81,7 +81,7 @@ def with_rule(text: str, was: OwnRule | None, now: OwnRule | None) -> str:
 
 
 def with_profile(text: str, name: str, source: ProfileSettings) -> str:
-    """Return the text of shoal.toml with a new profile that has the rules of `source`. Raises CannotPlace."""
+    """Return the text of shoal.toml with a new profile that has the rules of `source`. Raises CannotEdit."""
     fields: dict[str, Value] = {kind: patterns for kind in LISTS if (patterns := getattr(source, kind))}
     if source.effects:
         fields["effects"] = True
@@ -93,13 +93,13 @@ def with_profile(text: str, name: str, source: ProfileSettings) -> str:
 
 
 def with_override(text: str, override: OverrideSettings) -> str:
-    """Return the text of shoal.toml with a new set of rules at the end. Raises CannotPlace."""
+    """Return the text of shoal.toml with a new set of rules at the end. Raises CannotEdit."""
     fields: dict[str, Value] = {name: value for name in (*_SELECTORS, *LISTS) if (value := getattr(override, name))}
     return with_element(text, _OVERRIDES, len(_overrides(text)), fields)
 
 
 def without_override(text: str, override: OverrideSettings) -> str:
-    """Return the text of shoal.toml without a set of rules. Raises CannotPlace, or Conflict if the set does not
+    """Return the text of shoal.toml without a set of rules. Raises CannotEdit, or Conflict if the set does not
     exist."""
     for number, entry in reversed([*enumerate(_overrides(text))]):
         if entry == override:

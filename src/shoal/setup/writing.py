@@ -13,7 +13,7 @@ from shoal.kernel.regular_files import read_regular_text
 from shoal.kernel.traits import NO_TOOLS
 from shoal.kernel.untrusted import decode_toml
 from shoal.permissions.profiles import Profiles
-from shoal.text.toml_edit import CannotPlace, Value, literal, with_value, without_key
+from shoal.text.toml_edit import CannotEdit, Value, literal, with_value, without_key
 
 
 def value_of(key: str, text: str) -> Value:
@@ -38,7 +38,7 @@ def write_settings(home: Home, values: Mapping[str, Value]) -> None:
     for key, value in values.items():
         try:
             text = with_value(text, tuple(key.split(".")), value)
-        except CannotPlace as error:
+        except CannotEdit as error:
             raise ConfigError([f"{error} Add it yourself: {key} = {literal(value)} (in {file})."]) from error
     write_private(file, text)
 
@@ -55,7 +55,7 @@ def write_section(home: Home, section: str, edit: Callable[[str], str]) -> Confi
     file = home.config_file.resolve()
     try:
         text = edit(read_regular_text(file) if file.exists() else "")
-    except CannotPlace as error:
+    except CannotEdit as error:
         raise ConfigError([f"{error} Change it in {file} yourself."]) from error
     config = load_config(home.root, os.environ, {section: decode_toml(text).get(section, {})})
     Profiles(NO_TOOLS, config.permissions.profiles, config.permissions.overrides)
@@ -92,7 +92,7 @@ def without_table(home: Home, path: tuple[str, ...]) -> None:
     file = home.config_file.resolve()
     try:
         text = without_key(read_regular_text(file), path)
-    except CannotPlace as error:
+    except CannotEdit as error:
         raise ConfigError([f"{error} Remove it from {file} yourself."]) from error
     write_private(file, text)
 

@@ -99,7 +99,7 @@ class AgentStore(StorePart):
 
 def _work(row: Row) -> Work:
     thread, agent, turn, parent, text_said, since, steps, questions, queued = row
-    asked = user_said(text_said) if turn else None
+    asked = first_message(text_said) if turn else None
     is_tainted = asked is None or asked.tainted_by or (asked.caller is not None and asked.caller.tainted_by)
     return Work(
         ThreadId(text(thread)),
@@ -115,7 +115,7 @@ def _work(row: Row) -> Work:
     )
 
 
-def user_said(value: Value) -> UserSaid | None:
+def first_message(value: Value) -> UserSaid | None:
     """Return the message that began a turn, or None if it is not a readable message."""
     try:
         data = decode_data(UserSaid.type, text(value)) if value is not None else None

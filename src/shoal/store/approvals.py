@@ -56,7 +56,7 @@ class Approvals(StorePart):
         """Return the calls of a card by number. An unknown card has no calls."""
         return by_number(readable(approval_row, await self._read("approvals_card", card=card)))
 
-    async def meant(self, thread: ThreadId, named: str) -> list[Approval]:
+    async def matching(self, thread: ThreadId, named: str) -> list[Approval]:
         """Return the approvals in a thread that an id refers to.
 
         The id is the whole id of a call or card, or the end of the id of a pending or recent one. An empty id means all
@@ -84,7 +84,7 @@ class Approvals(StorePart):
             rows = await self._read("approvals_recent", limit=limit)
         return readable(approval_row, rows)
 
-    async def settle(
+    async def record_decision(
         self,
         approval: ApprovalId,
         verdict: Verdict,
@@ -96,12 +96,12 @@ class Approvals(StorePart):
         roles: Sequence[str] = (),
         token: str = "",
     ) -> Settlement:
-        """Decide one call; see `settle_all`."""
+        """Decide one call; see `record_decisions`."""
         given: dict[ApprovalId, Verdict] = {approval: verdict}
-        return (await self.settle_all(given, scope, by, trust, platform=platform, roles=roles, token=token))[0]
+        return (await self.record_decisions(given, scope, by, trust, platform=platform, roles=roles, token=token))[0]
 
     @writes_at
-    def settle_all(
+    def record_decisions(
         self,
         at: datetime,
         verdicts: Mapping[ApprovalId, Verdict],
@@ -129,10 +129,10 @@ class Approvals(StorePart):
             yield from query("thread_lock", thread=asked[0][1])
             decision = {"state": verdict, "scope": scope, "decided_by": by, "decided_trust": trust}
             decision |= {"decided_on": platform, "decided_roles": dump(roles) if roles else ""}
-            settled = yield from query("approval_settle", id=approval, **decision, now=at)
+            updated = yield from query("approval_settle", id=approval, **decision, now=at)
             rows = yield from query("approval_one", id=approval)
             decided = approval_row((rows or asked)[0])
-            if not settled:
+            if not updated:
                 if decided.state in ("pending", "expired"):
                     raise Gone(EXPIRED)
                 raise Conflict(ALREADY.format(how=_DECIDED[decided.state]))
@@ -189,7 +189,7 @@ class Approvals(StorePart):
         settlements: list[Settlement] = []
         for verdicts in due.values():
             try:
-                settlements += await self.settle_all(verdicts, "once", "clock", "untrusted")
+                settlements += await self.record_decisions(verdicts, "once", "clock", "untrusted")
             except (Conflict, Gone, NotFound, *UNREADABLE):  # decided, expired or deleted concurrently, or unreadable
                 continue
         return settlements

@@ -75,7 +75,7 @@ class BudgetStore(StorePart):
     @writes
     def release(self, reservation: str) -> Script[None]:
         """Release an unused reservation. Does nothing if it does not exist."""
-        return _settle(reservation, 0.0, 0)
+        return _replace_reservation(reservation, 0.0, 0)
 
     async def standings(self, keys: Sequence[BudgetKey] = ()) -> list[BudgetStatus]:
         """Return today's limits and the total, or the limits of these (scope, day) pairs."""
@@ -143,10 +143,10 @@ def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[
         yield from query("spend_add", **call)
     if spent.reservation:
         tokens = usage.input_tokens + usage.output_tokens
-        yield from _settle(spent.reservation, spent.usd or 0.0, tokens, spent.ceilings if is_new else ())
+        yield from _replace_reservation(spent.reservation, spent.usd or 0.0, tokens, spent.ceilings if is_new else ())
 
 
-def _settle(reservation: str, usd: float, tokens: int, ceilings: Sequence[Ceiling] = ()) -> Script[None]:
+def _replace_reservation(reservation: str, usd: float, tokens: int, ceilings: Sequence[Ceiling] = ()) -> Script[None]:
     """Replace a call's reservation with its actual cost, or add the cost under these limits if the reservation has
     expired.
     """

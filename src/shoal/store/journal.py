@@ -223,7 +223,7 @@ class Journal(StorePart):
         reported = (yield from report(commit.report, at)) if commit.report is not None else ()
         queue = Query("inbox_queue", {"thread": lease.thread, "limit": QUEUE_READ_MAX})
         (waiting,) = yield Batch((queue,), last=True)
-        return Committed(committed.events, waiting=waiting_of(waiting), told=reported, claimed=committed.claimed)
+        return Committed(committed.events, waiting=waiting_of(waiting), reported=reported, claimed=committed.claimed)
 
     @writes_at
     def backfill(self, at: datetime, lease: Lease, missed: Sequence[Prompt]) -> Script[Committed]:

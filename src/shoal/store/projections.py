@@ -104,12 +104,12 @@ class _SystemLine(msgspec.Struct):
     message: _SystemMessage
 
 
-class _LogPlace(msgspec.Struct):
+class _LogPosition(msgspec.Struct):
     seq: int
     type: str
 
 
-class ContextPlace(msgspec.Struct):
+class ContextPosition(msgspec.Struct):
     """The source event of a line in the context."""
 
     seq: int
@@ -121,8 +121,8 @@ class _Line(NamedTuple):
 
 
 _encoder = msgspec.json.Encoder()
-_log_place = msgspec.json.Decoder(_LogPlace)
-_seq = msgspec.json.Decoder(ContextPlace)
+_log_position = msgspec.json.Decoder(_LogPosition)
+_seq = msgspec.json.Decoder(ContextPosition)
 _SYSTEM = lazy_re.compile(rb'\{"seq":\d+,"system":"([^"]*)"')
 
 
@@ -187,11 +187,11 @@ class Projections:
     def rebuild(self, thread: ThreadId, events: Sequence[Event], systems: Mapping[str, str]) -> None:
         """Write both files again from the whole journal and replace each atomically. See `append`. Raises OSError."""
         ends = _ends(events)
-        settled = events[: ends[-1] + 1] if ends else ()
-        seen = current(settled)
+        finished = events[: ends[-1] + 1] if ends else ()
+        seen = current(finished)
         with self._locked(thread) as folder:
             _replace(folder / CONTEXT, _fold([], seen, _ends(seen), systems))
-            _replace(folder / LOG, _log_bytes(settled))
+            _replace(folder / LOG, _log_bytes(finished))
 
     def last_seq(self, thread: ThreadId) -> int:
         """Return the number of the last event in the files, or 0 if they do not exist."""
@@ -325,7 +325,7 @@ def _fold(lines: list[_Line], events: Sequence[Event], ends: Sequence[int], syst
             data = msgspec.structs.replace(data, summary="")  # the summary is already in `lines`
         piece.add(msgspec.structs.replace(event, data=data))
         if index in rests:
-            piece.settle()
+            piece.close_open_calls()
             lines += [_context_line(entry.seq, entry.message) for entry in piece.entries]
             piece = Transcript()
     return b"".join(line.body for line in (*head, *lines))
@@ -347,7 +347,7 @@ def _rest(folder: Path) -> tuple[int, int]:
         is_open = False if is_whole else None  # None: unknown
         for end, body in lines:
             try:
-                line = _log_place.decode(body)
+                line = _log_position.decode(body)
             except msgspec.MsgspecError:  # incomplete: do not trust later lines
                 break
             if line.type in (TurnStarted.type, TurnFinished.type) or is_open is not None:

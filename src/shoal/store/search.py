@@ -38,7 +38,7 @@ _HEX = frozenset("0123456789abcdef")
 class SearchIndex(StorePart):
     """Full-text search over the journals."""
 
-    async def said(self, words: str, *, within: str = "", limit: int = 20, prefix: bool = False) -> list[Event]:
+    async def messages(self, words: str, *, within: str = "", limit: int = 20, prefix: bool = False) -> list[Event]:
         """Return messages of people and agents that contain all of these words, newest first.
 
         With `prefix`, the last word may be incomplete. `within` is a thread, `platform:channel:` for a whole channel,
@@ -52,7 +52,7 @@ class SearchIndex(StorePart):
         rows = await self._read(
             "search_said",
             quoted=f"words : ({quoted}{' *' if prefix else ''})"
-            + (f" AND places : {_place(within)}" if within else ""),
+            + (f" AND places : {_scope_word(within)}" if within else ""),
             words=" & ".join(" <-> ".join(f"'{word}'" for word in phrase) for phrase in phrases) + anything,
             low=within,
             high=first_after(within),
@@ -96,10 +96,10 @@ class ArtifactStore(StorePart):
 @lru_cache(PLACES_MAX)
 def places(thread: str) -> str:
     """Return the words that represent a thread and its channel in SQLite's index."""
-    return f"{_place(channel_of(ThreadId(thread)))} {_place(thread)}"
+    return f"{_scope_word(channel_of(ThreadId(thread)))} {_scope_word(thread)}"
 
 
-def _place(within: str) -> str:
+def _scope_word(within: str) -> str:
     """Return a thread or a channel as one word that begins with a letter. Collisions are harmless, because results are
     compared with the id.
     """

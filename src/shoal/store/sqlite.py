@@ -339,13 +339,13 @@ def _reply(outcomes: Iterable[tuple[_Job, _Done]]) -> None:
     loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[object], _Done]]] = {}
     for job, outcome in outcomes:
         loops.setdefault(job.future.get_loop(), []).append((job.future, outcome))
-    for loop, settled in loops.items():
+    for loop, results in loops.items():
         with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
-            loop.call_soon_threadsafe(_settle, settled)
+            loop.call_soon_threadsafe(_resolve_futures, results)
 
 
-def _settle(settled: Sequence[tuple[asyncio.Future[object], _Done]]) -> None:
-    for future, (value, error) in settled:
+def _resolve_futures(results: Sequence[tuple[asyncio.Future[object], _Done]]) -> None:
+    for future, (value, error) in results:
         if future.done():
             continue
         if error is not None:

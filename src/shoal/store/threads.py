@@ -110,7 +110,7 @@ class ThreadStore(StorePart):
         """Return the id and agent of each saved conversation of a thread."""
         return [(text(row[0]), text(row[1])) for row in await self._read("snapshots_of_thread", thread=thread)]
 
-    async def is_kept_elsewhere(self, digest: str, threads: list[ThreadId]) -> bool:
+    async def is_stored_elsewhere(self, digest: str, threads: list[ThreadId]) -> bool:
         """Whether a thread other than these refers to this result."""
         return any(text(row[0]) not in threads for row in await self._read("artifact_keepers", digest=digest))
 

@@ -21,7 +21,7 @@ _PASSES = 25
 """Event loop iterations after a wake-up, enough for woken tasks to reach their next wait."""
 _IDLE_PASSES = 8
 """Consecutive idle iterations after which the event loop counts as settled."""
-_LOOKS_AFTER_A_LEAP = 200
+_LOOKS_AFTER_JUMP = 200
 """Consecutive idle checks after which a woken task that is not asleep counts as waiting for something other than the
 clock."""
 
@@ -32,14 +32,14 @@ class ManualClock:
     Sleepers wake in order of their wake-up times; sleepers due at the same time wake in the order they went to sleep.
     Ids are sequential, so they sort by creation and are the same in every run.
 
-    `settle` waits until every woken task waits again. The default runs a few iterations of the event loop. `timezone`
-    is the time zone of `local`.
+    `wait_idle` waits until every woken task waits again. The default runs a few iterations of the event loop.
+    `timezone` is the time zone of `local`.
     """
 
-    __slots__ = ("_arrived", "_count", "_elapsed", "_ids", "_now", "_settle", "_sleepers", "_who", "_zone")
+    __slots__ = ("_arrived", "_count", "_elapsed", "_ids", "_now", "_sleepers", "_wait_idle", "_who", "_zone")
 
     def __init__(
-        self, start: datetime = START, settle: Callable[[], Awaitable[None]] | None = None, timezone: str = "UTC"
+        self, start: datetime = START, wait_idle: Callable[[], Awaitable[None]] | None = None, timezone: str = "UTC"
     ) -> None:
         self._zone = zone_named(timezone)
         self._now = start.astimezone(UTC)
@@ -48,7 +48,7 @@ class ManualClock:
         self._who: dict[asyncio.Future[None], asyncio.Task[object] | None] = {}
         self._arrived: set[asyncio.Future[None]] = set()
         self._count = self._ids = 0
-        self._settle = settle or _settle
+        self._wait_idle = wait_idle or _wait_idle
 
     def now(self) -> datetime:
         """Return the current test time in UTC."""
@@ -112,15 +112,15 @@ class ManualClock:
     async def advance_to(self, at: datetime) -> None:
         """Advance the clock to `at` and wake the sleepers due on the way. Raises ValueError if `at` is in the past."""
         self._check_future(at)
-        await self._settle()
+        await self._wait_idle()
         while (wake_at := self.next_wake_at()) is not None and wake_at <= at:
             self._move_to(max(self._now, wake_at))
             _, _, waiter = heapq.heappop(self._sleepers)
             waiter.set_result(None)
-            await self._settle()
+            await self._wait_idle()
         self._move_to(at)
 
-    async def leap_to(self, at: datetime) -> None:
+    async def jump_to(self, at: datetime) -> None:
         """Advance the clock to `at` in one step, like a machine that wakes from suspend. Due sleepers wake late and
         only once.
 
@@ -128,7 +128,7 @@ class ManualClock:
         thread or child process is busy. A week with pollers takes a moment. Raises ValueError if `at` is in the past.
         """
         self._check_future(at)
-        await self._settle()
+        await self._wait_idle()
         self._move_to(at)
         woken = list[asyncio.Task[object] | None]()
         while (wake_at := self.next_wake_at()) is not None and wake_at <= at:
@@ -136,14 +136,14 @@ class ManualClock:
             woken.append(self._who[waiter])
             waiter.set_result(None)
         looks = 0
-        while looks < _LOOKS_AFTER_A_LEAP and any(
+        while looks < _LOOKS_AFTER_JUMP and any(
             task and not task.done() and not self._is_asleep(task) for task in woken
         ):
             count = self._count
             _let_others_work()
-            await self._settle()
+            await self._wait_idle()
             looks = looks + 1 if self._count == count and not _is_at_work(os.getpid()) else 0
-        await self._settle()
+        await self._wait_idle()
 
     async def advance_to_next(self) -> datetime:
         """Wait until a task sleeps, advance the clock to the next wake-up time, and return that time."""
@@ -153,7 +153,7 @@ class ManualClock:
         await self.advance_to(wake_at)
         return wake_at
 
-    def stand_still(self, seconds: float) -> None:
+    def skip(self, seconds: float) -> None:
         """Advance the clock without waking sleepers, as if the process were stopped."""
         self._move_to(self._now + timedelta(seconds=seconds))
 
@@ -196,7 +196,7 @@ class ManualClock:
             self._arrived.discard(arrival)
 
 
-async def _settle() -> None:
+async def _wait_idle() -> None:
     ready: object = getattr(asyncio.get_running_loop(), "_ready", True)  # only asyncio's own event loops have it
     idle = 0
     for _ in range(_PASSES):

@@ -68,7 +68,7 @@ def is_ordinary(value: str) -> bool:
         return True
     if value == parts[0] and value.isascii():
         return _is_word(value) or (value.isdecimal() and len(value) <= _NUMBER_DIGITS_MAX)
-    return _is_place(value, parts) or _is_number(value)
+    return _is_location(value, parts) or _is_number(value)
 
 
 def is_plain(value: str) -> bool:
@@ -150,7 +150,7 @@ def _is_number(value: str) -> bool:
     )
 
 
-def _is_place(value: str, parts: list[str]) -> bool:
+def _is_location(value: str, parts: list[str]) -> bool:
     """Return whether a value is a host, address, path or media type: words and small numbers with the usual
     separators."""
     if any(_is_random(part) for part in parts) or not value.isascii() or len(value.split()) != 1 or '"' in value:

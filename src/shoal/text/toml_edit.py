@@ -21,14 +21,14 @@ New: TypeAlias = "Callable[[Value], object]"
 _HEADER = lazy_re.compile(r"\s*(\[{1,2}[^\[\]]+\]{1,2})\s*(?:#.*)?")
 
 
-class CannotPlace(Exception):
+class CannotEdit(Exception):
     """The key cannot be set safely in this form of the file. Nothing was changed."""
 
 
 def with_value(text: str, path: tuple[str, ...], value: Value) -> str:
     """Return the text with a key set. The last part of `path` is the key, and the others are its table.
 
-    A missing table is added at the end. Raises CannotPlace.
+    A missing table is added at the end. Raises CannotEdit.
     """
 
     def change(content: Table, new: New) -> None:
@@ -40,7 +40,7 @@ def with_value(text: str, path: tuple[str, ...], value: Value) -> str:
 def with_element(text: str, path: tuple[str, ...], at: int, value: Mapping[str, Value] | None) -> str:
     """Return the text with element `at` of the array of tables at `path` replaced, or removed if `value` is None.
 
-    If `at` is the number of elements, an element is added at the end. Raises CannotPlace.
+    If `at` is the number of elements, an element is added at the end. Raises CannotEdit.
     """
 
     def change(content: Table, new: New) -> None:
@@ -59,7 +59,7 @@ def with_element(text: str, path: tuple[str, ...], at: int, value: Mapping[str, 
 
 
 def without_key(text: str, path: tuple[str, ...]) -> str:
-    """Return the text without a key, or a table and the tables below it. Raises CannotPlace, also if it is missing."""
+    """Return the text without a key, or a table and the tables below it. Raises CannotEdit, also if it is missing."""
 
     def change(content: Table, new: New) -> None:
         table = content
@@ -73,7 +73,7 @@ def without_key(text: str, path: tuple[str, ...]) -> str:
 def _changed(text: str, path: tuple[str, ...], change: Callable[[Table, New], None], by_lines: str) -> str:
     """Return `by_lines` if it has the wanted content. Otherwise, return the text with its syntax tree changed.
 
-    Raises CannotPlace.
+    Raises CannotEdit.
     """
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
@@ -81,16 +81,16 @@ def _changed(text: str, path: tuple[str, ...], change: Callable[[Table, New], No
     try:
         wanted = decode_toml(text)
         change(wanted, _plain)
-        if _says(by_lines, wanted):
+        if _has_content(by_lines, wanted):
             return by_lines
         document = tomlkit.parse(text)
         change(document, _item)
         changed = tomlkit.dumps(document).rstrip("\n") + "\n"
-        if _says(changed, wanted):
+        if _has_content(changed, wanted):
             return changed
     except (*BAD_TOML, TOMLKitError, LookupError, AttributeError, TypeError):
         pass
-    raise CannotPlace(f"{'.'.join(path)} cannot be changed in the file as it is written.")
+    raise CannotEdit(f"{'.'.join(path)} cannot be changed in the file as it is written.")
 
 
 # ---- whole lines, if the file has a header for the table: every comment keeps its position ----
@@ -158,7 +158,7 @@ def _item(value: Value) -> object:
     return tomlkit.parse(f"x = {literal(value)}")["x"]
 
 
-def _says(text: str, wanted: Table) -> bool:
+def _has_content(text: str, wanted: Table) -> bool:
     """Return whether the text is TOML with this content, apart from empty tables and arrays."""
     try:
         return _without_empty(decode_toml(text)) == _without_empty(wanted)

@@ -312,7 +312,7 @@ class AccessGate:
             return False
         outbox, named = self._store.outbox, answer.approval
         if not named:
-            if await outbox.fate(_told(message)) is not None:  # The message was delivered twice.
+            if await outbox.fate(_notice_id(message)) is not None:  # The message was delivered twice.
                 return True
             if message.reply_to:
                 named = approval_of(await outbox.post_of(message.thread, message.reply_to))
@@ -320,7 +320,7 @@ class AccessGate:
                 reference.kind in ("reply", "quote") and not reference.own for reference in message.refers_to
             ):
                 return False  # It answers another person.
-        approvals, by = await self._store.approvals.meant(message.thread, named), author.asker(message.thread, trust)
+        approvals, by = await self._store.approvals.matching(message.thread, named), author.asker(message.thread, trust)
         if not named:  # While a staged card waits, people keep talking: a plain "yes" may be for another person.
             approvals = [approval for approval in approvals if approval.item.staged == answer.of_set]
         cards = {approval.item.card or approval.id for approval in approvals}
@@ -342,9 +342,9 @@ class AccessGate:
         return True
 
     async def _say(self, message: Prompt, text: str) -> None:
-        await self._post(NewPost(_told(message), message.thread, text, reply_to=message.message_id))
+        await self._post(NewPost(_notice_id(message), message.thread, text, reply_to=message.message_id))
 
 
-def _told(message: Prompt) -> str:
+def _notice_id(message: Prompt) -> str:
     """Return the id of the post that tells the author the outcome."""
     return f"door:{message.thread}:{message.key}"

@@ -111,7 +111,7 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         if token.used_on != today:
             await self.store.tokens.note_use(token, today)
 
-    async def stands(self, token: AccessToken) -> bool:
+    async def is_valid(self, token: AccessToken) -> bool:
         """Return whether the token is valid: not revoked, replaced or expired, and its person still has access."""
         row = await self.store.tokens.by_digest(token.digest)
         return row is not None and not self.has_expired(row) and await self.author(row) is not None

@@ -31,8 +31,8 @@ import msgspec
 
 from shoal.agents.registry import AgentRegistry
 from shoal.delivery.sender import Senders
-from shoal.kernel.begun import Begun, SetAside
 from shoal.kernel.clock import Clock, to_micros
+from shoal.kernel.crash_log import CrashLog, SetAside
 from shoal.kernel.errors import EndedTwice, InvalidInput, QueueChanged, ShoalError, StaleEpoch, StoreError
 from shoal.kernel.events import (
     AssistantSaid,
@@ -88,8 +88,8 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
 
     `wake` makes the engine advance another thread. `project` writes a finished turn into the thread's readable files.
     While `stopping` returns true, no turn is opened. `end_departed` ends the work of people without access. `folders`
-    synchronizes directories with other machines. `begun` counts turns during which the process died. A turn waits until
-    its author has paused for `mailbox.pause_seconds`; with 0, each message starts a turn of its own.
+    synchronizes directories with other machines. `crash_log` counts turns during which the process died. A turn waits
+    until its author has paused for `mailbox.pause_seconds`; with 0, each message starts a turn of its own.
 
     If this home was restored from a backup made at `restored_at`, older open work fails, because it may have been done
     since.
@@ -110,7 +110,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     scopes: Scopes
     links: Links
     folders: Folders
-    begun: Begun
+    crash_log: CrashLog
     restored_at: datetime | None
     mailbox: MailboxSettings
     turn_ended: Callable[[TurnSummary], None]
@@ -154,8 +154,8 @@ class Actor:
             if view is None or was_recreated or was_branched:
                 enqueue, folders, context = services.senders.enqueue, services.folders, services.context
                 hub, checkpoints = services.hub, services.loop.checkpoints
-                if services.begun.has_others:  # One of them may have died in the work that this process takes over.
-                    await services.begun.learn()
+                if services.crash_log.has_others:  # One of them may have died in the work that this process takes over.
+                    await services.crash_log.learn()
                 view = self.view = ThreadView(
                     journal, hub, enqueue, lease, context.traits, folders, context.meter, checkpoints
                 )
@@ -260,11 +260,11 @@ class Actor:
             run: TurnRun | None = None
             if not view.lease.open_turn:
                 assert view.waiting is not None, "no prompt waits"
-                async with services.begun.one_by_one(f"{self.thread} {view.waiting.lines[0].key}"):
+                async with services.crash_log.one_by_one(f"{self.thread} {view.waiting.lines[0].key}"):
                     run = await self._open(view, rights)
             # Accepted calls run once and ask no model. A crash during a later call counts separately.
             over = f" {len(view.open.results)}" if view.open.effects else ""
-            async with services.begun.one_by_one(f"{self.thread} {view.turn}{over}"):
+            async with services.crash_log.one_by_one(f"{self.thread} {view.turn}{over}"):
                 if run is None:  # The turn was opened before a crash, a restart or a wait.
                     run = await self._resumed(view, rights)
                 self._run = run
@@ -291,7 +291,7 @@ class Actor:
             clean, waiting = services.context.clean, view.waiting
             if isinstance(error, EndedTwice):
                 aside = SetAside(thread_address(self.thread).platform, self.thread, "")
-                await services.begun.set_aside(aside, services.clock)
+                await services.crash_log.set_aside(aside, services.clock)
             if not view.lease.open_turn:  # The turn failed to open. Open it to record the failure.
                 assert waiting is not None, "an unattended turn failed"
                 prompt = waiting.prompt
@@ -361,8 +361,8 @@ class Actor:
                     else attachment
                     for attachment in line.attachments
                 ]
-                settled = msgspec.structs.replace(line, attachments=tuple(here))
-                lines[number] = await services.attachments.take(settled, inside, agent.name, scope.asker)
+                copied = msgspec.structs.replace(line, attachments=tuple(here))
+                lines[number] = await services.attachments.take(copied, inside, agent.name, scope.asker)
             prompt = joined(lines)
             await services.folders.push(self.thread)
         opening = await services.context.open(view, scope, prompt)
@@ -414,7 +414,7 @@ class Actor:
     async def _close(self, view: ThreadView, *events: EventData) -> None:
         """Journal the end of a cancelled or failed turn, with a result for every call."""
         state, finished = view.open, events[-1]
-        await self._services.loop.stop_begun(self.thread)
+        await self._services.loop.stop_background(self.thread)
         assert isinstance(finished, TurnFinished)
         by_a_person = finished.outcome == "aborted"
         unrun, running = (ABORTED_CALL, ABORTED_RUNNING) if by_a_person else (FAILED_CALL, FAILED_RUNNING)
@@ -424,7 +424,7 @@ class Actor:
             )
             for call in state.unresolved()
         )
-        allowed = {id for id, settled in state.verdicts.items() if settled.decision == "allow"}
+        allowed = {id for id, verdict in state.verdicts.items() if verdict.decision == "allow"}
         outcomes = tuple[tuple[ApprovalId, CallOutcome], ...](
             (request.approval_id, "stopped" if call.id in state.started else "not_run")
             for call in state.unresolved()

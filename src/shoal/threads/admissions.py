@@ -47,7 +47,7 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
         if verdict.owner or author.is_bot:
             return verdict
         # The person's other identities count too: the owner on one platform is the owner here, and a guest is a guest.
-        shut = rules.channels and channel not in rules.channels
+        is_closed = rules.channels and channel not in rules.channels
         for identity in person.identities:
             there, _, user = identity.partition(":")
             rules_there = self.links.rules.get(there)
@@ -56,7 +56,7 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
             admission = vouched(rules_there, user, await self.pairing.people(there))
             if admission.owner:
                 return admission
-            if admission.allowed and not shut:
+            if admission.allowed and not is_closed:
                 verdict = admission
         return verdict
 

@@ -56,7 +56,7 @@ EXCERPT_CHARS = 2_000
 NAME_BYTES_MAX = 120
 _BINARY = frozenset({"application/octet-stream", "application/pdf", "application/zip", "application/gzip"})
 
-Hear: TypeAlias = Callable[[Prompt, str, Asker], Awaitable[Prompt]]
+Transcribe: TypeAlias = Callable[[Prompt, str, Asker], Awaitable[Prompt]]
 """Transcribes a message's recordings, at the expense of the named agent and the asker."""
 
 
@@ -78,13 +78,13 @@ class _Download:
 class Attachments:
     """Downloads and examines the files of prompts while `run` is active. Files of untrusted people are marked.
 
-    A feature that recognizes speech sets `hear`.
+    A feature that recognizes speech sets `transcribe`.
     """
 
     def __init__(
         self, home: Home, fetcher: Fetcher, settings: ContextSettings, clock: Clock, marked: MarkedFiles
     ) -> None:
-        self.hear: Hear | None = None
+        self.transcribe: Transcribe | None = None
         self._marked = marked
         self.fetcher = fetcher
         self._home = home
@@ -151,7 +151,7 @@ class Attachments:
                 msgspec.structs.replace(attachment, inside=inside(Path(attachment.path)) if attachment.path else "")
             )
         prompt = msgspec.structs.replace(prompt, attachments=tuple(taken))
-        return prompt if self.hear is None else await self.hear(prompt, agent, asker)
+        return prompt if self.transcribe is None else await self.transcribe(prompt, agent, asker)
 
     def _begin(self, prompt: Prompt, number: int) -> _Download:
         attachment = prompt.attachments[number]
@@ -177,7 +177,7 @@ class Attachments:
                 self._known.popitem(last=False)
         return download
 
-    async def settled(self) -> None:
+    async def join(self) -> None:
         """Wait until all downloads have ended."""
         await self._queue.join()
 
@@ -200,7 +200,7 @@ class Attachments:
                 if answer.cut or len(answer.body) > bytes_max:
                     raise FetchError(f"it is larger than {bytes_max:,} bytes")
                 content = answer.body
-            taken = await in_thread(lambda: self._kept(attachment, content, download.path))
+            taken = await in_thread(lambda: self._with_stored_file(attachment, content, download.path))
             if download.source:
                 paths = [Path(path) for path in (taken.path, taken.shown) if path]
                 await self._marked.note(download.path.parent, paths, download.source)
@@ -212,7 +212,7 @@ class Attachments:
         except StoreError as error:
             return _failed(attachment, f"could not be marked as untrusted: {error}")
 
-    def _kept(self, attachment: Attachment, content: bytes, path: Path) -> Attachment:
+    def _with_stored_file(self, attachment: Attachment, content: bytes, path: Path) -> Attachment:
         media_type = media_type_of(content)
         if media_type == EXECUTABLE and not attachment.path:
             return _failed(attachment, "not stored: it is a program")

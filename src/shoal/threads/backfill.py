@@ -55,8 +55,8 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
         missed: list[Prompt] = []
         for message in messages:
             text = message.text.replace("\r\n", "\n").replace("\0", "").strip()[:TEXT_CHARS_MAX]
-            is_said = text or message.attachments or message.refers_to
-            if after < message.at < prompt.at and message.key != prompt.key and is_said:
+            has_content = text or message.attachments or message.refers_to
+            if after < message.at < prompt.at and message.key != prompt.key and has_content:
                 missed.append(msgspec.structs.replace(message, thread=thread, text=text))
         if missed := missed[-messages_max:]:  # The platform knows the author. The access rules decide the trust.
             judged: list[Prompt] = []  # The agent's own quoted text is left out.

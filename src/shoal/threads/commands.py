@@ -145,7 +145,7 @@ class CommandRouter:
         self._known_models = known_models
         self._activities = activities
         self.table = CommandTable()
-        self.begin_anew: Callable[[ThreadId, str], Awaitable[str]] = self._clear  # A feature may save it first.
+        self.start_over: Callable[[ThreadId, str], Awaitable[str]] = self._clear  # A feature may save it first.
         self.restore_files: Callable[[ThreadId, str, Asker], Awaitable[str]] | None = None  # Set by the undo feature.
         self.context_words: dict[str, ContextWord] = {}
         self._answers: dict[str, Answer] = {
@@ -250,7 +250,7 @@ class CommandRouter:
         return WELCOMES.format((await agent_here(self._store, self._agents, asked.thread)).name)
 
     async def new(self, asked: CommandRequest) -> str:
-        note = await self.begin_anew(asked.thread, asked.author.id)
+        note = await self.start_over(asked.thread, asked.author.id)
         return f"Starting fresh. {note}".rstrip()
 
     async def _in_channel(
@@ -419,7 +419,9 @@ class CommandRouter:
     async def decide(self, asked: CommandRequest) -> str:
         """Answer /approve and /deny: decide the named approval, or the only one that waits here."""
         answer = _answer(asked)
-        return await self._decide_among(asked, answer, await self._store.approvals.meant(asked.thread, answer.approval))
+        return await self._decide_among(
+            asked, answer, await self._store.approvals.matching(asked.thread, answer.approval)
+        )
 
     async def _decide_among(self, asked: CommandRequest, answer: WrittenDecision, approvals: Sequence[Approval]) -> str:
         if not approvals:
@@ -814,7 +816,7 @@ async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> A
     """Return the agent that would answer the next message of a thread. Raises StoreError, and InvalidInput for a broken
     file.
     """
-    name = await agents.meant(thread, "")
+    name = await agents.agent_name_for(thread, "")
     if not name:
         info = await store.journal.thread(thread)
         name = info.agent if info is not None else ""

@@ -55,7 +55,7 @@ class Departures(msgspec.Struct, eq=False):
     pairing: Pairing
     tokens: AccessTokens
     send: Callable[[Inbound], Awaitable[Receipt]]
-    tell_owner: Callable[[str], Awaitable[None]]
+    notify_owner: Callable[[str], Awaitable[None]]
     publish: Callable[[Sequence[Event]], None]
     enders: list[Ender] = msgspec.field(default_factory=list[Ender])
     _wanted: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
@@ -81,7 +81,7 @@ class Departures(msgspec.Struct, eq=False):
         for who, things in ended.items():
             log.warning("ended the work of a person without access", extra={"person": who, "things": len(things)})
         if ended:
-            await self.tell_owner(_notice(ended))
+            await self.notify_owner(_notice(ended))
 
     async def _end_all(self) -> dict[str, list[str]]:
         """End the work, and return descriptions of it by author."""

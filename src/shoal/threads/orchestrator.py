@@ -86,7 +86,7 @@ HELD_BYTES_MAX = 12_000_000
 class Orchestrator:
     """Routes messages to threads. Implements `ThreadHandler` for the engine.
 
-    `tell_unposted` reports a post that could not be delivered. `configured` returns the platforms of all configured
+    `report_unposted` reports a post that could not be delivered. `configured` returns the platforms of all configured
     accounts, which other processes may connect. The `opening_watchers` are called with the trigger's id when the last
     attempt of an opening has failed.
     """
@@ -98,7 +98,7 @@ class Orchestrator:
         adapters: Mapping[str, ChatAdapter],
         *,
         approvers: Sequence[str],
-        tell_unposted: Callable[[OutboxRow, str], Awaitable[None]],
+        report_unposted: Callable[[OutboxRow, str], Awaitable[None]],
         forks: Forks,
         configured: Callable[[], Collection[str]],
     ) -> None:
@@ -109,7 +109,7 @@ class Orchestrator:
         self._approvers = approvers
         self._configured = configured
         self.opening_watchers: list[Callable[[str], Awaitable[None]]] = []
-        self._tell_unposted = tell_unposted
+        self._report_unposted = report_unposted
         self._forks = forks
         self._actors: dict[ThreadId, Actor] = {}
         self._held_bytes = 0
@@ -182,7 +182,7 @@ class Orchestrator:
                     info = await self._store.journal.thread(message.thread)
                     if info is not None and info.parent:
                         await self._engine.woken(ThreadId(info.parent))
-                stopped = await self.services.loop.stop_begun(message.thread)
+                stopped = await self.services.loop.stop_background(message.thread)
                 return Receipt("delivered") if stopped and not receipt.delivered else receipt
             case Retry():  # A turn that waits for its model asks again now.
                 if message.model and not message.author.trusted:
@@ -445,7 +445,7 @@ class Orchestrator:
         if post.opening is not None:
             await self._opening_failed(post.opening)
         if post.kind not in ("edit", "ephemeral"):
-            await self._tell_unposted(row, error)
+            await self._report_unposted(row, error)
 
     async def _opening_failed(self, opening: Opening) -> None:
         if opening.disables:
@@ -472,7 +472,7 @@ class Orchestrator:
             self._check_is_reachable(row.asked_in)
         verdict = "allow" if allow else "deny"
         try:
-            settlement = await self._store.approvals.settle(
+            settlement = await self._store.approvals.record_decision(
                 approval, verdict, scope, by.user, by.trust, platform=by.platform, roles=roles, token=by.token
             )
         except (Conflict, Gone, InvalidInput) as error:
@@ -500,7 +500,7 @@ class Orchestrator:
                 raise Forbidden("Only the person who asked, an approver or the owner can decide this.")
         if allow:
             self._check_is_reachable(calls[0].asked_in)
-        settlements = await self._store.approvals.settle_all(
+        settlements = await self._store.approvals.record_decisions(
             verdicts, scope, by.user, by.trust, platform=by.platform, roles=roles, token=by.token
         )
         for settlement in settlements:

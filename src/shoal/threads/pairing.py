@@ -139,11 +139,11 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
     async def remove(self, platform: str, user: str, by: str) -> None:
         """Remove a person who was admitted by code. Raises NotFound, Conflict, StoreError."""
 
-        def shut_out(roster: PairingList) -> PairingList | None:
+        def without_person(roster: PairingList) -> PairingList | None:
             left = tuple(person for person in roster.paired if person.user != user)
             return PairingList(left, roster.waiting) if len(left) < len(roster.paired) else None
 
-        if not await self._change(platform, shut_out):
+        if not await self._change(platform, without_person):
             raise NotFound(f"{platform}:{user} has no access by code. `shoal pair list` shows who has.")
         await self._note("unpair", platform, user, by)
         self.removed()

@@ -43,7 +43,7 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
         """Resolve the agent, asker and readers of a message. `trust` is the gate's result for its author. Raises
         StoreError.
         """
-        agent = await self.agents.meant(prompt.thread, prompt.agent)
+        agent = await self.agents.agent_name_for(prompt.thread, prompt.agent)
         return await self._resolve(prompt.thread, prompt, prompt.author, agent, trust)
 
     async def open(self, view: ThreadView, asked: Prompt | TurnState, rights: Rights) -> TurnScope:

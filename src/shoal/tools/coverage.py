@@ -122,8 +122,8 @@ class ContentReader:
             look.uncovered(f"it names more than {NAMED_MAX} files to run")
         hiding = [action for action in running if action.runs_more]
         # A file that one part writes for another to run, or a here-document for an interpreter, may also name files.
-        says_more = not is_plain or any(action.opaque and not action.runs for action in hiding)
-        listing = look.code(hiding, actions if says_more else hiding) if hiding else None
+        names_files = not is_plain or any(action.opaque and not action.runs for action in hiding)
+        listing = look.code(hiding, actions if names_files else hiding) if hiding else None
         others_digest = ""
         if listing is not None:
             others_digest = hashlib.sha256(msgspec.json.encode(sorted(listing.items()))).hexdigest()
@@ -300,7 +300,7 @@ class _Look:
         """Return the digests of links, of code below the mounts that the parts may run, and of files that other files
         mention. Named files are omitted. Returns None if a limit is exceeded."""
         self._said = "\n".join([*(action.text for action in saying), self._said])
-        covers_all = any(_says_little(action, self._mounts) for action in hiding)
+        covers_all = any(_is_unspecific(action, self._mounts) for action in hiding)
         named = {file.path.rpartition(" -> ")[2] for file in self.files}
         folders: dict[str, str] = {}
         try:
@@ -330,9 +330,9 @@ class _Look:
             if below in named or (in_git and entry.name in _GIT_DATA):
                 continue
             if entry.is_dir(follow_symlinks=False):
-                within_git, is_said = entry.name == ".git" or in_git, whole or entry.name in self._said
+                within_git, is_named = entry.name == ".git" or in_git, whole or entry.name in self._said
                 with _entered(folder, entry.name, below) as inner:
-                    self._add_code(inner, below, named, folders, in_git=within_git, whole=is_said)
+                    self._add_code(inner, below, named, folders, in_git=within_git, whole=is_named)
             elif (  # a part that does not name everything it runs may run these files
                 whole
                 or entry.is_symlink()
@@ -412,7 +412,7 @@ def short(path: str) -> str:
     return path.removeprefix("/workspace/")
 
 
-def _says_little(action: Action, mounts: Sequence[Mount]) -> bool:
+def _is_unspecific(action: Action, mounts: Sequence[Mount]) -> bool:
     """Return whether a part may run any file: some of its words are known only when it runs, or it names a whole
     mount."""
     if action.runs and not action.opaque:

@@ -458,12 +458,12 @@ class Executor:
             stack.callback(live.close)
             await stack.enter_async_context(self._marked.during(changing, steered_by, CALL_SECONDS_MAX))
             if changes_home:
-                kept_files = self._prompt_files.kept_by(actions, tool_context, self.registry.traits)
+                retained_text = self._prompt_files.retained_text(actions, tool_context, self.registry.traits)
                 audience_person = context.purpose.audience.person
-                person = audience_person if kept_files.person is None and traits.for_person else kept_files.person
+                person = audience_person if retained_text.person is None and traits.for_person else retained_text.person
                 # The names may enter other people's prompts, so they must not reveal a private conversation.
                 source = PRIVATE if steered_by and audience_person and person is None else steered_by
-                amending = self._prompt_files.amending(kept_files.files, source, CALL_SECONDS_MAX, person or "")
+                amending = self._prompt_files.amending(retained_text.files, source, CALL_SECONDS_MAX, person or "")
                 await stack.enter_async_context(amending)
             try:
                 async with asyncio.timeout(CALL_SECONDS_MAX):

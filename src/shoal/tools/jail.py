@@ -168,7 +168,7 @@ class Jail:
             named = ", ".join(root.inside + ("" if root.writable else " (read only)") for root in self._roots)
             raise ToolError(f"{path} is outside the directories you may use: {named}.")
         _, root, parts = max(near_names, key=lambda entry: entry[0])
-        with _told(path[:200]):
+        with _as_sentences(path[:200]):
             if len(os.fsencode(path)) >= PATH_BYTES_MAX:
                 raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
             try:
@@ -262,7 +262,7 @@ class Jail:
         ToolError."""
         entries: list[Entry] = []
         with (
-            _told(place.shown),
+            _as_sentences(place.shown),
             self._opener.directory(place.mount.host, place.parts) as folder,
             os.scandir(folder) as scan,
         ):
@@ -281,7 +281,7 @@ class Jail:
         if not place.parts:
             raise ToolError(f"{place.shown} is a directory.")
         directory = self._opener.directory(place.mount.host, place.parts[:-1], make=make)
-        with _told(place.shown, *passed), directory as parent:
+        with _as_sentences(place.shown, *passed), directory as parent:
             yield parent
 
 
@@ -351,7 +351,7 @@ _TOLD = {
 
 
 @contextmanager
-def _told(path: str, *passed: type[OSError]) -> Generator[None]:
+def _as_sentences(path: str, *passed: type[OSError]) -> Generator[None]:
     """Convert the system's errors to sentences for the model, except the errors that the caller handles."""
     try:
         yield

@@ -3,7 +3,7 @@
 Nothing is stored here, because the command's result contains the whole output. Pieces of output are queued, and the
 oldest are dropped if a command writes too much. They are decoded SHOW_SECONDS later, and only if someone watches.
 
-A secret may arrive in several pieces. Text that could become a secret is therefore held back (`Redactor.redact_begun`),
+A secret may arrive in several pieces. Text that could become a secret is held back (`Redactor.redact_partial`),
 separately for each of the two streams. After dropped pieces, the text may start in the middle of a secret, so as much
 as the longest secret, up to the next line, is omitted.
 """
@@ -52,7 +52,7 @@ class LiveOutput:
         self._pieces: deque[tuple[int, bytes]] = deque()
         self._size = 0
         self._streams: defaultdict[int, StreamText] = defaultdict(StreamText)
-        self._settled = ""
+        self._final = ""
         self._quiet = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -79,10 +79,10 @@ class LiveOutput:
         self._size = 0
         going_on = list[str]()
         for stream in self._streams.values():
-            settled, unfinished = stream.take_text(self._redactor)
-            self._settled = _end_of(_WRITTEN_OVER.sub("", self._settled + settled))
+            final, unfinished = stream.take_text(self._redactor)
+            self._final = _end_of(_WRITTEN_OVER.sub("", self._final + final))
             going_on += filter(None, (unfinished,))
-        text = _WRITTEN_OVER.sub("", self._settled + "\n".join(going_on)).replace("\r", "")
+        text = _WRITTEN_OVER.sub("", self._final + "\n".join(going_on)).replace("\r", "")
         seconds = round(self._clock.monotonic() - self._began, 1)
         self._hub.show(self._thread, self._turn, OutputShown(self._call_id, _end_of(visible(text)), seconds))
 
@@ -116,10 +116,10 @@ class StreamText:
 
     def take_text(self, redactor: Redactor) -> tuple[str, str]:
         """Return the final text, and the provisional text after it, both without secrets."""
-        settled, now, self._pending = redactor.redact_begun(_STYLES.sub("", self._pending))
+        final, now, self._pending = redactor.redact_partial(_STYLES.sub("", self._pending))
         if len(self._pending) > SECRET_CHARS_MAX:
             self.lose(1)
-        return settled, now
+        return final, now
 
 
 def _end_of(text: str) -> str:

@@ -68,7 +68,7 @@ def mended(call: ToolCall, tools: Tools, wanted: Sequence[str]) -> ToolCall:
     name = call.name
     if (tool := tools.get(name)) is None:
         names = tools.names()
-        name = meant_name(name, [name for name in names if not wanted or name in wanted or name == MORE_TOOLS])
+        name = closest_name(name, [name for name in names if not wanted or name in wanted or name == MORE_TOOLS])
         if (tool := tools.get(name)) is None:
             return call
     renamed = ToolCall(call.id, name, mended_arguments(call.arguments, tool))
@@ -81,7 +81,7 @@ def mended(call: ToolCall, tools: Tools, wanted: Sequence[str]) -> ToolCall:
     return inner if repaired.name == MORE_TOOLS else ToolCall(inner.id, repaired.name, repaired.arguments, wrapped=True)
 
 
-def meant_name(name: str, names: Sequence[str]) -> str:
+def closest_name(name: str, names: Sequence[str]) -> str:
     """Return the only tool name that this name can mean, or the name unchanged."""
     if name in names or len(name) > NAME_CHARS_MAX:
         return name

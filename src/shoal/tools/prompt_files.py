@@ -27,7 +27,7 @@ AMEND_SECONDS_MAX = 60.0
 _INSIDE = ("/workspace/", "/scratch/")
 
 
-class KeptText(NamedTuple):
+class RetainedText(NamedTuple):
     """Files whose current text remains in the files that a call writes. If `person` is set, the call writes lines only
     for them. Empty means for everyone. None means that the tool's trait `for_person` decides."""
 
@@ -35,7 +35,7 @@ class KeptText(NamedTuple):
     person: str | None = None
 
 
-Keeps: TypeAlias = Callable[[Collection[Action], ToolContext], KeptText]
+Keeps: TypeAlias = Callable[[Collection[Action], ToolContext], RetainedText]
 
 
 class PromptFiles:
@@ -49,11 +49,11 @@ class PromptFiles:
         self.home = home
         self.keeps: dict[str, Keeps] = {}
 
-    def kept_by(self, actions: Collection[Action], context: ToolContext, traits: TraitsByName) -> KeptText:
+    def retained_text(self, actions: Collection[Action], context: ToolContext, traits: TraitsByName) -> RetainedText:
         """Return the text that a call keeps. Its actions must all have the same trait."""
         kinds = {traits.of(action.tool).keeps for action in actions}
         keeps = self.keeps.get(kinds.pop()) if len(kinds) == 1 else None
-        return KeptText() if keeps is None else keeps(actions, context)
+        return RetainedText() if keeps is None else keeps(actions, context)
 
     async def sources(self, person: str | None = None) -> Callable[[str | Path], str]:
         """Return a function that maps a file to its source, or to an empty string. If `person` is set, only sources

@@ -152,7 +152,7 @@ async def delete_thread(
         unshared = [
             artifact.digest
             for artifact in await store.artifacts.of_thread(thread_id)
-            if not await store.threads.is_kept_elsewhere(artifact.digest, tree)
+            if not await store.threads.is_stored_elsewhere(artifact.digest, tree)
         ]
         saved = [
             home.agent(agent) / "sessions" / f"{id}.json" for id, agent in await store.threads.snapshots(thread_id)

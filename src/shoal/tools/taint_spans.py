@@ -61,14 +61,14 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
         sooner = msgspec.structs.replace(span, ended=at)
         return Marks(tuple([sooner if each == span else each for each in self.spans]))
 
-    def within(self, changed: Iterable[int], settled: int) -> "Marks":
-        """Return only spans that contain one of these changes and spans that ended after `settled`."""
+    def within(self, changed: Iterable[int], stable_since: int) -> "Marks":
+        """Return only spans that contain one of these changes and spans that ended after `stable_since`."""
         times = sorted(changed)
 
         def holds(span: Span) -> bool:
             return bisect_left(times, span.began) < bisect_right(times, span.ended)
 
-        return Marks(tuple([span for span in self.spans if span.ended > settled or holds(span)]))
+        return Marks(tuple([span for span in self.spans if span.ended > stable_since or holds(span)]))
 
     def source_of(self, changed: Iterable[int], person: str | None = None) -> str:
         """Return a source of these changes that `person` may see, or an empty string. None means any source."""

@@ -274,7 +274,7 @@ class MarkedFiles:
         emptied, after, home = 0, "", self._home.root
         while page := await self._settings.page(SCOPE, after):
             for after, row in page:
-                marks, settled, folder = decode_marks(row), time.time_ns() - SETTLED_NS, home / after
+                marks, stable_since, folder = decode_marks(row), time.time_ns() - SETTLED_NS, home / after
                 apart = _APART if folder == home else frozenset[str]()
 
                 def changes(
@@ -291,7 +291,7 @@ class MarkedFiles:
                 changed = await in_thread(changes)
                 if changed is None or len(changed) > ENTRIES_MAX:
                     continue
-                used = marks.within(chain.from_iterable(changed), settled)
+                used = marks.within(chain.from_iterable(changed), stable_since)
                 if used != marks and used.spans:
                     await self._settings.swap(SCOPE, after, row, encode_marks(used))
                 elif used != marks:

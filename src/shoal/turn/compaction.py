@@ -451,14 +451,14 @@ DEMO = "demo"
 class ThreadTitles(msgspec.Struct, eq=False):
     """Asks a model to name each unnamed thread once.
 
-    `settled` contains threads that need no more titles.
+    `finished` contains threads that need no more titles.
     """
 
     threads: ThreadStore
     spending: Spending
     clock: Clock
     settings: ThreadsSettings
-    settled: set[ThreadId] = msgspec.field(default_factory=set[ThreadId])
+    finished: set[ThreadId] = msgspec.field(default_factory=set[ThreadId])
     mode: Literal["auto", "words", "model"] = "words"
 
     def __post_init__(self) -> None:
@@ -475,7 +475,7 @@ class ThreadTitles(msgspec.Struct, eq=False):
         Raises StoreError.
         """
         thread = run.view.thread
-        if thread in self.settled or is_child(thread) or thread.startswith(ASKED_ONCE):
+        if thread in self.finished or is_child(thread) or thread.startswith(ASKED_ONCE):
             return
         messages = [entry.message for entry in run.view.transcript.entries]
         asked = next((message.text for message in messages if isinstance(message, UserMessage)), "")
@@ -488,9 +488,9 @@ class ThreadTitles(msgspec.Struct, eq=False):
                 return
             if title:
                 await self.threads.name(thread, title)
-        if len(self.settled) >= SETTLED_MAX:
-            self.settled.clear()
-        self.settled.add(thread)
+        if len(self.finished) >= SETTLED_MAX:
+            self.finished.clear()
+        self.finished.add(thread)
 
     async def _ask(self, run: TurnRun, asked: str, answer: str) -> str | None:
         """Return the model's answer as one line. The line is empty if the answer has no text; None if the model is

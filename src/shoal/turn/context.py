@@ -54,7 +54,7 @@ from shoal.turn.prompt import (
     runtime_lines,
 )
 from shoal.turn.run import TurnRun, TurnScope
-from shoal.turn.skills import skill_mounts, skill_places, skill_roots
+from shoal.turn.skills import skill_locations, skill_mounts, skill_roots
 from shoal.turn.thread import ThreadView
 from shoal.turn.tokens import Calibration, Gauge, Meter
 
@@ -257,7 +257,7 @@ class ContextBuilder:
         Sets `run.asked`. Raises InvalidInput if nothing fits.
         """
         view, agent, units, cut_to = run.view, run.scope.agent, 0, None
-        view.transcript.settle()
+        view.transcript.close_open_calls()
         if view.open.history:
             room = shares.room.within(run.squeezed_to) if run.squeezed_to else shares.room
             fitted = fit(view.tally, view.transcript.entries, room)
@@ -323,7 +323,7 @@ class ContextBuilder:
                 elif isinstance(event.data, Cleared | Compacted):
                     base = ""
             after = events[-1].seq
-        transcript.settle()
+        transcript.close_open_calls()
         scope = TurnScope(agent, OWNER, Audience(everywhere=True, person="owner"))
         tools = self._tools(scope)
         system = await self._stored(journal, base) or await self._present(thread, scope, tools)
@@ -473,7 +473,7 @@ class ContextBuilder:
         mounts = (
             Mount(agent.workspace, "/workspace", writable=True),
             Mount(self._home.attachments(thread), "/attachments"),
-            *skill_places(skill_roots(self._home, agent.home, thread)),
+            *skill_locations(skill_roots(self._home, agent.home, thread)),
         )
         return self._executor.sandbox.inside(path, mounts)
 

@@ -88,9 +88,9 @@ def known_from(messages: Sequence[ModelMessage], traits: TraitsByName) -> Knows:
         body = _body(address)
         if not body:
             return False
-        if any(_stands_in(body, text) for text in spoken):
+        if any(_occurs_in(body, text) for text in spoken):
             return True
-        return next((is_read for is_read, text in texts if _stands_in(body, text)), False)
+        return next((is_read for is_read, text in texts if _occurs_in(body, text)), False)
 
     return knows
 
@@ -209,7 +209,7 @@ def _body(address: str) -> str:
     return address[match.end() if match else 0 :].removeprefix("//").rstrip("/")
 
 
-def _stands_in(body: str, text: str) -> bool:
+def _occurs_in(body: str, text: str) -> bool:
     at = text.find(body)
     while at >= 0:
         before, after = text[at - 1 : at], text[at + len(body) : at + len(body) + 2]

@@ -172,7 +172,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     workspace before the first call that may change files.
 
     Each of the `stoppers` stops background work that a thread's calls started, and returns how much it stopped.
-    `known_models` returns the names of all models. `tell_unknown_window` is called for each model in use whose window
+    `known_models` returns the names of all models. `warn_unknown_window` is called for each model in use whose window
     is unknown. A turn waits at most `outage_seconds` for a model, or the number of seconds that a feature sets for the
     origin of its message.
     """
@@ -188,12 +188,12 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     push: Callable[[ThreadId, AgentSpec], Awaitable[tuple[str, ...]]]
     checkpoints: Checkpoints
     known_models: Callable[[], Sequence[str]]
-    tell_unknown_window: Callable[[str], Awaitable[None]]
+    warn_unknown_window: Callable[[str], Awaitable[None]]
     outage_seconds: float
     outage_seconds_by_origin: dict[Origin, float] = {}
     stoppers: list[Callable[[ThreadId], Awaitable[int]]] = []
 
-    async def stop_begun(self, thread: ThreadId) -> int:
+    async def stop_background(self, thread: ThreadId) -> int:
         """Stop background work that the thread's calls started. Returns how much was stopped."""
         return sum([await stop(thread) for stop in self.stoppers])
 
@@ -327,7 +327,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 log.warning("model skipped", extra={"model": name, "why": str(error)})
                 continue
             if not route.context_tokens and not self.context.knows_window(route):
-                await self.tell_unknown_window(name)
+                await self.warn_unknown_window(name)
             charge = charge_of(run, name)
             try:
                 outcome = await self._try_model(run, route, charge, tools=tools, is_last=name == names[-1])
@@ -496,7 +496,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         while calls:
             if view.steered and self.limits.steer == "skip" and not view.open.effects:
                 if any(self._comes_later(call) and call.id in view.open.started for call in calls):
-                    await self.stop_begun(view.thread)
+                    await self.stop_background(view.thread)
                 await self._fail_calls(run, calls, SKIPPED, void_approvals=True)
                 return None
             together = self._together(view.open, calls)

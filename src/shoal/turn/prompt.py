@@ -279,7 +279,7 @@ class PromptPart(NamedTuple):
     shown: Callable[[str, str], str]
 
 
-class _PromptPlace(NamedTuple):
+class _PromptScope(NamedTuple):
     """The prompt folders of an agent in a channel, for one person on one day. `inside` has the path of each root in the
     sandbox.
     """
@@ -330,7 +330,7 @@ class PromptBuilder:
         self._limits = limits or PromptLimits()
         self._files = files or FileCache()
         self._skills = SkillReader(self._files)
-        self._built: OrderedDict[tuple[str, str, str], tuple[_PromptPlace, _PromptInputs, SystemPrompt]] = OrderedDict()
+        self._built: OrderedDict[tuple[str, str, str], tuple[_PromptScope, _PromptInputs, SystemPrompt]] = OrderedDict()
 
     def system(
         self,
@@ -382,7 +382,7 @@ class PromptBuilder:
         """Return the skills of this agent in this thread, and the problems of broken ones."""
         return self._skills.read(skill_roots(self._home, agent.home, thread))
 
-    def _place(self, agent: AgentSpec, thread: ThreadId, today: date, inside: Callable[[Path], str]) -> _PromptPlace:
+    def _place(self, agent: AgentSpec, thread: ThreadId, today: date, inside: Callable[[Path], str]) -> _PromptScope:
         limits, platform, home = self._limits, thread_address(thread).platform, self._home
         roots = skill_roots(home, agent.home, thread)
 
@@ -390,7 +390,7 @@ class PromptBuilder:
             name, label = f"{path.parent.name}/{path.name}", title if live else ""
             return PromptFile(name, f"# {title}\n", str(path), limits.file_bytes_max, live, label)
 
-        return _PromptPlace(
+        return _PromptScope(
             agent.home,
             agent.workspace,
             today,
@@ -418,7 +418,7 @@ class PromptBuilder:
             elif depth > 1:
                 yield from self._documents(path, depth - 1)
 
-    def _sections(self, place: _PromptPlace, inputs: _PromptInputs, person: str) -> Iterator[PromptSection]:
+    def _sections(self, place: _PromptScope, inputs: _PromptInputs, person: str) -> Iterator[PromptSection]:
         agent, marked = inputs.agent, inputs.marked
         yield PromptSection(
             "identity", f"You are {agent.name}, an agent that works in chats through Shoal. {place.about}"
@@ -440,7 +440,7 @@ class PromptBuilder:
             for file, text in zip(files, texts, strict=True):
                 yield file.section(enclosed(text), marked.get(file.path, ""), part.name)
 
-    def _skill_list(self, place: _PromptPlace, inputs: _PromptInputs) -> PromptSection:
+    def _skill_list(self, place: _PromptScope, inputs: _PromptInputs) -> PromptSection:
         listed: list[str] = []
         inline: list[str] = []
         tainted_by: list[str] = []

@@ -91,7 +91,7 @@ def recorded_steps(events: Sequence[Event]) -> Iterator[RecordedStep]:
         if event.seq not in answers:
             continue
         answer, message, mark = answers[event.seq]
-        transcript.settle()
+        transcript.close_open_calls()
         number += 1
         entries = transcript.entries
         if not started.history:
@@ -214,7 +214,7 @@ def _rebuilt(
         if event.seq not in marks:
             continue
         answer, mark = marks[event.seq]
-        transcript.settle()
+        transcript.close_open_calls()
         if texts.get(started.system) != (mark.system or system):
             detail = "the code now assembles a different system text"
             yield Difference(answer.turn, answer.seq, "system", detail)

@@ -91,14 +91,14 @@ def skill_roots(home: Home, agent_home: Path | None = None, thread: ThreadId | N
     return tuple(roots)
 
 
-def skill_places(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
+def skill_locations(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
     """Return each root with its read-only path in a sandbox, `/skills/SCOPE`, including roots that do not exist."""
     return tuple(Mount(root.path, f"/skills/{root.scope}") for root in roots)
 
 
 def skill_mounts(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
     """Return the mounts of the roots that exist."""
-    return tuple(place for place in skill_places(roots) if place.host.is_dir())
+    return tuple(place for place in skill_locations(roots) if place.host.is_dir())
 
 
 def merge(items: Sequence[Skill | SkillProblem]) -> Skills:

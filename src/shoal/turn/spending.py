@@ -257,7 +257,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         usd = _stricter(set_to.usd_per_agent_day, own.usd_per_day)
         tokens = _stricter(set_to.tokens_per_agent_day, own.tokens_per_day)
         usd_of_user, tokens_of_user = set_to.usd_per_user_day, set_to.tokens_per_user_day
-        if is_stranger(charge.asker) and not person.name:
+        if is_unlisted(charge.asker) and not person.name:
             usd_of_user = _stricter(usd_of_user, set_to.usd_per_stranger_day)
             tokens_of_user = _stricter(tokens_of_user, set_to.tokens_per_stranger_day)
             ceilings.append(("strangers", day, set_to.usd_strangers_per_day, set_to.tokens_strangers_per_day))
@@ -272,7 +272,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         return tuple(dict.fromkeys(Ceiling(*row) for row in ceilings if row[0] and (row[2] or row[3])))
 
 
-def is_stranger(asker: Asker) -> bool:
+def is_unlisted(asker: Asker) -> bool:
     """Return whether only `*` admitted this person: no list names them, and they have no token."""
     return bool(asker.user) and asker.trust == "untrusted" and not asker.token
 

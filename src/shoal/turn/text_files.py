@@ -43,10 +43,10 @@ class _FileStamp(NamedTuple):
 
 
 class _Cached(NamedTuple, Generic[Content]):
-    """The content of a file or directory. If not `settled`, it may change again without a new time stamp."""
+    """The content of a file or directory. If not `is_stable`, it may change again without a new time stamp."""
 
     stamp: _FileStamp
-    settled: bool
+    is_stable: bool
     bytes_max: int
     content: Content
 
@@ -73,7 +73,7 @@ class FileCache:
         bytes that are not UTF-8 become U+FFFD.
         """
         stamp, cached = _stamp(path, stat.S_IFREG), self._texts.get(path)
-        if stamp and cached and cached.settled and (cached.stamp, cached.bytes_max) == (stamp, bytes_max):
+        if stamp and cached and cached.is_stable and (cached.stamp, cached.bytes_max) == (stamp, bytes_max):
             self._texts.move_to_end(path)
             return cached.content
         if cached is not None:
@@ -111,7 +111,7 @@ class FileCache:
             self._listings.pop(directory, None)
             return ()
         cached = self._listings.get(directory)
-        if cached is not None and cached.settled and cached.stamp == stamp:
+        if cached is not None and cached.is_stable and cached.stamp == stamp:
             self._listings.move_to_end(directory)
             return cached.content
         before_ns = time.time_ns()

@@ -324,7 +324,7 @@ class ThreadView:
             self.waiting = committed.waiting
             self.steered = False
             await self._absorb(committed)
-            self._hub.publish(committed.told)
+            self._hub.publish(committed.reported)
         if state.finished is None:
             await anyio.lowlevel.checkpoint_if_cancelled()
 

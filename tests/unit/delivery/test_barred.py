@@ -78,7 +78,7 @@ class Stand:
 @pytest.fixture
 async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
     driver = WatchedDriver(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"))
-    clock = ManualClock(settle=driver.rests)  # the manual clock must not advance while the database is working
+    clock = ManualClock(wait_idle=driver.rests)  # the manual clock must not advance while the database is working
     store = Store(driver, clock)
     yield Stand(store, clock)
     await store.close()

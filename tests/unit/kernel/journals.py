@@ -54,7 +54,7 @@ def messages_of(transcript: Transcript) -> tuple[ModelMessage, ...]:
     """Return the messages for a request. Later events must not change them."""
     now = copy(transcript)
     now.entries = list(transcript.entries)
-    now.settle()
+    now.close_open_calls()
     return tuple(entry.message for entry in now.entries)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.dialects import DIALECTS
 
 from shoal.markdown.render import render_markup
-from shoal.markdown.unfinished import closed, marked, settled
+from shoal.markdown.unfinished import closed, finished_part, marked
 from shoal.platforms.telegram.markup import styled
 
 MARKUPS = ("telegram", "slack", "discord", "matrix", "teams", "google_chat", "plain")
@@ -59,7 +59,7 @@ MARKUPS = ("telegram", "slack", "discord", "matrix", "teams", "google_chat", "pl
 )
 def test_open_markup_is_closed_and_started_markup_left_out(text: str, shown: str, kept: str) -> None:
     assert closed(text) == shown
-    assert settled(text) == kept
+    assert finished_part(text) == kept
 
 
 word = st.sampled_from(["low", "tide", "pier", "潮", "Meer", "gulls", "at"])
@@ -113,7 +113,7 @@ def test_a_growing_text_only_gains_words_and_shows_no_marks(text: str) -> None:
         assert "!" not in rendered or text[end - 1] == "!", (text[:end], rendered)
         assert rendered.count("```") % 2 == 0
         assert rendered.replace("```", "").count("`") == 0, (text[:end], rendered)
-        begun = settled(text[:end])
+        begun = finished_part(text[:end])
         assert begun.startswith(kept), (text[:end], kept, begun)
         kept = begun
     assert before == whole
@@ -137,7 +137,7 @@ def test_every_platform_accepts_the_shown_text(text: str, data: st.DataObject) -
 def test_any_text_can_be_shown(text: str) -> None:
     shown = closed(text)
     assert closed(shown) is not None
-    assert text.startswith(settled(text))
+    assert text.startswith(finished_part(text))
 
 
 @settings(max_examples=100)

@@ -50,7 +50,7 @@ def speech(fake: FakeModel, kind: str, key: str = "key", voice: str = "") -> Spe
 async def test_speech_is_transcribed(fake: FakeModel, kind: str, form: str) -> None:
     ears = speech(fake, kind)
     audio = recording(SAID, form)
-    heard = await ears.hear(audio, {"ogg": "audio/ogg", "mp3": "audio/mpeg", "wav": "audio/wav"}[form])
+    heard = await ears.transcribe(audio, {"ogg": "audio/ogg", "mp3": "audio/mpeg", "wav": "audio/wav"}[form])
     await ears.close()
     assert heard.text == SAID
     assert heard.seconds == seconds_of(audio) or form == "mp3"
@@ -93,11 +93,11 @@ async def test_a_sentence_is_transcribed_locally() -> None:
         pytest.skip("espeak-ng is not installed")
     ears = MoonshineSpeech()
     spoken = await EspeakSpeech("en-us").say("Open the door and close the window.", "ogg")
-    heard = await ears.hear(spoken.audio, spoken.media_type)
+    heard = await ears.transcribe(spoken.audio, spoken.media_type)
     assert heard.text == "Open the door and close the window."
     assert heard.seconds == pytest.approx(seconds_of(spoken.audio), abs=0.2)
     with pytest.raises(ProviderRefused, match="Failed to read"):
-        await ears.hear(b"no recording", "audio/ogg")
+        await ears.transcribe(b"no recording", "audio/ogg")
     with pytest.raises(ProviderRefused, match="cannot synthesize speech"):
         await ears.say("six", "ogg")
     await ears.close()
@@ -120,10 +120,10 @@ async def test_an_unknown_espeak_voice_is_refused_by_name() -> None:
 
 async def test_a_refused_key_and_an_unreachable_service_are_distinguished(fake: FakeModel) -> None:
     with pytest.raises(ProviderRefused, match="key"):
-        await speech(fake, "openai", key="wrong").hear(recording(SAID), "audio/ogg")
+        await speech(fake, "openai", key="wrong").transcribe(recording(SAID), "audio/ogg")
     fake.audio_troubles.append(Refusal(503, "Overloaded."))
     with pytest.raises(ProviderDown, match="Overloaded"):
-        await speech(fake, "openai").hear(recording(SAID), "audio/ogg")
+        await speech(fake, "openai").transcribe(recording(SAID), "audio/ogg")
 
 
 async def test_the_fake_hears_and_speaks_as_openais_package_expects(fake: FakeModel) -> None:

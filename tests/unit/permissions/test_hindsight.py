@@ -13,7 +13,7 @@ from shoal.kernel.permissions import Coverage, CoveredFile, Decision
 from shoal.kernel.records import Approval, PastCheck
 from shoal.kernel.settings import ProfileSettings
 from shoal.permissions.actions import action_of
-from shoal.permissions.hindsight import ASKED_MIN, decided_anew, suggestions
+from shoal.permissions.hindsight import ASKED_MIN, changed_decisions, suggestions
 from shoal.permissions.profiles import Profiles, compile_profile, decide
 from tests.known_tools import TRAITS
 
@@ -57,7 +57,7 @@ def test_changed_decisions_are_sorted_by_frequency() -> None:
         check("tool:bash:git pull", "ask", 9),
         check("tool:time", "ask"),
     ]
-    found = decided_anew(checks, rules)
+    found = changed_decisions(checks, rules)
     assert [(one.action, one.before, one.after, one.count) for one in found] == [
         ("tool:bash:git pull", "ask", "allow", 9),
         ("tool:write:/workspace/a", "allow", "deny", 2),
@@ -68,7 +68,7 @@ def test_changed_decisions_are_sorted_by_frequency() -> None:
 @given(st.lists(st.sampled_from(["tool:bash:git pull", "tool:bash:rm -rf /workspace/x", "tool:read:/workspace/a"])))
 def test_the_same_rules_change_nothing(actions: list[str]) -> None:
     checks = [check(action, decide(STANDARD, action_of(action)).decision) for action in actions]
-    assert decided_anew(checks, STANDARD) == []
+    assert changed_decisions(checks, STANDARD) == []
 
 
 def test_an_always_allowed_action_is_suggested_exactly() -> None:

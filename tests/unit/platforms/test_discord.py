@@ -13,7 +13,7 @@ from shoal.kernel.ids import ThreadId, parse_thread_id
 from shoal.kernel.posts import Button, OutboundPost
 from shoal.platforms.account import cut
 from shoal.platforms.discord.messages import (
-    DiscordPlace,
+    DiscordLocation,
     DiscordTarget,
     Threading,
     author_of,
@@ -21,7 +21,7 @@ from shoal.platforms.discord.messages import (
     commands_of,
     components_of,
     is_addressed,
-    is_said,
+    is_from_person,
     limits_of,
     message_body,
     nonce_of,
@@ -67,7 +67,7 @@ def message(content: object = "hello", **fields: object) -> DiscordMessage:
     ],
 )
 def test_only_messages_written_by_people_are_prompts(fields: dict[str, object], said: bool) -> None:
-    assert is_said(message(**fields), ME) is said
+    assert is_from_person(message(**fields), ME) is said
 
 
 def test_a_mention_or_a_reply_addresses_the_bot() -> None:
@@ -110,16 +110,16 @@ def test_a_forwarded_message_contains_another_persons_words() -> None:
 @pytest.mark.parametrize(
     ("place", "threading", "thread"),
     [
-        (DiscordPlace("5", guild="3"), "native", "discord:5:11"),
-        (DiscordPlace("5", guild="3"), "reply", "discord:5:r11"),
-        (DiscordPlace("5", guild="3"), "channel", "discord:5:0"),
-        (DiscordPlace("5", "8", "3"), "native", "discord:5:8"),
-        (DiscordPlace("5", "8", "3"), "channel", "discord:5:8"),
-        (DiscordPlace("5"), "native", "discord:5:0"),
-        (DiscordPlace("5"), "reply", "discord:5:0"),
+        (DiscordLocation("5", guild="3"), "native", "discord:5:11"),
+        (DiscordLocation("5", guild="3"), "reply", "discord:5:r11"),
+        (DiscordLocation("5", guild="3"), "channel", "discord:5:0"),
+        (DiscordLocation("5", "8", "3"), "native", "discord:5:8"),
+        (DiscordLocation("5", "8", "3"), "channel", "discord:5:8"),
+        (DiscordLocation("5"), "native", "discord:5:0"),
+        (DiscordLocation("5"), "reply", "discord:5:0"),
     ],
 )
-def test_a_channel_and_a_message_map_to_a_thread(place: DiscordPlace, threading: Threading, thread: str) -> None:
+def test_a_channel_and_a_message_map_to_a_thread(place: DiscordLocation, threading: Threading, thread: str) -> None:
     assert thread_of("discord", place, "11", threading) == thread
 
 
@@ -127,7 +127,7 @@ def test_a_channel_and_a_message_map_to_a_thread(place: DiscordPlace, threading:
 def test_every_thread_id_round_trips(
     channel: str, topic: str, message_id: str, threading: Threading, in_thread: bool
 ) -> None:
-    place = DiscordPlace(channel, topic if in_thread else "0", "3")
+    place = DiscordLocation(channel, topic if in_thread else "0", "3")
     thread = thread_of("discord.second", place, message_id, threading)
     assert parse_thread_id(thread) == thread
     target = target_of(thread)
@@ -147,8 +147,8 @@ def test_malformed_ids_are_refused_permanently(thread: str) -> None:
 
 
 def test_threads_belong_to_their_parent_channel() -> None:
-    assert place_of(DiscordChannel("8", 11, "3", "5")) == DiscordPlace("5", "8", "3")
-    assert place_of(DiscordChannel("5", 0), "3") == DiscordPlace("5", "0", "3")
+    assert place_of(DiscordChannel("8", 11, "3", "5")) == DiscordLocation("5", "8", "3")
+    assert place_of(DiscordChannel("5", 0), "3") == DiscordLocation("5", "0", "3")
     assert place_of(DiscordChannel("6", 1)).direct
 
 

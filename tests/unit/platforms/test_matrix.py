@@ -21,17 +21,17 @@ from shoal.platforms.matrix.wire import (
     InReplyTo,
     MatrixBot,
     MatrixEvent,
+    MatrixLocation,
     MatrixMentions,
-    MatrixPlace,
     MatrixTarget,
     edit_content,
     is_addressed,
-    is_said,
+    is_from_person,
+    message_text,
     path_of,
     post_content,
     prompt_of,
     relation_of,
-    said_of,
     target_of,
     text_content,
     text_of,
@@ -59,8 +59,8 @@ def member(membership: str, before: str = "") -> MatrixEvent:
 @given(room=LOCAL, server=LOCAL, root=LOCAL)
 def test_thread_ids_contain_their_room_and_message(room: str, server: str, root: str) -> None:
     for place, name, target in (
-        (MatrixPlace(f"!{room}:{server}"), f"${root}", MatrixTarget(f"!{room}:{server}", f"${root}")),
-        (MatrixPlace(f"!{room}"), WHOLE, MatrixTarget(f"!{room}")),
+        (MatrixLocation(f"!{room}:{server}"), f"${root}", MatrixTarget(f"!{room}:{server}", f"${root}")),
+        (MatrixLocation(f"!{room}"), WHOLE, MatrixTarget(f"!{room}")),
     ):
         thread = make_thread_id("matrix", place.room, name)
         assert parse_thread_id(thread) == thread
@@ -110,7 +110,7 @@ def test_addresses_that_only_the_formatted_form_has_are_reported() -> None:
         f'{pill} read <a href="https://tides.example?a=1&amp;b=2">the <b>table</b></a>, see <a href="https://x.y">x</a>'
     )
     content = EventContent(msgtype="m.text", body="Shoal read the table, see https://x.y", formatted_body=marked)
-    text = said_of(MatrixEvent("m.room.message"), content, ME)
+    text = message_text(MatrixEvent("m.room.message"), content, ME)
     assert text == "read the table (https://tides.example?a=1&b=2), see https://x.y"
 
 
@@ -148,14 +148,14 @@ def test_mentions_come_from_the_client_or_from_the_text(content: EventContent, a
 
 
 def test_notices_edits_and_own_messages_are_not_prompts() -> None:
-    assert is_said(event(), EventContent(msgtype="m.text"), ME.user_id)
-    assert not is_said(event(), EventContent(msgtype="m.notice"), ME.user_id)
-    assert not is_said(event(sender=ME.user_id), EventContent(msgtype="m.text"), ME.user_id)
-    assert not is_said(
+    assert is_from_person(event(), EventContent(msgtype="m.text"), ME.user_id)
+    assert not is_from_person(event(), EventContent(msgtype="m.notice"), ME.user_id)
+    assert not is_from_person(event(sender=ME.user_id), EventContent(msgtype="m.text"), ME.user_id)
+    assert not is_from_person(
         event(), EventContent(msgtype="m.text", relation=EventRelation(rel_type="m.replace")), ME.user_id
     )
-    assert not is_said(event("m.reaction"), EventContent(msgtype="m.text"), ME.user_id)
-    assert is_said(event("m.sticker"), EventContent(body="wave"), ME.user_id)
+    assert not is_from_person(event("m.reaction"), EventContent(msgtype="m.text"), ME.user_id)
+    assert is_from_person(event("m.sticker"), EventContent(body="wave"), ME.user_id)
 
 
 def test_a_files_caption_is_text_and_its_name_is_not() -> None:
@@ -168,9 +168,9 @@ def test_a_files_caption_is_text_and_its_name_is_not() -> None:
 
 def test_a_thread_comes_from_its_root_the_direct_room_or_the_message() -> None:
     within = EventContent(relation=EventRelation(rel_type="m.thread", event_id="$root"))
-    assert thread_of("matrix", MatrixPlace("!r", direct=True), event(), within).endswith(":$root")
-    assert thread_of("matrix", MatrixPlace("!r", direct=True), event(), EventContent()).endswith(":0")
-    assert thread_of("matrix", MatrixPlace("!r"), event(), EventContent()).endswith(":$e")
+    assert thread_of("matrix", MatrixLocation("!r", direct=True), event(), within).endswith(":$root")
+    assert thread_of("matrix", MatrixLocation("!r", direct=True), event(), EventContent()).endswith(":0")
+    assert thread_of("matrix", MatrixLocation("!r"), event(), EventContent()).endswith(":$e")
 
 
 @given(st.integers())

@@ -306,7 +306,7 @@ def test_the_context_is_the_transcript(events: list[Event]) -> None:
             turn_is_open = event.type == "turn_started" or (turn_is_open and event.type != "turn_finished")
             expected.add(event)
             if not turn_is_open:
-                expected.settle()
+                expected.close_open_calls()
         shown = files.context()
         if shown and shown[0]["role"] == "system":
             assert shown.pop(0)["text"] in SYSTEMS.values()

@@ -128,12 +128,12 @@ async def test_a_message_forgotten_during_a_change_is_unknown(stand: Stand) -> N
 
 async def test_an_approval_forgotten_during_a_decision_counts_as_decided(stand: Stand) -> None:
     lease = await asked(stand.store, stand.clock)
-    await stand.store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1", "owner")
+    await stand.store.approvals.record_decision(ApprovalId("A1"), "deny", "once", "u1", "owner")
     await closed(stand.store, lease)
     await months(stand.clock)
     stand.forgets("approvals_forget", after="thread_lock", upto="Z")
     with pytest.raises(Conflict, match="denied"):
-        await stand.store.approvals.settle(ApprovalId("A1"), "allow", "once", "u2", "owner")
+        await stand.store.approvals.record_decision(ApprovalId("A1"), "allow", "once", "u2", "owner")
 
 
 @pytest.mark.parametrize("after", ["outbox_again", "outbox_insert"])
@@ -154,6 +154,6 @@ async def test_the_first_sweep_runs_some_minutes_after_the_start(stand: Stand) -
     running = asyncio.ensure_future(stand.store.bookkeeping.run(30))
     await stand.clock.advance(FIRST_SECONDS - 1)
     assert await stand.numbers("inbox_page") == [1, 2]
-    await stand.clock.leap_to(stand.clock.now() + timedelta(seconds=1))
+    await stand.clock.jump_to(stand.clock.now() + timedelta(seconds=1))
     assert await stand.numbers("inbox_page") == [2]
     running.cancel()

@@ -126,9 +126,9 @@ class Life:
         waiting = {call.id: self.verdicts[call.id] for call in calls if call.state == "pending"}
         groups = [{id: verdict} for id, verdict in waiting.items()] if self.by_one else [waiting] if waiting else []
         for verdicts in groups:
-            await self.store.approvals.settle_all(verdicts, "once", "u1", "owner")
+            await self.store.approvals.record_decisions(verdicts, "once", "u1", "owner")
         with suppress(Conflict):
-            await self.store.approvals.settle_all(self.verdicts, "once", "u1", "owner")
+            await self.store.approvals.record_decisions(self.verdicts, "once", "u1", "owner")
             raise AssertionError("a set was decided twice")
 
     async def act(self) -> None:

@@ -74,7 +74,7 @@ async def test_an_unreadable_process_is_skipped(tmp_path: Path, value: str, stat
     rows = ProcessStore(kept.store.driver, kept.clock)
     found = [await rows.beat("here 7 1 1"), await rows.search(running=True)]
     if state == "exited":
-        found = [await rows.untold()]
+        found = [await rows.unreported()]
     assert [[one.id for one in some] for some in found] == [[good.id]] * len(found)
     await kept.store.close()
 

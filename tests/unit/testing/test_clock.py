@@ -103,14 +103,14 @@ async def test_a_leap_wakes_each_due_sleeper_once_and_waits_until_it_sleeps_agai
 
     polling, ending = asyncio.create_task(poll()), asyncio.create_task(end())
     await clock.sleepers(2)
-    await clock.leap_to(START + timedelta(days=7))
+    await clock.jump_to(START + timedelta(days=7))
     assert sorted(ticks) == [-1.0, 7 * 86_400]
     assert ending.done()
     assert clock.next_wake_at() == START + timedelta(days=7, seconds=60)
-    await clock.leap_to(START + timedelta(days=7, seconds=59))
+    await clock.jump_to(START + timedelta(days=7, seconds=59))
     assert len(ticks) == 2
     with pytest.raises(ValueError, match="cannot go back"):
-        await clock.leap_to(START)
+        await clock.jump_to(START)
     polling.cancel()
 
 
@@ -124,6 +124,6 @@ async def test_a_leap_does_not_wait_for_tasks_blocked_elsewhere() -> None:
     beginning = asyncio.create_task(begin())
     await clock.sleepers()
     async with asyncio.timeout(60):
-        await clock.leap_to(START + timedelta(days=1))
+        await clock.jump_to(START + timedelta(days=1))
     assert clock.next_wake_at() is None
     beginning.cancel()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.text.toml_edit import CannotPlace, literal, with_element, with_value, without_key
+from shoal.text.toml_edit import CannotEdit, literal, with_element, with_value, without_key
 
 FILE = """# mine
 [model]  # which one
@@ -53,7 +53,7 @@ def test_a_key_is_set_in_its_table(path: tuple[str, ...], value: str | int | lis
     ],
 )
 def test_a_file_in_an_unsupported_form_is_left_alone(text: str, path: tuple[str, ...]) -> None:
-    with pytest.raises(CannotPlace):
+    with pytest.raises(CannotEdit):
         with_value(text, path, 1)
 
 
@@ -70,7 +70,7 @@ def test_a_set_value_is_read_back_and_nothing_else_changes(
         before = tomllib.loads(text)
         try:
             text = with_value(text, tuple(path), value)
-        except CannotPlace:
+        except CannotEdit:
             continue
         table, wanted = before, tomllib.loads(text)
         for name in path[:-1]:
@@ -145,7 +145,7 @@ def test_elements_in_any_form_are_changed(text: str) -> None:
 
 
 def test_unsupported_elements_are_left_to_the_user() -> None:
-    with pytest.raises(CannotPlace, match="cannot be changed"):
+    with pytest.raises(CannotEdit, match="cannot be changed"):
         with_element("a.rules = 1\n", RULES, 0, {"allow": ("z",)})
 
 
@@ -165,5 +165,5 @@ def test_a_table_is_removed(text: str, changed: str) -> None:
 
 
 def test_a_missing_key_cannot_be_removed() -> None:
-    with pytest.raises(CannotPlace):
+    with pytest.raises(CannotEdit):
         without_key(TABLES, ("a", "d"))

@@ -122,12 +122,12 @@ async def test_a_stored_token_digest_gives_no_access(tokens: AccessTokens) -> No
 
 async def test_a_token_expires_at_its_time(tokens: AccessTokens, clock: ManualClock) -> None:
     token, secret = await tokens.create(NewToken("ben", "chat", expires="2h"), "web:owner")
-    assert await tokens.stands(token)
+    assert await tokens.is_valid(token)
     await clock.advance(7199)
-    assert await tokens.stands(token)
+    assert await tokens.is_valid(token)
     await clock.advance(1)
     assert tokens.has_expired(token)
-    assert not await tokens.stands(token)
+    assert not await tokens.is_valid(token)
     assert await tokens.find(secret) == token  # tells its bearer the reason
 
 

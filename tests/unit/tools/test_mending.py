@@ -16,7 +16,7 @@ from shoal.kernel.traits import Traits
 from shoal.testing.contracts.tool import tool_context
 from shoal.text.loose_json import loose_value
 from shoal.tools.functions import tool
-from shoal.tools.mending import meant_name, mended, mended_arguments
+from shoal.tools.mending import closest_name, mended, mended_arguments
 from shoal.tools.registry import Registry
 
 
@@ -148,7 +148,7 @@ NAMES = ("bash", "read_url", "web_search", "mcp_files_read_file", "mcp_git_statu
     ],
 )  # fmt: skip
 def test_an_unambiguous_name_selects_its_tool(written: str, meant: str) -> None:
-    assert meant_name(written, NAMES) == meant
+    assert closest_name(written, NAMES) == meant
 
 
 def test_a_call_is_repaired_with_its_name() -> None:

@@ -14,8 +14,8 @@ from shoal.turn.skills import (
     SkillProblem,
     SkillRoot,
     parse_skill,
+    skill_locations,
     skill_mounts,
-    skill_places,
     skill_roots,
 )
 from shoal.turn.text_files import FileCache, SkillReader
@@ -175,7 +175,7 @@ def test_skill_mounts_are_read_only_and_named_by_scope(tmp_path: Path) -> None:
     roots = (SkillRoot("builtin", BUILTIN_SKILLS), SkillRoot("channel", tmp_path / "missing"))
     (mount,) = skill_mounts(roots)
     assert (mount.host, mount.inside, mount.writable) == (BUILTIN_SKILLS, "/skills/builtin", False)
-    assert [place.inside for place in skill_places(roots)] == ["/skills/builtin", "/skills/channel"]
+    assert [place.inside for place in skill_locations(roots)] == ["/skills/builtin", "/skills/channel"]
 
 
 def test_the_shipped_skills_are_complete() -> None:

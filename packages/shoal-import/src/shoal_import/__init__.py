@@ -11,7 +11,7 @@ import click
 from shoal.importing import bring_into
 from shoal.kernel.errors import InvalidInput
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import print_json, tell
+from shoal.surfaces.cli.output import echo, print_json
 from shoal_import import hermes, nanobot, openclaw, openwebui
 
 READERS = {"openclaw": openclaw.read, "hermes": hermes.read, "nanobot": nanobot.read, "openwebui": openwebui.read}
@@ -52,10 +52,10 @@ def import_home(context: CommandContext, product: str, path: Path | None, dry: b
         return
     print(f"{root}{' (nothing is written)' if dry else ''}")
     for line in lines:
-        tell(context.redactor().redact(f"{line.became:<6} {line.what}: {line.detail}"))
-    came, off, there, left = (sum(line.became == became for line in lines) for became in WORDS)
-    print(f"{came} imported, {off} imported but switched off, {there} already there, {left} skipped.")
+        echo(context.redactor().redact(f"{line.became:<6} {line.what}: {line.detail}"))
+    imported, off, there, left = (sum(line.became == became for line in lines) for became in WORDS)
+    print(f"{imported} imported, {off} imported but switched off, {there} already there, {left} skipped.")
     if not trust:
-        tell("Imported files count as untrusted until you have read and saved (or touched) them: `shoal docs import`.")
+        echo("Imported files count as untrusted until you have read and saved (or touched) them: `shoal docs import`.")
     name = found.agents[0].name
     print(f'Next: agents.default_agent = "{name}" in shoal.toml makes {name} the default agent.')

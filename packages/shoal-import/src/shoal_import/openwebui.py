@@ -20,8 +20,8 @@ from shoal.importing import (
     as_list,
     counted,
     local_zone,
+    message_text,
     parsed,
-    said,
     slug,
     text_of,
     time_of,
@@ -175,7 +175,7 @@ def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], si
     branch = branch[::-1] or [as_dict(message) for message in as_list(chat.get("messages"))]
     talk: list[Entry] = []
     for message in branch:  # the markup of thoughts and tools is not part of the message
-        text = re.sub(r"<details(?:[^<]|<(?!/?details))*+</details>", "", said(message.get("content")))
+        text = re.sub(r"<details(?:[^<]|<(?!/?details))*+</details>", "", message_text(message.get("content")))
         talk.append((message.get("role"), text, message.get("timestamp")))
     found.add_thread(key, "openwebui", title, talk, since)
     if others := len(messages) - len(seen):

@@ -86,7 +86,9 @@ class IrcAdapter(ChatAccount[IrcSettings]):
                 )
                 if spoken_line.direct:
                     await self._store.put(f"nicks:{self.platform}", person, spoken_line.nick)
-                elif not await self._is_meant(prompt, inbox, is_named=spoken_line.named, opens=False, follows=False):
+                elif not await self._is_for_agent(
+                    prompt, inbox, is_named=spoken_line.named, opens=False, follows=False
+                ):
                     return
                 if not author.is_bot:
                     await self._take_in(prompt, inbox)

@@ -22,7 +22,7 @@ from contextlib import closing
 from pathlib import Path, PurePosixPath
 
 from shoal.config.secrets import without_secrets
-from shoal.features.backups.places import FOLDERS
+from shoal.features.backups.storage import FOLDERS
 from shoal.files.deep_folders import walk
 from shoal.kernel.errors import InvalidInput, StoreCorrupt, StoreError
 from shoal.kernel.home import Home

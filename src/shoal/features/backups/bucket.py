@@ -10,8 +10,8 @@ from obstore.store import S3Store
 from shoal.store.s3 import S3Settings, download, open_s3, s3_errors
 
 
-class S3Place:
-    """Implements `BackupPlace`. Renaming copies the object, which S3 supports up to 5 GB."""
+class S3Storage:
+    """Implements `BackupStorage`. Renaming copies the object, which S3 supports up to 5 GB."""
 
     def __init__(self, settings: S3Settings) -> None:
         self._settings = settings

@@ -16,9 +16,9 @@ from shoal.features.backups.archive import (
     extract,
     write_archive,
 )
-from shoal.features.backups.places import NOT_SET, BackupPlace, backup_place
 from shoal.features.backups.service import Backup, listed_in, make_backup
 from shoal.features.backups.settings import BackupSettings
+from shoal.features.backups.storage import NOT_SET, BackupStorage, backup_storage
 from shoal.files.deep_folders import remove_tree
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import Conflict, HomeLocked, InvalidInput, NotFound, StoreError
@@ -28,7 +28,7 @@ from shoal.store.lock import is_held
 from shoal.store.sqlite import schema_version
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
-from shoal.surfaces.cli.output import tell
+from shoal.surfaces.cli.output import echo
 from shoal.tools.tainted_files import MarkedFiles
 
 
@@ -45,7 +45,7 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
     """
     context.check_root()
     if lists:
-        for backup in listed_in(_configured_place(context)):
+        for backup in listed_in(_configured_storage(context)):
             print(_line(backup))
         return
     if file is None:
@@ -58,7 +58,7 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
 
             asyncio.run(answering(url))  # refuses a database with another schema version
         keep = config.section(BackupSettings).keep
-        made = make_backup(context.home, _configured_place(context), datetime.now(UTC), keep, url)
+        made = make_backup(context.home, _configured_storage(context), datetime.now(UTC), keep, url)
         print(f"Made and checked {_line(made)}.")
         return
     if file.exists() and not force:
@@ -77,12 +77,12 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
         notes.append("The database is on a server and not included. Back it up with pg_dump.")
     print(f"Wrote {file} ({file.stat().st_size:,} bytes).")
     for note in notes:
-        tell(note)
+        echo(note)
 
 
-def _configured_place(context: CommandContext) -> BackupPlace:
+def _configured_storage(context: CommandContext) -> BackupStorage:
     """Return the storage that backup.to names. Raises Conflict if backup.to is empty."""
-    where = backup_place(context.config(), context.home)
+    where = backup_storage(context.config(), context.home)
     if where is None:
         raise Conflict(NOT_SET)
     return where
@@ -112,25 +112,25 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
         if file or into:
             raise InvalidInput("--accept-loss repairs the existing database. Omit FILE and --into.")
         context.migrate(accept_loss=True)
-        tell(f"{context.home.database_file} can be used again. `shoal doctor` checks it.")
+        echo(f"{context.home.database_file} can be used again. `shoal doctor` checks it.")
     elif not file:
-        backups = listed_in(_configured_place(context))
+        backups = listed_in(_configured_storage(context))
         if not backups:
-            tell("There is no backup in backup.to. Restore a file with `shoal restore FILE`.")
+            echo("There is no backup in backup.to. Restore a file with `shoal restore FILE`.")
             return
         root, fresh = context.root, context.root.with_name(f"{context.root.name}.restored")
         print(f"The newest backup is {_line(backups[0])}. To restore it:")
         print(f"  1. shoal --home {root} restore {backups[0].name} --into {fresh}")
         print(f"  2. Stop Shoal, then mv {root} {root}.before && mv {fresh} {root}")
-        tell("  3. Set the secrets that step 1 lists, if any, and start again.")
-        tell("`shoal backup --list` shows older ones.")
+        echo("  3. Set the secrets that step 1 lists, if any, and start again.")
+        echo("`shoal backup --list` shows older ones.")
     else:
         target = CommandContext(into) if into else context
         root = target.root
         if is_held(target.home.lock_file):
             raise HomeLocked(f"Shoal is running on {root}. Stop it first, or restore --into another directory.")
         is_file = Path(file).is_file()
-        where = backup_place(context.config(), context.home) if context.root.is_dir() and not is_file else None
+        where = backup_storage(context.config(), context.home) if context.root.is_dir() and not is_file else None
         if not is_file and (where is None or file not in where.sizes()):
             raise NotFound(f"There is no file or backup {file}. `shoal backup --list` shows them.")
         if root.exists() and any(root.iterdir()):
@@ -167,11 +167,11 @@ def _make_from(file: Path, context: CommandContext, source: str) -> None:
     finally:
         remove_tree(folder)  # the tree can be too deep for recursion
     if too_long:
-        tell(f"{counted(too_long, 'file')} left out because their paths are too long below {root}.")
+        echo(f"{counted(too_long, 'file')} left out because their paths are too long below {root}.")
     make_home(context.home)
     if (root / DUMP).exists():
         print(f"Made {root} from {source}. Its database is {root / DUMP}. Load it into an empty PostgreSQL database ")
-        tell(f"with `pg_restore --no-owner --dbname URL {root / DUMP}`, and set database.url.")
+        echo(f"with `pg_restore --no-owner --dbname URL {root / DUMP}`, and set database.url.")
         return
     changed = {root / name: at for name, at in changed_at.items()}
     try:  # unpacking cleared the taint marks, so set them again
@@ -184,7 +184,7 @@ def _make_from(file: Path, context: CommandContext, source: str) -> None:
     text = context.home.config_file.read_text("utf-8", "surrogateescape") if context.home.config_file.exists() else ""
     missing = missing_secrets(text, root)
     todo = f" The backup left secrets out. Set them again: {', '.join(missing)}." if missing else ""
-    tell(
+    echo(
         f"Made {root} from {source}. `shoal doctor` checks it.{todo} Turns and approvals that were open in "
         "the backup do not continue. Their threads say so."
     )

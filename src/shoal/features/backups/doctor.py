@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
-from shoal.features.backups.places import backup_place
 from shoal.features.backups.service import LOOK_SECONDS_MAX, PROBLEM, listed_in
 from shoal.features.backups.settings import BackupSettings
+from shoal.features.backups.storage import backup_storage
 from shoal.kernel.clock import SystemClock
 from shoal.kernel.errors import ShoalError
 from shoal.kernel.settings import Config
@@ -15,7 +15,7 @@ from shoal.surfaces.cli.findings import DoctorFinding, fail, ok, warn
 
 async def look_at_backups(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
     """Check that the backup location is readable and that the newest backup is recent."""
-    settings, where = config.section(BackupSettings), backup_place(config, context.home)
+    settings, where = config.section(BackupSettings), backup_storage(config, context.home)
     if where is None:
         yield warn("backups", "no backups are made.", "Set backup.to to a directory on another disk, or s3://….")
         return

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import msgspec
 
-from shoal.features.backups.places import NOT_SET, backup_place
 from shoal.features.backups.service import Backup, Backups
 from shoal.features.backups.settings import BackupSettings
+from shoal.features.backups.storage import NOT_SET, backup_storage
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.home import Home
 from shoal.kernel.live_config import LiveConfig
@@ -44,7 +44,7 @@ class BackupsView(msgspec.Struct, frozen=True):
 async def show_backups(backups: Backups) -> BackupsView:
     """List the backups, newest first."""
     problem, listed, settings = await backups.problem(), await backups.listed(), backups.settings
-    has_place = backups.place is not None
+    has_place = backups.storage is not None
     return BackupsView(backups.is_scheduled, problem, listed, has_place, settings.to, settings.every_hours)
 
 
@@ -56,14 +56,14 @@ async def move_backups(
     400 with the reason if that fails."""
 
     async def try_out(config: Config) -> None:
-        place = backup_place(config, home)
+        place = backup_storage(config, home)
         if place is None:
             raise InvalidInput(NOT_SET)
-        await backups.try_place(place, config.section(BackupSettings).keep)
+        await backups.try_storage(place, config.section(BackupSettings).keep)
 
     values = {"backup.to": body.to, "backup.every_hours": body.every_hours}
     await setup.change_section(f"backups to {body.to}", "backup", values, by.person, try_out)
-    backups.change(backup_place(live.current, home), live.current.section(BackupSettings))
+    backups.change(backup_storage(live.current, home), live.current.section(BackupSettings))
     return await show_backups(backups)
 
 

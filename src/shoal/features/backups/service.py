@@ -15,8 +15,8 @@ import anyio.to_thread
 import msgspec
 
 from shoal.backend import Backend
-from shoal.features.backups.places import NOT_SET, BackupPlace, backup_place
 from shoal.features.backups.settings import BackupSettings
+from shoal.features.backups.storage import NOT_SET, BackupStorage, backup_storage
 from shoal.kernel import lazy_re
 from shoal.kernel.clock import Clock
 from shoal.kernel.errors import Conflict, InvalidInput, ShoalError, StoreError
@@ -56,16 +56,16 @@ class Backup(msgspec.Struct, frozen=True):
 
 
 class Backups(msgspec.Struct, eq=False):
-    """Service that creates backups on demand and on schedule and keeps the newest ones. Does nothing without a `place`.
+    """Service that creates backups on demand and on schedule and keeps the newest ones. Does nothing without `storage`.
 
-    Calls `tell` once when backups begin to fail.
+    Calls `notify` once when backups begin to fail.
     """
 
     home: Home
-    place: BackupPlace | None
+    storage: BackupStorage | None
     clock: Clock
     stored: Settings
-    tell: Callable[[str], Awaitable[None]]
+    notify: Callable[[str], Awaitable[None]]
     settings: BackupSettings
     database_url: Callable[[], str]
     _making: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
@@ -77,27 +77,27 @@ class Backups(msgspec.Struct, eq=False):
         config, home = services[LiveConfig].current, services[Home]
         return cls(
             home,
-            backup_place(config, home),
+            backup_storage(config, home),
             services[Clock],
             services[Store].settings,
-            services[Notices].tell_owner,
+            services[Notices].notify_owner,
             config.section(BackupSettings),
             config.database.url.reveal,
         )
 
-    def change(self, place: BackupPlace | None, settings: BackupSettings) -> None:
+    def change(self, storage: BackupStorage | None, settings: BackupSettings) -> None:
         """Change the location or the schedule. Takes effect at the next check."""
-        self.place, self.settings = place, settings
+        self.storage, self.settings = storage, settings
         self._changed.set()
 
     @property
     def is_scheduled(self) -> bool:
         """Whether backups are created on schedule."""
-        return self.place is not None and bool(self.settings.every_hours)
+        return self.storage is not None and bool(self.settings.every_hours)
 
     async def listed(self) -> list[Backup]:
         """Return the stored backups, newest first. Raises StoreError if the location cannot be read."""
-        return await _blocking(partial(listed_in, self.place)) if self.place is not None else []
+        return await _blocking(partial(listed_in, self.storage)) if self.storage is not None else []
 
     async def problem(self) -> str:
         """Return why the last scheduled backup failed, or an empty string if it succeeded. Raises StoreError."""
@@ -109,16 +109,16 @@ class Backups(msgspec.Struct, eq=False):
         Raises Conflict if backup.to is empty, and StoreError if the backup fails. A failure leaves existing backups
         unchanged. Cancelling the call does not stop the backup, which continues in its thread.
         """
-        if self.place is None:
+        if self.storage is None:
             raise Conflict(NOT_SET)
-        return await self._make(self.place, self.settings.keep, StoreError)
+        return await self._make(self.storage, self.settings.keep, StoreError)
 
-    async def try_place(self, place: BackupPlace, keep: int) -> Backup:
+    async def try_storage(self, storage: BackupStorage, keep: int) -> Backup:
         """Create a backup in a new location without changing the schedule. Raises InvalidInput if it fails."""
-        return await self._make(place, keep, InvalidInput)
+        return await self._make(storage, keep, InvalidInput)
 
-    async def _make(self, place: BackupPlace, keep: int, failure: type[ShoalError]) -> Backup:
-        work = partial(make_backup, self.home, place, self.clock.now(), keep, self.database_url())
+    async def _make(self, storage: BackupStorage, keep: int, failure: type[ShoalError]) -> Backup:
+        work = partial(make_backup, self.home, storage, self.clock.now(), keep, self.database_url())
         async with self._making:
             made = await _blocking(work, failure)
         if await self.problem():
@@ -149,7 +149,7 @@ class Backups(msgspec.Struct, eq=False):
                 log.error("backup failed; see `shoal doctor`", extra={"why": why})
                 if not await self.problem():
                     await self.stored.put(*PROBLEM, why)
-                    await self.tell(f"I could not make a backup. I will retry every hour. {why}")
+                    await self.notify(f"I could not make a backup. I will retry every hour. {why}")
             await self.clock.sleep(wait)
 
 
@@ -165,17 +165,17 @@ async def _blocking(work: Callable[[], _T], failure: type[ShoalError] = StoreErr
         raise failure(f"The backup failed: {why}. Check the free space and permissions of backup.to.") from error
 
 
-def listed_in(place: BackupPlace) -> list[Backup]:
+def listed_in(storage: BackupStorage) -> list[Backup]:
     """Return the stored backups, newest first. Raises OSError if the location cannot be read."""
     backups: list[Backup] = []
-    for name, size_bytes in place.sizes().items():
+    for name, size_bytes in storage.sizes().items():
         if match := _NAME.fullmatch(name):
             with contextlib.suppress(ValueError):  # the name contains no valid time, so the file is not ours
                 backups.append(Backup(name, datetime.strptime(match[1], _TIME).replace(tzinfo=UTC), size_bytes))
     return sorted(backups, key=lambda backup: backup.at, reverse=True)
 
 
-def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, database_url: str) -> Backup:
+def make_backup(home: Home, storage: BackupStorage, now: datetime, keep: int, database_url: str) -> Backup:
     """Create a backup, verify the stored copy, and delete old backups beyond `keep`.
 
     Backups dated in the future are deleted first, because the clock was wrong when they were created. Raises OSError,
@@ -185,9 +185,9 @@ def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, databa
 
     name = f"shoal-{now.strftime(_TIME)}.tar.gz"
     unchecked = f"{name}.partial"
-    for left in place.sizes():
+    for left in storage.sizes():
         if left.startswith("shoal-") and left.endswith(".partial"):  # left by a process that ended early
-            place.remove(left)
+            storage.remove(left)
     with tempfile.TemporaryDirectory(prefix="shoal-backup-") as folder:
         made, read = Path(folder) / name, Path(folder) / "read"
         with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as target:
@@ -196,17 +196,17 @@ def make_backup(home: Home, place: BackupPlace, now: datetime, keep: int, databa
             for note in notes:
                 log.warning("backup incomplete", extra={"what": note})
         try:
-            place.put(made, unchecked)
+            storage.put(made, unchecked)
             made.unlink()
-            place.fetch(unchecked, read)
+            storage.fetch(unchecked, read)
             check_archive(read)
         except (OSError, ShoalError):
             with contextlib.suppress(OSError, ShoalError):  # the next backup removes it
-                place.remove(unchecked)
+                storage.remove(unchecked)
             raise
         size_bytes = read.stat().st_size
-    place.rename(unchecked, name)
-    others = [backup for backup in listed_in(place) if backup.name != name]
+    storage.rename(unchecked, name)
+    others = [backup for backup in listed_in(storage) if backup.name != name]
     for old in sorted(others, key=lambda other: other.at <= now, reverse=True)[keep - 1 :]:
-        place.remove(old.name)
+        storage.remove(old.name)
     return Backup(name, now.replace(microsecond=0), size_bytes)

@@ -45,7 +45,7 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         return self.thread or (f"the last {self.last} turns" if self.last else f"#{self.tag}")
 
 
-class StepPlace(msgspec.Struct, frozen=True):
+class StepLocation(msgspec.Struct, frozen=True):
     """Position of a recorded model call. `seq` is the number of the event with the recorded answer.
 
     Contains no message text, because that is deleted with its thread.
@@ -77,7 +77,7 @@ class Comparison(msgspec.Struct, frozen=True):
     created_at: datetime
     wanted: Wanted
     usd_max: float
-    steps: tuple[StepPlace, ...]
+    steps: tuple[StepLocation, ...]
 
 
 def difference(recorded: ModelAnswer, answer: ModelAnswer) -> Difference:

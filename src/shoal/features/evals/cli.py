@@ -17,7 +17,7 @@ from shoal.features.evals.answers import DIFFERENCES, RUNS_MAX, Wanted
 from shoal.features.evals.cases import Expectation
 from shoal.features.evals.checks import CaseOutcome
 from shoal.features.evals.comparisons import ComparedAnswer, ComparedStep, ComparisonProgress, ComparisonState, total
-from shoal.features.evals.routes import CaseView, CheckBegun, ComparisonView, ReplayView
+from shoal.features.evals.routes import CaseView, CheckStart, ComparisonView, ReplayView
 from shoal.kernel.errors import ConfigError, HomeLocked, NotFound, ShoalError, StoreError, StoreNewer
 from shoal.kernel.ids import ThreadId, parse_thread_id
 from shoal.kernel.phrases import counted
@@ -26,7 +26,7 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.surfaces.cli.client import as_usage, call_api, get, open_client, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import hours_of, print_json, print_records, print_table, printable, tell, usd
+from shoal.surfaces.cli.output import echo, hours_of, print_json, print_records, print_table, printable, usd
 from shoal.surfaces.http.thread_views import ThreadSummary
 
 EXIT_UNREAD = 2
@@ -175,7 +175,7 @@ def compare(
     try:
         return asyncio.run(_compare(context, wanted, usd_max, as_json=as_json))
     except KeyboardInterrupt:
-        tell("\nStopped. Answers so far are saved. Run the same command to continue.", sys.stderr)
+        echo("\nStopped. Answers so far are saved. Run the same command to continue.", sys.stderr)
         return EXIT_INTERRUPTED
 
 
@@ -211,7 +211,7 @@ async def _compare(context: CommandContext, wanted: Wanted, usd_max: float, *, a
     else:
         print_comparison(view)
         if stopped:
-            tell(f"shoal: {stopped}", sys.stderr)
+            echo(f"shoal: {stopped}", sys.stderr)
     return 0 if view.state.done >= view.state.calls else 1
 
 
@@ -352,7 +352,7 @@ def save(
     if as_json:
         print_json(made)
         return
-    tell(f"Saved as agents/{made.agent}/{made.file}. `shoal check --agent {made.agent}` runs it.")
+    echo(f"Saved as agents/{made.agent}/{made.file}. `shoal check --agent {made.agent}` runs it.")
 
 
 @command(cases, "list", example="shoal cases list --agent main")
@@ -395,9 +395,9 @@ def check(
     if not as_json:
         spent = total(outcome.usd for outcome in outcomes)
         cost = "at an unknown price" if spent is None else f"for ${spent:.4f}"
-        came = f"{len(outcomes) - failed - errors} passed, {failed} failed, {errors} not run, {cost}"
+        summary = f"{len(outcomes) - failed - errors} passed, {failed} failed, {errors} not run, {cost}"
         nothing = f"{agent} has no cases. `shoal cases save` adds one."
-        tell(f"{counted(len(outcomes), 'case')}: {came}." if outcomes else nothing)
+        echo(f"{counted(len(outcomes), 'case')}: {summary}." if outcomes else nothing)
     if junit is not None:
         junit.write_bytes(junit_xml(agent, outcomes))
     return 1 if failed or errors else 0
@@ -413,7 +413,7 @@ async def _check(
         aclosing(api.stream(f"/api/agents/{path_part(agent)}/check", "POST", body)) as stream,
     ):
         with all_as_usage():
-            msgspec.json.decode(await anext(stream), type=CheckBegun)
+            msgspec.json.decode(await anext(stream), type=CheckStart)
         async for data in stream:
             outcomes.append(msgspec.json.decode(data, type=CaseOutcome))
             if not as_json:

@@ -16,7 +16,15 @@ import anyio
 import msgspec
 
 from shoal.agents.registry import AgentRegistry
-from shoal.features.evals.answers import STEPS_MAX, Comparison, Difference, ModelAnswer, StepPlace, Wanted, difference
+from shoal.features.evals.answers import (
+    STEPS_MAX,
+    Comparison,
+    Difference,
+    ModelAnswer,
+    StepLocation,
+    Wanted,
+    difference,
+)
 from shoal.features.evals.store import ComparisonStore, ceiling_of
 from shoal.kernel.agents import AgentSpec
 from shoal.kernel.clock import Clock
@@ -56,13 +64,13 @@ class RecordedTurn(NamedTuple):
 
     began_at: datetime
     thread_began_at: datetime
-    calls: list[StepPlace]
+    calls: list[StepLocation]
 
 
 class AskedStep(NamedTuple):
     """A recorded call with its request for the other model. `unfit` is the reason if the model cannot be asked."""
 
-    place: StepPlace
+    place: StepLocation
     number: int
     asked: str
     model: str
@@ -309,7 +317,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
 
     # ---- selecting calls ----
 
-    async def _select(self, wanted: Wanted) -> list[StepPlace]:
+    async def _select(self, wanted: Wanted) -> list[StepLocation]:
         """Return the selected calls, oldest first. Raises NotFound, InvalidId."""
         turns: dict[TurnId, RecordedTurn] = {}
 
@@ -348,7 +356,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         info, events = await read_branch(self.store.journal, thread)
         turns_read: dict[TurnId, RecordedTurn] = {}
         for step in recorded_steps(events):
-            place = StepPlace(thread, step.turn, step.seq, step.agent)
+            place = StepLocation(thread, step.turn, step.seq, step.agent)
             turns_read.setdefault(step.turn, RecordedTurn(step.started_at, info.created_at, [])).calls.append(place)
         for id, turn in turns_read.items():
             if id not in turns or turn.thread_began_at < turns[id].thread_began_at:
@@ -402,7 +410,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                         request, gauge = self.context.request_of(step.entries, agent, route, system, tools, thread)
                     except InvalidInput as error:
                         unfit = str(error)
-                place = StepPlace(thread, step.turn, step.seq, step.agent)
+                place = StepLocation(thread, step.turn, step.seq, step.agent)
                 message, timing, usd = step.said, timings.get((step.turn, step.number)), None
                 with suppress(InvalidInput):  # its provider is no longer configured
                     named = timing.description.removeprefix(MODEL_STEP) if timing is not None else message.model

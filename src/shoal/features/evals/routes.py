@@ -97,7 +97,7 @@ class CheckRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     usd_max: Usd = 1.0
 
 
-class CheckBegun(msgspec.Struct, frozen=True):
+class CheckStart(msgspec.Struct, frozen=True):
     """First event of a check: the number of cases, the agent and the model."""
 
     agent: str
@@ -173,7 +173,7 @@ async def run_comparison(
     """Ask the unanswered calls and stream an event for each answer. Stops when the client disconnects."""
     needs_running(runtime)
     items = comparisons.run(await comparisons.get(id), by.asker)
-    return EventStream(frames(items), streams, streams.admit(), allowed=callers.still_allowed(by), beats=True)
+    return EventStream(frames(items), streams, streams.admit(), allowed=callers.access_check(by), beats=True)
 
 
 @routes("GET /api/comparisons", ADMINS)
@@ -251,8 +251,8 @@ async def check_agent_cases(
         )
 
     async def items() -> AsyncGenerator[msgspec.Struct]:
-        yield CheckBegun(agent.name, agent.model, len(results))
+        yield CheckStart(agent.name, agent.model, len(results))
         async for outcome in checks.run(agent, results, by.asker, ceiling):
             yield outcome
 
-    return EventStream(frames(items()), streams, streams.admit(), allowed=callers.still_allowed(by), beats=True)
+    return EventStream(frames(items()), streams, streams.admit(), allowed=callers.access_check(by), beats=True)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from shoal.features.evals.answers import STEPS_MAX, Comparison, ModelAnswer, StepPlace, Wanted
+from shoal.features.evals.answers import STEPS_MAX, Comparison, ModelAnswer, StepLocation, Wanted
 from shoal.kernel.ids import ThreadId
 from shoal.store.driver import Script, StorePart, dump, query, reader, text, writes
 
@@ -15,7 +15,7 @@ AnswerKey = tuple[ThreadId, int, int]
 _comparison = reader(
     Comparison,
     wanted=msgspec.json.Decoder(Wanted).decode,
-    steps=msgspec.json.Decoder(tuple[StepPlace, ...]).decode,
+    steps=msgspec.json.Decoder(tuple[StepLocation, ...]).decode,
 )
 _answer = msgspec.json.Decoder(ModelAnswer)
 

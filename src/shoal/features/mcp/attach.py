@@ -31,7 +31,7 @@ def attach(services: "Services") -> None:
         return (any_tool_of(name) for name, server in configured if server.enabled and name not in servers().up)
 
     services[Registry].away = away
-    services[Status].servers = lambda: tuple(connection.state.told for connection in servers().connections)
+    services[Status].servers = lambda: tuple(connection.state.summary for connection in servers().connections)
     if servers_of(live.current):
         for connection in servers().connections:
             services[Backend].begin(f"mcp {connection.server.name}", connection.run)

@@ -9,7 +9,7 @@ from shoal.features.mcp.routes import McpServerView, McpToolView, McpView
 from shoal.kernel.errors import InvalidInput, NotFound
 from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import print_records, printable, tell, when
+from shoal.surfaces.cli.output import echo, print_records, printable, when
 from shoal.text.order import natural
 
 mcp = click.Group(
@@ -91,7 +91,7 @@ def confirm_mcp(
                 raise InvalidInput(f"{name[:80]!r} is given twice with different kinds.")
     _print_kinds(known, chosen)
     if not yes and not click.confirm("Confirm?"):
-        tell("Nothing was changed.")
+        echo("Nothing was changed.")
         return
     body = {"digest": known.digest, "kinds": chosen}
     confirmed = call_api(context, "POST", f"/api/mcp-servers/{path_part(server)}/confirm", body, into=McpServerView)

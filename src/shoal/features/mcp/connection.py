@@ -29,7 +29,7 @@ import msgspec
 
 from shoal.features.mcp.definitions import Definition, definition_digest, definition_text, described, tool_name
 from shoal.features.mcp.kinds import UNCONFIRMED, hints_of, traits_of
-from shoal.features.mcp.pins import InForce, Pins, Tell
+from shoal.features.mcp.pins import InForce, Pins, SendNotice
 from shoal.features.mcp.transport import LastWords, McpServer, failures, opened
 from shoal.installation import how_to_add
 from shoal.kernel.clock import Clock, retry_delay
@@ -164,7 +164,7 @@ class McpState(msgspec.Struct, frozen=True):
     unconfirmed: int = 0
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         waiting = f", {self.waiting} changed or new (`shoal mcp list`)" if self.waiting else ""
         if self.unconfirmed:
             waiting += f", {self.unconfirmed} not confirmed (`shoal mcp confirm {self.server}`)"
@@ -184,12 +184,12 @@ class McpConnection:
     clock: Clock
     enclose: Enclose | None = None
     pins: Pins | None = None
-    tell: Tell | None = None
+    notify: SendNotice | None = None
     on_change: Callable[[McpState], None] | None = None
 
     def __post_init__(self) -> None:
         self.state = McpState(self.server.name)
-        self.settled = asyncio.Event()
+        self.has_tried = asyncio.Event()
         self._session: ClientSession | None = None
         self._stir = asyncio.Event()
         self._lost = asyncio.Event()
@@ -218,7 +218,7 @@ class McpConnection:
                 if not was_up:
                     self._withdraw()
                 self._become("lost" if was_up else "down", why)
-                self.settled.set()
+                self.has_tried.set()
                 if failures > was_up:
                     await self.clock.sleep(retry_delay(failures))
         finally:
@@ -282,7 +282,7 @@ class McpConnection:
                 await self._offer(session)
                 self._up_at, listed_at = self.clock.monotonic(), deque[float](maxlen=LISTINGS_MAX)
                 self._become("up")
-                self.settled.set()
+                self.has_tried.set()
                 # Keep the list of tools in sync with the server's until the connection is lost.
                 while not self._lost.is_set():
                     await self.clock.wait(self._stir, CHECK_SECONDS)
@@ -373,7 +373,7 @@ class McpConnection:
         left_out = list(unusable)
         used = {own: InForce(name, definition) for own, (name, definition) in listed.items()}
         if self.pins is not None:
-            used = await self.pins.in_force(self.server.name, listed, self.tell)
+            used = await self.pins.in_force(self.server.name, listed, self.notify)
         self._waiting = sum(
             own not in used or used[own].definition != definition for own, (_, definition) in listed.items()
         )

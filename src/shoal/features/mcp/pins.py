@@ -137,8 +137,8 @@ class ServerPins(msgspec.Struct, frozen=True):
     @property
     def kinds(self) -> dict[str, Kind]:
         """The confirmed or proposed kinds of all tools without a pending change, by the names that models use."""
-        settled = [pin for pin in self.tools.values() if pin.state == "allowed"]
-        return {pin.name: kind for pin in settled if (kind := pin.proposed) is not None}
+        allowed = [pin for pin in self.tools.values() if pin.state == "allowed"]
+        return {pin.name: kind for pin in allowed if (kind := pin.proposed) is not None}
 
     def named(self, name: str) -> str:
         """Return the model's name for a tool without a pending change, given the model's or the server's name. Raises
@@ -157,8 +157,8 @@ class ServerPins(msgspec.Struct, frozen=True):
         """The digest that a confirmation must match. It covers the tools without pending changes, their definitions and
         kinds."""
         pins = sorted(self.tools.values(), key=lambda pin: pin.name)
-        settled = [pin for pin in pins if pin.state == "allowed"]
-        lines = [f"{pin.name} {(pin.allowed or NO_DEFINITION).digest} {pin.confirmed}" for pin in settled]
+        allowed = [pin for pin in pins if pin.state == "allowed"]
+        lines = [f"{pin.name} {(pin.allowed or NO_DEFINITION).digest} {pin.confirmed}" for pin in allowed]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @property
@@ -172,7 +172,7 @@ class ServerPins(msgspec.Struct, frozen=True):
         return [pin for pin in self.tools.values() if pin.waits]
 
 
-Tell: TypeAlias = Callable[[str], Awaitable[None]]
+SendNotice: TypeAlias = Callable[[str], Awaitable[None]]
 """Sends a notice to the owner."""
 
 
@@ -213,7 +213,7 @@ class Pins:
         self._servers = {name: server for name, server in servers.items() if server.enabled}
 
     async def in_force(
-        self, server: str, offered: Mapping[str, tuple[str, Definition]], tell: Tell | None = None
+        self, server: str, offered: Mapping[str, tuple[str, Definition]], notify: SendNotice | None = None
     ) -> dict[str, InForce]:
         """Return the definitions to use, by the server's own names. Changed definitions wait for a decision. Raises
         StoreError."""
@@ -223,24 +223,24 @@ class Pins:
             first = {own: Pin(name, definition) for own, (name, definition) in offered.items()}
             pins = ServerPins(server, now, first) if known is None else compared(known, offered)
             quiet = pins.told_at is not None and (now - pins.told_at).total_seconds() < TELL_SECONDS
-            untold = [] if quiet else [pin for pin in pins.waiting if not pin.is_told]
-            if untold:
+            unreported = [] if quiet else [pin for pin in pins.waiting if not pin.is_told]
+            if unreported:
                 tools = {own: replace(pin, is_told=pin.waits) for own, pin in pins.tools.items()}
                 pins = replace(pins, tools=tools, told_at=now)
-            asks = tell is not None and bool(pins.unconfirmed) and not pins.is_asked
+            asks = notify is not None and bool(pins.unconfirmed) and not pins.is_asked
             pins = replace(pins, is_asked=pins.is_asked or asks)
             if pins == known or await self._swap(server, raw, pins):
                 break
         if known is None:
             log.info("MCP tools pinned", extra={"server": server, "tools": len(pins.tools)})
             await self._note("pin", list(pins.tools.values()), "allow", "system")
-        if untold:
+        if unreported:
             log.warning("MCP server changed its tools; see `shoal mcp list`", extra={"server": server})
-            await self._note("change", untold, "ask", "system")
-            if tell is not None:
-                await tell(change_notice(server, pins.waiting))
-        if asks and tell is not None:
-            await tell(confirm_notice(pins))
+            await self._note("change", unreported, "ask", "system")
+            if notify is not None:
+                await notify(change_notice(server, pins.waiting))
+        if asks and notify is not None:
+            await notify(confirm_notice(pins))
         return {
             own: InForce(pin.name, pin.allowed, pin.kind)
             for own, pin in pins.tools.items()

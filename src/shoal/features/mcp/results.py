@@ -76,7 +76,7 @@ def output_of(server: str, result: Mapping[str, object], keep: Keep) -> ToolOutp
         known = ("_meta", "isError", "resultType", "structuredContent", "contents")
         structured = {key: cast("Json", value) for key, value in result.items() if key not in known} or None
     text = "\n".join(reading.lines)
-    if structured is not None and not _says(text, structured):
+    if structured is not None and not _repeats(text, structured):
         text = f"{text}\n{_json(structured)}".strip("\n")
     failed = result.get("isError", result.get("is_error"))
     is_error = failed is True or (isinstance(failed, str) and failed.lower() == "true")
@@ -187,7 +187,7 @@ def _json(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _says(text: str, structured: Json) -> bool:
+def _repeats(text: str, structured: Json) -> bool:
     if not text:
         return False
     spelled = text.replace("\\/", "/")

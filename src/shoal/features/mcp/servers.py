@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from shoal.features.mcp.connection import McpConnection, McpState, log
-from shoal.features.mcp.pins import Pins, Tell
+from shoal.features.mcp.pins import Pins, SendNotice
 from shoal.features.mcp.settings import McpServerSettings, servers_of
 from shoal.features.mcp.transport import McpServer
 from shoal.kernel.clock import Clock
@@ -39,10 +39,10 @@ class McpServers:
         clock: Clock,
         enclose: Enclose | None,
         pins: Pins | None = None,
-        tell: Tell | None = None,
+        notify: SendNotice | None = None,
     ) -> None:
         self.connections: list[McpConnection] = []
-        self._make = partial(McpConnection, registry=registry, clock=clock, enclose=enclose, pins=pins, tell=tell)
+        self._make = partial(McpConnection, registry=registry, clock=clock, enclose=enclose, pins=pins, notify=notify)
         self._folder = home.root / "mcp"
         for name, server in servers.items():
             if server.enabled:
@@ -52,8 +52,8 @@ class McpServers:
     def of(cls, services: "Services") -> "McpServers":
         config, role = services[LiveConfig].current, services[Runtime].role
         servers: Mapping[str, McpServerSettings] = servers_of(config) if role not in ("serve", "offline") else {}
-        enclose, tell = server_enclosure(config.sandbox), services[Notices].tell_owner
-        return cls(servers, services[Home], services[Registry], services[Clock], enclose, services[Pins], tell)
+        enclose, notify = server_enclosure(config.sandbox), services[Notices].notify_owner
+        return cls(servers, services[Home], services[Registry], services[Clock], enclose, services[Pins], notify)
 
     def add(self, name: str, server: McpServerSettings) -> McpConnection:
         """Create a connection to an additional server. The caller runs it."""
@@ -76,7 +76,7 @@ class McpServers:
         try:
             async with asyncio.timeout(seconds):
                 for connection in self.connections:
-                    await connection.settled.wait()
+                    await connection.has_tried.wait()
         except TimeoutError:
             log.warning("MCP servers start slowly; their tools appear when they are ready")
 
@@ -89,7 +89,7 @@ class McpServers:
                 for connection in self.connections:
                     tasks.start_soon(connection.run)
                 for connection in self.connections:
-                    await connection.settled.wait()
+                    await connection.has_tried.wait()
                     states.append(connection.state)
                 tasks.cancel_scope.cancel()
         finally:

@@ -171,7 +171,7 @@ class McpSetup:
             connection = self._servers.add(name, servers_of(config)[name])
             self._backend.begin(f"mcp {name}", connection.run)
             with anyio.move_on_after(CONNECT_SECONDS):
-                await connection.settled.wait()
+                await connection.has_tried.wait()
 
     async def _probe(self, name: str, server: McpServerSettings) -> McpState:
         """Connect to a server once, independently of the running connections, and return its status."""
@@ -179,7 +179,7 @@ class McpSetup:
         connection, states = trial.add(name, server), list[McpState]()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.run)
-            await connection.settled.wait()
+            await connection.has_tried.wait()
             states.append(connection.state)
             tasks.cancel_scope.cancel()
         return states[0]

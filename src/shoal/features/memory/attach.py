@@ -7,7 +7,7 @@ from shoal.features.memory.folders import memory_folders
 from shoal.features.memory.pages import memory_folder
 from shoal.features.memory.prompt import memory_part
 from shoal.features.memory.store import CHANGES
-from shoal.features.memory.taint import kept_memory, kept_note
+from shoal.features.memory.taint import retained_memory, retained_note
 from shoal.kernel.files import Folders
 from shoal.kernel.home import Home
 from shoal.store.store import Store
@@ -25,6 +25,6 @@ def attach(services: "Services") -> None:
     context, home = services[ContextBuilder], services[Home]
     context.prompts.parts.append(memory_part(home, context.settings.daily_notes_days))
     services[LiveToolServices].virtual_folders.append(memory_folder(services[MemoryBook].change))
-    services[PromptFiles].keeps |= {"memory": kept_memory, "note": kept_note}
+    services[PromptFiles].keeps |= {"memory": retained_memory, "note": retained_note}
     services[Folders].follow(memory_folders(home))
     services[Store].bookkeeping.walks.append(CHANGES)

@@ -10,7 +10,7 @@ from shoal.kernel.errors import NotFound
 from shoal.kernel.memory_files import entry_key
 from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import print_json, print_records, printable, tell
+from shoal.surfaces.cli.output import echo, print_json, print_records, printable
 
 IN_THREAD = click.option("--thread", default="", help="A thread of the platform or channel.")
 FILE_SCOPE = click.option(
@@ -50,7 +50,7 @@ def forget(context: CommandContext, entry: str, scope: str, thread: str, day: st
         raise click.UsageError("ENTRY is empty. Give the text to forget.")
     where = urlencode({"scope": scope, "thread": thread, "day": day, "entry": entry})
     call_api(context, "DELETE", f"/api/memory?{where}")
-    tell("Forgotten, effective on the next turn. `shoal memory undo` restores it.")
+    echo("Forgotten, effective on the next turn. `shoal memory undo` restores it.")
 
 
 @command(memory, example='shoal memory amend "likes tea" "likes green tea"')
@@ -73,7 +73,7 @@ def amend(context: CommandContext, entry: str, text: str, scope: str, thread: st
         lines[at] = f"- {' '.join(text.split())}{''.join(lines[at].partition(' <!-- only ')[1:])}"
     given = {"scope": scope, "thread": thread, "day": day, "text": "\n".join(lines), "digest": file.digest}
     call_api(context, "PUT", "/api/memory", given)
-    tell("Corrected, effective on the next turn. `shoal memory undo` restores the old text.")
+    echo("Corrected, effective on the next turn. `shoal memory undo` restores the old text.")
 
 
 @command(memory, example="shoal memory changes --limit 5")

@@ -80,7 +80,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
             case "help", "":
                 return f"Usage: {MEMORY_USAGE}."
             case "forget", wanted:
-                return await self._change(asked, _meant(known, wanted), "")
+                return await self._change(asked, _matching_entries(known, wanted), "")
             case "amend", wanted:
                 entry, _, new = wanted.partition(" ")
                 if _ID.fullmatch(entry):
@@ -91,7 +91,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
                     usage = "`/memory amend ID TEXT`, or `/memory amend WORDS -> TEXT`"
                     raise InvalidInput(f"Give the new text: {usage}.")
                 return await self._change(
-                    asked, _meant(known, entry), entry_line(" ".join(new.split())).removeprefix("- ")
+                    asked, _matching_entries(known, entry), entry_line(" ".join(new.split())).removeprefix("- ")
                 )
             case "undo", "":
                 return await self._undo(asked, person)
@@ -144,7 +144,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
         return f"Undone. Restored text: {back}" if back else "Undone."
 
 
-def _meant(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryEntry]:
+def _matching_entries(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryEntry]:
     """Return the entries with an id, or the entries with these words if they all have the same text.
 
     Raises NotFound, InvalidInput.

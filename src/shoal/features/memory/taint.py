@@ -5,10 +5,10 @@ from collections.abc import Collection
 from shoal.kernel.memory_files import MEMORY_SCOPES, memory_path, note_path
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import ToolContext
-from shoal.tools.prompt_files import KeptText
+from shoal.tools.prompt_files import RetainedText
 
 
-def kept_memory(actions: Collection[Action], context: ToolContext) -> KeptText:
+def retained_memory(actions: Collection[Action], context: ToolContext) -> RetainedText:
     """Return the files that `remember` changes, and the person whose lines it changes. Editing a page of /memory is the
     same action."""
     home, scopes = context.home, {action.detail.partition(" ")[0] for action in actions}
@@ -17,9 +17,9 @@ def kept_memory(actions: Collection[Action], context: ToolContext) -> KeptText:
         scopes.add("global")  # the file that contains the person's lines
     files = [memory_path(home, scope, context.chat) for scope in MEMORY_SCOPES if scope in scopes]
     days = [scope for scope in scopes if scope.isdecimal()]
-    return KeptText([*files, *(home.data / "memory" / day[:6] / f"{day}.md" for day in days)], person)
+    return RetainedText([*files, *(home.data / "memory" / day[:6] / f"{day}.md" for day in days)], person)
 
 
-def kept_note(actions: Collection[Action], context: ToolContext) -> KeptText:
+def retained_note(actions: Collection[Action], context: ToolContext) -> RetainedText:
     """Return today's note, to which `note_today` adds a line."""
-    return KeptText([note_path(context.home, context.clock.local().date())])
+    return RetainedText([note_path(context.home, context.clock.local().date())])

@@ -124,9 +124,9 @@ class CompatMessage(msgspec.Struct, frozen=True):
             return Line(role, "\n".join(filter(None, texts)))
         return Line(role, content or "")
 
-    def files(self, where: str, *, hears: bool) -> Iterator[InlineFile]:
-        """Yield the message's files. With `hears`, also yield its recordings. Raises InvalidInput for unsupported
-        parts."""
+    def files(self, where: str, *, accepts_audio: bool) -> Iterator[InlineFile]:
+        """Yield the message's files. With `accepts_audio`, also yield its recordings. Raises InvalidInput for
+        unsupported parts."""
         content = self.content if isinstance(self.content, list) else ()
         for number, part in enumerate(content):
             if isinstance(part, str) or part.type in _TEXT_PARTS:
@@ -138,7 +138,7 @@ class CompatMessage(msgspec.Struct, frozen=True):
                 own = FilePart(part.file_data, part.filename, part.file_id, part.file_url)
                 yield _file(part.file or own, place)
             elif part.type == "input_audio":
-                if not hears:
+                if not accepts_audio:
                     raise InvalidInput(f"{place}: `input_audio` needs speech recognition, and none is set up here.")
                 yield _recording(part.input_audio or AudioPart(), place)
             else:

@@ -351,7 +351,7 @@ async def whole_reply(api: Conversations, begun: PendingReply) -> TurnFinished:
     finished: TurnFinished | None = None
     failure: ApiError | None = None
     async with anyio.create_task_group() as group:
-        allowed = api.callers.still_allowed(begun.conversation.by, begun.thread)
+        allowed = api.callers.access_check(begun.conversation.by, begun.thread)
         group.start_soon(cancel_when_refused, allowed, group.cancel_scope)
         try:
             async with aclosing(reply_pieces(api, begun, GrowingReply())) as pieces:
@@ -411,7 +411,7 @@ async def _respond(
 ) -> Response:
     admitted = api.streams.admit()
     if stream:
-        allowed = api.callers.still_allowed(begun.conversation.by, begun.thread)
+        allowed = api.callers.access_check(begun.conversation.by, begun.thread)
         return EventStream(_frames(api, begun, form), api.streams, admitted, begun.headers, allowed=allowed)
     with admitted:
         response = json_answer(form.whole(await whole_reply(api, begun)))
@@ -450,7 +450,7 @@ def _conversation(
     lines: list[Line] = []
     files: list[list[InlineFile]] = []
     for number, item in enumerate(messages):
-        item_files = [*item.files(f"messages[{number}]", hears=api.attachments.hear is not None)]
+        item_files = [*item.files(f"messages[{number}]", accepts_audio=api.attachments.transcribe is not None)]
         if item.role in ("system", "developer"):
             continue
         line = item.line

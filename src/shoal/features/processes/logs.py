@@ -65,7 +65,7 @@ class ProcessLog:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._file >= 0:
             self.close()
-            files, gone = _files(self._path), _gone(self._path)
+            files, gone = _files(self._path), _dropped_bytes(self._path)
             if files[-1].exists():
                 gone += files[-1].stat().st_size
             for newer, older in reversed(list(pairwise(files))):
@@ -86,7 +86,7 @@ def read_log(path: Path, *, offset: int = -1, lines_max: int = 100, contains: st
 
     A missing log is empty. Blocking. Raises OSError.
     """
-    lost, content = _gone(path), b""
+    lost, content = _dropped_bytes(path), b""
     for file in reversed(_files(path)):
         with suppress(FileNotFoundError):
             content += read_regular(file)
@@ -118,7 +118,7 @@ def remove_log(path: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def _gone(path: Path) -> int:
+def _dropped_bytes(path: Path) -> int:
     try:
         return int(read_regular(_marker(path)))
     except (FileNotFoundError, ValueError):

@@ -270,7 +270,7 @@ class ProcessService(msgspec.Struct, eq=False):
                     self._seen[process.id] = (process.seen_at, since if seen_at == process.seen_at else now)
                     if now - self._seen[process.id][1] > STALE_SECONDS or self._has_died(process):
                         await self._lose(process)
-            for process in await self.rows.untold():
+            for process in await self.rows.unreported():
                 fitting = [(number, hook) for number, hook in enumerate(process.spec.hooks) if fits(hook, process)]
                 # What a lost process read is unknown. `process_logs` checks for taint marks.
                 output = await asyncio.to_thread(self._tail, process) if fitting and process.state != "lost" else ""
@@ -280,7 +280,7 @@ class ProcessService(msgspec.Struct, eq=False):
                         self._is_pending = True
                         break
                 else:
-                    await self.rows.tell(process.id)
+                    await self.rows.mark_reported(process.id)
             if self.clock.monotonic() >= self._forgets_at:
                 for process in await self.rows.forget(self.clock.now() - timedelta(days=KEEP_DAYS)):
                     try:
@@ -310,10 +310,10 @@ class ProcessService(msgspec.Struct, eq=False):
         id, ending = live.process.id, ProcessEnd("lost", reason=STOPPED)
         try:
             async with anyio.create_task_group() as hooks:
-                hooks.start_soon(self._tell_matches, live)
+                hooks.start_soon(self._notify_matches, live)
                 for number, hook in enumerate(live.hooks):
                     if hook.on == "timeout":
-                        hooks.start_soon(self._tell_timeout, live, number)
+                        hooks.start_soon(self._notify_timeout, live, number)
                 ending = await self._run_in(live, command, sandbox)
                 live.close()
         finally:
@@ -395,7 +395,7 @@ class ProcessService(msgspec.Struct, eq=False):
                     return
             await self.clock.sleep(RETRY_SECONDS)
 
-    async def _tell_timeout(self, live: LiveProcess, number: int) -> None:
+    async def _notify_timeout(self, live: LiveProcess, number: int) -> None:
         hook = live.hooks[number]
         await self.clock.wait(live.ended, hook.after_seconds)
         reason = f"is still running after {counted(hook.after_seconds, 'second')}"
@@ -403,15 +403,15 @@ class ProcessService(msgspec.Struct, eq=False):
         if not live.ended.is_set():
             await self._fire(live, hook, f"timeout:{number}", reason, output)
 
-    async def _tell_matches(self, live: LiveProcess) -> None:
+    async def _notify_matches(self, live: LiveProcess) -> None:
         """Send matches as they arrive. Each hook has a maximum number of firings and a minimum interval."""
         while not live.ended.is_set():
             await live.changed.wait()
             live.changed.clear()
             while live.matches:
-                await self._tell_next(live)
+                await self._notify_next(live)
 
-    async def _tell_next(self, live: LiveProcess) -> None:
+    async def _notify_next(self, live: LiveProcess) -> None:
         number, line = live.matches.popleft()
         hook, now = live.hooks[number], self.clock.monotonic()
         count, fired_at = live.fired.get(number, (0, now - hook.interval_seconds))

@@ -7,7 +7,7 @@ import msgspec
 
 from shoal.features.processes.records import PROCESS_KEY, Process, ProcessEnd, ProcessSpec
 from shoal.kernel.ids import ThreadId, TurnId, channel_of
-from shoal.store.agents import user_said
+from shoal.store.agents import first_message
 from shoal.store.driver import Script, StorePart, dump, first_after, number, query, readable, reader, reads, writes
 
 _process = reader(Process, spec=msgspec.json.Decoder(ProcessSpec).decode)
@@ -52,11 +52,11 @@ class ProcessStore(StorePart):
         """Record that `owner` is alive. Return the processes that it should be running."""
         return readable(_process, await self._write("processes_beat", owner=owner, now=self._clock.now()))
 
-    async def tell(self, process: str) -> None:
+    async def mark_reported(self, process: str) -> None:
         """Record that a process's hooks have reported its end."""
         await self._write("process_tell", id=process)
 
-    async def untold(self, limit: int = 100) -> list[Process]:
+    async def unreported(self, limit: int = 100) -> list[Process]:
         """Return ended processes whose hooks have not reported the end, oldest first."""
         return readable(_process, await self._read("processes_untold", limit=limit))
 
@@ -76,7 +76,7 @@ class ProcessStore(StorePart):
     def depth(self, thread: ThreadId, turn: TurnId) -> Script[int]:
         """Return the number of hooks that led to a turn, or 0 if no process started it."""
         causes = yield from query("process_cause", thread=thread, turn=turn)
-        cause = user_said(causes[0][0]) if causes else None
+        cause = first_message(causes[0][0]) if causes else None
         if cause is None or cause.origin != "trigger" or not cause.message_id.startswith(PROCESS_KEY):
             return 0
         rows = yield from query("process_one", id=cause.message_id.split(":")[1])

@@ -176,7 +176,7 @@ class WebPush(msgspec.Struct, eq=False):
         if (len(keys[0]), keys[0][:1], len(keys[1])) != (65, b"\x04", 16):
             raise InvalidInput("The keys p256dh and auth are invalid.")
         key = _name(browser.endpoint)
-        if await self.store.settings.get(SCOPE, key) is None and len(await self._told()) >= BROWSERS_MAX:
+        if await self.store.settings.get(SCOPE, key) is None and len(await self._subscriptions()) >= BROWSERS_MAX:
             raise Conflict(f"{BROWSERS_MAX} browsers are already subscribed. Turn notifications off in one of them.")
         given, digest = msgspec.structs.asdict(browser), await self._digest(by)
         notified = NotifiedBrowser(**given, person=by.person, token=by.token.name, digest=digest, origin=origin)
@@ -196,23 +196,25 @@ class WebPush(msgspec.Struct, eq=False):
                 async for item in coming:
                     if not (isinstance(item, Event) and isinstance(item.data, ApprovalRequested | TurnFinished)):
                         continue
-                    browsers = await self._told()
+                    browsers = await self._subscriptions()
                     info = await self.store.journal.thread(item.thread) if browsers else None
                     note = notification(item, info.title, info.agent) if info else None
                     if note is not None:
-                        await asyncio.gather(*(self._tell_one(stored, browser, note) for stored, browser in browsers))
+                        await asyncio.gather(
+                            *(self._notify_browser(stored, browser, note) for stored, browser in browsers)
+                        )
             if not coming.lost:
                 return
             log.warning("notifications dropped because the queue was full")
 
-    async def _told(self) -> list[tuple[str, NotifiedBrowser]]:
+    async def _subscriptions(self) -> list[tuple[str, NotifiedBrowser]]:
         browsers: list[tuple[str, NotifiedBrowser]] = []
         for _, stored in await self.store.settings.page(SCOPE, limit=BROWSERS_MAX):
             with contextlib.suppress(*UNREADABLE):
                 browsers.append((stored, msgspec.json.decode(stored, type=NotifiedBrowser)))
         return browsers
 
-    async def _tell_one(self, stored: str, browser: NotifiedBrowser, note: Notification) -> None:
+    async def _notify_browser(self, stored: str, browser: NotifiedBrowser, note: Notification) -> None:
         try:
             await self._send(stored, browser, note)
         except (FetchError, InvalidInput) as error:

@@ -300,11 +300,11 @@ class Library:
 
         await self._refresh(await in_thread(everywhere), float("inf"))
         if self._settings.history:
-            await self.read_said()
+            await self.index_conversations()
         while count := await self.embed_some():
             await self._clock.sleep(count * 60 / self._settings.texts_per_minute)
 
-    async def read_said(self) -> None:
+    async def index_conversations(self) -> None:
         """Index the threads that were active since the last call."""
         mark = await self._marks.get(SCOPE, "said")
         since = datetime(1970, 1, 1, tzinfo=UTC)
@@ -328,7 +328,7 @@ class Library:
         after = int(await self.pieces.stamp(source) or 0)
         while after < last_seq and (events := await self._journal.events(thread, after, 500)):
             after = events[-1].seq
-            places = [str(event.seq) for event in events if len(said_in(event)) >= MESSAGE_CHARS_MIN]
+            places = [str(event.seq) for event in events if len(message_text(event)) >= MESSAGE_CHARS_MIN]
             brought = brought or any(isinstance(event.data, UserSaid) and event.data.attachments for event in events)
             await self.pieces.add(source, str(after), places)
         folder = self._home.attachments(thread)
@@ -342,8 +342,8 @@ class Library:
         for piece in waiting:
             text = piece.text
             if piece.source.startswith(SAID):
-                event = await self.said(piece)
-                text = said_in(event)[:SAID_CHARS_MAX] if event is not None else ""
+                event = await self.message_of(piece)
+                text = message_text(event)[:SAID_CHARS_MAX] if event is not None else ""
             if text.strip():
                 wanted.append((piece, text))
             else:
@@ -379,14 +379,14 @@ class Library:
                 vectors.append([0.0] * len(ordinary))
         return vectors
 
-    async def said(self, piece: Passage) -> Event | None:
+    async def message_of(self, piece: Passage) -> Event | None:
         """Return the message from which a passage of a conversation comes."""
         seq = int(piece.place)
         events = await self._journal.events(ThreadId(piece.source.removeprefix(SAID)), seq - 1, 1)
         return events[0] if events and events[0].seq == seq else None
 
 
-def said_in(event: Event) -> str:
+def message_text(event: Event) -> str:
     """Return the text that a person or the agent wrote in an event."""
     return event.data.text if isinstance(event.data, UserSaid | Steered | AssistantSaid) else ""
 

@@ -45,7 +45,9 @@ def recall_tool(
     """Build `recall`, or an alias of it."""
     name = described.name
 
-    async def meant(query: str, context: ToolContext, files: Collection[str], limit: int) -> tuple[list[Passage], str]:
+    async def nearest(
+        query: str, context: ToolContext, files: Collection[str], limit: int
+    ) -> tuple[list[Passage], str]:
         """Return the passages closest in meaning among these files and conversations, or a note that explains why there
         are none."""
         if library.embeddings is None:
@@ -67,9 +69,9 @@ def recall_tool(
         """Return the answer's lines, each with its untrusted source or an empty string."""
         person = context.purpose.audience.person
         known = await library.refresh(context)
-        near, note = await meant(query, context, known.files.keys(), 2 * limit)
+        near, note = await nearest(query, context, known.files.keys(), 2 * limit)
         exact = await library.with_words(query, list(known.files), person)
-        hits = await search.said(query, within=context.within, limit=limit + 1)
+        hits = await search.messages(query, within=context.within, limit=limit + 1)
         standing = [Passage(0, f"{SAID}{event.thread}", str(event.seq), "", "") for event in hits]
         events = {_key(piece): event for piece, event in zip(standing, hits, strict=True)}
         ranked = _together(near, exact[: 2 * limit], standing)
@@ -77,7 +79,7 @@ def recall_tool(
         passages: list[tuple[str, str]] = []
         for piece in ranked:
             if piece.source.startswith(SAID):
-                event = events.get(_key(piece)) or await library.said(piece)
+                event = events.get(_key(piece)) or await library.message_of(piece)
                 if event is not None and event.turn != context.turn:
                     hit = hit_of(event)
                     passages.append((hit.line(query, PASSAGE_CHARS), hit.tainted_by))

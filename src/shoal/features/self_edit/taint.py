@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 from shoal.agents.folder import FILE
 from shoal.kernel.permissions import Action
 from shoal.kernel.ports import ToolContext
-from shoal.tools.prompt_files import KeptText, PromptFiles
+from shoal.tools.prompt_files import PromptFiles, RetainedText
 
 if TYPE_CHECKING:
     from shoal.services import Services
 
 
 def attach(services: "Services") -> None:
-    services[PromptFiles].keeps |= {"document": kept_documents, "settings": kept_settings}
+    services[PromptFiles].keeps |= {"document": retained_documents, "settings": retained_settings}
 
 
-def kept_documents(actions: Collection[Action], context: ToolContext) -> KeptText:
+def retained_documents(actions: Collection[Action], context: ToolContext) -> RetainedText:
     """Return the documents that a call edits, because their old text may remain."""
-    return KeptText([context.agent.home / "docs" / action.detail for action in actions])
+    return RetainedText([context.agent.home / "docs" / action.detail for action in actions])
 
 
-def kept_settings(actions: Collection[Action], context: ToolContext) -> KeptText:
+def retained_settings(actions: Collection[Action], context: ToolContext) -> RetainedText:
     """Return the agent's settings file, because a call changes only one key in it."""
-    return KeptText([context.agent.home / FILE])
+    return RetainedText([context.agent.home / FILE])

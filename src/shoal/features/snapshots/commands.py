@@ -16,7 +16,7 @@ def chat_commands(services: "Services") -> list[ChatCommand]:
     """Extend /new and /context of the core."""
     commands = services[CommandRouter]
     saved = SavedConversations(commands, services[ConversationSnapshots])
-    commands.begin_anew = saved.begin_anew
+    commands.start_over = saved.start_over
     commands.context_words |= {
         "save": ContextWord("`/context save [DESCRIPTION]`", saved.save),
         "history": ContextWord("`/context history`", saved.history, is_of_channel=True),
@@ -32,7 +32,7 @@ class SavedConversations:
         self._commands = commands
         self._snapshots = snapshots
 
-    async def begin_anew(self, thread: ThreadId, by: str) -> str:
+    async def start_over(self, thread: ThreadId, by: str) -> str:
         """Save the conversation and clear it. Return how to restore it."""
         saved = await self._snapshots.archive(thread, by)
         return f"The conversation so far is saved. `/context restore {saved.id[-6:]}` restores it." if saved else ""

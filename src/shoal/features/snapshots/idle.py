@@ -81,7 +81,7 @@ class IdleWatch(msgspec.Struct, eq=False):
     async def _save(self, windows: Sequence[ContextWindow], minutes: float) -> int:
         """Save and clear the windows of a channel, most recently active first, and post one message to the channel."""
         saved_windows = [
-            (window.thread, saved) for window in windows if (saved := await self._begin_anew(window)) is not None
+            (window.thread, saved) for window in windows if (saved := await self._start_over(window)) is not None
         ]
         if saved_windows:
             thread, newest = saved_windows[0]
@@ -91,10 +91,10 @@ class IdleWatch(msgspec.Struct, eq=False):
             await self.post(NewPost(f"{newest.id}:idle", thread, f"{text}{others}"))
         return len(saved_windows)
 
-    async def _begin_anew(self, window: ContextWindow) -> Snapshot | None:
+    async def _start_over(self, window: ContextWindow) -> Snapshot | None:
         extra = {"thread_id": window.thread}
         try:
-            return await self.snapshots.begin_anew(window.thread, "idle")
+            return await self.snapshots.start_over(window.thread, "idle")
         except (Conflict, NotFound) as error:
             log.info("thread is no longer idle", extra={**extra, "why": str(error)})
         except OSError as error:

@@ -19,7 +19,7 @@ class NewSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     description: Annotated[str, msgspec.Meta(max_length=500)] = ""
 
 
-class BegunAnew(msgspec.Struct, frozen=True):
+class StartOverResult(msgspec.Struct, frozen=True):
     """Result of starting a new conversation. `snapshot` is the saved content, or null if the window was empty."""
 
     cleared: bool
@@ -27,9 +27,9 @@ class BegunAnew(msgspec.Struct, frozen=True):
 
 
 @routes("POST /api/threads/{thread}/new", ADMINS)
-async def begin_anew(snapshots: ConversationSnapshots, by: Principal, thread: ThreadId) -> BegunAnew:
+async def begin_anew(snapshots: ConversationSnapshots, by: Principal, thread: ThreadId) -> StartOverResult:
     """Save the conversation, then start a new one in the thread. Nothing is deleted."""
-    return BegunAnew(True, await snapshots.begin_anew(thread, by.author.id))
+    return StartOverResult(True, await snapshots.start_over(thread, by.author.id))
 
 
 @routes("POST /api/threads/{thread}/snapshots", ADMINS, status=201, body_optional=True)

@@ -118,7 +118,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
         """Save the window without clearing it. Raises NotFound, OSError, and InvalidInput if the window is empty."""
         return await self._save(await self._find(thread), description)
 
-    async def begin_anew(self, thread: ThreadId, by: str) -> Snapshot | None:
+    async def start_over(self, thread: ThreadId, by: str) -> Snapshot | None:
         """Save the window, then clear it. Return None if it was empty.
 
         Raises NotFound, OSError, and Conflict while a turn is running or waiting.
@@ -257,7 +257,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
 
 def restorable(events: Sequence[Event]) -> list[EventData]:
     """Convert a window's events into events that can be appended again."""
-    kept_events: list[tuple[int, EventData]] = []
+    restored: list[tuple[int, EventData]] = []
     taint = TaintState()
     for event in events:
         summarised = taint.summarised(event.data.upto_seq) if isinstance(event.data, Compacted) else ""
@@ -272,21 +272,21 @@ def restorable(events: Sequence[Event]) -> list[EventData]:
             case ToolFinished() as result:
                 again = msgspec.structs.replace(result, duration_ms=0)
             case Compacted(upto_seq=upto, summary=summary, tainted_by=tainted_by):
-                kept_events = [item for item in kept_events if item[0] > upto]
+                restored = [item for item in restored if item[0] > upto]
                 if summary:
-                    stands = UserSaid(
+                    summary_message = UserSaid(
                         f"{SUMMARY_HEAD}\n{summary}",
                         Author("shoal", trusted=True),
                         origin="system",
                         backfill=True,
                         tainted_by=tainted_by or summarised,
                     )
-                    kept_events.insert(0, (upto, stands))
+                    restored.insert(0, (upto, summary_message))
                 continue
             case _:
                 continue
-        kept_events.append((event.seq, again))
-    return [data for _, data in kept_events]
+        restored.append((event.seq, again))
+    return [data for _, data in restored]
 
 
 def plain_description(events: Sequence[EventData]) -> str:

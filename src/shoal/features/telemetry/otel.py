@@ -142,7 +142,7 @@ class Journalist:
         self._with_content = with_content
         self._open: OrderedDict[TurnId, _OpenTurn] = OrderedDict()
 
-    def tell(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         """Record an event of the journal. Never blocks or raises."""
         if not event.turn:
             return
@@ -324,11 +324,11 @@ class _Trouble(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.gave_up: Callable[[str], object] | None = None
-        self._told = False
+        self._has_warned = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING and not self._told:
-            self._told = True
+        if record.levelno >= logging.WARNING and not self._has_warned:
+            self._has_warned = True
             errno = re.search(r"\[Errno -?\d+\] ([\w ]+)", record.getMessage())
             where = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
             log.warning(
@@ -371,7 +371,7 @@ async def telemetry(
         logs.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
     kinds = {name: provider.kind or name for name, provider in providers.items()}
     journalist = Journalist(traces, ids, figures, redact, kinds, with_content=with_content)
-    hub.tap(journalist.tell)
+    hub.tap(journalist.record)
     handler = _LogHandler(logs, redact)
     logging.getLogger().addHandler(handler)
     sdk, trouble = logging.getLogger("opentelemetry"), _Trouble()

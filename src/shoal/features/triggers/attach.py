@@ -37,7 +37,7 @@ def attach(services: "Services") -> None:
     store.bookkeeping.walks += WALKS
     store.bookkeeping.repeat_seconds = max(store.bookkeeping.repeat_seconds, settings.catch_up_seconds)
     services[Departures].enders.append(triggers.end_left)
-    services[Orchestrator].opening_watchers.append(triggers.tell_switched_off)
+    services[Orchestrator].opening_watchers.append(triggers.notify_switched_off)
     services[TurnLoop].outage_seconds_by_origin["trigger"] = settings.outage_seconds
     services[Agenda].append(partial(plans, triggers.triggers))
     if not backend.is_front:
@@ -70,7 +70,7 @@ async def _watch_files(services: "Services", triggers: TriggerService, minutes: 
         triggers.added.set,
         source_of_file,
         services[AgentRegistry].zone_of,
-        triggers.begun,
+        triggers.crash_log,
     )
     heartbeat = Heartbeat(
         home.data / HEARTBEAT_FILE, triggers.target, services[Store].settings, triggers.clock, source_of_file, minutes

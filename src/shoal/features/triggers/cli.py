@@ -15,7 +15,7 @@ from shoal.kernel.zones import local_time, zone_named
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import print_records, tell
+from shoal.surfaces.cli.output import echo, print_records
 from shoal.surfaces.http.endpoints import Removed
 
 THREAD = "terminal:local:main"
@@ -54,13 +54,13 @@ def brief(context: CommandContext, at: str, timezone: str, working_days: bool, *
     body = {"at": at, "timezone": timezone, "days": days, **given}
     added = call_api(context, "POST", "/api/brief", body, into=TriggerView)
     if added.thread == BRIEF_ON_PAGE:
-        tell(f"You will get a brief on the page, first at {_local(added)}.")
-        tell("To get it in a chat, write to the agent there as its owner, then run this command again.")
+        echo(f"You will get a brief on the page, first at {_local(added)}.")
+        echo("To get it in a chat, write to the agent there as its owner, then run this command again.")
     else:
         where = added.thread or f"{added.platform}:{added.channel}"
-        tell(f"You will get a brief in {where}, first at {_local(added)}.")
+        echo(f"You will get a brief in {where}, first at {_local(added)}.")
     if find_server(context) is None:
-        tell("Triggers fire only while `shoal run` is running.")
+        echo("Triggers fire only while `shoal run` is running.")
 
 
 @command(triggers, "list", example="shoal triggers list")
@@ -101,9 +101,9 @@ def add(context: CommandContext, when_: str, text: str, thread: str | None, **gi
     target = "" if given["platform"] else parse_thread_id(thread or THREAD)
     body = {"schedule": when_, "text": text, "thread": target, **given}
     added = call_api(context, "POST", "/api/triggers", body, into=TriggerView)
-    tell(f"Added. It first fires at {_local(added)}. `shoal triggers list` shows it.")
+    echo(f"Added. It first fires at {_local(added)}. `shoal triggers list` shows it.")
     if find_server(context) is None:
-        tell("Triggers fire only while `shoal run` is running.")
+        echo("Triggers fire only while `shoal run` is running.")
 
 
 @command(triggers, example="shoal triggers remove 12")
@@ -117,7 +117,7 @@ def remove(context: CommandContext, id: str) -> None:
 def pause(context: CommandContext, id: str) -> None:
     """Pause a trigger until it is resumed."""
     call_api(context, "POST", f"/api/triggers/{path_part(id)}/pause")
-    tell("Paused until `shoal triggers resume`.")
+    echo("Paused until `shoal triggers resume`.")
 
 
 @command(triggers, example="shoal triggers resume 12")

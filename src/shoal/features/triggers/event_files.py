@@ -29,8 +29,8 @@ from shoal.features.triggers.records import NewTrigger, Trigger
 from shoal.features.triggers.schedules import check, first_time, single_time
 from shoal.features.triggers.service import SourceOf, TriggerTarget, message_of
 from shoal.features.triggers.store import TriggerStore, key_of
-from shoal.kernel.begun import Begun
 from shoal.kernel.clock import Clock
+from shoal.kernel.crash_log import CrashLog
 from shoal.kernel.errors import InvalidInput, ShoalError
 from shoal.kernel.ids import ThreadId, parse_thread_id, unopened
 from shoal.kernel.messages import Author
@@ -101,7 +101,7 @@ class EventFiles:
     poke: Callable[[], None]
     source_of: SourceOf
     zone_of: ZoneOf = in_utc
-    begun: Begun = field(default_factory=Begun)
+    crash_log: CrashLog = field(default_factory=CrashLog)
     _known: dict[str, _EventFileStamp] = field(default_factory=dict[str, _EventFileStamp], init=False)
 
     async def run(self) -> None:
@@ -145,24 +145,24 @@ class EventFiles:
                 if trigger.state in ("active", "paused") or await self._is_on_its_way(trigger):
                     await self.triggers.remove(trigger.id)
         self._known = {name: stamp for name, stamp in self._known.items() if name in present}
-        left = await self._settle(present, stored)
+        left = await self._process_files(present, stored)
         for seconds in RETRY_SECONDS:
             if left:
                 await self.clock.sleep(seconds)
-                left = await self._settle({name: present[name] for name in left}, stored)
+                left = await self._process_files({name: present[name] for name in left}, stored)
         now = self._present() if left else {}
         for name, problem in left.items():
             if now.get(name) == present[name]:  # otherwise it is still being written, and the next scan reads it
                 self._refuse(name, present[name], problem)
 
-    async def _settle(
+    async def _process_files(
         self, files: Mapping[str, _EventFileStamp], stored: Mapping[str, list[Trigger]]
     ) -> dict[str, "_HalfWrittenError"]:
         """Process each file. Return the files to read again, so that none of them delays the others."""
         left: dict[str, _HalfWrittenError] = {}
         for name, stamp in files.items():
             try:
-                with self.begun.during(f"{name} {stamp}"):
+                with self.crash_log.during(f"{name} {stamp}"):
                     await self._look_at(name, stamp, stored.get(name, []))
             except _HalfWrittenError as problem:
                 left[name] = problem

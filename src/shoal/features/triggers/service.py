@@ -48,8 +48,8 @@ from shoal.features.triggers.records import (
 from shoal.features.triggers.schedules import first_time, next_after, single_time
 from shoal.features.triggers.settings import TriggersSettings
 from shoal.features.triggers.store import TriggerStore, key_of
-from shoal.kernel.begun import Begun
 from shoal.kernel.clock import SET_BACK_SECONDS, Clock, iso, wall_ahead
+from shoal.kernel.crash_log import CrashLog
 from shoal.kernel.errors import InvalidInput, ShoalError, StoreError
 from shoal.kernel.home import Home
 from shoal.kernel.ids import unopened
@@ -102,7 +102,7 @@ class TriggerTarget(Protocol):
 
 SourceOf = Callable[[Path], Awaitable[str]]
 """Returns the untrusted source that influenced a file, or an empty string."""
-Tell = Callable[[Trigger, str], Awaitable[None]]
+SendNotice = Callable[[Trigger, str], Awaitable[None]]
 """Sends a notice about a trigger to its thread or its owner."""
 
 
@@ -110,18 +110,18 @@ async def _log(trigger: Trigger, text: str) -> None:
     log.warning("trigger needs attention; see `shoal triggers list`", extra={"trigger": trigger.id, "why": text})
 
 
-def told_by(notices: Notices) -> Tell:
+def notice_sender(notices: Notices) -> SendNotice:
     """Return a function that sends a notice to a trigger's thread, or to the owner if each occurrence opens a
     thread."""
 
-    async def tell(trigger: Trigger, text: str) -> None:
+    async def notify(trigger: Trigger, text: str) -> None:
         await _log(trigger, text)
         if trigger.spec.thread is None:
-            await notices.tell_owner(text)
+            await notices.notify_owner(text)
         else:
             await notices.post(NewPost(f"trigger:{trigger.id}:{notices.clock.new_id()}", trigger.spec.thread, text))
 
-    return tell
+    return notify
 
 
 class TriggerService(msgspec.Struct, eq=False):
@@ -135,8 +135,8 @@ class TriggerService(msgspec.Struct, eq=False):
     catch_up_seconds: float = 3600
     outage_seconds: float = 86_400
     poll_seconds: float = POLL_SECONDS
-    tell: Tell = _log
-    begun: Begun = msgspec.field(default_factory=Begun)
+    notify: SendNotice = _log
+    crash_log: CrashLog = msgspec.field(default_factory=CrashLog)
     restored_at: datetime | None = None
     _wall_ahead_seconds: float = 0.0
     _retries: list[tuple[float, str, int, Occurrence]] = []
@@ -153,8 +153,8 @@ class TriggerService(msgspec.Struct, eq=False):
             services[Clock],
             catch_up_seconds=settings.catch_up_seconds,
             outage_seconds=settings.outage_seconds,
-            tell=told_by(services[Notices]),
-            begun=services[Begun],
+            notify=notice_sender(services[Notices]),
+            crash_log=services[CrashLog],
             restored_at=services[Home].restored_at(),
         )
 
@@ -177,11 +177,11 @@ class TriggerService(msgspec.Struct, eq=False):
                 await self.triggers.remove(trigger.id)
                 yield spec.author, f"the schedule “{short_line(spec.name or spec.text, 60)}”"
 
-    async def tell_switched_off(self, id: str) -> None:
+    async def notify_switched_off(self, id: str) -> None:
         """Send the notice for a trigger that was switched off because it failed to open a thread."""
         for trigger in await self.triggers.all():
             if trigger.id == id and trigger.state == "failed":
-                await self.tell(trigger, switched_off(trigger, trigger.error))
+                await self.notify(trigger, switched_off(trigger, trigger.error))
 
     async def run(self) -> None:
         """Run until cancelled. Raises StoreError if the store fails."""
@@ -252,9 +252,9 @@ class TriggerService(msgspec.Struct, eq=False):
                 trigger = due_trigger
                 now = self.clock.now()
                 if trigger.spec.thread is None and trigger.last_at is not None:
-                    kept_by = await self.target.withdraw(key_of(trigger, trigger.last_at))
-                    if kept_by:
-                        trigger = await self._slow_down(trigger, kept_by)
+                    blocker = await self.target.withdraw(key_of(trigger, trigger.last_at))
+                    if blocker:
+                        trigger = await self._slow_down(trigger, blocker)
                 try:
                     next_at = next_after(trigger.spec, now + _backoff(trigger))
                     earliest = max(now - self._late_max, self.restored_at or now - self._late_max)
@@ -263,15 +263,15 @@ class TriggerService(msgspec.Struct, eq=False):
                         latest = next_after(trigger.spec, earliest)
                         is_late = latest is None or latest > now
                 except InvalidInput as error:
-                    await self.triggers.settle(trigger, error=str(error), disable=True)
-                    await self.tell(trigger, f"The trigger {title(trigger)} was switched off: {error}")
+                    await self.triggers.record_outcome(trigger, error=str(error), disable=True)
+                    await self.notify(trigger, f"The trigger {title(trigger)} was switched off: {error}")
                     continue
                 occurrence = await self.triggers.claim(trigger, next_at, missed=is_late)
                 if occurrence is not None and is_late:
                     log.warning("trigger missed", extra={"trigger": trigger.id, "due_at": iso(occurrence.due_at)})
                     is_restored = self.restored_at is not None and occurrence.due_at <= self.restored_at
                     if trigger.spec.kind == "one-shot" and not is_restored:  # a restore has its own notice
-                        await self.tell(trigger, missed(trigger, occurrence.due_at))
+                        await self.notify(trigger, missed(trigger, occurrence.due_at))
                 elif occurrence is not None:
                     await self._deliver(occurrence, attempt=0)
 
@@ -282,7 +282,7 @@ class TriggerService(msgspec.Struct, eq=False):
                 due_at = single_time(spec.schedule, zone_named(spec.timezone))
         late = now - due_at
         try:
-            with self.begun.during(occurrence.key):
+            with self.crash_log.during(occurrence.key):
                 author = spec.author
                 asked_by = f" by {author.name or author.id}" if author.id != "shoal" else ""
                 text = spec.text
@@ -320,15 +320,15 @@ class TriggerService(msgspec.Struct, eq=False):
                 await self._slow_down(trigger, problem)
             return
         gives_up = _is_last(trigger)
-        await self.triggers.settle(trigger, error=problem, disable=gives_up)
+        await self.triggers.record_outcome(trigger, error=problem, disable=gives_up)
         if gives_up:
-            await self.tell(trigger, switched_off(trigger, problem))
+            await self.notify(trigger, switched_off(trigger, problem))
 
     async def _slow_down(self, trigger: Trigger, problem: str) -> Trigger:
         """Make a failing trigger fire less often, because a model or platform may be unavailable for a long time."""
         if _is_last(trigger):
             return trigger
-        await self.triggers.settle(trigger, error=problem)
+        await self.triggers.record_outcome(trigger, error=problem)
         return replace(trigger, failures=trigger.failures + 1)
 
 

@@ -121,7 +121,7 @@ class TriggerStore(StorePart, Cause):
         """Schedule a one-time trigger that was claimed or missed to fire again, unless it was removed."""
         await self._write("trigger_again", id=trigger.id, next_at=next_at, error=error)
 
-    async def settle(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
+    async def record_outcome(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
         await self._write("trigger_settle", id=trigger.id, error=error, disable=disable)
 
     async def pause(self, trigger: str) -> bool:

@@ -10,7 +10,7 @@ from shoal.kernel.ids import parse_thread_id
 from shoal.kernel.phrases import counted
 from shoal.surfaces.cli.client import as_usage, call_app, path_part
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import print_json, printable, tell
+from shoal.surfaces.cli.output import echo, print_json, printable
 
 
 def _path(id: str) -> str:
@@ -68,7 +68,7 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
         print(f"Not restored: {printable(entry.path)}. {entry.why}")
     if done.not_restored > len(done.left):
         print(f"Not restored: {counted(done.not_restored - len(done.left), 'more file')}.")
-    tell(f"`shoal threads undo {id} back` reverses this.")
+    echo(f"`shoal threads undo {id} back` reverses this.")
 
 
 def _changes_lines(turn: TurnChanges) -> Iterator[str]:

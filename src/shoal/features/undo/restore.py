@@ -35,13 +35,13 @@ def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> dict[Pa
     """
     changes, left = list(trees.changes(now, then)), dict[Parts, str]()
 
-    def attempt(step: Callable[[_Place, TreeChange], None], change: TreeChange) -> None:
+    def attempt(step: Callable[[_ChangeLocation, TreeChange], None], change: TreeChange) -> None:
         try:
-            with _place(root, trees, change, undo) as place:
-                step(place, change)
+            with _locate(root, trees, change, undo) as location:
+                step(location, change)
         except OSError as error:
-            is_gone = isinstance(error, FileNotFoundError | NotADirectoryError)  # gone with its folder
-            if change.after is not None or not is_gone:
+            is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)  # gone with its folder
+            if change.after is not None or not is_missing:
                 left[change.path] = f"{(error.strerror or str(error)).rstrip('.')}."
 
     for change in reversed(changes):  # contents before their folder
@@ -57,7 +57,7 @@ def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> dict[Pa
     return left
 
 
-class _Place(NamedTuple):
+class _ChangeLocation(NamedTuple):
     """Location of a change: the open folder, the entry's name, the current entry and a temporary name."""
 
     trees: Trees
@@ -68,7 +68,7 @@ class _Place(NamedTuple):
 
 
 @contextmanager
-def _place(root: Path, trees: Trees, change: TreeChange, undo: str) -> Generator[_Place]:
+def _locate(root: Path, trees: Trees, change: TreeChange, undo: str) -> Generator[_ChangeLocation]:
     """Open the location of a change. Its folder is writable until the block ends.
 
     Raises OSError if another process changed the entry.
@@ -96,7 +96,7 @@ def _place(root: Path, trees: Trees, change: TreeChange, undo: str) -> Generator
             is_ours = is_cut or (_is_folder(entry) and (was or will))
             if not (is_ours or alike(entry, change.before) or alike(entry, change.after)):
                 raise OSError("Another process changed it.")
-            yield _Place(trees, folder, name, entry, temporary)
+            yield _ChangeLocation(trees, folder, name, entry, temporary)
         finally:
             if is_closed:
                 os.fchmod(folder, mode)
@@ -106,24 +106,24 @@ def _is_folder(entry: TreeEntry | None) -> bool:
     return entry is not None and entry.kind == "folder"
 
 
-def _remove(place: _Place, change: TreeChange) -> None:
-    if place.found is None or (_is_folder(place.found) and _is_folder(change.after)):
+def _remove(location: _ChangeLocation, change: TreeChange) -> None:
+    if location.found is None or (_is_folder(location.found) and _is_folder(change.after)):
         return
-    if _is_folder(place.found):
-        os.rmdir(place.name, dir_fd=place.folder)
-    elif not alike(place.found, change.after):
-        _check_kept(place, change)
-        os.unlink(place.name, dir_fd=place.folder)
+    if _is_folder(location.found):
+        os.rmdir(location.name, dir_fd=location.folder)
+    elif not alike(location.found, change.after):
+        _check_stored(location, change)
+        os.unlink(location.name, dir_fd=location.folder)
 
 
-def _check_kept(place: _Place, change: TreeChange) -> None:
-    if place.found is not None and change.before is not None and change.before.lacks:
+def _check_stored(location: _ChangeLocation, change: TreeChange) -> None:
+    if location.found is not None and change.before is not None and change.before.lacks:
         raise OSError("Its content is not stored, so it was kept.")
 
 
-def _put(place: _Place, change: TreeChange) -> None:
-    folder, name, temporary, after = place.folder, place.name, place.temporary, change.after
-    if after is None or alike(place.found, after) or (_is_folder(place.found) and _is_folder(after)):
+def _put(location: _ChangeLocation, change: TreeChange) -> None:
+    folder, name, temporary, after = location.folder, location.name, location.temporary, change.after
+    if after is None or alike(location.found, after) or (_is_folder(location.found) and _is_folder(after)):
         return
     owner = os.fstat(folder)
     if after.kind == "folder":
@@ -132,12 +132,12 @@ def _put(place: _Place, change: TreeChange) -> None:
         with closing_file(os.open(name, flags, dir_fd=folder)) as made:
             give_to(owner, made)
         return
-    if place.found is not None and alike(replace(place.found, mode=after.mode), after):
+    if location.found is not None and alike(replace(location.found, mode=after.mode), after):
         _chmod(folder, name, after.mode)
         return
-    _check_kept(place, change)
+    _check_stored(location, change)
     if after.kind == "file" and not after.lacks:
-        content = place.trees.content(after)
+        content = location.trees.content(after)
         with open(os.open(temporary, _CREATE, 0o600, dir_fd=folder), "wb") as stream:
             stream.write(content)
             stream.flush()
@@ -153,9 +153,9 @@ def _put(place: _Place, change: TreeChange) -> None:
     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def _set_rights(place: _Place, change: TreeChange) -> None:
-    if place.found is not None and change.after is not None and place.found.mode != change.after.mode:
-        _chmod(place.folder, place.name, change.after.mode)
+def _set_rights(location: _ChangeLocation, change: TreeChange) -> None:
+    if location.found is not None and change.after is not None and location.found.mode != change.after.mode:
+        _chmod(location.folder, location.name, change.after.mode)
 
 
 def _chmod(folder: int, name: str, mode: int) -> None:

@@ -46,13 +46,13 @@ class UndoStore(StorePart):
         yield from query("thread_lock", thread=undo.thread)
         if not (yield from query("checkpoint_end", id=undo.id, after=after, now=at)):
             return ()
-        above, stands = undo.undoes, True  # in a chain of undos, each one reverses the effect of the next
+        above, is_applied = undo.undoes, True  # in a chain of undos, each one reverses the effect of the next
         while (rows := (yield from query("checkpoint_one", id=above))) and (below := checkpoint(rows[0]).undoes):
-            if stands:
+            if is_applied:
                 yield from query("checkpoint_again", id=below, undo=above)
             else:
                 yield from query("checkpoint_undone", id=below, undo=above, before="")
-            above, stands = below, not stands
+            above, is_applied = below, not is_applied
         if not (yield from query("thread_one", thread=undo.thread)):
             return ()
         events = yield from append_outside(undo.thread, TurnId(""), [event], at)

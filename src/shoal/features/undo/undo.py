@@ -120,7 +120,7 @@ class Undo:
         except OSError as error:
             raise _why_not(error) from error
         is_open = row.ended_at is None
-        notes, beyond = await self._told(row)
+        notes, beyond = await self._irreversible(row)
         return TurnChanges(
             thread=row.thread,
             turn=row.id,
@@ -388,7 +388,7 @@ class Undo:
         workspace = self.checkpoints.path_of(row.workspace)
         return msgspec.structs.replace(agent, workspace=workspace) if workspace.is_relative_to(agent.home) else None
 
-    async def _told(self, row: CheckpointRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    async def _irreversible(self, row: CheckpointRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return notes on files that were not stored at a turn, and descriptions of the turn's effects that cannot be
         undone."""
         if row.undoes:

@@ -164,7 +164,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
                 raise ProviderRefused(refused)
             for attempt in range(1, TRIES + 1):
                 try:
-                    heard = await recognition.hear(audio, file.media_type)
+                    heard = await recognition.transcribe(audio, file.media_type)
                     break
                 except (ProviderRefused, ProviderDown) as error:
                     if isinstance(error, ProviderRefused) or attempt == TRIES:
@@ -304,7 +304,7 @@ async def open_voice(services: "Services") -> AsyncGenerator[None]:
     ConfigError."""
     voice = services[VoiceService]
     if voice.recognition is not None:
-        services[Attachments].hear = voice.heard
+        services[Attachments].transcribe = voice.heard
     if voice.speaking is not None:
         services[Senders].speaks, services[Senders].speak = voice.speaks, voice.say
     try:

@@ -30,7 +30,7 @@ from shoal.platforms.discord.messages import (
     EPHEMERAL,
     KNOWN_TYPES,
     WHOLE,
-    DiscordPlace,
+    DiscordLocation,
     DiscordTarget,
     answers,
     author_of,
@@ -40,7 +40,8 @@ from shoal.platforms.discord.messages import (
     files_of,
     holds_text,
     is_addressed,
-    is_said,
+    is_from_others,
+    is_from_person,
     is_try_of,
     limits_of,
     message_body,
@@ -55,7 +56,6 @@ from shoal.platforms.discord.messages import (
     text_of,
     thread_body,
     thread_of,
-    was_said,
 )
 from shoal.platforms.discord.settings import DiscordSettings
 from shoal.platforms.discord.wire import (
@@ -156,7 +156,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         self._missed_since = 0
         self._expected: set[str] = set()
         self._registered = False
-        self._places: Recent[DiscordPlace] = Recent(PLACES_MAX)
+        self._places: Recent[DiscordLocation] = Recent(PLACES_MAX)
         self._written: Recent[str] = Recent(WRITTEN_MAX)
         self._posted: Recent[str] = Recent(POSTED_MAX)
         self._own_roles: Recent[str] = Recent(SERVERS_MAX)
@@ -215,7 +215,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         self._saved_at = self._clock.monotonic()
         await self._store.put(self._scope, "session", msgspec.json.encode(self._state).decode())
 
-    async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
+    async def _process_event(self, event: str, inbox: InboxPort) -> bool:
         name, data = msgspec.json.decode(event, type=tuple[str, str])
         return await self._take_event(name, data.encode(), inbox)
 
@@ -258,7 +258,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                     return taken
                 case "MESSAGE_UPDATE" if (edited := self._decode(data, DiscordMessage, name)) is not None:
                     # Discord also reports changes that it made itself, such as link previews.
-                    if edited.edited_timestamp is None or edited.author is None or not is_said(edited, self._me):
+                    if edited.edited_timestamp is None or edited.author is None or not is_from_person(edited, self._me):
                         return False
                     edited = await self._with_own_role(edited)
                     text = text_of(edited, self._me)
@@ -344,17 +344,17 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
 
     async def _take_message(self, message: DiscordMessage, inbox: InboxPort) -> bool:
         """Process a message. Returns whether it was addressed to the bot. Raises PlatformError and StoreError."""
-        if not is_said(message, self._me):
+        if not is_from_person(message, self._me):
             if message.type not in KNOWN_TYPES:
                 self._not_understood(f"message of the type {message.type}")
-            elif was_said(message, self._me):
+            elif is_from_others(message, self._me):
                 self._left_out("message of a bot")
             elif message.author is None or message.author.id != self._me:
                 self._left_out(f"message of the type {message.type}")
             return False
         message = await self._with_own_role(message)
         place = await self._place(message.channel_id, message.guild_id)
-        prompt = await self._meant(message, place, inbox)
+        prompt = await self._prompt_of(message, place, inbox)
         if prompt is None:
             return False
         if inbox.commands.parse(prompt.text) and place.topic == WHOLE and not message.answered_id:
@@ -400,7 +400,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             files.append((Attachment(file.filename, kind, file.size, author=author), fetch))
         return files
 
-    async def _meant(self, message: DiscordMessage, place: DiscordPlace, inbox: InboxPort) -> Prompt | None:
+    async def _prompt_of(self, message: DiscordMessage, place: DiscordLocation, inbox: InboxPort) -> Prompt | None:
         """Return the prompt in its thread, or None if the message is not addressed to the bot."""
         if place.direct:
             return prompt_of(place.thread(self.platform), message, self._me)
@@ -416,8 +416,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         files, is_named = self._incoming(message, prompt), is_addressed(message, self._me)
         opens = part != WHOLE and not part.startswith(CHAIN)
         follows = in_chain or (place.topic != WHOLE and await self._is_subscribed(thread))
-        is_meant = await self._is_meant(prompt, inbox, files, is_named=is_named, opens=opens, follows=follows)
-        return prompt if is_meant else None
+        is_for_agent = await self._is_for_agent(prompt, inbox, files, is_named=is_named, opens=opens, follows=follows)
+        return prompt if is_for_agent else None
 
     async def _opening(self, thread: ThreadId) -> Prompt | None:
         """Return the message that opened a thread. Discord stores it in the parent channel."""
@@ -445,11 +445,11 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             self._roles.put(f"{guild} {user}", (self._clock.monotonic(), roles))
         return roles
 
-    async def _place(self, channel: str, guild: str | None = None) -> DiscordPlace:
+    async def _place(self, channel: str, guild: str | None = None) -> DiscordLocation:
         """Return a channel's location. An empty `guild` means a direct channel. If it is None, request the channel from
         Discord. Raises PlatformError."""
         if guild == "":
-            return DiscordPlace(channel)
+            return DiscordLocation(channel)
         known = self._places.get(channel)
         if known is None:
             channel_info = await self._api.call("GET", f"/channels/{channel}", DiscordChannel)
@@ -575,7 +575,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a channel, or directly to a user by id, and return the new thread. Raises PlatformError."""
-        place: DiscordPlace | None = None
+        place: DiscordLocation | None = None
         with Tolerating(UNKNOWN_CHANNEL):
             place = await self._place(channel)
         place = place or await self._place((await self._open_direct(channel)).id)
@@ -610,7 +610,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         else:
             messages = await self._read(target.channel, lower, limit)
         for message in messages:
-            if was_said(message, self._me):
+            if is_from_others(message, self._me):
                 yield read_back(thread, message, self._me)
 
     # ---- channels ----

@@ -54,7 +54,7 @@ _MENTION = re.compile(r"<@!?(\d+)>")
 _HANDLE = re.compile(r"[\w.]{2,32}")
 
 
-class DiscordPlace(msgspec.Struct, frozen=True):
+class DiscordLocation(msgspec.Struct, frozen=True):
     """Location of a message: its channel, its thread (WHOLE if none) and its server (empty for direct messages). A
     forum contains only threads."""
 
@@ -72,28 +72,28 @@ class DiscordPlace(msgspec.Struct, frozen=True):
         return make_thread_id(platform, self.channel, self.topic)
 
 
-def place_of(channel: DiscordChannel, guild: str = "") -> DiscordPlace:
+def place_of(channel: DiscordChannel, guild: str = "") -> DiscordLocation:
     """Return a channel's location. A thread belongs to its parent channel."""
     guild = channel.guild_id or guild
     if channel.type in _DIRECT:
-        return DiscordPlace(channel.id)
+        return DiscordLocation(channel.id)
     if channel.type in _THREADS and channel.parent_id:
-        return DiscordPlace(channel.parent_id, channel.id, guild or "?")
-    return DiscordPlace(channel.id, WHOLE, guild or "?", channel.type in _FORUMS)
+        return DiscordLocation(channel.parent_id, channel.id, guild or "?")
+    return DiscordLocation(channel.id, WHOLE, guild or "?", channel.type in _FORUMS)
 
 
 def holds_text(channel: DiscordChannel) -> bool:
     return channel.type in _TEXT | _DIRECT
 
 
-def is_said(message: DiscordMessage, me: str) -> bool:
+def is_from_person(message: DiscordMessage, me: str) -> bool:
     """Return whether a person wrote the message, as opposed to a notice, webhook or bot."""
     author = message.author
     is_person = author is not None and not author.bot and author.id != me
     return is_person and message.type in _SAID and not message.webhook_id
 
 
-def was_said(message: DiscordMessage, me: str) -> bool:
+def is_from_others(message: DiscordMessage, me: str) -> bool:
     """Return whether anyone except this bot wrote the message, including other bots and webhooks."""
     author = message.author
     return author is not None and author.id != me and message.type in _SAID | _ANSWERED
@@ -110,7 +110,7 @@ def answers(message: DiscordMessage, me: str) -> bool:
     return bool(message.answered_id) and replied is not None and replied.author is not None and replied.author.id == me
 
 
-def thread_of(platform: str, place: DiscordPlace, message_id: str, threading: Threading) -> ThreadId:
+def thread_of(platform: str, place: DiscordLocation, message_id: str, threading: Threading) -> ThreadId:
     """Return the thread of a message that does not reply to a known one."""
     if place.direct or place.topic != WHOLE or threading == "channel":
         return place.thread(platform)

@@ -240,7 +240,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         key = f"{event.type}/{when}/{event.user.name}"
         return Prompt(thread, key, text, author_of(event.user), self._clock.now(), direct=is_direct(event.space))
 
-    async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
+    async def _process_event(self, event: str, inbox: InboxPort) -> bool:
         published = msgspec.json.decode(event, type=PubSubMessage)
         content = published.content()
         if not published.kind.startswith(WORKSPACE_EVENT):
@@ -319,7 +319,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         files = [self._incoming(file) for file in message.attachment]
         is_named, opens = addressed or joins, not prompt.thread.endswith(f":{WHOLE}")
         follows = not prompt.direct and await self._is_subscribed(prompt.thread)
-        if not prompt.direct and not await self._is_meant(
+        if not prompt.direct and not await self._is_for_agent(
             prompt, inbox, files, is_named=is_named, opens=opens, follows=follows
         ):
             return

@@ -38,7 +38,7 @@ from shoal.platforms.matrix.wire import (
     MatrixApi,
     MatrixBot,
     MatrixEvent,
-    MatrixPlace,
+    MatrixLocation,
     MatrixTarget,
     SyncResult,
     answered_id,
@@ -47,13 +47,13 @@ from shoal.platforms.matrix.wire import (
     file_content,
     foreign_in,
     is_addressed,
-    is_said,
+    is_from_person,
+    message_text,
     path_of,
     post_content,
     prompt_of,
     redacted_by,
     root_of,
-    said_of,
     target_of,
     thread_of,
     time_of,
@@ -269,7 +269,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         to post the message that turns them away."""
         me = self._me.user_id
         asked = next((event for event in events if event.type == "m.room.member" and event.state_key == me), None)
-        accepted, is_stranger, prompt, before = False, False, None, None
+        accepted, is_unknown, prompt, before = False, False, None, None
         if asked is not None:
             thread, author = self._thread_in(room), Author(asked.sender, trusted=False)
             prompt = Prompt(thread, f"invitation:{room}", "", author, self._clock.now())
@@ -279,7 +279,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             if not accepted and content is not None and content.is_direct:
                 scope = f"strangers:{self.platform}"  # one room per person, STRANGERS_MAX in total
                 if len(await self._store.page(scope, limit=STRANGERS_MAX)) < STRANGERS_MAX:
-                    is_stranger = accepted = await self._store.swap(scope, asked.sender, None, room)
+                    is_unknown = accepted = await self._store.swap(scope, asked.sender, None, room)
         extra = {"platform": self.platform, "channel": room, "user": asked.sender if asked is not None else ""}
         try:
             await self._api.call("POST", path_of("rooms", room, "join" if accepted else "leave"), msgspec.Raw, {})
@@ -288,7 +288,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             if accepted and before:
                 await self._chat_moved(before, room)
                 await self._store.drop(f"upgraded:{self.platform}", room, before)
-            elif is_stranger and prompt is not None:
+            elif is_unknown and prompt is not None:
                 await inbox.admits(msgspec.structs.replace(prompt, direct=True))
             elif accepted and prompt is not None:
                 await self._greet(prompt, inbox)
@@ -316,9 +316,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             self._members.put(room, known)
         return known
 
-    async def _place(self, room: str) -> MatrixPlace:
+    async def _place(self, room: str) -> MatrixLocation:
         """Return the room, and whether one other person is in it with the bot. Raises PlatformError."""
-        return MatrixPlace(room, len(await self._members_of(room)) == DIRECT_MEMBERS, self._moves.first_id(room))
+        return MatrixLocation(room, len(await self._members_of(room)) == DIRECT_MEMBERS, self._moves.first_id(room))
 
     def _thread_in(self, room: str, root: str = WHOLE) -> ThreadId:
         """Return the id of a thread, based on the room's first id."""
@@ -418,7 +418,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 if place.direct:
                     await self._say(place.thread(self.platform), id, UNREADABLE_MESSAGE)
 
-    async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
+    async def _process_event(self, event: str, inbox: InboxPort) -> bool:
         room, happened = msgspec.json.decode(event, type=tuple[str, MatrixEvent])
         decrypted = self._decrypted(room, happened)
         if decrypted is None:
@@ -453,11 +453,11 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             key, new = content.relation.event_id, content.new_content
             if new is not None and is_addressed(new, self._me) and await self._take_named(room, key, new, inbox):
                 return True
-            text = said_of(happened, new, self._me, changes=True) if new is not None else ""
+            text = message_text(happened, new, self._me, changes=True) if new is not None else ""
             if text:
                 author = await self._author(room, happened.sender)
                 await self._pending.send(Edit(place, key, text, author, key, at=time_of(happened)), inbox)
-        elif is_said(happened, content, self._me.user_id):
+        elif is_from_person(happened, content, self._me.user_id):
             await self._take_message(room, happened, content, inbox)
         elif content.msgtype == "m.notice":
             self._left_out("message of a bot")
@@ -501,7 +501,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         files = [self._incoming(event, content)] if content.msgtype in MEDIA else []
         if not place.direct:
             await self._learn_name(room)
-        if not place.direct and not await self._is_meant(
+        if not place.direct and not await self._is_for_agent(
             prompt, inbox, files, is_named=names or joins, opens=names, follows=follows
         ):
             return
@@ -519,7 +519,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 author = Author("", author.name, trusted=False)
             reference = (
                 foreign
-                or said_of(quoted, quoted_text, self._me)
+                or message_text(quoted, quoted_text, self._me)
                 or (f"[file {quoted_text.filename or quoted_text.body}]" if quoted_text.url else "")
             )
             reply = Reference("reply", reference, author, answered, own=own)
@@ -628,7 +628,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a room, or directly to a user by id, and return the new thread. Raises PlatformError."""
         if channel.startswith("@"):
-            place = MatrixPlace(await self._direct_room(channel), direct=True)  # works even before they join
+            place = MatrixLocation(await self._direct_room(channel), direct=True)  # works even before they join
         else:
             place = await self._place(self._moves.newest_id(channel))
         first, *rest = cut(text, LIMITS)
@@ -655,7 +655,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 break
             decrypted = self._decrypted(target.room, event)
             content = content_of(decrypted) if decrypted is not None else None
-            if decrypted is None or content is None or not is_said(decrypted, content, me.user_id, by_bots=True):
+            if decrypted is None or content is None or not is_from_person(decrypted, content, me.user_id, by_bots=True):
                 continue
             if not target.root and root_of(content):
                 continue  # part of another thread

@@ -394,7 +394,7 @@ class MatrixBot(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class MatrixPlace(msgspec.Struct, frozen=True):
+class MatrixLocation(msgspec.Struct, frozen=True):
     """A room. `direct` is true if one other person is in it with the bot. `known_as` is the first id of an upgraded
     room."""
 
@@ -420,7 +420,7 @@ def content_of(event: MatrixEvent) -> EventContent | None:
         return None
 
 
-def is_said(event: MatrixEvent, content: EventContent, me: str, *, by_bots: bool = False) -> bool:
+def is_from_person(event: MatrixEvent, content: EventContent, me: str, *, by_bots: bool = False) -> bool:
     """Return whether a person wrote the event as a new message. With `by_bots`, messages of other bots count too."""
     is_new = event.type in WRITTEN and content.relation.rel_type != "m.replace"
     is_empty = event.type == "m.room.message" and not content.msgtype  # a deleted message
@@ -443,7 +443,7 @@ def answered_id(content: EventContent) -> str:
     return "" if content.relation.is_falling_back else content.relation.answered.event_id
 
 
-def thread_of(platform: str, place: MatrixPlace, event: MatrixEvent, content: EventContent) -> ThreadId:
+def thread_of(platform: str, place: MatrixLocation, event: MatrixEvent, content: EventContent) -> ThreadId:
     """Return the thread of a message that does not reply to a known one. Raises InvalidId for ids that are too long."""
     return place.thread(platform, root_of(content) or (WHOLE if place.direct else event.event_id))
 
@@ -454,11 +454,11 @@ def is_addressed(content: EventContent, me: MatrixBot) -> bool:
         return me.user_id in content.mentions.user_ids
     markup = unquote(html.unescape(content.formatted_body))
     links = (f"matrix.to/#/{me.user_id}", f"matrix:u/{me.user_id[1:]}")
-    is_linked = any(_stands_in(markup, link) for link in links)
-    return is_linked or _stands_in(content.body, me.user_id) or bool(_leading(me).match(content.body))
+    is_linked = any(_occurs_in(markup, link) for link in links)
+    return is_linked or _occurs_in(content.body, me.user_id) or bool(_leading(me).match(content.body))
 
 
-def _stands_in(text: str, id: str) -> bool:
+def _occurs_in(text: str, id: str) -> bool:
     """Return whether a text contains an id that is not part of a longer one."""
     at = text.find(id)
     while at >= 0:
@@ -494,7 +494,7 @@ def _leading(me: MatrixBot, *, named: bool = False) -> re.Pattern[str]:
 
 def prompt_of(thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot) -> Prompt:
     """Return the prompt for a message, without its file. Its text is the caption and not the file name."""
-    text, foreign = said_of(event, content, me), foreign_in(event, content, me)
+    text, foreign = message_text(event, content, me), foreign_in(event, content, me)
     if content.msgtype == "m.notice":
         author = msgspec.structs.replace(author, is_bot=True)
     return Prompt(
@@ -514,10 +514,10 @@ def foreign_in(event: MatrixEvent, content: EventContent, me: MatrixBot) -> str:
     chose."""
     if event.type == "m.sticker":
         return f"[a sticker: {content.body}]"
-    return said_of(event, content, me) if content.is_forwarded else ""
+    return message_text(event, content, me) if content.is_forwarded else ""
 
 
-def said_of(event: MatrixEvent, content: EventContent, me: MatrixBot, *, changes: bool = False) -> str:
+def message_text(event: MatrixEvent, content: EventContent, me: MatrixBot, *, changes: bool = False) -> str:
     """Return a message's text, or a description of other content. Of a file, the text is the caption and not the file
     name. Set `changes` for the new content of an edit, in which some clients repeat the quotation."""
     captioned = bool(content.filename) and content.filename != content.body

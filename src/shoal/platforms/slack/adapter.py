@@ -73,9 +73,10 @@ from shoal.platforms.slack.wire import (
     edited_at,
     is_about_message,
     is_addressed,
+    is_from_others,
     is_of_unknown_kind,
-    is_place,
     is_signed,
+    is_valid_location,
     is_written,
     key_of,
     lane_of,
@@ -84,7 +85,6 @@ from shoal.platforms.slack.wire import (
     references_of,
     text_of,
     thread_of,
-    was_said,
 )
 
 log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         self._streams = SlackStreams(self._api, clock)
         self._doubtful: Recent[None] = Recent(DOUBTFUL_MAX)
         self._statuses: Recent[tuple[str, float]] = Recent(STATUSES_MAX)
-        self._gone: Recent[None] = Recent(GONE_MAX)
+        self._deleted: Recent[None] = Recent(GONE_MAX)
 
     async def _keep_connected(self, inbox: InboxPort) -> None:
         assert self._tasks is not None
@@ -235,7 +235,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             return False
         return True
 
-    async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
+    async def _process_event(self, event: str, inbox: InboxPort) -> bool:
         await self._take_event(msgspec.json.decode(event, type=SlackMessage), inbox)
         return True
 
@@ -324,7 +324,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             answers = bool(event.thread_ts) and event.parent_user_id == self._me.user_id
             follows = bool(event.thread_ts) and await self._is_subscribed(prompt.thread)
             is_named = answers or is_addressed(event, self._me)
-            if not await self._is_meant(prompt, inbox, files, is_named=is_named, opens=True, follows=follows):
+            if not await self._is_for_agent(prompt, inbox, files, is_named=is_named, opens=True, follows=follows):
                 return
         author = await self._api.author(event.user)
         begins = False
@@ -357,7 +357,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     async def _opening(self, thread: ThreadId) -> Prompt | None:
         channel, thread_ts = place_of(thread)
         for first in (await self._api.page(channel, thread_ts, "", "", 1)).messages[:1]:
-            if was_said(first := msgspec.structs.replace(first, channel=channel), self._me):
+            if is_from_others(first := msgspec.structs.replace(first, channel=channel), self._me):
                 return await self._read_back(first, thread)
         return None
 
@@ -406,7 +406,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     async def _take_click(self, click: SlackInteraction, inbox: InboxPort) -> None:
         message, channel = click.message or SlackMessage(), click.channel.id if click.channel is not None else ""
         is_press = click.type == "block_actions" and bool(click.actions and click.user.id)
-        if not (is_press and is_place(channel, message.ts, message.thread_ts)):
+        if not (is_press and is_valid_location(channel, message.ts, message.thread_ts)):
             self._not_understood(f"interaction {click.type}")
             return
         thread = thread_of(self.platform, channel, message.ts, message.thread_ts)
@@ -501,8 +501,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             }  # fmt: skip
             return (await self._api.call("chat.postEphemeral", SlackPosted, shown)).message_ts
         is_preview = post.key.startswith("preview:")
-        if post.thread in self._gone or ((is_preview or post.file is not None) and await self._is_gone(post.thread)):
-            raise await self._refusal_of_gone(post.thread)
+        if post.thread in self._deleted or (
+            (is_preview or post.file is not None) and await self._is_deleted(post.thread)
+        ):
+            raise await self._refusal_of_deleted(post.thread)
         if is_preview and (ts := await self._start_preview(post)):
             return ts
         path = post.file
@@ -540,7 +542,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 around = self.around(post.thread)
                 if refusal.code == THREAD_NOT_FOUND and around is not None:
                     stray = await self._find(msgspec.structs.replace(post, thread=around))
-                    raise await self._refusal_of_gone(post.thread, stray) from refusal
+                    raise await self._refusal_of_deleted(post.thread, stray) from refusal
                 log.info("a post could not be searched for", extra={"platform": self.platform, "why": str(refusal)})
                 given = message_of(msgspec.structs.replace(post, markdown=REPEATED + post.markdown))
             else:
@@ -555,10 +557,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             raise
         self._doubtful.pop(post.key)
         if given["thread_ts"] and posted.message is not None and not posted.message.thread_ts:
-            raise await self._refusal_of_gone(post.thread, posted.ts)
+            raise await self._refusal_of_deleted(post.thread, posted.ts)
         return posted
 
-    async def _is_gone(self, thread: ThreadId) -> bool:
+    async def _is_deleted(self, thread: ThreadId) -> bool:
         """Return whether a thread's first message was deleted. A thread with replies remains without it. Raises
         PlatformError."""
         channel, thread_ts = place_of(thread)
@@ -578,13 +580,13 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             return True
         return False
 
-    async def _refusal_of_gone(self, thread: ThreadId, stray_ts: str = "") -> PlatformRefusal:
+    async def _refusal_of_deleted(self, thread: ThreadId, stray_ts: str = "") -> PlatformRefusal:
         """Return the refusal for a thread whose first message was deleted.
 
         Slack accepts a post to such a thread but shows it in the channel without context. Only the missing `thread_ts`
         in the response reveals this. The stray post is then deleted. Source: github.com/slack-go/slack/issues/1571.
         """
-        self._gone.put(thread, None)
+        self._deleted.put(thread, None)
         if stray_ts:
             try:
                 await self._api.call("chat.delete", Ok, {"channel": place_of(thread)[0], "ts": stray_ts})
@@ -671,7 +673,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         channel, thread_ts = (address.channel, "") if address.thread == WHOLE_CHANNEL else place_of(thread)
         oldest = f"{after.timestamp():.6f}" if after is not None else ""
         for message in await self._api.newest(channel, thread_ts, oldest, limit):
-            if was_said(message, self._me):
+            if is_from_others(message, self._me):
                 yield await self._read_back(message, thread)
 
     # ---- previews ----

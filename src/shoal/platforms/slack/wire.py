@@ -610,7 +610,7 @@ def is_written(message: SlackMessage, me: SlackBot) -> bool:
     """Return whether a person wrote the message, as opposed to a bot or Slack."""
     if message.subtype not in _SUBTYPES or message.bot_id or message.user in ("", me.user_id, "USLACKBOT"):
         return False
-    return is_place(message.channel, message.ts, message.thread_ts)
+    return is_valid_location(message.channel, message.ts, message.thread_ts)
 
 
 def is_of_unknown_kind(message: SlackMessage) -> bool:
@@ -618,20 +618,20 @@ def is_of_unknown_kind(message: SlackMessage) -> bool:
     return message.subtype not in _SUBTYPES and message.subtype not in _NOTES
 
 
-def was_said(message: SlackMessage, me: SlackBot) -> bool:
+def is_from_others(message: SlackMessage, me: SlackBot) -> bool:
     """Return whether someone except this bot wrote the message."""
     own = message.user == me.user_id or (message.bot_id is not None and message.bot_id == me.bot_id)
     is_spoken = message.subtype in _SUBTYPES or message.subtype == "bot_message"
-    return is_spoken and not own and is_place(message.channel, message.ts, message.thread_ts)
+    return is_spoken and not own and is_valid_location(message.channel, message.ts, message.thread_ts)
 
 
 def is_about_message(event: SlackMessage) -> bool:
     """Return whether an edit or deletion names a valid message."""
     about = event.previous_message or event.message
-    return about is not None and is_place(event.channel, event.deleted_ts or about.ts, about.thread_ts)
+    return about is not None and is_valid_location(event.channel, event.deleted_ts or about.ts, about.thread_ts)
 
 
-def is_place(channel: str, ts: str, thread_ts: str) -> bool:
+def is_valid_location(channel: str, ts: str, thread_ts: str) -> bool:
     """Return whether the channel id and timestamps are valid."""
     threaded = not thread_ts or _TIMESTAMP.fullmatch(thread_ts) is not None
     return _CHANNEL.fullmatch(channel) is not None and _TIMESTAMP.fullmatch(ts) is not None and threaded

@@ -46,11 +46,11 @@ from shoal.platforms.teams.wire import (
     is_direct,
     is_of_bot,
     key_of,
+    missing_files,
     pressed_in,
     prompt_of,
     text_of,
     thread_of,
-    untold_files,
 )
 from shoal.platforms.tokens import BadToken, check_package
 
@@ -271,8 +271,8 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             (Attachment(name, media_type), partial(self._api.fetch_file, url, self.download_bytes_max))
             for name, media_type, url in files_of(activity)
         ]
-        files += [(Attachment("a file"), _not_handed_out)] * untold_files(activity)
-        if not prompt.direct and not await self._is_meant(
+        files += [(Attachment("a file"), _not_handed_out)] * missing_files(activity)
+        if not prompt.direct and not await self._is_for_agent(
             prompt, inbox, files, is_named=is_named, opens=in_channel, follows=follows
         ):
             return

@@ -440,7 +440,7 @@ def files_of(activity: TeamsActivity) -> list[tuple[str, str, str]]:
     return parts
 
 
-def untold_files(activity: TeamsActivity) -> int:
+def missing_files(activity: TeamsActivity) -> int:
     """Count the files that Teams mentions in the HTML but does not send. Bots receive files only in direct chats.
     Source: learn.microsoft.com/microsoftteams/platform/bots/how-to/bots-filesv4."""
     attached_ids = {attached.id for attached in activity.attachments or () if attached.id}

@@ -167,7 +167,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             return NOT_STORED
         return TAKEN
 
-    async def _take_kept(self, event: str, inbox: InboxPort) -> bool:
+    async def _process_event(self, event: str, inbox: InboxPort) -> bool:
         """Process an update. Unknown updates are logged once and skipped."""
         try:
             update = msgspec.json.decode(event, type=Update)
@@ -249,7 +249,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         is_direct = message.chat.type == "private"
         album = f"{message.chat.id}/{message.media_group_id}" if message.media_group_id else ""
         seen = (self._albums.get(album) if album else None) or _Album()
-        if not is_direct and not await self._is_meant(
+        if not is_direct and not await self._is_for_agent(
             prompt,
             inbox,
             self._incoming(message),

@@ -322,9 +322,9 @@ class TelegramMessage(_Content):
     @property
     def said(self) -> str:
         """Return the text with link addresses."""
-        return self.said_without(range(0))
+        return self.text_without(range(0))
 
-    def said_without(self, units: range) -> str:
+    def text_without(self, units: range) -> str:
         """Return the text with link addresses, without this range of UTF-16 units."""
         encoded = (self.text or self.caption).encode("utf-16-le")
         links = [
@@ -484,9 +484,9 @@ def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prom
     named, written = mention_in(message, me), message.text or message.caption
     if written.startswith("/") and named.stop != len(written.split(maxsplit=1)[0]):
         named = range(0)  # keep the arguments of a command unchanged
-    text = message.said_without(named)
+    text = message.text_without(named)
     text = text.strip() if named else text
-    text = "\n".join(filter(None, (text, said_besides(message))))
+    text = "\n".join(filter(None, (text, describe_content(message))))
     replied = message.answered
     passed_on = message.maker is not None
     refers = replied or message.external_reply or message.reply_to_story or passed_on or shown_by(message)
@@ -521,17 +521,17 @@ def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list
         author = author_in(replied) or Author("", replied.chat.title, trusted=False)
         if own and replied.sender is not None:
             author = author_of(replied.sender)
-        quote_text = quoted or (task and f"[a task of a checklist: {task}]") or _all_said(replied, replied.said)
+        quote_text = quoted or (task and f"[a task of a checklist: {task}]") or _full_text(replied, replied.said)
         author = author if own else _vouched(replied, author)
         references.append(Reference(kind, quote_text, author, id_in(message.chat, replied.message_id), own=own))
     elif external is not None:
-        quote_text = quoted or _all_said(external) or "[a message of another chat]"
+        quote_text = quoted or _full_text(external) or "[a message of another chat]"
         references.append(Reference(kind, quote_text, _sender_elsewhere(external), str(external.message_id or "")))
     if message.reply_to_story is not None:
         references.append(Reference("reply", "[a story]", _author_as(message.reply_to_story.chat)))
     shown = shown_by(message)
     if message.maker is not None:
-        quote_text = "\n".join(filter(None, (text, shown))) or _all_said(message)
+        quote_text = "\n".join(filter(None, (text, shown))) or _full_text(message)
         references.append(
             Reference("forward", quote_text, _vouched(message, message.maker), id_in(message.chat, message.message_id))
         )
@@ -552,10 +552,10 @@ def _sender_elsewhere(external: _ExternalReply) -> Author:
     return Author("", _origin_of(external.origin).name, trusted=False)
 
 
-def _all_said(content: _Content, text: str = "") -> str:
+def _full_text(content: _Content, text: str = "") -> str:
     file = file_of(content)
     name = f"[file {file.file_name}]" if file is not None else ""
-    return "\n".join(filter(None, (text, said_besides(content), shown_by(content), name)))
+    return "\n".join(filter(None, (text, describe_content(content), shown_by(content), name)))
 
 
 def is_of(message: TelegramMessage, user: TelegramUser) -> bool:
@@ -613,7 +613,7 @@ def shown_by(message: _Content) -> str:
     return "\n".join(parts)
 
 
-def said_besides(message: _Content) -> str:
+def describe_content(message: _Content) -> str:
     """Describe content other than text and files, or return an empty string."""
     parts: list[str] = []
     if message.sticker is not None:

@@ -22,7 +22,7 @@ from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option, complete_agents
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.known_tools import known_traits, situation_here
-from shoal.surfaces.cli.output import hours_of, print_json, print_records, print_table, printable, tell, when
+from shoal.surfaces.cli.output import echo, hours_of, print_json, print_records, print_table, printable, when
 from shoal.surfaces.http.endpoints import Removed
 from shoal.surfaces.http.routes_access import (
     AccessView,
@@ -188,7 +188,7 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
     if not suggestions:
         print("No suggestions yet.")
     elif not all(suggestion.accepted for suggestion in suggestions):
-        tell("To accept one: `shoal permissions suggest --accept NUMBER`")
+        echo("To accept one: `shoal permissions suggest --accept NUMBER`")
 
 
 @command(permissions, example="shoal permissions rules")
@@ -240,7 +240,7 @@ def add(
     is_of_commands = made.subject.what == "command" if made.subject is not None else "bash" in made.pattern
     may_ask = decision == "allow" and is_of_commands and sandbox.kind == "auto"
     if may_ask and not asyncio.run(situation_here(context.config())).isolated:
-        tell(ASKED_ANYWAY)
+        echo(ASKED_ANYWAY)
 
 
 @command(permissions, example="shoal permissions remove 3f9a2c")

@@ -14,7 +14,7 @@ from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.completion import complete_agents
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
-from shoal.surfaces.cli.output import print_records, tell
+from shoal.surfaces.cli.output import echo, print_records
 from shoal.surfaces.http.routes_agents import AgentView, DestroyedAgent, NewAgentView, TakenBack
 
 
@@ -83,7 +83,7 @@ def create(
     for place in made.agent.channels:
         print(f"It answers in {place}.")
     if made.note:
-        tell(made.note)
+        echo(made.note)
 
 
 @command(agents, example="shoal agents config main budget.usd_per_day 2.50")

@@ -4,7 +4,7 @@ import click
 
 from shoal.surfaces.cli.client import call_api, find_server, get, path_part
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import VERDICTS, print_json, print_records, printable, tell, when
+from shoal.surfaces.cli.output import VERDICTS, echo, print_json, print_records, printable, when
 from shoal.surfaces.http.approval_views import ApprovalDecided, ApprovalView, RuleTakenBack
 
 approvals = click.Group(
@@ -95,10 +95,10 @@ def _decide(context: CommandContext, id: str, body: dict[str, object], done: str
     if decided.message:
         print(decided.message)
         if decided.state == "allow" and find_server(context) is None:
-            tell("Shoal is not running. Allowed calls run when you start it with `shoal run`.")
+            echo("Shoal is not running. Allowed calls run when you start it with `shoal run`.")
         return
     if find_server(context) is not None:
         print(f"{done} The turn continues.")
         return
     thread = get(context, path, ApprovalView).thread
-    tell(f"{done} Shoal is not running. The turn continues with `shoal run` or `shoal chat --thread {thread}`.")
+    echo(f"{done} Shoal is not running. The turn continues with `shoal run` or `shoal chat --thread {thread}`.")

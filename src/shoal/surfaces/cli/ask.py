@@ -40,14 +40,14 @@ from shoal.markdown.tables import width_of
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import (
+    adds_detail,
+    echo,
     limit_words,
     print_json,
     printable,
     request_lines,
     result_lines,
-    says_more,
     status_words,
-    tell,
     timed,
     why,
 )
@@ -122,7 +122,7 @@ def _read_input() -> str:
     """Read all of standard input, with a notice if it does not arrive. Raises InvalidInput if it is too long."""
     with suppress(OSError, ValueError):  # select fails for some kinds of input
         if not select.select([sys.stdin], [], [], INPUT_SECONDS)[0]:
-            tell("shoal: reading standard input. Use `< /dev/null` to skip it.", sys.stderr)
+            echo("shoal: reading standard input. Use `< /dev/null` to skip it.", sys.stderr)
     text = sys.stdin.read(INPUT_CHARS_MAX + 1)
     if any("\ud800" <= letter <= "\udfff" for letter in text):  # how Python reads bytes that are not UTF-8
         raise InvalidInput("Standard input is not UTF-8 text. Name the file to read instead.")
@@ -196,7 +196,7 @@ class _Turn:
                 self._show(item.data)
             return None
         if self.done is not None and isinstance(item.data, Failed) and item.data.kind == DROPPED:
-            tell(f"shoal: {item.data.message}", sys.stderr)
+            echo(f"shoal: {item.data.message}", sys.stderr)
             return self.done
         if not self.turn and isinstance(item.data, UserSaid) and item.data.message_id == self.message_id:
             self.turn = item.turn
@@ -211,12 +211,12 @@ class _Turn:
                     print(self.words.take("\n"))
                     self.streamed = ""
             case Failed(kind=kind, message=message) if kind in (DROPPED, NOT_OFFERED):
-                tell(f"shoal: {message}", sys.stderr)
+                echo(f"shoal: {message}", sys.stderr)
             case Failed(message=message, detail=detail):
-                self.failure = f"{message} ({detail.rstrip('.')})" if says_more(message, detail) else message
+                self.failure = f"{message} ({detail.rstrip('.')})" if adds_detail(message, detail) else message
             case RetryScheduled(message=message, detail=detail):  # a single question does not wait for a retry
                 await self.link.abort(all_queued=False)
-                tell(f"shoal: {message} ({detail.rstrip('.')})", sys.stderr)
+                echo(f"shoal: {message} ({detail.rstrip('.')})", sys.stderr)
                 return self.result("failed")
             case LimitReached(limit=limit, detail=detail):
                 self.limit = limit_words(limit, detail)
@@ -225,7 +225,7 @@ class _Turn:
             case ApprovalRequested() as request:
                 return await self._decide(request)
             case ToolFinished() as result if self.done is not None:
-                tell("\n".join(result_lines(result)), sys.stderr)
+                echo("\n".join(result_lines(result)), sys.stderr)
             case TurnFinished() as finished:
                 return await self._decide_staged(self.done or self._finish(finished))
             case _:
@@ -256,7 +256,7 @@ class _Turn:
             if request.item.number < request.item.total:  # the card's other calls follow immediately
                 return None
             which, id = ("them", request.item.card) if request.item.card else ("it", request.approval_id)
-            tell(f"shoal: to allow {which}, run `shoal approvals allow {id}`.", sys.stderr)
+            echo(f"shoal: to allow {which}, run `shoal approvals allow {id}`.", sys.stderr)
             return self.result("waiting", *self.waiting)
         print(f"\nThe agent asks to run:\n{asks}\n[y] allow once, [t] allow in this thread, anything else denies: ",
               end="", file=sys.stderr, flush=True)  # fmt: skip
@@ -265,7 +265,7 @@ class _Turn:
         try:
             await self.link.decide(request.approval_id, allow=answer in ("y", "yes", "t", "thread"), scope=scope)
         except (Conflict, Gone) as error:
-            tell(f"shoal: {error}", sys.stderr)
+            echo(f"shoal: {error}", sys.stderr)
         return None
 
     async def _decide_staged(self, done: AskResult) -> AskResult | None:
@@ -278,26 +278,26 @@ class _Turn:
             return done
         card = self.staged[0].item.card
         lines = [line for request in self.staged for line in request_lines(request)][:-1]
-        tell("\n".join(lines), sys.stderr)
+        echo("\n".join(lines), sys.stderr)
         waiting = tuple(
             WaitingApproval(approval.approval_id, approval.tool, printable(approval.shown)) for approval in self.staged
         )
         if not self.may_ask:
             allow, deny = f"`shoal approvals allow {card}`", f"`shoal approvals deny {card}`"
-            tell(f"shoal: to run it: {allow}. To discard it: {deny}.", sys.stderr)
+            echo(f"shoal: to run it: {allow}. To discard it: {deny}.", sys.stderr)
             return msgspec.structs.replace(done, approvals=waiting)
         print("\n[y] run everything, anything else discards it: ", end="", file=sys.stderr, flush=True)
         does = (await read_line()).strip().lower() in ("y", "yes")
         try:
             decided = await self.link.decide_card(card, allow=does, numbers=())
         except (Conflict, Gone) as error:
-            tell(f"shoal: {error}", sys.stderr)
+            echo(f"shoal: {error}", sys.stderr)
             return done
-        tell(f"shoal: {decided.message}", sys.stderr)
+        echo(f"shoal: {decided.message}", sys.stderr)
         if decided.undo:
             print("[u] undo the file changes now, anything else keeps them: ", end="", file=sys.stderr, flush=True)
             if (await read_line()).strip().lower() in ("u", "undo"):
-                tell(f"shoal: {await self.link.command(f'/undo {decided.undo}')}", sys.stderr)
+                echo(f"shoal: {await self.link.command(f'/undo {decided.undo}')}", sys.stderr)
         if not does:
             return done
         self.done, self.turn, self.message_id = done, TurnId(""), f"staged:{card}"
@@ -306,7 +306,7 @@ class _Turn:
     def _finish(self, finished: TurnFinished) -> AskResult:
         if not self.as_json and finished.outcome in ("done", "limit"):
             if not finished.reply:
-                tell("shoal: the agent chose to say nothing.", sys.stderr)
+                echo("shoal: the agent chose to say nothing.", sys.stderr)
             elif self.streamed.strip() == finished.reply.strip():
                 print(self.words.take("\n").removesuffix("\n"))
             else:
@@ -314,11 +314,11 @@ class _Turn:
                 print(before + self.words.take(f"{printable(finished.reply)}\n"), end="")
         match finished.outcome:
             case "failed":
-                tell(f"shoal: {self.failure or finished.reply}", sys.stderr)
+                echo(f"shoal: {self.failure or finished.reply}", sys.stderr)
             case "aborted":
-                tell("shoal: the turn was stopped.", sys.stderr)
+                echo("shoal: the turn was stopped.", sys.stderr)
             case "limit":
-                tell(f"shoal: {self.limit} Continue with --thread {self.thread}.", sys.stderr)
+                echo(f"shoal: {self.limit} Continue with --thread {self.thread}.", sys.stderr)
             case _:
                 pass
         return AskResult(self.thread, self.turn, finished.reply, finished.steps, finished.usage, finished.outcome)

@@ -46,6 +46,7 @@ from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import (
     call_line,
+    echo,
     event_lines,
     failure_lines,
     is_dumb,
@@ -53,7 +54,6 @@ from shoal.surfaces.cli.output import (
     request_lines,
     result_lines,
     status_words,
-    tell,
     timed,
 )
 from shoal.surfaces.cli.thread_client import ThreadClient, open_thread
@@ -90,7 +90,7 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
                 tasks.start_soon(screen.animate)
                 await conversation.opened.wait()
                 name = conversation.answers or agent or context.config().agents.default_agent
-                screen.told(f"Chatting with **{name}**. `/help` lists the commands, Ctrl-D leaves.")
+                screen.show_notice(f"Chatting with **{name}**. `/help` lists the commands, Ctrl-D leaves.")
                 while (line := await screen.read()) is not None and await conversation.type(line):
                     pass
                 tasks.cancel_scope.cancel()
@@ -100,7 +100,7 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
         await conversation.opened.wait()
         if sys.stdin.isatty():
             name = conversation.answers or agent or context.config().agents.default_agent
-            tell(f"Chatting with {name}. `/help` lists the commands, Ctrl-D leaves.")
+            echo(f"Chatting with {name}. `/help` lists the commands, Ctrl-D leaves.")
         while line := await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
             if not line.startswith("/"):
                 await conversation.quiet.wait()
@@ -109,7 +109,7 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
         await conversation.quiet.wait()
         tasks.cancel_scope.cancel()
         for approval in conversation.questions:
-            tell(
+            echo(
                 f"shoal: waiting for approval. Decide with `shoal approvals allow {approval}` or `deny`.",
                 sys.stderr,
             )
@@ -159,12 +159,12 @@ class ChatScreen:
     def line(self, text: str) -> None:
         print(text, flush=True)
 
-    def said(self, markdown: str) -> None:
+    def show_answer(self, markdown: str) -> None:
         """Show a finished piece of the agent's answer."""
         print(markdown.removesuffix("\n"), flush=True)
 
-    def told(self, markdown: str) -> None:
-        tell(markdown)
+    def show_notice(self, markdown: str) -> None:
+        echo(markdown)
 
     def thought(self, seconds: float) -> None:
         """Collapse the model's thinking, with its duration. Not shown over a pipe."""
@@ -284,7 +284,7 @@ class TerminalChat:
         text, undoable, self._undoable = line.strip(), self._undoable, ""
         try:
             if undoable and text.lower() in ("u", "undo"):
-                self.screen.told(await self.link.command(f"/undo {undoable}"))
+                self.screen.show_notice(await self.link.command(f"/undo {undoable}"))
                 return True
             answer = parse_answer(text) if self.questions else None
             if self.is_held and text.lower() in ANSWERS:
@@ -298,7 +298,7 @@ class TerminalChat:
             elif text:
                 await self._send(text)
         except ShoalError as error:
-            self.screen.told(f"! {error}")
+            self.screen.show_notice(f"! {error}")
         return True
 
     @property
@@ -351,7 +351,7 @@ class TerminalChat:
                 answer = parse_answer(f"{name} {rest}".strip()) or WrittenDecision("", name == "/allow")
                 await self._decide(_verdict_of(answer), answer.numbers)
             case "/thinking":
-                self.screen.said(self.thinking.last.strip() or "No thinking to show yet.")
+                self.screen.show_answer(self.thinking.last.strip() or "No thinking to show yet.")
             case "/help":
                 own = [f"/{name:<9} {about}" for name, about in COMMANDS.items()]
                 others = [
@@ -365,7 +365,7 @@ class TerminalChat:
             case _:
                 answer = await self.link.command(text)
                 if answer:
-                    self.screen.told(answer)
+                    self.screen.show_notice(answer)
         return True
 
     async def _send(self, text: str) -> None:
@@ -416,11 +416,11 @@ class TerminalChat:
                 await self.link.decide(approval, allow=answer != "deny", scope=scope)
         except (InvalidInput, Forbidden) as refused:  # the request stays pending
             self._sent.discard(runs_next)
-            self.screen.told(f"! {refused}")
+            self.screen.show_notice(f"! {refused}")
             return
         except (NotFound, Conflict, Gone) as error:
             self._sent.discard(runs_next)
-            self.screen.told(f"! {error}")
+            self.screen.show_notice(f"! {error}")
         self.questions.pop(approval, None)
         self._update_state()
 
@@ -430,7 +430,7 @@ class TerminalChat:
         """Show an agent's post, except answers and questions, which are shown as they happen."""
         if post.kind != "card" and ":reply:" not in post.key:
             self.answer.cut()
-            self.screen.said(printable(post.markdown) + (f" [{post.file}]" if post.file else ""))
+            self.screen.show_answer(printable(post.markdown) + (f" [{post.file}]" if post.file else ""))
 
     def _take_event(self, event: Event) -> None:
         if event.turn == self._turn:
@@ -468,7 +468,7 @@ class TerminalChat:
             if isinstance(event.data, UserSaid):
                 self._lines(event)
             elif isinstance(event.data, AssistantSaid) and event.data.text.strip():
-                self.screen.said(printable(event.data.text))
+                self.screen.show_answer(printable(event.data.text))
         if isinstance(event.data, ToolFinished):
             self.running.pop(event.data.call_id, None)
             self._labels.pop(event.data.call_id, None)
@@ -520,9 +520,9 @@ class TerminalChat:
                 self.answer.cut()
                 self.screen.wants(request)
             case FilesChanged(changed=changed) if changed:
-                self.screen.told(f"[{counted(changed, 'file')} changed; /undo shows and reverts the changes]")
+                self.screen.show_notice(f"[{counted(changed, 'file')} changed; /undo shows and reverts the changes]")
             case FilesRestored(restored=restored, by=by):
-                self.screen.told(f"[{by} undid a turn: {counted(restored, 'file')} restored]")
+                self.screen.show_notice(f"[{by} undid a turn: {counted(restored, 'file')} restored]")
             case _:
                 self._lines(event)
 
@@ -590,7 +590,7 @@ class StreamedAnswer:
             self._step, self._streamed, self._shown = step, "", 0
         self._streamed += printable(text)
         if "\n" in text and (done := self._screen.finished(self.unfinished)):
-            self._screen.said(self._streamed[self._shown : self._shown + done])
+            self._screen.show_answer(self._streamed[self._shown : self._shown + done])
             self._shown += done
 
     def end(self, text: str) -> None:
@@ -608,7 +608,7 @@ class StreamedAnswer:
 
     def cut(self) -> None:
         if (rest := self.unfinished.rstrip()).strip():
-            self._screen.said(rest)
+            self._screen.show_answer(rest)
         self._streamed, self._shown = "", 0
 
     def fail(self, message: str, detail: str, *, is_fatal: bool) -> None:
@@ -625,7 +625,7 @@ class StreamedAnswer:
             if reply != printable(self._failure.strip()):
                 self._screen.line(f"! {reply}")
         elif reply and not self._said.strip().endswith(reply):
-            self._screen.said(reply)
+            self._screen.show_answer(reply)
         elif not reply and finished.outcome == "done" and not self.runs_accepted:
             self._screen.line("(the agent chose to say nothing)")
         if finished.outcome == "aborted":

@@ -21,8 +21,8 @@ from shoal.config import Config, default_model, open_catalog
 from shoal.extensions import extension_sandbox, extension_tools, platform_named
 from shoal.feature import features
 from shoal.installation import how_to_add
-from shoal.kernel.begun import SET_ASIDE, SetAside
 from shoal.kernel.clock import SystemClock
+from shoal.kernel.crash_log import SET_ASIDE, SetAside
 from shoal.kernel.errors import (
     ConfigError,
     InvalidInput,
@@ -48,7 +48,7 @@ from shoal.store.sqlite import refuse_schema, schema_version
 from shoal.store.sqlite_checks import WHAT_TO_DO, check_file
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.findings import Check, DoctorFinding, fail, ok, warn
-from shoal.surfaces.cli.output import print_json, sentence, tell, when
+from shoal.surfaces.cli.output import echo, print_json, sentence, when
 from shoal.turn.fitting import WINDOW_TOKENS_DEFAULT
 from shoal.turn.skills import skill_roots
 from shoal.turn.text_files import FileCache, SkillReader
@@ -71,13 +71,13 @@ def doctor(context: CommandContext, as_json: bool) -> int:
             findings.append(finding)
             if not as_json:
                 todo = f" {finding.todo}" if finding.todo else ""
-                tell(f"{finding.status:<4}  {finding.check}: {sentence(finding.message)}{todo}")
+                echo(f"{finding.status:<4}  {finding.check}: {sentence(finding.message)}{todo}")
 
     asyncio.run(look())
     if as_json:
         print_json(findings)
     else:
-        tell(next_step(context, findings))
+        echo(next_step(context, findings))
     return 1 if any(finding.status == "fail" for finding in findings) else 0
 
 

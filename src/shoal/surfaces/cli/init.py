@@ -8,7 +8,7 @@ from shoal.agents.folder import make_directory, make_folder, make_template, writ
 from shoal.kernel.errors import InvalidInput
 from shoal.kernel.home import Home
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import tell
+from shoal.surfaces.cli.output import echo
 
 TEMPLATE = Path(__file__).with_name("template")
 """The initial files of a home directory."""
@@ -37,7 +37,7 @@ def init(context: CommandContext) -> None:
     print(f"Created {context.root}:")
     for path in made:
         print(f"  {path}")
-    tell("Next: run `shoal setup` to connect a model and a chat, or `shoal run` to start without them.")
+    echo("Next: run `shoal setup` to connect a model and a chat, or `shoal run` to start without them.")
 
 
 def another_products(root: Path) -> str:

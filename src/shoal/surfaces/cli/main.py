@@ -309,11 +309,11 @@ def _complain(context: CommandContext, error: BaseException) -> None:
             lines = [f"{where}{error.strerror or error}. {todo}"]
         case _:
             lines = [" ".join(str(error).split())]
-    from shoal.surfaces.cli.output import tell
+    from shoal.surfaces.cli.output import echo
 
     redactor = context.redactor()
     for line in lines:
-        tell(f"shoal: {redactor.redact(line)}", sys.stderr)
+        echo(f"shoal: {redactor.redact(line)}", sys.stderr)
 
 
 def main() -> None:

@@ -63,7 +63,7 @@ def is_dumb() -> bool:
     return os.environ.get("TERM", "dumb") == "dumb"
 
 
-def tell(text: str, to: TextIO | None = None) -> None:
+def echo(text: str, to: TextIO | None = None) -> None:
     """Print a message for a person, by default on standard output."""
     stream = to if to is not None else sys.stdout
     colour = stream.isatty() and not os.environ.get("NO_COLOR") and not is_dumb()
@@ -119,7 +119,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str)
 
     cells = [[shown(cell, last=number == len(row) - 1) for number, cell in enumerate(row)] for row in rows]
     if not cells:
-        tell(empty)
+        echo(empty)
         return
     lines = [[name.upper() for name in head], *cells]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -239,11 +239,11 @@ def why(request: ApprovalRequested) -> str:
 def failure_lines(message: str, detail: str) -> Iterator[str]:
     """Render an error, and the provider's message below it if it adds something."""
     yield f"! {printable(message)}"
-    if says_more(message, detail):
+    if adds_detail(message, detail):
         yield f"  {' '.join(printable(detail).split())}"
 
 
-def says_more(message: str, detail: str) -> bool:
+def adds_detail(message: str, detail: str) -> bool:
     return detail not in message and message not in detail
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import click
 
 from shoal.setup.choices import kind_of_secret, looks_secret
-from shoal.surfaces.cli.output import is_dumb, printable, tell, wrapped
+from shoal.surfaces.cli.output import echo, is_dumb, printable, wrapped
 
 CHOICES_SHOWN = 15
 """Maximum number of entries shown at a time."""
@@ -25,7 +25,7 @@ def ask_line(question: str, default: str = "", *, is_secret: bool = False, may_b
     while True:
         text = " ".join(_read(shown, is_secret=is_secret).split()) or default
         if not is_secret and (kind := kind_of_secret(text)):
-            tell(f"This looks like {kind}, which does not belong here. It was not stored.")
+            echo(f"This looks like {kind}, which does not belong here. It was not stored.")
         elif text or may_be_empty:
             return text
 
@@ -36,7 +36,7 @@ def ask_yes(question: str, *, default: bool) -> bool:
         answer = ask_line(f"{question} [{hint}]", may_be_empty=True).lower()
         if answer in ("", "y", "yes", "n", "no"):
             return answer.startswith("y") if answer else default
-        tell("Answer y or n.")
+        echo("Answer y or n.")
 
 
 def ask_from(names: Sequence[str], question: str, default: str) -> str:
@@ -44,9 +44,9 @@ def ask_from(names: Sequence[str], question: str, default: str) -> str:
     shown = list(names)
     while True:
         for number, name in enumerate(shown[:CHOICES_SHOWN], 1):
-            tell(f"  {number:>2}  {name}")
+            echo(f"  {number:>2}  {name}")
         if len(shown) > CHOICES_SHOWN:
-            tell(f"      and {len(shown) - CHOICES_SHOWN} more: type part of a name, or ? for all")
+            echo(f"      and {len(shown) - CHOICES_SHOWN} more: type part of a name, or ? for all")
         text = ask_line(question, default)
         listed = shown[:CHOICES_SHOWN]
         if text.isdecimal() and 1 <= int(text) <= len(listed):
@@ -54,7 +54,7 @@ def ask_from(names: Sequence[str], question: str, default: str) -> str:
         if text in names or text == default:
             return text
         if text == "?":
-            tell("\n".join(f"  {name}" for name in names))
+            echo("\n".join(f"  {name}" for name in names))
             shown = list(names)
             continue
         matches = [name for name in names if all(part in name.lower() for part in text.lower().split())]
@@ -114,7 +114,7 @@ def _read(shown: str, *, is_secret: bool) -> str:
     try:
         *above, last = wrapped(shown.rstrip(), shutil.get_terminal_size().columns).split("\n")
         for line in above:
-            tell(line)
+            echo(line)
         return session.prompt(f"{last} ")
     except EOFError as error:
         raise click.Abort from error

@@ -21,7 +21,7 @@ from shoal.models.quirks import Change
 from shoal.surfaces.cli.client import as_usage, call_api, get, path_part
 from shoal.surfaces.cli.completion import agent_option
 from shoal.surfaces.cli.context import CommandContext, command, json_option
-from shoal.surfaces.cli.output import print_json, print_records, print_table, tell, usd
+from shoal.surfaces.cli.output import echo, print_json, print_records, print_table, usd
 from shoal.surfaces.http.routes_agents import SkillsView
 from shoal.surfaces.http.routes_operations import UsageView
 
@@ -205,7 +205,7 @@ def forget_quirks(context: CommandContext, name: str) -> None:
     """Forget the quirks of the model NAME (PROVIDER/MODEL). Shoal learns them again if they still apply."""
     if not open_catalog(context.config(), os.environ, SystemClock()).memory.forget(name):
         raise NotFound(f"No quirks are known for {name!r}. Run `shoal models quirks` to list all known quirks.")
-    tell(f"Forgotten. The next request to {name} uses the standard format.")
+    echo(f"Forgotten. The next request to {name} uses the standard format.")
 
 
 # ---- skills ----
@@ -250,7 +250,7 @@ def check(context: CommandContext, agent: str, thread: str, as_json: bool) -> in
         print_json(view.problems)
         return 1 if view.problems else 0
     for problem in view.problems:
-        tell(f"fail: {problem.problem} ({problem.path})")
+        echo(f"fail: {problem.problem} ({problem.path})")
     for skill in view.shadowed:
         print(
             f"warn: {skill.name} of scope {skill.scope} is overridden by a skill with a narrower scope. ({skill.path})"

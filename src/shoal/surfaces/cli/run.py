@@ -15,7 +15,7 @@ import msgspec
 from shoal.kernel.clock import from_micros, iso
 from shoal.kernel.errors import ConfigError
 from shoal.surfaces.cli.context import CommandContext, command
-from shoal.surfaces.cli.output import tell
+from shoal.surfaces.cli.output import echo
 
 if TYPE_CHECKING:
     from shoal.backend import Role
@@ -130,7 +130,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
             if lacking := missing_model(models, default):
                 app[Notices].notes.append(as_typed(lacking))
             for line in (f"home      {context.root}", *info_lines(app[Status].info())):
-                tell(line, sys.stderr)
+                echo(line, sys.stderr)
             collect_seldom()
             print(ready, flush=True)
             async with anyio.create_task_group() as background:

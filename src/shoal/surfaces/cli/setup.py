@@ -38,7 +38,7 @@ from shoal.surfaces.cli import setup_checks
 from shoal.surfaces.cli.client import find_server, path_part
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.init import make_home
-from shoal.surfaces.cli.output import tell
+from shoal.surfaces.cli.output import echo
 from shoal.surfaces.cli.prompts import CHOICES_SHOWN, ask_from, ask_line, ask_yes, typing_unseen
 from shoal.surfaces.cli.setup_calls import SetupCalls, open_calls
 from shoal.text.toml_edit import Value
@@ -127,7 +127,7 @@ class Setup:
 
     def _run(self) -> int:
         if self._asks:
-            tell("Enter accepts the value in [brackets]. After Ctrl-C, `shoal setup` continues where you left off.\n")
+            echo("Enter accepts the value in [brackets]. After Ctrl-C, `shoal setup` continues where you left off.\n")
         try:
             self.home()
             for step in (self.model, self.chat, self.brief, self.sandbox, self.login):
@@ -139,7 +139,7 @@ class Setup:
             if self._extra:
                 self.write({key: value_of(key, text) for key, text in self._extra.items()})
         except (click.Abort, KeyboardInterrupt):
-            tell("\nSetup stopped. Settings so far are saved.")
+            echo("\nSetup stopped. Settings so far are saved.")
             self.finish("Run `shoal setup` to continue where you left off.")
             return EXIT_LEFT
         self.finish(self.next_step())
@@ -160,7 +160,7 @@ class Setup:
             is_other = True
         root = self._context.root
         if is_other:
-            tell(f"From now on, set `export SHOAL_HOME={shlex.quote(str(root))}`")
+            echo(f"From now on, set `export SHOAL_HOME={shlex.quote(str(root))}`")
         server = find_server(self._context) if root.is_dir() else None
         self._runs = server is not None
         if server is None and is_held(self._context.home.lock_file):
@@ -185,7 +185,7 @@ class Setup:
             free = next((n for n in range(port + 1, port + 100) if setup_checks.is_free(host, n)), 0)
             typed = ask_line("Port of the page", str(free))
             if not typed.isdecimal() or int(typed) > 65535:
-                tell("A port is a number up to 65535; with 0 the system chooses one at each start.")
+                echo("A port is a number up to 65535; with 0 the system chooses one at each start.")
                 continue
             port = int(typed)
             if setup_checks.is_free(host, port):
@@ -306,7 +306,7 @@ class Setup:
         """Ask which of a provider's models to use."""
         if "model" in self._given or not self._asks or len(models) < 2:
             return self.ask("model", "Model", default)
-        tell("\nWhich of its models?" if len(models) <= CHOICES_SHOWN else f"\nWhich of its {len(models)} models?")
+        echo("\nWhich of its models?" if len(models) <= CHOICES_SHOWN else f"\nWhich of its {len(models)} models?")
         first = [default, *(model for model in models if model != default)] if default else models
         return ask_from(first, "Model (a number, a name, or part of a name)", default)
 
@@ -444,16 +444,16 @@ class Setup:
                 calls.call("POST", path, {"user": user})
             return
         write = "Now send your bot a direct message there"
-        if not calls.hears:
-            tell(f"{chat.title} is connected. {write}. It answers with a code. Enter it here.")
+        if not calls.receives:
+            echo(f"{chat.title} is connected. {write}. It answers with a code. Enter it here.")
             if self.own_by_code(calls, path):
                 self.say("chat", f"You own the bot on {chat.title}.")
                 self.say("brief", "Once you have written to it, `shoal setup brief` sets up a brief every morning.")
             return
-        tell(f"{chat.title} is connected. {write}…")
+        echo(f"{chat.title} is connected. {write}…")
         with calls.hearing(chat.name) as hearing:
             first = calls.wait_for(hearing.first)
-            tell(f"{first.author.name or first.author.id} wrote and received a code.")
+            echo(f"{first.author.name or first.author.id} wrote and received a code.")
             owner = self.own_by_code(calls, path)
             if owner:
                 self._thread = hearing.thread_of(owner)
@@ -563,9 +563,9 @@ class Setup:
         if not self._asks:
             return default
         names = list(choices)
-        tell(f"\n{question}")
+        echo(f"\n{question}")
         for number, text in enumerate(choices.values(), 1):
-            tell(f"  {number}  {text}")
+            echo(f"  {number}  {text}")
         while True:
             answer = ask_line("Number", "1").lower()
             if answer.isdecimal() and 1 <= int(answer) <= len(names):
@@ -575,7 +575,7 @@ class Setup:
             matches = [name for name, text in choices.items() if answer in f"{name} {text}".lower()]
             if len(matches) == 1 and not answer.isdecimal():
                 return matches[0]
-            tell(f"Choose a number from 1 to {len(names)}, or type part of a name.")
+            echo(f"Choose a number from 1 to {len(names)}, or type part of a name.")
 
     def ask(self, name: str, question: str, default: str = "") -> str:
         """Ask for a line. An option of that name answers the question once. Raises LeftOut without a terminal."""
@@ -626,7 +626,7 @@ class Setup:
 
     def say(self, topic: str, text: str) -> None:
         """Print a line, without secrets."""
-        tell(self._context.redactor().redact(f"{topic:<8} {text}"))
+        echo(self._context.redactor().redact(f"{topic:<8} {text}"))
 
     def config(self, values: Mapping[str, Value] = NOTHING) -> Config:
         """Return the configuration, with these values applied. Raises ConfigError with every problem."""
@@ -654,8 +654,8 @@ class Setup:
         after = written(self._context.home)
         changed = [name for name, value in after.items() if self._before.get(name) != value]
         for name in (*self._made, *changed):
-            tell(f"wrote    {name}")
-        tell(last)
+            echo(f"wrote    {name}")
+        echo(last)
 
     def next_step(self) -> str:
         """Return one sentence with the next step after the setup."""

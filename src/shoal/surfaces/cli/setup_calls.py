@@ -19,15 +19,15 @@ T = TypeVar("T")
 
 
 class SetupCalls:
-    """A blocking client of the Shoal that is set up, for the thread at the terminal. `hears`: this process receives the
-    messages to a bot, because no Shoal is running.
+    """A blocking client of the Shoal that is set up, for the thread at the terminal. `receives`: this process receives
+    the messages to a bot, because no Shoal is running.
     """
 
     def __init__(self, portal: BlockingPortal, client: Client, chats: ChatSetup | None) -> None:
         self._portal = portal
         self._client = client
         self._chats = chats
-        self.hears = chats is not None
+        self.receives = chats is not None
 
     def call(self, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
         """Make a call. Raises the errors of `Client.call`."""

@@ -150,12 +150,12 @@ class TerminalScreen(ChatScreen):
     def line(self, text: str) -> None:
         self._print("line", wrapped(text, self.width))
 
-    def said(self, markdown: str) -> None:
+    def show_answer(self, markdown: str) -> None:
         if text := markdown.strip("\n"):
             self._print("said", rows(text, self.width, colour=self._colour))
 
-    def told(self, markdown: str) -> None:
-        self.said(printable(as_typed(markdown)))
+    def show_notice(self, markdown: str) -> None:
+        self.show_answer(printable(as_typed(markdown)))
 
     def thought(self, seconds: float) -> None:
         took = f" for {span(int(seconds))}" if seconds >= 1 else ""

@@ -159,7 +159,7 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
         if not endpoint.is_open:
             await self.callers.admit(endpoint, caller(request), request)
             thread = request.path_params.get("thread")
-            request.state.allowed = self.callers.still_allowed(
+            request.state.allowed = self.callers.access_check(
                 caller(request), parse_thread_id(thread) if thread else None
             )
         given = dict(self.services)
@@ -342,13 +342,13 @@ class Callers:
         entry = AuditEntry("call", action, "allow", user=by.person, token=token.name)
         await self._store.audit.record(CHAIN, [entry])
 
-    def still_allowed(self, by: Principal, thread: ThreadId | None = None) -> Allowed | None:
+    def access_check(self, by: Principal, thread: ThreadId | None = None) -> Allowed | None:
         """Return a function that tells whether the caller may still make the call, or None for the home's token."""
         if by.token is HOME_TOKEN:
             return None
 
         async def allowed() -> bool:
-            is_good = await self._tokens.stands(by.token)
+            is_good = await self._tokens.is_valid(by.token)
             return is_good and (thread is None or await may_use(by, self._store.journal, thread))
 
         return allowed

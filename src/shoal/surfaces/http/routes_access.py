@@ -18,7 +18,7 @@ from shoal.kernel.permissions import AccessToken, Decision, Ruling, TokenScope
 from shoal.kernel.regular_files import read_regular_text
 from shoal.kernel.settings import OverrideSettings, ProfileSettings
 from shoal.permissions.built_in import BUILT_IN, RuleList, built_in
-from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, decided_anew, suggestions
+from shoal.permissions.hindsight import ChangedDecision, SuggestedRule, changed_decisions, suggestions
 from shoal.permissions.profiles import Profiles, compile_profile, decide_all
 from shoal.permissions.rule_words import WORKSPACE, RuleSubject, pattern_of, subject_of, words_of
 from shoal.setup.live import LiveSetup
@@ -540,7 +540,7 @@ async def replay_permissions(
     checks = await store.audit.checks(clock.now() - timedelta(hours=body.hours), body.agent)
     if not checks and body.agent and not agents.exists(body.agent):
         raise NotFound(f"No agent {body.agent!r} exists now or existed at that time.")
-    changed = decided_anew(checks, profile, executor.situation)
+    changed = changed_decisions(checks, profile, executor.situation)
     return HindsightView(sum(check.count for check in checks), len(checks), changed[:CHANGED_MAX])
 
 

@@ -45,7 +45,7 @@ async def follow_changes(
 
     reads = {"threads": read_threads} | ({} if by.token.scope == "chat" else {"approvals": read_approvals})
     frames = change_frames(streams, reads)
-    return EventStream(frames, streams, streams.admit(), allowed=callers.still_allowed(by), beats=True)
+    return EventStream(frames, streams, streams.admit(), allowed=callers.access_check(by), beats=True)
 
 
 async def change_frames(

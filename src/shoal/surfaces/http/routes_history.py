@@ -193,7 +193,7 @@ async def search(
     within = (parse_thread_id(thread),) if thread else by.channels or ("",)
     events: list[Event] = []
     for place in within:
-        events += await index.said(q, within=place, limit=limit, prefix=True)
+        events += await index.messages(q, within=place, limit=limit, prefix=True)
     known: dict[ThreadId, ThreadInfo | None] = {}
     shown: list[FoundMessage] = []
     words = [word.casefold() for word in re.findall(r"\w+", q)]

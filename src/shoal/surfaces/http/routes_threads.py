@@ -504,7 +504,7 @@ async def events(
             after = int(last)
         admitted = streams.admit()
         frames = thread_frames(streams, thread, after)
-        return EventStream(frames, streams, admitted, allowed=callers.still_allowed(by, thread))
+        return EventStream(frames, streams, admitted, allowed=callers.access_check(by, thread))
     first = await _page(store, streams, thread, after, limit, before)
     return StreamingResponse(_event_list(store, streams, thread, before, limit, first), media_type=JSON)
 
@@ -536,7 +536,7 @@ async def all_events(streams: LiveStreams, callers: Callers, request: Request, b
     """Stream the events of all threads from now on."""
     if not wants_event_stream(request):
         raise ApiError(406, "not_acceptable", "This call is only a live stream. Send Accept: text/event-stream.")
-    return EventStream(all_frames(streams), streams, streams.admit(), allowed=callers.still_allowed(by))
+    return EventStream(all_frames(streams), streams, streams.admit(), allowed=callers.access_check(by))
 
 
 # ---- the model's context window ----

@@ -30,9 +30,9 @@ from shoal.store.cards import CARD_CALLS_MAX, LABEL_CHARS_MAX
 from shoal.testing.clock import in_time
 from shoal.testing.contracts.chat_inbound import ChatInbound
 from shoal.testing.contracts.chat_order import ChatOrder
+from shoal.testing.contracts.chat_outages import ChatOutages
 from shoal.testing.contracts.chat_peer import WAIT_SECONDS, Inbox, Peer, needs, post, serving
 from shoal.testing.contracts.chat_reach import ChatReach
-from shoal.testing.contracts.chat_weather import ChatWeather
 from shoal.testing.model.speech import recording
 
 _CLICK = '{"type":"block_actions","channel":{"id":"D1"},"message":{"ts":"1.1"},"actions":[{"value":"allow:1"}]}'
@@ -68,7 +68,7 @@ def read(markdown: str) -> list[str]:
     return words(markdown.replace("*", "").replace("~~", ""))
 
 
-class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatWeather):
+class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatOutages):
     """Contract suite for a platform adapter. Subclass it and provide a `peer` fixture that yields a `Counterpart`."""
 
     @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from shoal.kernel.errors import PlatformError
 from shoal.kernel.ids import channel_of
 from shoal.kernel.messages import Edit
-from shoal.kernel.ports import TellsOwner
+from shoal.kernel.ports import OwnerNotifier
 from shoal.kernel.posts import HasAround, OutboundPost
 from shoal.platforms.account import MOVED
 from shoal.testing.contracts.chat_peer import Inbox, Peer, needs, serving
@@ -120,8 +120,8 @@ class ChatReach:
         async def tell(text: str) -> None:
             texts.append(text)
 
-        assert isinstance(peer.adapter, TellsOwner)
-        peer.adapter.tell_owner = tell
+        assert isinstance(peer.adapter, OwnerNotifier)
+        peer.adapter.notify_owner = tell
         async with serving(peer.adapter, inbox):
             await peer.in_channel("is the tide high?", named=True)
             (before,) = await inbox.prompts(1)

@@ -102,7 +102,7 @@ class DiskContract:
             with pytest.raises(FolderFull):
                 await self.run(bounded, workspace, text)
             assert witness.started.is_set()
-            assert witness.is_gone()
+            assert witness.has_ended()
 
     async def test_sparse_files_and_hard_links_count_by_their_content(
         self, bounded: BoundedSandbox, workspace: Path

@@ -57,7 +57,7 @@ class Witness:
         self._loop.remove_reader(self._pipe)
         self.started.set()
 
-    def is_gone(self) -> bool:
+    def has_ended(self) -> bool:
         """Return whether the process has ended. Waits up to ENDING_MILLISECONDS, because processes end gradually."""
         ends = select.poll()
         ends.register(self._pipe, 0)
@@ -167,7 +167,7 @@ class SandboxContract:
             result = await self.run(sandbox, mounts, f"{DAEMON} cat up; sleep 600", timeout_seconds=3 * SHORT_SECONDS)
             assert result.timed_out
             assert witness.started.is_set()
-            assert witness.is_gone()
+            assert witness.has_ended()
 
     async def test_cancelling_kills_a_child_with_its_own_session(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...]
@@ -178,13 +178,13 @@ class SandboxContract:
                 await witness.started.wait()
                 running.cancel()
             assert running.cancelled()
-            assert witness.is_gone()
+            assert witness.has_ended()
 
     async def test_a_process_left_behind_is_killed(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         with Witness(mounts[0].host) as witness:
             result = await self.run(sandbox, mounts, f"{DAEMON} cat up")
             assert (result.stdout, result.exit_code, result.timed_out) == (b"up\n", 0, False)
-            assert witness.is_gone()
+            assert witness.has_ended()
 
     async def test_a_command_sees_only_the_given_environment(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], monkeypatch: pytest.MonkeyPatch

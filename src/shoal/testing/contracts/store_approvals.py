@@ -72,14 +72,14 @@ class ApprovalRules:
         await store.journal.commit(lease, card(clock))
         calls = await store.approvals.on_card(CardId("C1"))
         assert [(call.id, call.item.number) for call in calls] == [("A1", 1), ("A2", 2), ("A3", 3)]
-        await store.approvals.settle(ApprovalId("A2"), "deny", "once", "u1", "owner")
+        await store.approvals.record_decision(ApprovalId("A2"), "deny", "once", "u1", "owner")
         both: dict[ApprovalId, Verdict] = {ApprovalId("A1"): "allow", ApprovalId("A2"): "allow"}
         with pytest.raises(Conflict):
-            await store.approvals.settle_all(both, "once", "u1", "owner")
+            await store.approvals.record_decisions(both, "once", "u1", "owner")
         states = [call.state for call in await store.approvals.on_card(CardId("C1"))]
         assert states == ["pending", "deny", "pending"]
         rest: dict[ApprovalId, Verdict] = {ApprovalId("A1"): "allow", ApprovalId("A3"): "deny"}
-        settlements = await store.approvals.settle_all(rest, "once", "u1", "owner")
+        settlements = await store.approvals.record_decisions(rest, "once", "u1", "owner")
         assert [settlement.approval.state for settlement in settlements] == ["allow", "deny"]
         with pytest.raises(Conflict, match="allowed and denied"):
             await store.approvals.choose(CardId("C1"), [1], "post", "")
@@ -91,7 +91,7 @@ class ApprovalRules:
         async def decide(verdict: Verdict) -> str:
             verdicts: dict[ApprovalId, Verdict] = {ApprovalId(f"A{number}"): verdict for number in (1, 2, 3)}
             try:
-                await store.approvals.settle_all(verdicts, "once", "u1", "owner")
+                await store.approvals.record_decisions(verdicts, "once", "u1", "owner")
             except Conflict:
                 return "late"
             return verdict
@@ -133,7 +133,7 @@ class ApprovalRules:
     async def test_a_decision_is_stored_journaled_and_audited(self, store: Store, clock: ManualClock) -> None:
         """One transaction stores, journals and audits the decision."""
         await asked(store, clock)
-        settlement = await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u2", "trusted")
+        settlement = await store.approvals.record_decision(ApprovalId("A1"), "deny", "once", "u2", "trusted")
         assert settlement.approval.decided_trust == "trusted"
         assert (settlement.verdict, settlement.approval.state, settlement.approval.decided_by) == ("deny", "deny", "u2")
         assert settlement.approval.decided_at == clock.now()
@@ -146,10 +146,10 @@ class ApprovalRules:
 
     async def test_an_approval_is_decided_once(self, store: Store, clock: ManualClock) -> None:
         await asked(store, clock)
-        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
+        await store.approvals.record_decision(ApprovalId("A1"), "allow", "once", "u1", "owner")
         for verdict in ("allow", "deny"):
             with pytest.raises(Conflict, match="allow"):
-                await store.approvals.settle(ApprovalId("A1"), verdict, "once", "u2", "owner")
+                await store.approvals.record_decision(ApprovalId("A1"), verdict, "once", "u2", "owner")
         assert (await types(store)).count("approval_decided") == 1
 
     async def test_one_of_concurrent_decisions_wins(self, store: Store, clock: ManualClock) -> None:
@@ -157,7 +157,7 @@ class ApprovalRules:
 
         async def decide(verdict: Verdict) -> str:
             try:
-                return (await store.approvals.settle(ApprovalId("A1"), verdict, "once", "u1", "owner")).verdict
+                return (await store.approvals.record_decision(ApprovalId("A1"), verdict, "once", "u1", "owner")).verdict
             except Conflict:
                 return "late"
 
@@ -172,14 +172,14 @@ class ApprovalRules:
 
     async def test_an_unknown_approval_cannot_be_decided(self, store: Store) -> None:
         with pytest.raises(NotFound):
-            await store.approvals.settle(ApprovalId("unknown"), "allow", "once", "u1", "owner")
+            await store.approvals.record_decision(ApprovalId("unknown"), "allow", "once", "u1", "owner")
 
     async def test_an_expired_approval_cannot_be_decided(self, store: Store, clock: ManualClock) -> None:
         await asked(store, clock)
         await clock.advance(EXPIRES_SECONDS)
         for _ in range(2):
             with pytest.raises(Gone):
-                await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
+                await store.approvals.record_decision(ApprovalId("A1"), "allow", "once", "u1", "owner")
             await store.approvals.expire()
         assert (await store.journal.events(THREAD))[-1].data == ApprovalSettled(
             ApprovalId("A1"), CallId("c-A1"), "expired", "once", "clock"
@@ -200,7 +200,7 @@ class ApprovalRules:
         lease = await asked(store, clock)
         with pytest.raises(Conflict):
             await store.journal.commit(lease, use())
-        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
+        await store.approvals.record_decision(ApprovalId("A1"), "allow", "once", "u1", "owner")
         await store.journal.commit(lease, use())
         with pytest.raises(Conflict):
             await store.journal.commit(lease, use())
@@ -209,7 +209,7 @@ class ApprovalRules:
     async def test_a_denied_or_expired_call_does_not_run(self, store: Store, clock: ManualClock) -> None:
         lease = await asked(store, clock)
         await store.journal.commit(lease, question(clock, "A2"))
-        await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1", "owner")
+        await store.approvals.record_decision(ApprovalId("A1"), "deny", "once", "u1", "owner")
         await clock.advance(EXPIRES_SECONDS)
         await store.approvals.expire()
         for identity in ("A1", "A2"):
@@ -221,7 +221,7 @@ class ApprovalRules:
 
         async def decide() -> str:
             try:
-                return (await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")).verdict
+                return (await store.approvals.record_decision(ApprovalId("A1"), "allow", "once", "u1", "owner")).verdict
             except ShoalError:
                 return "late"
 
@@ -239,7 +239,7 @@ class ApprovalRules:
         used."""
         lease = await asked(store, clock, digest="d1")
         assert not await store.approvals.grants(THREAD, "call-d1")
-        await store.approvals.settle(ApprovalId("A1"), "allow", scope, "u1", "owner")
+        await store.approvals.record_decision(ApprovalId("A1"), "allow", scope, "u1", "owner")
         assert bool(await store.approvals.grants(THREAD, "call-d1")) is granted
         await store.journal.commit(lease, use())
         grants = await store.approvals.grants(THREAD, "call-d1")
@@ -254,20 +254,20 @@ class ApprovalRules:
         covers = Coverage(uncovered="it runs what it fetches")
         await store.journal.commit(lease, question(clock, covers=covers))
         with pytest.raises(InvalidInput, match="only be allowed once, because it runs what it fetches"):
-            await store.approvals.settle(ApprovalId("A1"), "allow", "thread", "u1", "owner")
-        settlement = await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
+            await store.approvals.record_decision(ApprovalId("A1"), "allow", "thread", "u1", "owner")
+        settlement = await store.approvals.record_decision(ApprovalId("A1"), "allow", "once", "u1", "owner")
         assert settlement.approval.state == "allow"
 
     async def test_a_denial_for_the_thread_grants_nothing(self, store: Store, clock: ManualClock) -> None:
         await asked(store, clock)
-        await store.approvals.settle(ApprovalId("A1"), "deny", "thread", "u1", "owner")
+        await store.approvals.record_decision(ApprovalId("A1"), "deny", "thread", "u1", "owner")
         assert not await store.approvals.grants(THREAD, "call-d1")
 
     async def test_approvals_are_listed_newest_first(self, store: Store, clock: ManualClock) -> None:
         lease = await asked(store, clock)
         await clock.advance(1)
         await store.journal.commit(lease, question(clock, "A2"))
-        await store.approvals.settle(ApprovalId("A1"), "deny", "once", "u1", "owner")
+        await store.approvals.record_decision(ApprovalId("A1"), "deny", "once", "u1", "owner")
         search = store.approvals.search
         assert [approval.id for approval in await search()] == ["A2"]
         assert [approval.id for approval in await search(pending=False)] == ["A2", "A1"]
@@ -278,5 +278,5 @@ class ApprovalRules:
     async def test_a_decision_wakes_the_thread(self, store: Store, clock: ManualClock) -> None:
         """The lease of a waiting turn has the sequence number of the decision."""
         await asked(store, clock)
-        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
+        await store.approvals.record_decision(ApprovalId("A1"), "allow", "once", "u1", "owner")
         assert (await leased(store)).last_seq == 4

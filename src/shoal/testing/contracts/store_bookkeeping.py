@@ -249,7 +249,7 @@ class BookkeepingRules:
 
     async def test_the_journal_the_audit_log_and_the_ledger_are_kept(self, store: Store, clock: ManualClock) -> None:
         lease = await asked(store, clock)
-        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
+        await store.approvals.record_decision(ApprovalId("A1"), "allow", "once", "u1", "owner")
         await closed(store, lease)
         await store.ledger.record(THREAD, TurnId("T1"), Spend("1", "main", "u1", "known", Usage(100, 20), 0.5))
         events, audit = await store.journal.events(THREAD), await store.audit.tail(1000, chain_name=THREAD)
@@ -258,7 +258,7 @@ class BookkeepingRules:
         assert sum(await forgotten(store, clock)) > 0
         assert (await store.journal.events(THREAD), await store.audit.tail(1000, chain_name=THREAD)) == (events, audit)
         assert [row.usd for row in await store.ledger.usage(900)] == [0.5]
-        assert [event.thread for event in await store.search.said("hello", within=THREAD)] == [THREAD]
+        assert [event.thread for event in await store.search.messages("hello", within=THREAD)] == [THREAD]
         await answered(store, "T3")
         numbers = [event.seq for event in await store.journal.events(THREAD)]
         assert numbers == list(range(1, len(numbers) + 1))

@@ -34,13 +34,13 @@ class ExpiryRules:
 
     async def test_old_decisions_are_deleted_except_grants_for_a_thread(self, store: Store, clock: ManualClock) -> None:
         lease = await asked(store, clock, "A1", "d1")
-        await store.approvals.settle(ApprovalId("A1"), "allow", "thread", "u1", "owner")
+        await store.approvals.record_decision(ApprovalId("A1"), "allow", "thread", "u1", "owner")
         await store.journal.commit(lease, use("A1"))
         await closed(store, lease)
         again = await opened(store, "T2")
         for name in ("A2", "A3"):
             await store.journal.commit(again, question_of(clock, "T2", name))
-        await store.approvals.settle(ApprovalId("A2"), "deny", "thread", "u1", "owner")
+        await store.approvals.record_decision(ApprovalId("A2"), "deny", "thread", "u1", "owner")
         await closed(store, again, "T2")
         await months(clock)
         young = await opened(store, "T3")
@@ -55,7 +55,7 @@ class ExpiryRules:
         lease = await opened(store)
         for name in ("A1", "A2"):
             await store.journal.commit(lease, question_of(clock, "T1", name, days=900))
-        await store.approvals.settle(ApprovalId("A1"), "allow", "once", "u1", "owner")
+        await store.approvals.record_decision(ApprovalId("A1"), "allow", "once", "u1", "owner")
         await months(clock)
         await forgotten(store, clock)
         await store.journal.commit(lease, use("A1"))

@@ -27,39 +27,39 @@ class SearchRules:
 
     async def test_a_search_finds_messages_with_all_its_words(self, store: Store) -> None:
         await said(store, "The green tea is out", "green", "Tea, GREEN again", "x" * 100_000 + " far off")
-        hits = await store.search.said("tea green")
+        hits = await store.search.messages("tea green")
         assert [spoken(event) for event in hits] == ["Tea, GREEN again", "The green tea is out"]
         assert hits[0].thread == THREAD
 
     async def test_a_search_may_contain_any_text(self, store: Store) -> None:
         await said(store, "plain words", 'a NUL \0 and a quote " and a \\ too', "zebra \\u0000 stripe")
         for words in ('"', "NOT plain", "plain* OR", "(plain", "plain' ;--", "", "%", ":x", "AND"):
-            await store.search.said(words)
-        assert len(await store.search.said('"plain"')) == 1
-        assert len(await store.search.said("quote")) == 1
-        assert len(await store.search.said("stripe")) == 1
+            await store.search.messages(words)
+        assert len(await store.search.messages('"plain"')) == 1
+        assert len(await store.search.messages("quote")) == 1
+        assert len(await store.search.messages("stripe")) == 1
 
     async def test_scripts_without_spaces_are_searched_by_character(self, store: Store) -> None:
         """Adjacent characters of the search must be adjacent in the message."""
         await said(store, "今日の東京は雨です", "GPT模型和工具", "東と京", "서울의 날씨")
-        assert [spoken(event) for event in await store.search.said("東京")] == ["今日の東京は雨です"]
-        assert [spoken(event) for event in await store.search.said("gpt模型 工具")] == ["GPT模型和工具"]
-        assert [spoken(event) for event in await store.search.said("날씨")] == ["서울의 날씨"]
+        assert [spoken(event) for event in await store.search.messages("東京")] == ["今日の東京は雨です"]
+        assert [spoken(event) for event in await store.search.messages("gpt模型 工具")] == ["GPT模型和工具"]
+        assert [spoken(event) for event in await store.search.messages("날씨")] == ["서울의 날씨"]
 
     async def test_a_search_can_be_limited_to_a_channel(self, store: Store) -> None:
         """A channel is the prefix of its thread ids."""
         await said(store, "treasure")
         platform, channel, _ = THREAD.split(":")
-        assert len(await store.search.said("treasure", within=f"{platform}:{channel}:")) == 1
-        assert len(await store.search.said("treasure", within=THREAD)) == 1
-        assert await store.search.said("treasure", within=f"{platform}:{channel[:-1]}:") == []
-        assert await store.search.said("treasure", within=THREAD[:-1]) == []
+        assert len(await store.search.messages("treasure", within=f"{platform}:{channel}:")) == 1
+        assert len(await store.search.messages("treasure", within=THREAD)) == 1
+        assert await store.search.messages("treasure", within=f"{platform}:{channel[:-1]}:") == []
+        assert await store.search.messages("treasure", within=THREAD[:-1]) == []
 
     async def test_tool_results_are_not_searched(self, store: Store) -> None:
         lease = await opened(store)
         result = ToolFinished(CallId("c1"), "bash", "needle")
         await store.journal.commit(lease, Commit(TurnId("T1"), (result, AssistantSaid("a needle I say"))))
-        assert [spoken(event) for event in await store.search.said("needle")] == ["a needle I say"]
+        assert [spoken(event) for event in await store.search.messages("needle")] == ["a needle I say"]
 
     async def test_an_artifact_is_stored_with_its_event(self, store: Store, clock: ManualClock) -> None:
         """A lookup accepts the beginning of a digest."""

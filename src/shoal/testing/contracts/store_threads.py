@@ -80,7 +80,7 @@ class ThreadRules:
         assert await store.journal.events(THREAD) == []
         assert await store.artifacts.of_thread(THREAD) == []
         assert await store.journal.steps(THREAD) == []
-        assert {event.thread for event in await store.search.said("treasure")} == {OTHER}
+        assert {event.thread for event in await store.search.messages("treasure")} == {OTHER}
         assert (await store.inbox.accept(prompt("m-T1"), 100)).status == "accepted", (
             "the thread's messages must be deleted"
         )
@@ -125,6 +125,6 @@ class ThreadRules:
 
     async def test_a_search_can_match_the_beginning_of_its_last_word(self, store: Store) -> None:
         await conversation(store)
-        assert await store.search.said("no treas", prefix=True)
-        assert not await store.search.said("no treas")
-        assert not await store.search.said("n treasure", prefix=True)
+        assert await store.search.messages("no treas", prefix=True)
+        assert not await store.search.messages("no treas")
+        assert not await store.search.messages("n treasure", prefix=True)

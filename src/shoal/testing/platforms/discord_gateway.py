@@ -20,7 +20,7 @@ _NEEDS = {"MESSAGE": (1 << 9, 1 << 12), "MESSAGE_REACTION": (1 << 10, 1 << 13)}
 """Intents that an event needs in servers and in direct channels, by the beginning of the event's name."""
 
 
-class Told(msgspec.Struct):
+class BotSession(msgspec.Struct):
     """A gateway session with the events delivered so far. An event's position is its sequence number."""
 
     id: str
@@ -58,7 +58,7 @@ class FakeGateway(LoopbackSocket):
         self._discord = discord
         self._lines: set[Line] = set()
         self._numbers = 0
-        self.sessions: dict[str, Told] = {}
+        self.sessions: dict[str, BotSession] = {}
         self.resumed = 0
         self.identified = 0
         self.deaf = False
@@ -132,7 +132,7 @@ class FakeGateway(LoopbackSocket):
             return
         self._numbers += 1
         self.identified += 1
-        session = Told(f"session-{self._numbers}", [], intents, line)
+        session = BotSession(f"session-{self._numbers}", [], intents, line)
         session.events.append(("READY", self._discord.ready(session.id, self.url)))
         session.events += [("GUILD_CREATE", server) for server in self._discord.servers()]
         self.sessions[session.id] = session

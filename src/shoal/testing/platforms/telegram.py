@@ -172,7 +172,7 @@ class FakeTelegram(FakePlatform):
         """Write or send a file without an update for the bot, and return the message's id."""
         return self._keep(Sent(0, chat, 0, user, text, file=file)).id
 
-    def begin_numbers_anew(self) -> None:
+    def restart_update_ids(self) -> None:
         """Restart update ids at lower numbers, as Telegram may do after a week without updates."""
         self._numbers_from = 0
 

@@ -25,7 +25,7 @@ from shoal.kernel.ports import ChatAdapter, Invocation, Mount, ToolContext, Tool
 from shoal.kernel.traits import LOOKUP
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.store.journal import SEQ_END, Journal, WindowStore
-from shoal.store.projections import CONTEXT, LOG, ContextPlace, LogLine
+from shoal.store.projections import CONTEXT, LOG, ContextPosition, LogLine
 from shoal.store.search import ArtifactStore, SearchIndex
 from shoal.tools.functions import FunctionTool, planned, tool
 from shoal.tools.jail import Jail
@@ -43,7 +43,7 @@ LINE_CHARS_MAX = 400
 _WORD = re.compile(r"\w+")
 _AGENT = PlatformUser("agent", "agent")
 _logged = msgspec.json.Decoder(LogLine)
-_numbered = msgspec.json.Decoder(ContextPlace)
+_numbered = msgspec.json.Decoder(ContextPosition)
 
 Query = Annotated[str, Meta(description="Words that must all occur. Omit for the newest messages.", max_length=500)]
 Limit = Annotated[int, Meta(ge=1, le=200, description="Number of messages to show, newest first.")]
@@ -107,7 +107,7 @@ def search_channel_tool(
         within, words = channel_of(context.chat), words_of(query) if query.strip() else ""
 
         async def work() -> ToolOutput:
-            found = await search.said(query, within=within, limit=limit + 1)
+            found = await search.messages(query, within=within, limit=limit + 1)
             hits = [hit_of(event) for event in found if event.turn != context.turn]
             known = {hit.text for hit in hits}
             platform, note = await on_platform(query, context)

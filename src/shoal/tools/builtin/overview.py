@@ -208,11 +208,11 @@ async def _done(
         agent = next((event.data.agent for event in events if isinstance(event.data, TurnStarted)), info.agent)
         seconds = (events[-1].at - events[0].at).total_seconds()
         shown = info.thread, info.title, agent, events[-1].seq, events[-1].at, seconds, finished.outcome
-        turns.append(DoneTurn(*shown, *_told(events, taint_of)))
+        turns.append(DoneTurn(*shown, *_exchange(events, taint_of)))
     return tuple(turns)
 
 
-def _told(turn: Sequence[Event], taint_of: TaintOf) -> tuple[str, str, str, bool]:
+def _exchange(turn: Sequence[Event], taint_of: TaintOf) -> tuple[str, str, str, bool]:
     """Return a turn's question, its answer, the untrusted source of either, and whether the turn was a brief."""
     ended = next(event.data for event in turn if isinstance(event.data, TurnFinished))
     messages = [event.data for event in turn if isinstance(event.data, UserSaid | Steered)]

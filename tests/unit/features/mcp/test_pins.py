@@ -47,12 +47,12 @@ class Owner:
         settings = {name: McpServerSettings(command=command) for name, command in servers.items()}
         return Pins(self.store.settings, self.store.audit, self.clock, settings)
 
-    async def tell(self, text: str) -> None:
+    async def notify(self, text: str) -> None:
         (self.asked if "/mcp confirm" in text else self.told).append(text)
 
     async def sees(self, pins: Pins | None = None, **tools: object) -> dict[str, str]:
         """Return the tool descriptions that models get, by name."""
-        used = await (pins or self.pins).in_force("odd", offer(**tools), self.tell)
+        used = await (pins or self.pins).in_force("odd", offer(**tools), self.notify)
         return {own: json.loads(found.text.split("\n")[0].split(": ", 1)[1]) for own, (_, found, _) in used.items()}
 
     async def pin(self, name: str) -> Pin:

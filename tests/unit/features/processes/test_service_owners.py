@@ -153,8 +153,8 @@ async def test_processes_that_ended_long_ago_are_forgotten_without_a_restart(sta
         log_of(stand.home, old).mkdir(parents=True)
     async with running(service):
         await stand.clock.sleepers()
-        await stand.clock.leap_to(stand.clock.now() + timedelta(days=KEEP_DAYS))
+        await stand.clock.jump_to(stand.clock.now() + timedelta(days=KEEP_DAYS))
         await stand.until(young.id, lambda one: one.state == "lost")
-        await stand.clock.leap_to(stand.clock.now() + timedelta(days=2))
+        await stand.clock.jump_to(stand.clock.now() + timedelta(days=2))
     assert await stand.rows.get(old.id) is None
     assert await stand.rows.get(young.id) is not None

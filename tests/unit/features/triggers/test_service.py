@@ -20,7 +20,7 @@ from shoal.features.triggers.service import (
     key_of,
 )
 from shoal.features.triggers.store import TriggerStore
-from shoal.kernel.begun import STARTS_MAX, Begun
+from shoal.kernel.crash_log import STARTS_MAX, CrashLog
 from shoal.kernel.errors import InvalidInput, StoreUnavailable
 from shoal.kernel.ids import ThreadId, thread_address
 from shoal.kernel.messages import Author, Inbound, Prompt, Receipt
@@ -117,12 +117,12 @@ class Stand:
         self.inbox = Inbox(self.clock, self.store.outbox)
         self.told: list[str] = []
 
-    async def tell(self, trigger: Trigger, text: str) -> None:
+    async def notify(self, trigger: Trigger, text: str) -> None:
         self.told.append(text)
 
     def service(
         self, *, catch_up_seconds: float = 3600, outage_seconds: float = 86_400, poll_seconds: float = POLL_SECONDS,
-        begun: Begun | None = None,
+        crash_log: CrashLog | None = None,
     ) -> TriggerService:  # fmt: skip
         return TriggerService(
             self.triggers,
@@ -131,8 +131,8 @@ class Stand:
             catch_up_seconds=catch_up_seconds,
             outage_seconds=outage_seconds,
             poll_seconds=poll_seconds,
-            tell=self.tell,
-            begun=begun or Begun(),
+            notify=self.notify,
+            crash_log=crash_log or CrashLog(),
         )
 
     async def add(self, schedule: str, text: str = "go", zone: str = "UTC", *, channel: str = "") -> Trigger:
@@ -231,14 +231,14 @@ async def test_an_occurrence_that_ended_the_process_twice_has_failed(stand: Stan
     trigger = await stand.add("2026-10-25T10:00:00")
     assert trigger.next_at is not None
     for _ in range(STARTS_MAX):
-        died = Begun(tmp_path / "begun")
+        died = CrashLog(tmp_path / "begun")
         died.open()
         died.begin(key_of(trigger, trigger.next_at))
         del died
-    begun = Begun(tmp_path / "begun")
-    begun.open()
+    crash_log = CrashLog(tmp_path / "begun")
+    crash_log.open()
     await stand.clock.advance((trigger.next_at - stand.clock.now()).total_seconds() + 1)
-    await stand.service(begun=begun).fire_due()
+    await stand.service(crash_log=crash_log).fire_due()
     assert stand.inbox.prompts == []
     assert "crashed twice" in stand.told[0]
 
@@ -444,7 +444,7 @@ async def test_a_refused_one_time_trigger_is_disabled_and_reported(stand: Stand)
     async with stand.running(service):
         await stand.let_pass(3600)
     assert stand.inbox.gave_up == [trigger.id]
-    await service.tell_switched_off(trigger.id)
+    await service.notify_switched_off(trigger.id)
     assert (await stand.one()).state == "failed"
     assert stand.told[0].endswith("was switched off because it failed: No such channel.")
 

@@ -79,7 +79,7 @@ def numbers(peer: Peer) -> list[int]:
     return [int(match[1]) for match in matches if match is not None]
 
 
-class ChatWeather:
+class ChatOutages:
     """Tests of failures, mixed into `ChatContract`."""
 
     # ---- outbound ----

@@ -50,7 +50,7 @@ class SetAside(msgspec.Struct, frozen=True):
     told: bool = False
 
 
-class Begun:
+class CrashLog:
     """Crash counts by event key. Without a file, all counts are zero."""
 
     def __init__(self, file: Path | None = None) -> None:

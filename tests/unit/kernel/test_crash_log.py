@@ -6,33 +6,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.kernel.begun import DIED_IN, STARTS_MAX, Begun
+from shoal.kernel.crash_log import DIED_IN, STARTS_MAX, CrashLog
 from shoal.kernel.errors import EndedTwice
 from shoal.testing.contracts.chat_peer import MemorySettings
 
 
-def opened(file: Path) -> Begun:
-    begun = Begun(file)
-    begun.open()
-    return begun
+def opened(file: Path) -> CrashLog:
+    crash_log = CrashLog(file)
+    crash_log.open()
+    return crash_log
 
 
 def die_in(file: Path, *keys: str) -> None:
     """Start these and die while they are being processed."""
-    begun = opened(file)
+    crash_log = opened(file)
     for key in keys:
-        begun.begin(key)
+        crash_log.begin(key)
 
 
 def test_an_event_that_crashed_twice_ends_at_the_third_start(tmp_path: Path) -> None:
     for _ in range(STARTS_MAX):
         die_in(tmp_path / "begun", "poison")
-    begun = opened(tmp_path / "begun")
-    with begun.during("hello"):
+    crash_log = opened(tmp_path / "begun")
+    with crash_log.during("hello"):
         pass
-    with pytest.raises(EndedTwice), begun.during("poison"):
+    with pytest.raises(EndedTwice), crash_log.during("poison"):
         raise AssertionError
-    with begun.during("poison"):  # sent again
+    with crash_log.during("poison"):  # sent again
         pass
 
 
@@ -66,24 +66,24 @@ def test_only_unfinished_events_are_counted(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, bool]]
 ) -> None:
     file = tmp_path_factory.mktemp("begun") / "begun"
-    begun, running = opened(file), set[str]()
+    crash_log, running = opened(file), set[str]()
     for key, begins in steps:
         if begins and key not in running:
             running.add(key)
-            begun.begin(key)
+            crash_log.begin(key)
         elif not begins:
             running.discard(key)
-            begun.end(key)
-    del begun
+            crash_log.end(key)
+    del crash_log
     die_in(file, *running)
     after = opened(file)
     assert {key for key in "abcdef" if not after.begin(key)} == running
 
 
-async def shared(file: Path, database: MemorySettings) -> Begun:
-    begun = opened(file)
-    await begun.share(database, has_others=True)
-    return begun
+async def shared(file: Path, database: MemorySettings) -> CrashLog:
+    crash_log = opened(file)
+    await crash_log.share(database, has_others=True)
+    return crash_log
 
 
 async def test_crashes_of_all_cluster_processes_are_counted_together(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ FOLDERS = ("agents", "data", "template")
 NOT_SET = "backup.to is empty. Set it to a directory or s3://BUCKET/PREFIX."
 
 
-class BackupPlace(Protocol):
+class BackupStorage(Protocol):
     """Storage for backups. All methods block and raise OSError."""
 
     def sizes(self) -> dict[str, int]:
@@ -36,7 +36,7 @@ class BackupPlace(Protocol):
     def remove(self, name: str) -> None: ...
 
 
-class DirectoryPlace:
+class DirectoryStorage:
     """A directory, created on the first write."""
 
     def __init__(self, folder: Path) -> None:
@@ -75,20 +75,20 @@ class DirectoryPlace:
         (self._folder / name).unlink(missing_ok=True)
 
 
-def backup_place(config: Config, home: Home) -> BackupPlace | None:
+def backup_storage(config: Config, home: Home) -> BackupStorage | None:
     """Return the storage that backup.to names, or None if it is empty.
 
     Raises ConfigError if the directory is itself part of a backup.
     """
     where = config.section(BackupSettings).to
     if where.startswith("s3://"):
-        from shoal.features.backups.bucket import S3Place
+        from shoal.features.backups.bucket import S3Storage
         from shoal.store.s3 import S3Settings
 
-        return S3Place(S3Settings.of(config.files, where))
+        return S3Storage(S3Settings.of(config.files, where))
     if "\0" in where:
         raise ConfigError(["backup.to contains a null character. Name a directory or s3://BUCKET/PREFIX."])
     folder = Path(os.path.realpath(home.root / os.path.expanduser(where)))
     if any(folder.is_relative_to(os.path.realpath(home.root / name)) for name in FOLDERS):
         raise ConfigError([f"backup.to: {folder} is itself included in every backup. Name a directory elsewhere."])
-    return DirectoryPlace(folder) if where else None
+    return DirectoryStorage(folder) if where else None
