@@ -17,8 +17,10 @@ OWNERS = ("web:owner", "openai:owner", "terminal:owner")
 
 
 def every_account(config: Config) -> list[tuple[str, str, AccountSettings]]:
-    """Return all accounts, including disabled ones: the platform, the first part of its thread ids, and the
-    settings."""
+    """Return all accounts, including disabled ones.
+
+    Each has its platform, the first part of its thread ids, and its settings.
+    """
     rows = [
         (platform, platform_name(platform, account), account)
         for platform, accounts in config.platforms.accounts.items()
@@ -53,8 +55,10 @@ def account_agents(config: Config) -> dict[str, str]:
 
 
 def access_of(config: Config, platform: str) -> AccessRules:
-    """Return a platform's access rules. By default, only the owner has access. An unconfigured platform admits
-    nobody."""
+    """Return a platform's access rules.
+
+    By default, only the owner has access. An unconfigured platform admits nobody.
+    """
     account = accounts_of(config).get(platform)
     if account is None:
         return AccessRules()
@@ -62,8 +66,10 @@ def access_of(config: Config, platform: str) -> AccessRules:
 
 
 def people_of(config: Config, instead: Mapping[str, AccessRules]) -> People:
-    """Return the people of [access.people] and the owner's identities. `instead` replaces the access rules of
-    platforms."""
+    """Return the people of [access.people] and the owner's identities.
+
+    `instead` replaces the access rules of platforms.
+    """
     owners = (f"{platform}:{owner}" for platform, rules in instead.items() for owner in rules.owners)
     persons = (
         Person(person.identities, person.roles, name, person.usd_per_day, person.tokens_per_day, person.timezone)
@@ -73,8 +79,7 @@ def people_of(config: Config, instead: Mapping[str, AccessRules]) -> People:
 
 
 def links_of(config: Config, platforms: Iterable[str], instead: Mapping[str, AccessRules]) -> Links:
-    """Return the access rules of each platform and the identities of each person. `instead` replaces configured
-    rules."""
+    """Return each platform's access rules and each person's identities. `instead` replaces configured rules."""
     rules = {name: instead.get(name) or access_of(config, name) for name in platforms}
     own = {identity.partition(":")[0]: AccessRules((identity.partition(":")[2],)) for identity in OWNERS}
     own["web"] = AccessRules(own["web"].owners, config.web.allow)
@@ -84,7 +89,7 @@ def links_of(config: Config, platforms: Iterable[str], instead: Mapping[str, Acc
 def make_adapters(config: Config, home: Home, settings: Settings, clock: Clock) -> list[ChatAdapter]:
     """Create the adapters of the page, the API, the terminal and each enabled account.
 
-    Raises ConfigError for a platform whose package is missing, or that no installed extension offers.
+    Raises ConfigError for a platform whose package is missing, or that no installed extension provides.
     """
     adapters: list[ChatAdapter] = [WebAdapter(home, clock), WebAdapter(home, clock, "openai"), TerminalAdapter(clock)]
     url = config.web.public_url.rstrip("/")

@@ -95,7 +95,7 @@ async def _note_start(services: Services, role: Role) -> None:
 
 @asynccontextmanager
 async def _running(services: Services, role: Role) -> AsyncGenerator[None]:
-    """Run the engine and all services while the block runs; then drain."""
+    """Run the engine and all services during the block, then drain."""
     backend, runtime, orchestrator = services[Backend], services[Runtime], services[Orchestrator]
     async with asyncio.TaskGroup() as tasks:
         lasting = (backend.engine.run(orchestrator), *backend.services())

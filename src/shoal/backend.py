@@ -40,7 +40,7 @@ OUTAGE_SECONDS = 1.0
 """Pause before a service is restarted after a database outage or a full disk."""
 
 Role: TypeAlias = Literal["all", "serve", "worker", "offline"]
-"""`serve` runs the platforms, the page and the triggers; `worker` runs turns; `all` both; `offline` neither."""
+"""`serve` runs the platforms, the page and the triggers. `worker` runs turns. `all` does both, `offline` neither."""
 
 Service: TypeAlias = Callable[[], Coroutine[object, object, None]]
 
@@ -48,10 +48,9 @@ Service: TypeAlias = Callable[[], Coroutine[object, object, None]]
 class Backend:
     """The backend for a single process, with SQLite in the home directory. Base class of ClusterBackend.
 
-    `health` describes known damage to the database. Once the database is damaged, every write raises StoreCorrupt and
-    services that need the database stop. The process continues, because it may hold the only copy of the data (decision
-    035). `recovers` means that threads with unfinished work must be woken at the start. Otherwise, their jobs still
-    exist.
+    Once the database is damaged, every write raises StoreCorrupt and services that need the database stop. The process
+    continues, because it may hold the only copy of the data (decision 035). `health` describes known damage. `recovers`
+    is set if threads with unfinished work must be woken at the start. Otherwise, their jobs still exist.
     """
 
     recovers: bool = True
@@ -73,8 +72,10 @@ class Backend:
         return hub
 
     def on_due(self, due: Callable[[str], None]) -> None:
-        """Call `due` when another process has made work due. Its argument is a platform, `triggers`, or empty for all
-        of them."""
+        """Call `due` when another process has made work due.
+
+        Its argument is a platform, `triggers`, or empty for both.
+        """
 
     def add_service(self, serve: Service) -> None:
         """Run `serve` in every process, and restart it after each database outage.
@@ -159,8 +160,10 @@ class ClusterBackend(Backend):
         return bridge
 
     def on_due(self, due: Callable[[str], None]) -> None:
-        """Call `due` for the database's notifications about posts and triggers. After an outage, everything may be
-        due."""
+        """Call `due` for the database's notifications about posts and triggers.
+
+        After an outage, everything may be due.
+        """
         self._listener.listen("shoal_due", due, lambda: due(""))
 
     def add_single(self, name: str, *serve: Service) -> None:
@@ -175,8 +178,10 @@ async def _together(services: Sequence[Service]) -> None:
 
 
 async def _outlast(health: Health, serve: Service) -> None:
-    """Run a service, and restart it after a database outage or a full disk. Return if the database is damaged. Raises
-    all other failures."""
+    """Run a service, and restart it after a database outage or a full disk.
+
+    Returns if the database is damaged. Raises all other failures.
+    """
     seconds = OUTAGE_SECONDS
     while True:
         try:

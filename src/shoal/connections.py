@@ -25,10 +25,10 @@ def approvers_of(config: Config) -> list[str]:
 
 
 class Standing(msgspec.Struct, eq=False):
-    """Access rules and approvers of each platform, and the agent of each account. Updated when the configuration
-    changes.
+    """Access rules and approvers of each platform, and each account's agent.
 
-    `access` contains rules that replace the configured ones. `gated` contains the platforms with an access gate.
+    Updated when the configuration changes. `access` contains rules that replace the configured ones. `gated` contains
+    the platforms with an access gate.
     """
 
     access: Mapping[str, AccessRules]
@@ -46,8 +46,7 @@ class Standing(msgspec.Struct, eq=False):
 
 
 class Connections(msgspec.Struct, eq=False):
-    """The connected accounts by platform. `configured` also contains accounts that are not connected in this
-    process."""
+    """The connected accounts by platform. `configured` includes accounts that are not connected in this process."""
 
     adapters: dict[str, ChatAdapter]
     configured: Mapping[str, ChatAdapter | None]

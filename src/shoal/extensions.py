@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shoal.kernel.ports import Provider, Sandbox, Tool
 
 COMMAND_SECONDS = 60.0
-"""Time limit for a package's command, in seconds."""
+"""Timeout for a package's command, in seconds."""
 
 Group: TypeAlias = Literal[
     "shoal.platforms",
@@ -77,7 +77,7 @@ def load_extension(group: Group, name: str) -> object:
 
 
 def has_platform(name: str) -> bool:
-    """Return whether a platform is built in or offered by a package, without importing it."""
+    """Return whether a platform is built in or provided by a package, without importing it."""
     return name in BUILT_IN or name in extensions("shoal.platforms")
 
 
@@ -146,7 +146,7 @@ def _offered(path: tuple[str, ...]) -> "tuple[EntryPoint, ...]":
     offered: dict[str, list[EntryPoint]] = {}
     for package in distributions():
         entries = [entry for entry in package.entry_points if entry.group.startswith("shoal.")]
-        if entries:  # the first copy of a package on the path counts
+        if entries:  # the first copy of a package on the path takes precedence
             offered.setdefault(package.name, entries)
     return tuple(entry for entries in offered.values() for entry in entries)
 
@@ -155,7 +155,7 @@ def _offered(path: tuple[str, ...]) -> "tuple[EntryPoint, ...]":
 def _groups(path: tuple[str, ...]) -> frozenset[str]:
     """Return the groups that have entry points. If a package is in an archive, return all groups.
 
-    Reading the folders takes a tenth of the 15 ms of Python's own scan, so most starts avoid that scan.
+    Listing the folders takes a tenth of the 15 ms of Python's own scan, so most starts avoid that scan.
     """
     groups: set[str] = set()
     for folder in path:
@@ -164,7 +164,7 @@ def _groups(path: tuple[str, ...]) -> frozenset[str]:
                 packages = [entry.path for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
         except FileNotFoundError:
             continue
-        except NotADirectoryError:  # an archive
+        except NotADirectoryError:  # the path is an archive
             return frozenset(get_args(Group))
         for package in packages:
             with suppress(FileNotFoundError, NotADirectoryError), open(f"{package}/entry_points.txt", "rb") as file:

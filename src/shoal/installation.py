@@ -28,7 +28,10 @@ class _Source(msgspec.Struct, frozen=True):
 
 @cache
 def source() -> tuple[str, bool]:
-    """Return the source of this installation, a path or the name `shoal`, and whether it is an editable checkout."""
+    """Return how this installation was installed.
+
+    The source is a path or the name `shoal`. Also returns whether it is an editable checkout.
+    """
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:

@@ -37,7 +37,7 @@ HEALTH_CHECK_SECONDS = 5.0
 CLOCK_LOOK_SECONDS = 5.0
 TROUBLE_SECONDS = 3600.0
 LOOK_THROUGH_AFTER_SECONDS = 900.0
-"""Delay of the first full database check, in seconds. Waiting work runs first."""
+"""Delay of the first full database check, in seconds. Pending work runs first."""
 DAY_SECONDS = 86_400.0
 ANCHOR_SECONDS = 3600.0
 TRIM_SECONDS = 60.0
@@ -46,24 +46,26 @@ SERVICE_PROBLEMS = "service problems"
 SET_ASIDE_SECONDS = 60.0
 UPKEEP_SECONDS_MIN = 60.0
 UPKEEP_DOUBLINGS_MAX = 6
-"""Maximum number of times the retry pause of a failing service doubles."""
+"""Maximum number of times that the retry pause of a failing service doubles."""
 UPKEEP_CALM_SECONDS = 7200.0
-"""Run time after which a service's backoff is reset, in seconds."""
+"""Uptime after which a service's backoff is reset, in seconds."""
 PROBLEM_CHARS_MAX = 300
 DISCOVER_AFTER_SECONDS = 3.0
 """Delay before providers are asked for their models, in seconds. The first messages are handled before that."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 GARBAGE_THRESHOLDS = (5_000, 20, 10)
-"""Thresholds of the garbage collector. Between collections, cycles such as closed connections may take one or two
-megabytes."""
+"""Thresholds of the garbage collector.
+
+Cycles such as closed connections may take one or two megabytes between collections.
+"""
 
 _M_ARENA_MAX = -8
-"""Option of `mallopt` for the number of heaps, from glibc's malloc.h."""
+"""`M_ARENA_MAX` from glibc's malloc.h: the `mallopt` option for the number of heaps."""
 
 
 def share_one_heap() -> None:
-    """Make all threads that start later share one heap, if the C library is glibc.
+    """Make threads that start later share one heap, if the C library is glibc.
 
     By default, glibc creates a heap for each thread that allocates while another does. Memory freed in one heap is not
     available to other threads, so a process with a dozen threads grows by a fifth in 10,000 turns.
@@ -78,7 +80,7 @@ def share_one_heap() -> None:
 async def return_freed_memory(clock: Clock) -> None:
     """Periodically return freed memory to the system, if the C library is glibc.
 
-    Without this, glibc returns only memory at the end of its heap, so each burst of messages keeps a few megabytes.
+    Otherwise, glibc returns only memory at the end of its heap, so each burst of messages keeps a few megabytes.
     """
     import ctypes
 
@@ -89,9 +91,9 @@ async def return_freed_memory(clock: Clock) -> None:
 
 
 def collect_seldom() -> None:
-    """Exclude the objects created at the start from garbage collection, and collect new ones less often.
+    """Exclude the objects created at startup from garbage collection, and collect new ones less often.
 
-    The start creates two thousand objects in cycles, and collecting them would take a tenth of its time. Turns create
+    Startup creates two thousand objects in cycles, and collecting them would take a tenth of its time. Turns create
     few. With the default thresholds, the collector takes a tenth of a turn's CPU time.
     """
     gc.freeze()
@@ -100,7 +102,7 @@ def collect_seldom() -> None:
 
 
 class Upkeep:
-    """Supervises services that turns can do without for a while.
+    """Supervises services whose temporary failure does not stop turns.
 
     A failure is stored and reported to the owner, and the service is restarted later. The engine, the database watcher
     and the approval service are not among them, because their failure must end the process. Database outages and damage
@@ -120,7 +122,7 @@ class Upkeep:
         failures = 0
         while True:
             began = self._clock.monotonic()
-            # Any exception may occur.
+            # Services may raise anything.
             (failure,) = await asyncio.gather(serve(), return_exceptions=True)
             if failure is None:
                 return
@@ -185,7 +187,7 @@ async def watch_approvals(expire: Callable[[], Awaitable[None]], clock: Clock, a
 
 
 async def anchor_audit(audit: AuditLog, clock: Clock) -> None:
-    """Write the heads of the audit chains to the log periodically, so later changes to a chain can be detected."""
+    """Log the heads of the audit chains periodically, so that later changes to a chain can be detected."""
     while True:
         await clock.sleep(ANCHOR_SECONDS)
         chains = await audit.chains()
@@ -232,12 +234,12 @@ async def look_through_daily(health: Health, clock: Clock) -> None:
 
 
 async def note_settings(config: Config, store: Store, home: Home, agents: Iterable[str]) -> None:
-    """Record changes of the access settings since the last start in the audit log."""
+    """Record in the audit log how the access settings have changed since the last start."""
     parts = {**_rules(config), **{f"agent {name}": _rules_of(home, name) for name in agents}}
     now = {name: hashlib.sha256(part).hexdigest()[:16] for name, part in parts.items()}
     stored = await store.settings.get("audit", "settings")
     before: dict[str, str] = {}
-    with contextlib.suppress(*UNREADABLE):  # an unreadable value must not make every setting look new
+    with contextlib.suppress(*UNREADABLE):  # an unreadable value must not make every setting look changed
         before = msgspec.json.decode(stored or "{}", type=dict[str, str])
     if now == before or not await store.settings.swap("audit", "settings", stored, msgspec.json.encode(now).decode()):
         return
@@ -297,7 +299,7 @@ async def report_completions(hub: Hub, on_complete: Completion) -> None:
 
 
 def missing_model(models: Models, name: str) -> str:
-    """Explain why the default model cannot answer, or return an empty string. Makes no request."""
+    """Explain why the default model cannot answer. Empty if it can. Makes no request."""
     try:
         existing_model(models, name)
     except InvalidInput as error:

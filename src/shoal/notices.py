@@ -1,4 +1,4 @@
-"""Notices from Shoal to its owner, or in a conversation."""
+"""Notices from Shoal to its owner or to a conversation."""
 
 import contextlib
 import logging
@@ -26,7 +26,7 @@ from shoal.turn.fitting import WINDOW_TOKENS_DEFAULT
 log = logging.getLogger(__name__)
 
 CHANNELS_AFTER_SECONDS = 20.0
-"""Delay before bound channels are checked, in seconds, while the platforms connect."""
+"""Delay before bound channels are checked, in seconds. The platforms connect during that time."""
 CHANNELS_TRIES = 5
 NOTES_MAX = 50
 """Maximum number of notes. Further ones are only logged and posted."""
@@ -34,7 +34,7 @@ UNPOSTED_CHARS = 1500
 """Maximum length of a refused post in the owner's notice, in characters."""
 NOTICE = "notice:"
 RESTORED = ("restored", "told")
-"""Setting that records the last restore of which the owner was notified."""
+"""Setting with the last restore that the owner was notified of."""
 
 
 class Notices(msgspec.Struct, eq=False):
@@ -49,8 +49,10 @@ class Notices(msgspec.Struct, eq=False):
     """People who are notified if the owner cannot be reached, as PLATFORM:USER."""
 
     async def notify_owner(self, text: str) -> None:
-        """Post to the owner's most recent direct conversation, or otherwise to an approver's. If neither accepts posts,
-        do nothing."""
+        """Post to the owner's most recent direct conversation, otherwise to an approver's.
+
+        If neither accepts posts, does nothing.
+        """
         id = f"{NOTICE}{self.clock.new_id()}"
         owner_thread = await self.store.settings.get(*OWNER_IN)
         if owner_thread and not await self._is_barred(ThreadId(owner_thread)):
@@ -79,7 +81,7 @@ class Notices(msgspec.Struct, eq=False):
             else f"I could not post in {where}."
         )
         self.note(f"{what} {why}")
-        if row.id.startswith(NOTICE):  # the notice failed in the owner's own chat, so notify an approver
+        if row.id.startswith(NOTICE):  # the owner's own chat refused a notice, so notify an approver
             settings = self.store.settings
             await settings.put(barred_scope(address.platform), channel_of(row.thread), why)
             await self.notify_owner(row.post.text)
@@ -106,7 +108,7 @@ class Notices(msgspec.Struct, eq=False):
             self.notes.append(note)
 
     async def of_window(self, model: str) -> None:
-        """Add a note that a model's window is unknown, and log it once."""
+        """Add a note that a model's context window is unknown, and log it once."""
         note = (
             f"The context window of {model} is not known: I assume {WINDOW_TOKENS_DEFAULT:,} tokens, and fewer if "
             "its provider rejects that. Set model.context_tokens_max to its size."
@@ -117,7 +119,7 @@ class Notices(msgspec.Struct, eq=False):
                 log.warning("%s", note)
 
     async def past_outbox(self, text: str) -> None:
-        """Notify the owner without the outbox, for when the database is damaged or unavailable."""
+        """Notify the owner without the outbox, because the database is damaged or unavailable."""
         with contextlib.suppress(StoreError, PlatformError):
             owner_thread = await self.store.settings.get(*OWNER_IN)
             adapter = self.adapters.get(owner_thread.partition(":")[0]) if owner_thread else None
@@ -127,8 +129,10 @@ class Notices(msgspec.Struct, eq=False):
                 )
 
     async def watch_channels(self, agents: AgentLifecycle) -> None:
-        """Check once whether the bound channels still exist. Missing ones are reported in the log, the notes and to the
-        owner."""
+        """Check once whether the bound channels still exist.
+
+        Report missing ones in the log, the notes and to the owner.
+        """
         for attempt in range(CHANNELS_TRIES):
             await self.clock.sleep(CHANNELS_AFTER_SECONDS * (attempt + 1))
             try:

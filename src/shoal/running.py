@@ -40,7 +40,10 @@ class Runtime(msgspec.Struct, eq=False):
     role: Role = "all"
 
     async def drain(self) -> None:
-        """Stop accepting messages, give running turns `engine.drain_seconds`, and leave the rest to the next start."""
+        """Stop accepting messages, and let running turns continue for `engine.drain_seconds`.
+
+        The rest is left to the next start.
+        """
         self.state = "draining"
         self.stopping.set()
         await self.engine.drain(self.drain_seconds)

@@ -52,7 +52,7 @@ class Services:
         self._by_class[kind] = service
 
     def extended(self) -> "Services":
-        """Return a registry with these services and room for more.
+        """Return a registry with these services, to which more can be added.
 
         Both registries share services that are created on first use, except for classes with `of_extension`.
         """

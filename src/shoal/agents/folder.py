@@ -40,7 +40,7 @@ _COMMIT = (
 
 
 class AgentFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of `agent.toml`. Missing keys use the values of the configuration."""
+    """The contents of `agent.toml`. Missing keys use the values of the configuration."""
 
     model: str = ""
     profile: str = ""
@@ -138,9 +138,10 @@ def digest_of(folder: Path) -> str:
 
 
 def make_folder(home: Home, name: str) -> list[str]:
-    """Create the missing files of `agents/NAME/` from `template/` and return their paths relative to the home.
+    """Create the missing files of `agents/NAME/` from `template/`.
 
-    A new workspace becomes a git repository with a first commit if git is installed. Blocks. Raises OSError.
+    Returns their paths relative to the home. A new workspace becomes a git repository with a first commit if git is
+    installed. Blocks. Raises OSError.
     """
     folder, made = home.agent(name), list[str]()
     folder.mkdir(parents=True, exist_ok=True)
@@ -156,7 +157,7 @@ def make_folder(home: Home, name: str) -> list[str]:
         write_new(home, target, source.read_bytes(), made)
     git = shutil.which("git") if is_new else None
     if git is not None:
-        # Inherited variables such as GIT_DIR must not redirect this to another repository.
+        # An inherited GIT_DIR or similar variable must not redirect this to another repository.
         environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         for words in (("init", "--quiet", "--template=", "--initial-branch=main"), _COMMIT):
             subprocess.run(
@@ -210,8 +211,7 @@ def write_new(home: Home, path: Path, content: bytes, made: list[str], mode: int
 
 
 def remove_folder(home: Home, name: str, at: datetime, *, keep: bool) -> Path:
-    """Move `agents/NAME/` to `removed/` atomically, and delete it there unless `keep` is set. Return its path in
-    `removed/`.
+    """Move `agents/NAME/` to `removed/` atomically and return its new path. Unless `keep` is set, delete it there.
 
     Blocks. Raises OSError.
     """

@@ -50,7 +50,7 @@ from shoal.turn.prompt import SystemChange
 log = logging.getLogger(__name__)
 
 STOP_SECONDS_MAX = 30.0
-"""Time limit for an agent's running turns before it is destroyed, in seconds."""
+"""Timeout for an agent's running turns to end before it is destroyed, in seconds."""
 LOOK_SECONDS = 0.2
 FILES_COUNTED_MAX = 10_000
 """Maximum number of an agent's files that are counted before deletion."""
@@ -59,11 +59,11 @@ LISTS = ("tools", "fallback")
 
 
 class EditCheck(NamedTuple):
-    """Test of a change that an agent proposes for itself. Its result is one line for the person who approves the
-    change.
+    """Test of a change that an agent proposes for itself.
 
-    `applies` takes the agent's directory and returns whether the check has anything to test. `run` receives the changed
-    agent, its current directory, the requester, and the change of its instructions. It never raises.
+    Its result is one line for the person who approves the change. `applies` takes the agent's directory and returns
+    whether the check has anything to test. `run` receives the changed agent, its current directory, the requester, and
+    the change of its instructions. It never raises.
     """
 
     applies: Callable[[Path], bool]
@@ -78,8 +78,10 @@ class Checks(msgspec.Struct, frozen=True):
     tools: Callable[[], Collection[str]]
 
     def check(self, key: str, value: str) -> None:
-        """Check the names in a setting's value. Raises InvalidInput for an unknown one. The value's type is checked
-        when it is written."""
+        """Check the names in a setting's value.
+
+        Raises InvalidInput for an unknown one. The value's type is checked when it is written.
+        """
         match key:
             case "model":
                 self.model(value)
@@ -95,7 +97,7 @@ class Checks(msgspec.Struct, frozen=True):
                 pass
 
     def tool(self, name: str) -> None:
-        """Check a tool's name. Raises InvalidInput if no tool has it. `*` matches any text."""
+        """Check a tool's name. Raises InvalidInput if no tool has this name. `*` matches any text."""
         known = sorted(self.tools())
         if not any(fnmatchcase(name, pattern) for pattern in known):
             near = difflib.get_close_matches(name.partition(":")[0], known, 1)
@@ -104,32 +106,30 @@ class Checks(msgspec.Struct, frozen=True):
 
 
 class AgentCard(msgspec.Struct, frozen=True):
-    """An agent in a list. If its file is broken, `spec` is None and `error` has the reason.
-
-    `places` are its bound channels and the messages that it answers there.
-    """
+    """An agent in a list."""
 
     name: str
     spec: AgentSpec | None
+    """None if the agent's file is broken. `error` then has the reason."""
     places: Mapping[str, Listen]
+    """Its bound channels and the messages that it answers there."""
     at_work: int
     is_default: bool
     error: str = ""
 
 
 class DoomedAgent(msgspec.Struct, frozen=True):
-    """An agent before its deletion: its files, channels and turns.
-
-    `is_more` means that not all files were counted. `digest` changes with any of its files and channels.
-    """
+    """An agent before its deletion, with its files, channels and turns."""
 
     name: str
     files: int
     is_more: bool
+    """Whether only some of the files were counted."""
     size_bytes: int
     places: tuple[str, ...]
     at_work: int
     digest: str
+    """Changes with any of its files and channels."""
 
 
 class AgentLifecycle(msgspec.Struct, eq=False):
@@ -196,8 +196,10 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         await self._record("create", name, by)
 
     async def give_channel(self, name: str, beside: ThreadId, by: str, listen: Listen = "all") -> Binding | str:
-        """Create a channel next to `beside` and bind it to the agent. Returns the reason if the platform does not allow
-        this."""
+        """Create a channel next to `beside` and bind it to the agent.
+
+        Return why the platform does not allow this, if so.
+        """
         address = thread_address(beside)
         platform, channel = address.platform, address.channel
         adapter = self.adapters.get(platform)
@@ -263,13 +265,13 @@ class AgentLifecycle(msgspec.Struct, eq=False):
     async def destroy(self, name: str, by: str, *, keep: bool) -> str:
         """Stop the agent's turns and remove its bindings and directory. Its journals remain.
 
-        Returns the path of its files with `keep`, and otherwise an empty string. Raises NotFound, Conflict for the
-        default agent or if its turns do not end, StoreError, OSError.
+        With `keep`, returns the path of its files, otherwise an empty string. Raises NotFound, Conflict for the default
+        agent or if its turns do not end, StoreError, OSError.
         """
         await self._check_destroyable(name)
         await self.store.registry.retire(name)
         self._bindings.changed()
-        if self.send is not None:  # Without `send`, no turn of the agent is running.
+        if self.send is not None:  # Without it, no turn of the agent is running.
             until = self.clock.monotonic() + STOP_SECONDS_MAX
             while works := await self.store.registry.at_work(name):
                 if self.clock.monotonic() > until:
@@ -331,9 +333,9 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         return notices
 
     async def lost_channels(self) -> list[str]:
-        """Return one sentence for each bound channel that its platform reports as gone.
+        """Return one sentence for each bound channel that no longer exists on its platform.
 
-        Raises PlatformError if the platform cannot answer now, StoreError.
+        Raises PlatformError if the platform cannot tell now, StoreError.
         """
         notices: list[str] = []
         for binding in await self.store.registry.bindings():
@@ -344,8 +346,6 @@ class AgentLifecycle(msgspec.Struct, eq=False):
                     f"`shoal agents unbind {binding.place}` removes the binding."
                 )
         return notices
-
-    # ---- internals ----
 
     @property
     def _bindings(self) -> ChannelBindings:
@@ -370,8 +370,10 @@ class AgentLifecycle(msgspec.Struct, eq=False):
 
 
 def _contents(folder: Path) -> tuple[int, int, str]:
-    """Return the number of files below a folder (at most FILES_COUNTED_MAX + 1), their bytes, and a digest of their
-    names, sizes and times."""
+    """Count the files below a folder (up to FILES_COUNTED_MAX + 1).
+
+    Returns their number, their bytes, and a digest of their names, sizes and times.
+    """
     digest, count, size_bytes = hashlib.sha256(), 0, 0
     for place, folders, names in walk(folder):
         folders[:] = sorted(folder for folder in folders if folder != ".git")
@@ -387,9 +389,9 @@ def _contents(folder: Path) -> tuple[int, int, str]:
 
 
 def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
-    """Parse an agent's name and the KEY=VALUE words after it. Return the name, `listen`, other settings, and the rest.
+    """Parse an agent's name and the KEY=VALUE words after it.
 
-    Raises InvalidInput for an unknown key.
+    Returns the name, `listen`, other settings, and the rest. Raises InvalidInput for an unknown key.
     """
     name, _, rest = text.partition(" ")
     listen: Listen = "all"
@@ -409,8 +411,7 @@ def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
 
 
 def key_named(name: str) -> str:
-    """Return the key of agent.toml for a name that people use. For example, /settings calls the profile
-    "permissions"."""
+    """Return the key of agent.toml for a name that people use. In /settings, the profile is "permissions"."""
     return "profile" if name == "permissions" else name
 
 

@@ -1,7 +1,7 @@
 """Agent registry, channel bindings, and the choices for channels, servers and accounts.
 
 Bindings and choices are cached for SECONDS or until they change in this process. Changes by other machines take effect
-after that time, and messages need no query.
+after that time, so messages need no query.
 
 Agents are directories under `agents/`, each with an `agent.toml` that is read again when it changes.
 
@@ -36,7 +36,7 @@ SECONDS = 2.0
 
 
 class ChannelChoices(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Model and profile chosen for a place. Empty means no choice."""
+    """Model and profile chosen for a channel, server or account. Empty means no choice."""
 
     model: str = ""
     profile: str = ""
@@ -47,7 +47,10 @@ _choices = msgspec.json.Decoder(ChannelChoices)
 
 
 class ChannelBindings:
-    """Bindings and choices of all places. `accounts` maps accounts to the agents that they name."""
+    """Channel bindings, and the choices of channels, servers and accounts.
+
+    `accounts` maps accounts to the agents that they name.
+    """
 
     def __init__(self, registry: AgentStore, clock: Clock, accounts: Mapping[str, str]) -> None:
         self._registry = registry
@@ -71,13 +74,16 @@ class ChannelBindings:
         return bound.agent if bound is not None else account
 
     async def listens(self, thread: ThreadId) -> Listen:
-        """Return the kind of messages that the agent answers in the thread's channel. Raises StoreError."""
+        """Return which messages the agent answers in the thread's channel. Raises StoreError."""
         await self._fresh()
         bound = self._bound.get(place_of(thread))
         return bound.listen if bound is not None else UNBOUND
 
     async def chosen(self, thread: ThreadId) -> tuple[ChannelChoices, ChannelChoices]:
-        """Return the choices for the thread's server (or its account) and for its channel. Raises StoreError."""
+        """Return the model and profile chosen for the thread's server (or account), and those for its channel.
+
+        Raises StoreError.
+        """
         await self._fresh()
         platform = thread_address(thread).platform
         wide = self._chosen.get(platform, NO_CHOICES)
@@ -87,14 +93,14 @@ class ChannelBindings:
         return wide, self._chosen.get(place_of(thread), NO_CHOICES)
 
     async def chosen_for(self, place: str) -> ChannelChoices:
-        """Return the choices for exactly this place, ignoring wider ones. Raises StoreError."""
+        """Return the choices for exactly this channel, server or account. Raises StoreError."""
         await self._fresh()
         return self._chosen.get(place, NO_CHOICES)
 
     async def widest(self, thread: ThreadId) -> str:
-        """Return the widest place that contains a thread's channel: PLATFORM@SERVER, or PLATFORM without a server.
+        """Return the server or account that contains a thread's channel.
 
-        Raises StoreError.
+        PLATFORM@SERVER, or PLATFORM without a server. Raises StoreError.
         """
         address = thread_address(thread)
         server = await self._registry.server_of(address.platform, address.channel)
@@ -111,14 +117,14 @@ class ChannelBindings:
         self.changed()
 
     async def unbind(self, thread: ThreadId) -> bool:
-        """Remove the binding of the thread's channel. Returns False if there is none. Raises StoreError."""
+        """Remove the binding of the thread's channel. Return False if it has none. Raises StoreError."""
         address = thread_address(thread)
         row = await self._registry.unbind(address.platform, address.channel)
         self.changed()
         return row
 
     def changed(self) -> None:
-        """Mark the cache as outdated, so the next access reads the bindings again."""
+        """Mark the cache as outdated, so that the next access reads the bindings again."""
         self._read_at = None
         self._changes += 1
 
@@ -157,7 +163,7 @@ class AgentDefaults(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, config: Config, model: str) -> Self:
-        """Take the defaults from a configuration."""
+        """Return the defaults from a configuration."""
         return cls(
             agent=config.agents.default_agent,
             model=model,
@@ -189,12 +195,12 @@ class AgentRegistry:
         self.defaults = defaults
 
     def answer_with(self, model: str) -> None:
-        """Set the model of agents that name none. Takes effect on their next turns."""
+        """Set the model of agents without their own. Takes effect on their next turns."""
         self.defaults = msgspec.structs.replace(self.defaults, model=model)
         self._read.clear()
 
     def names(self) -> list[str]:
-        """Return the names of all agents with a directory, and always the default agent."""
+        """Return the names of all agents with a directory. Always includes the default agent."""
         folder, names = self._home.root / "agents", set[str]()
         with suppress(OSError):
             names = {entry.name for entry in folder.iterdir() if entry.is_dir()}
@@ -204,14 +210,13 @@ class AgentRegistry:
         return name == self.defaults.agent or bool(NAME.fullmatch(name) and self._home.agent(name).is_dir())
 
     async def agent_name_for(self, thread: ThreadId, name: str) -> str:
-        """Return the agent that answers a message for the agent `name`, or for no specific agent. Raises StoreError."""
+        """Return the agent that answers a message for `name`. An empty name is no specific agent. Raises StoreError."""
         return name if self.bindings is None else await self.bindings.agent_for(thread, name)
 
     async def resolve(self, name: str, thread: ThreadId) -> AgentSpec:
-        """Return the named agent, the one bound to the thread's channel, or the default agent, with the choices for the
-        channel.
+        """Return the named agent, the one bound to the thread's channel, or the default agent.
 
-        Raises InvalidInput for a broken file, StoreError.
+        Applies the channel's choices. Raises InvalidInput for a broken file, StoreError.
         """
         name = name or await self.agent_name_for(thread, "")
         loaded = self._ready(name if name and self.exists(name) else self.defaults.agent)
@@ -257,7 +262,7 @@ class AgentRegistry:
             return None
 
     def budget(self, name: str) -> AgentBudget:
-        """Return an agent's own budget limits. An agent that is missing or broken has no limits."""
+        """Return an agent's own budget limits. A missing or broken agent has none."""
         try:
             return self._current(name).spec.budget if self.exists(name) else AgentBudget()
         except InvalidInput:
@@ -308,11 +313,7 @@ class AgentRegistry:
 
 
 class RuntimeInfo(msgspec.Struct, frozen=True):
-    """State of a running Shoal, with names only: no paths and no secrets.
-
-    `models` is the number of known models. `notes` are for the operator. `mcp` has the state of each MCP server. `asks`
-    describes the actions for which the profile `standard` asks.
-    """
+    """State of a running Shoal. Contains no paths and no secrets."""
 
     agents: tuple[str, ...]
     tools: tuple[str, ...]
@@ -320,12 +321,16 @@ class RuntimeInfo(msgspec.Struct, frozen=True):
     model: str
     providers: tuple[str, ...]
     models: int
+    """Number of known models."""
     platforms: tuple[str, ...]
     sandbox: str
     isolated: bool
     notes: tuple[str, ...]
+    """For the operator."""
     mcp: tuple[str, ...] = ()
+    """State of each MCP server."""
     asks: str = ""
+    """Actions for which the profile `standard` asks."""
 
 
 def info_lines(info: RuntimeInfo) -> list[str]:

@@ -37,11 +37,11 @@ DEPTH_MAX = 8
 """Maximum folder depth in an archive."""
 PART_CHARS_MAX = 100
 FETCH_SECONDS_MAX = 20.0
-"""Time limit for downloading an archive, in seconds."""
+"""Timeout for downloading an archive, in seconds."""
 
 
 async def fetch_skills(fetcher: Fetcher, url: str) -> bytes:
-    """Download an archive of skills, or a single SKILL.md, from an https address. Raises InvalidInput."""
+    """Download an archive of skills, or a single SKILL.md, from an https URL. Raises InvalidInput."""
     try:
         response = await fetcher.fetch(
             FetchRequest(url, bytes_max=ARCHIVE_BYTES_MAX, seconds_max=FETCH_SECONDS_MAX, tls_only=True)
@@ -63,7 +63,7 @@ async def install_skills(
     All skills are checked before the first one is written. Raises InvalidInput for an invalid archive, Conflict for a
     name in use, and all errors of `put_skill`.
     """
-    # skills start like this, archives never do
+    # Skills start like this, archives never do.
     if archive.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"---", b"#", b"<!--")):
         folders = {"": {SKILL_FILE: archive}}
     else:
@@ -92,13 +92,13 @@ async def install_skills(
                     write_file(root.path / name / path, content)
 
         await in_thread(write)
-        # written last, because it announces the other files
+        # Written last, because it makes the skill visible.
         await put_skill(root, agent_home, name, texts[name], by, audit)
     return [*texts]
 
 
 def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
-    """Return the files of the skills in a zip archive by folder name. The archive's root has an empty name.
+    """Return the files of each skill in a zip archive, by folder name. The archive's root has an empty name.
 
     Hidden files are skipped. Raises InvalidInput.
     """
@@ -112,7 +112,7 @@ def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
     taken: list[PurePosixPath] = []
     for folder in folders:
         if any(folder.is_relative_to(other) for other in taken):
-            continue  # a file of an enclosing skill
+            continue  # It belongs to an enclosing skill.
         taken.append(folder)
         below = {path.relative_to(folder): content for path, content in files.items() if path.is_relative_to(folder)}
         if folder.name in skills:
@@ -126,7 +126,7 @@ def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
 
 
 def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
-    """Return the files of an archive by path. Raises InvalidInput for an entry that is not allowed."""
+    """Return the files of an archive by path. Raises InvalidInput for a forbidden entry."""
     entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     if len(entries) > FILES_MAX:
         raise InvalidInput(f"The archive has {len(entries):,} files. The maximum is {FILES_MAX}.")
@@ -180,11 +180,10 @@ def _file_of(root: SkillRoot, name: str) -> Path:
 async def put_skill(
     root: SkillRoot, agent_home: Path | None, name: str, text: str | None, by: str, audit: AuditLog
 ) -> None:
-    """Write a skill below a root, or delete it if `text` is None. A skill of the agent at `agent_home` is committed
-    there.
+    """Write a skill below a root. If `text` is None, delete it.
 
-    Raises InvalidInput if the text is not a skill, NotFound if the skill does not exist, Conflict if it cannot be
-    committed, OSError, StoreError.
+    A skill of the agent at `agent_home` is committed there. Raises InvalidInput if the text is not a skill, NotFound if
+    the skill does not exist, Conflict if it cannot be committed, OSError, StoreError.
     """
     path = await in_thread(lambda: _file_of(root, name))
     if text is not None:
@@ -211,7 +210,7 @@ async def put_skill(
         else:
             write_file(path, new)
         if new is None:
-            with suppress(OSError):  # other files of the skill remain
+            with suppress(OSError):  # Keep the folder if the skill has other files.
                 path.parent.rmdir()
         return old
 

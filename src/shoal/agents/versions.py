@@ -32,8 +32,10 @@ TAINT = "Shoal-Tainted-By"
 _KEPT_OUT = "/workspace/\n/guests/\n/sessions/\n"
 _TRACKED = (":(glob)*.toml", ":(glob)*.md", ":(glob)docs/**", ":(glob)skills/**")
 SYSTEM = "data/SYSTEM.md"
-"""File in the home with changes to the environment of all agents. It is committed under this name in the repository of
-each agent that changes it."""
+"""File in the home with changes to the environment of all agents.
+
+Each agent that changes it commits it to its own repository under this name.
+"""
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", "core.autocrlf=false")
 
 
@@ -47,7 +49,7 @@ def name_of(folder: Path, path: Path) -> str:
 
 
 class RecordedChange(NamedTuple):
-    """A recorded change of a file: time (ISO 8601), author and title."""
+    """A recorded change of a file: its time (ISO 8601), author and title."""
 
     commit: str
     at: str
@@ -56,7 +58,7 @@ class RecordedChange(NamedTuple):
 
 
 class History:
-    """Git repository of one agent. All methods block. Each git command has a time limit of GIT_SECONDS_MAX."""
+    """An agent's git repository. All methods block. Each git command has a time limit of GIT_SECONDS_MAX."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -105,15 +107,15 @@ class History:
         return [RecordedChange(*entry.strip("\n").split("\0")) for entry in entries if entry.strip("\n")]
 
     def tainted_by(self, path: Path) -> str:
-        """Return the untrusted content that influenced any recorded change of a file, or an empty string."""
+        """Return the untrusted content that influenced any recorded change of a file. Empty if there is none."""
         name = name_of(self._folder, path)
         return self._git("log", f"--format=%(trailers:key={TAINT},valueonly)", "--", name).partition("\n")[0]
 
     def take_back(self) -> tuple[str, Path, bytes | None, bytes | None]:
-        """Undo the newest change and commit that. Return its subject, its file, and the content before and after the
-        undo.
+        """Undo the newest change and commit that.
 
-        Raises NotFound if there is no change, and Conflict if the file has changed since.
+        Returns its subject, its file, and the content before and after the undo. Raises NotFound if there is no change,
+        and Conflict if the file has changed since.
         """
         commit, subject, path = self.last_edit()
         self.open()
@@ -153,7 +155,7 @@ class History:
         git = shutil.which("git")
         if git is None:
             raise ToolError("git is not installed. Install it to undo changes of the agent.")
-        # Inherited variables such as GIT_DIR must not redirect this to another repository.
+        # An inherited GIT_DIR or similar variable must not redirect this to another repository.
         environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
         environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
         try:
@@ -226,7 +228,7 @@ class AgentVersions(msgspec.Struct, eq=False):
             await in_thread(make)
 
     async def put(self, agent: str, name: str, content: bytes | None, by: str, digest: str = "") -> None:
-        """Write a file of an agent for a person, or delete it if `content` is None.
+        """Write an agent's file for a person. If `content` is None, delete it.
 
         The change is committed, audited, and can be undone like the agent's own changes. With `digest`, the file is
         written only if it has not changed since it was read. Raises InvalidInput for any other file name, NotFound,
@@ -255,7 +257,7 @@ class AgentVersions(msgspec.Struct, eq=False):
             await self.audit(f"agent:{agent}", what, by, agent, old, content)
 
     async def undo(self, agent: str, by: str) -> str:
-        """Undo an agent's newest change to itself and return a description of it. Raises NotFound, Conflict."""
+        """Undo an agent's newest change to itself and describe the undone change. Raises NotFound, Conflict."""
         folder = self.home_of(agent)
         history = History(folder)
         async with self._lock:

@@ -1,2 +1,1 @@
-"""Functions that open the parts of a running Shoal. `shoal.app.open_app` calls them in the order of their
-dependencies."""
+"""Functions that open the parts of a running Shoal. `shoal.app.open_app` calls them in dependency order."""

@@ -70,10 +70,7 @@ async def _try_sandbox(config: Config, overrides: Overrides) -> tuple[Sandbox, l
 
 
 def open_people(services: Services, access: Mapping[str, AccessRules]) -> None:
-    """Open the access rules of each platform, the tokens, and the channel bindings.
-
-    `access` contains rules that replace the configured ones.
-    """
+    """called after a person was removed"""
 
     def sweep_soon() -> None:  # called when a person was removed
         services[Departures].sweep_soon()

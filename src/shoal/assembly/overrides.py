@@ -1,4 +1,4 @@
-"""Parts that a test or an embedding program adds or replaces."""
+"""Parts that tests or an embedding program add or replace."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,13 +15,7 @@ from shoal.tools.taint_spans import SYSTEM_FILE_CLOCK, FileClock
 
 
 class Overrides(msgspec.Struct, frozen=True):
-    """Parts to add or replace.
-
-    `tools` are available before interrupted turns continue. `hooks` have names, like those of packages. `on_complete`
-    is awaited with the thread, turn and reply of each finished turn in this process. Its errors are logged. `fetcher`
-    opens addresses of the public web. `driver` is an open database. The role `offline` uses it, and its owner closes
-    it.
-    """
+    """Parts to add or replace."""
 
     clock: Clock | None = None
     models: Models | None = None
@@ -29,12 +23,17 @@ class Overrides(msgspec.Struct, frozen=True):
     adapters: tuple[ChatAdapter, ...] = ()
     access: Mapping[str, AccessRules] = {}
     tools: tuple[Tool, ...] = ()
+    """Available before interrupted turns continue."""
     commands: tuple[ChatCommand, ...] = ()
     hooks: Mapping[str, Hooks] = {}
+    """By name, like those of packages."""
     on_complete: Completion | None = None
+    """Awaited with the thread, turn and reply of each finished turn in this process. Its errors are logged."""
     fetcher: Fetcher | None = None
+    """Opens URLs of the public web."""
     wrap_driver: Callable[[Driver], Driver] | None = None
     driver: Driver | None = None
+    """An open database, which its owner closes. The role `offline` uses it."""
     file_clock: FileClock = SYSTEM_FILE_CLOCK
 
 

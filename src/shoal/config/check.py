@@ -1,4 +1,4 @@
-"""Rules for combinations of keys, checked on the whole configuration."""
+"""Checks of combinations of keys in the whole configuration."""
 
 import re
 from collections.abc import Iterator
@@ -131,7 +131,7 @@ def _platforms(config: Config) -> Iterator[Problem]:
             yield ("platforms", name), "has a reserved name, or characters that are not allowed in thread ids"
     taken = {*OWN_PLATFORMS, SUBAGENTS, *BUILT_IN, *config.platforms.accounts}
     for name, webhook in config.platforms.webhook.items():
-        if name.partition(".")[0] in taken:  # two platforms of this name would share one access gate
+        if name.partition(".")[0] in taken:  # two platforms with this name would share one access gate
             yield ("platforms", "webhook", name), "has the name of another platform; allowed: a different name"
         if webhook.enabled and not webhook.secret:
             yield ("platforms", "webhook", name, "secret"), "is missing; allowed: any text that both sides know"

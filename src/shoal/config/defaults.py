@@ -15,20 +15,22 @@ if TYPE_CHECKING:
 
 
 class KnownProvider(NamedTuple):
-    """A well-known service.
-
-    `title` is its line in setup. `key` and `address` are the environment variables that its own tools read. `model` is
-    the default for a person who only set the key. `key_kind` is the name of its keys, and `key_begins` their prefix.
-    """
+    """A well-known service."""
 
     title: str
+    """Its label in setup."""
     kind: str
     base_url: str = ""
     key: str = ""
+    """Environment variable with the key, as read by the service's own tools."""
     address: str = ""
+    """Environment variable with the URL, as read by the service's own tools."""
     model: str = ""
+    """Default model if only the key is configured."""
     key_kind: str = ""
+    """What the service calls its keys."""
     key_begins: str = ""
+    """Prefix of its keys."""
 
 
 KNOWN_PROVIDERS = {
@@ -61,7 +63,7 @@ USUAL_VARIABLES = {
     "BRAVE_API_KEY": ("tools", "brave_api_key"),
     "DATABASE_URL": ("database", "url"),
 }
-"""Other environment variables that these services' tools read, and the keys that they set."""
+"""Other environment variables that these services' tools read, with the configuration keys that they set."""
 
 DEMO = "demo"
 """Name of the built-in demo provider, which needs no network."""
@@ -70,7 +72,7 @@ DEMO = "demo"
 def default_model(config: Config) -> str:
     """Return the configured model, a suitable model of the first provider that is set up, or `demo`.
 
-    Uses no network. If the result is `demo`, the caller may look for a running Ollama.
+    Does not use the network. If the result is `demo`, the caller may look for a running Ollama.
     """
     if config.model.name:
         return config.model.name
@@ -103,15 +105,15 @@ def open_catalog(config: Config, environ: Mapping[str, str], clock: "Clock") -> 
 
 
 OLLAMA_SECONDS = 0.3
-"""Time limit for connecting to Ollama, in seconds."""
+"""Timeout for connecting to Ollama, in seconds."""
 OLLAMA_LIST_SECONDS = 3.0
-"""Time limit for listing Ollama's models, in seconds."""
+"""Timeout for listing Ollama's models, in seconds."""
 
 
 async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
-    """Add an Ollama that runs on this machine and has a model, if the configuration names no model.
+    """Add an Ollama that is running on this machine and has a model, if the configuration names no model.
 
-    Looks at OLLAMA_HOST, or at the usual address. Without an Ollama, this costs one refused connection.
+    Connects to OLLAMA_HOST or the default address. Without an Ollama, this costs one refused connection.
     """
     import asyncio
     from urllib.parse import urlsplit

@@ -29,9 +29,9 @@ NO_OVERRIDES: Mapping[str, object] = {}
 PREFIX = "SHOAL_"
 SEPARATOR = "__"
 TIMEZONE = "SHOAL_TIMEZONE"
-"""Environment variable for the only key outside a section."""
+"""Environment variable for the only key outside all sections."""
 ID_LISTS = ("allow", "channels", "approvers")
-"""Keys whose ids people may write as numbers."""
+"""Keys whose ids may be written as numbers."""
 
 
 def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object] = NO_OVERRIDES) -> Config:
@@ -54,7 +54,7 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
         config = msgspec.convert(content, whole_config(), dec_hook=decode)
     except msgspec.ValidationError:
         sound = _Salvage(draft, decode).section(draft.content, whole_config(), ()) or {}
-        # Valid parts are still checked together, so all problems are reported in one error.
+        # Check the valid parts together too, so that one error reports all problems.
         config = msgspec.convert({**sound, "home": home}, whole_config(), dec_hook=decode)
     accounts = {name: tuple(_Salvage(draft, decode).accounts(name)) for name in draft.accounts}
     config = msgspec.structs.replace(config, platforms=msgspec.structs.replace(config.platforms, accounts=accounts))
@@ -66,10 +66,10 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
 
 
 class Draft:
-    """Settings that are not converted to a Config yet.
+    """Settings before their conversion to a Config.
 
-    `origins` has the source of each setting that does not come from the file. `accounts` are those of each platform,
-    which defines their keys.
+    `origins` has the source of each setting that does not come from the file. `accounts` has the accounts of each
+    platform, which defines their keys.
     """
 
     def __init__(self, file: Path, content: Table) -> None:
@@ -81,7 +81,7 @@ class Draft:
         self._seen: set[tuple[str, ...]] = set()
 
     def complain(self, path: tuple[str, ...], text: str) -> None:
-        """Record the first problem of a key. `text` is a phrase that follows the key's name."""
+        """Record a key's first problem. `text` is a phrase that follows the key's name."""
         if path in self._seen:
             return
         self._seen.add(path)
@@ -136,7 +136,7 @@ class Draft:
                 platforms[name] = [{"account": account, **account_table} for account, account_table in named.items()]
 
     def inner(self, name: str) -> Table:
-        """Return the table of that name, or an empty one."""
+        """Return the table of that name, or an empty one if it is missing."""
         return as_table(self.content.get(name)) or {}
 
 
@@ -175,7 +175,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
     for platform in BUILT_IN:
         if any(name.startswith(f"{platform.upper()}_") for name in environ):
             _take_tokens(draft, platform, environ)
-    for name, table in draft.inner("providers").items():  # a well-known provider's name implies its kind and address
+    for name, table in draft.inner("providers").items():  # a well-known provider's name implies its kind and URL
         known, provider = KNOWN_PROVIDERS.get(name), as_table(table)
         if known is not None and provider is not None:
             provider.setdefault("kind", known.kind)
@@ -185,7 +185,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
 
 
 def _take_tokens(draft: Draft, platform: str, environ: Mapping[str, str]) -> None:
-    """Complete a platform's only account from well-known variables, or create an account if they suffice."""
+    """Complete a platform's only account from well-known variables. Create an account if they suffice."""
     record = built_in(platform)
     tokens = {key: name for key, name in record.variables.items() if environ.get(name)}
     configured = draft.inner("platforms").get(platform)

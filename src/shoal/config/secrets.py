@@ -18,7 +18,7 @@ from shoal.kernel.untrusted import BAD_TOML, decode_toml
 from shoal.text.secret_forms import is_plain, looks_like_key
 
 _SECRET_NAME = lazy_re.compile(r"key|token|secret|password|passwd|credential", re.IGNORECASE)
-"""Pattern of names of secrets in keys that Shoal does not define (of extensions, or commented out)."""
+"""Matches names of secrets in keys that Shoal does not define (of extensions, or commented out)."""
 _NAME_WORDS = lazy_re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SECRET_PREFIXES = (
     "", "api", "access", "private", "secret", "master", "signing", "auth", "encryption", "app", "client", "account",
@@ -56,7 +56,7 @@ def learned_from(name: str, secret: Secret, learn: Callable[[str], None]) -> Cal
 
 
 def watch_secrets(config: Config, learn: Callable[[str], None]) -> None:
-    """Call `learn` with every available secret, including the token file's, and later with each one that is read again.
+    """Call `learn` with every available secret, including the token file's, and with each secret that is read again.
 
     Commands are not run for this. Their output is passed when it is needed.
     """
@@ -72,7 +72,7 @@ def watch_secrets(config: Config, learn: Callable[[str], None]) -> None:
                 continue
     try:
         learn(read_token(Home(config.home)))
-    except (OSError, ConfigError):  # the file is missing, or its user reports the problem
+    except (OSError, ConfigError):  # missing or unreadable; reported where the token is used
         return
 
 

@@ -19,11 +19,11 @@ from shoal.kernel.ports import Settings
 from shoal.kernel.records import OutboxRow
 
 SendNotice: TypeAlias = Callable[[OutboxRow, str], Awaitable[None]]
-"""Notifies the owner of a refused post and the reason."""
+"""Notifies the owner of a refused post and the reason for its refusal."""
 
 
 class BarredChats:
-    """The barred chats of one platform."""
+    """The chats of one platform that refuse posts."""
 
     def __init__(self, platform: str, settings: Settings, notify: SendNotice) -> None:
         self._scope = scope_of(platform)
@@ -48,11 +48,13 @@ class BarredChats:
         channel = channel_of(thread)
         if channel in self._known:
             self._known.discard(channel)
-            with suppress(StoreError):  # on failure, the owner misses the next notice
+            with suppress(StoreError):  # if this fails, the owner is not notified the next time
                 await self._settings.put(self._scope, channel, "")
 
 
 def scope_of(platform: str) -> str:
-    """Return the settings scope of a platform's barred chats, with the reason for each. An empty reason means not
-    barred."""
+    """Return the settings scope of a platform's barred chats.
+
+    The value is the reason. An empty reason means that the chat is not barred.
+    """
     return f"barred:{platform}"

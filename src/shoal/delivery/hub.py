@@ -23,7 +23,7 @@ BACKLOG_MAX = 1000
 
 
 class Subscription:
-    """A subscription to live events. Iterate it to receive them.
+    """A subscription to live events. Iterate over it to receive them.
 
     If it falls more than BACKLOG_MAX events behind, `lost` becomes true and the iteration ends. The subscriber must
     then read the journal from the last event number and subscribe again.
@@ -36,7 +36,7 @@ class Subscription:
         self.lost = False
 
     def put(self, item: Event | LiveEvent) -> None:
-        """Queue an event without waiting."""
+        """Queue an event. Does not block."""
         if len(self._backlog) >= BACKLOG_MAX:
             self.lose()
         elif not self.lost:
@@ -68,7 +68,7 @@ class Subscription:
 
 
 class _StreamedCall:
-    """Text of a running model call, for subscribers that join during the call."""
+    """The text of a running model call, for subscribers that join during the call."""
 
     def __init__(self, turn: TurnId, step: int, after: int) -> None:
         self.turn, self.step, self.after = turn, step, after
@@ -97,12 +97,12 @@ class Hub:
         self._taps: list[Callable[[Event], None]] = []
 
     def tap(self, count: Callable[[Event], None]) -> None:
-        """Call `count` with every journal event of this process. It must neither wait nor fail."""
+        """Call `count` with every journal event of this process. It must neither block nor raise."""
         self._taps.append(count)
 
     @contextmanager
     def subscribe(self, thread: ThreadId | None = None) -> Generator[Subscription]:
-        """Subscribe to one thread, starting with the text of its running call, or to all threads."""
+        """Subscribe to one thread, starting with its running call's text, or to all threads."""
         subscription = Subscription()
         if thread is not None and thread in self._calls:
             for piece in self._calls[thread].live_events(thread):
@@ -128,7 +128,7 @@ class Hub:
         if isinstance(data, TextStreamed | ThinkingStreamed):
             call = self._calls.get(thread)
             if call is None or (call.turn, call.step) != (turn, data.step):
-                self._calls.pop(thread, None)  # keeps the newest call last
+                self._calls.pop(thread, None)  # moves the newest call to the end
                 if len(self._calls) >= CALLS_MAX:
                     del self._calls[next(iter(self._calls))]
                 call = self._calls[thread] = _StreamedCall(turn, data.step, data.after)

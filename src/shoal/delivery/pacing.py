@@ -18,14 +18,14 @@ ROUTES_KEPT_MAX = 4096
 """Maximum number of channels and threads with recorded posts. The least recently used are evicted."""
 
 BARRED_SECONDS_MAX = 86_400.0
-"""Longest wait that a platform can request, in seconds."""
+"""Maximum wait that a platform can request, in seconds."""
 
 ACCOUNT = ""
-"""Name of the route that contains all posts of the account."""
+"""Name of the route for all posts of the account."""
 
 
 class _Route:
-    """A thread, a channel or the account, with its queue and the times of its last posts by window."""
+    """A thread, a channel or the account, with its queue and its last posts' times for each rate limit."""
 
     __slots__ = ("posts", "queue")
 
@@ -35,7 +35,7 @@ class _Route:
 
 
 class Pacer:
-    """Rate limiter. Every post waits here until it may leave."""
+    """Limits the rate of posts. Every post waits here until it may be sent."""
 
     def __init__(self, limits: ChatLimits, clock: Clock) -> None:
         self._limits = limits
@@ -44,7 +44,7 @@ class Pacer:
         self._until: OrderedDict[str, float] = OrderedDict()
 
     async def turn(self, thread: ThreadId) -> None:
-        """Wait until all windows and requested waits allow a post to this thread, then count it.
+        """Wait until all rate limits and requested waits allow a post to this thread, then count it.
 
         Posts of a route leave in the order of their calls. Cancelling the wait counts nothing.
         """
@@ -64,12 +64,12 @@ class Pacer:
                     left = self._leave(thread, routes)
 
     def take_now(self, thread: ThreadId) -> bool:
-        """Count a post and return True if it may leave now and no other post waits. Otherwise, return False."""
+        """Count a post and return True if it may be sent now and no other post is waiting. Otherwise, return False."""
         routes = self._routes_of(thread)
         return not any(route.queue.locked() for route in routes) and self._leave(thread, routes)
 
     def _leave(self, thread: ThreadId, routes: Sequence[_Route]) -> bool:
-        """Count a post and return True if it may leave now. Otherwise, return False."""
+        """Count a post and return True if it may be sent now. Otherwise, return False."""
         if self._wait_seconds(thread, *routes) > 0:
             return False
         now = self._clock.monotonic()
@@ -97,7 +97,7 @@ class Pacer:
             self._until.popitem(last=False)
 
     def barred(self, thread: ThreadId) -> bool:
-        """Return whether a wait that the platform requested is still running."""
+        """Return whether a wait that the platform requested has not ended yet."""
         return self._wait_seconds(thread) > 0
 
     def edit_seconds(self, thread: ThreadId) -> float:
@@ -106,8 +106,10 @@ class Pacer:
         return group_seconds or self._limits.edit_seconds_min
 
     def _routes_of(self, thread: ThreadId) -> list[_Route]:
-        """Return the routes of a post: its thread if threads have a window, its channel if channels have one or threads
-        have none, and the account."""
+        """Return the routes of a post: its thread, its channel and the account.
+
+        The thread is included if threads have a rate limit, and the channel if channels have one or threads have none.
+        """
         group = self._is_group(thread)
         routes: list[_Route] = []
         for key in (("thread", thread), ("channel", channel_of(thread)), ("account", ACCOUNT)):

@@ -57,11 +57,11 @@ T = TypeVar("T")
 
 
 ENDING_SECONDS = 5.0
-"""Time for a started post to finish after its sender is cancelled, in seconds."""
+"""Time that a started post has to finish after its sender is cancelled, in seconds."""
 
 
 class GracePeriod:
-    """Grace period of a single run of a service."""
+    """Grace period at the end of a service's run."""
 
     def __init__(self) -> None:
         self._at = math.inf
@@ -79,7 +79,7 @@ class GracePeriod:
 
     @contextmanager
     def finishing(self) -> Generator[None]:
-        """Shield the block from cancellation until the grace period ends. Then it is cancelled silently."""
+        """Shield the block from cancellation until the grace period ends. Then cancel it silently."""
         with anyio.CancelScope(shield=True, deadline=self._at) as scope:
             self._begun.add(scope)
             try:
@@ -89,23 +89,20 @@ class GracePeriod:
 
 
 PREVIEWS_MAX = 200
-"""Maximum number of concurrent previews. Replies of other turns appear when they are done."""
+"""Maximum number of concurrent previews. Without a preview, a turn's reply appears when it is complete."""
 TYPING_SECONDS = 4.0
 """Interval between typing indicators, in seconds."""
 TOOLS_CHARS_MAX = 60
 """Maximum length of the list of running tools, in characters."""
 THINKING = "is thinking…"
-"""Status phrase that follows the agent's name."""
+"""Status phrase, which follows the agent's name."""
 STOPPED = "\n\n⏹ Stopped."
 MOVED = "_↓ The answer is below._"
-"""Text that replaces a preview with later posts after it, if messages cannot be deleted."""
+"""Replaces a preview that other posts follow, if messages cannot be deleted."""
 
 
 class _Preview(msgspec.Struct, eq=False):
-    """Preview of a turn's answer: its text so far and the message that shows it.
-
-    `doubtful` means that a message with an unknown id may exist. None means that this was not checked yet.
-    """
+    """Preview of a turn's answer: its text so far and the message that shows it."""
 
     thread: ThreadId
     turn: TurnId
@@ -118,6 +115,7 @@ class _Preview(msgspec.Struct, eq=False):
     seen: str = ""
     message_id: str = ""
     doubtful: bool | None = None
+    """Whether a message with an unknown id may exist. None if this was not checked yet."""
     ending: str = STOPPED
     over: bool = False
     changed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
@@ -153,7 +151,7 @@ class Previews:
                     fell_behind = coming.lost
 
     async def take(self, row: OutboxRow) -> str | None:
-        """End the preview of a reply's turn and return the id of its message.
+        """End the preview of a reply's turn and return its message's id.
 
         The id is empty if the turn has no preview, and None if a message with an unknown id may exist.
         """
@@ -186,7 +184,7 @@ class Previews:
                 if preview is None or preview.turn != item.turn:
                     if len(self._open) >= PREVIEWS_MAX:
                         return
-                    if preview is not None:  # the turn ended without this process noticing
+                    if preview is not None:  # the turn has ended, but this process missed it
                         preview.end()
                     preview = self._open[thread] = _Preview(thread, item.turn, self._asked.get(thread, ""))
                     tasks.start_soon(self._paint, preview, pacer)
@@ -199,18 +197,18 @@ class Previews:
                     preview.text += data.text
                     preview.changed.set()
             case ToolFinished(answers=True) if preview is not None:
-                preview.ending = ""  # a tool has sent the text, so the message stays without a mark
+                preview.ending = ""  # a tool already posted the answer, so append no "stopped" marker
                 preview.end()
             case TurnFinished():
                 self._asked.pop(thread, None)
                 if preview is None:
-                    if not data.reply:  # end the preview of a killed process
+                    if not data.reply:  # ends the preview of a killed process
                         for message_id in filter(None, await self._outbox.posted_ids(preview_key(item.turn))):
                             await self._try(withdraw(self._adapter, thread, message_id))
                     return
                 del self._open[thread]
                 if not preview.over:
-                    self._ending[preview.turn] = preview  # its post may be in flight, and `take` waits for it
+                    self._ending[preview.turn] = preview  # its post may be in flight, so `take` waits for it
                 preview.end()
                 if not data.reply:
                     async with preview.lock:
@@ -243,8 +241,8 @@ class Previews:
     async def _show(self, preview: _Preview, pacer: Pacer) -> None:
         """Update the message, or post it and store its id.
 
-        Continues the preview of an earlier process. Otherwise, the start of a preview is stored, unless an earlier post
-        of the thread is pending. This happens before waiting for the rate limit, so a post leaves when it is counted.
+        Continues an earlier process's preview. Otherwise, stores the start of a preview, unless an earlier post of the
+        thread is pending. This happens before waiting for the rate limit, so a post is sent as soon as it is counted.
         """
         thread, turn, text = preview.thread, preview.turn, preview.text
         piece, is_whole = shown_of(text, self._adapter.limits)
@@ -270,7 +268,7 @@ class Previews:
                         stray, preview.message_id = preview.message_id, ""
                         preview.end()
                         await by_adapter(withdraw(self._adapter, thread, stray))
-            else:  # a preview must never delay an answer
+            else:  # never delay an answer for a preview
                 return
         except PlatformError as error:
             if error.retry_after_seconds:
@@ -288,8 +286,10 @@ class Previews:
 
 
 async def by_adapter(doing: Awaitable[T]) -> T:
-    """Await a call of an adapter. Raises StoreError and PlatformError. All other errors, including bugs, become a
-    PlatformError."""
+    """Await an adapter's call. Raises StoreError and PlatformError.
+
+    All other errors, including bugs, become a PlatformError.
+    """
     try:
         return await doing
     except (PlatformError, StoreError):
@@ -331,10 +331,9 @@ async def withdraw(adapter: ChatAdapter, thread: ThreadId, message_id: str) -> N
 
 
 def shown_of(text: str, limits: ChatLimits) -> tuple[str, bool]:
-    """Return the part of an unfinished text that fits one message, with open markup closed, and whether that is the
-    whole text.
+    """Return the part of an unfinished text that fits one message, and whether it is the whole text.
 
-    If messages can only be appended to, the part contains only text that will not change.
+    Open markup is closed. If messages can only be appended to, the part contains only text that will not change.
     """
     reserve = len(STOPPED)
     while True:

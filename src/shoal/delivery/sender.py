@@ -58,33 +58,36 @@ ROWS_A_CLAIM = 50
 ROWS_AT_ONCE_MAX = 500
 CLAIM_SECONDS = 60.0
 UNKNOWN_MAX = 50
-"""Maximum number of attempts for a piece whose outcome stays unknown."""
+"""Maximum attempts for a piece whose outcome stays unknown."""
 KEEP_SECONDS = 86_400.0
-"""Time for which a refused post is retried, in seconds. At least KEEP_ATTEMPTS_MIN attempts are made, because the
-machine may have been suspended or its clock changed."""
+"""How long a refused post is retried, in seconds.
+
+At least KEEP_ATTEMPTS_MIN attempts are made, because the machine may have been suspended or its clock changed.
+"""
 KEEP_ATTEMPTS_MIN = 10
 RETRY_BASE_SECONDS = 1.0
 CUT_HERE_CHARS_MAX = 20_000
 RETRY_SECONDS_MAX = 300.0
 QUIET_SECONDS = 3.0
-"""Interval between checks of the outbox, in seconds, in case a notification is missed."""
+"""Interval between checks of the outbox, in seconds. Finds rows whose notification was missed."""
 
 BARRED_RETRY_SECONDS_MAX = 60.0
-"""Longest pause between attempts in a chat that refuses posts, in seconds. Such a chat may accept posts again at any
-time."""
+"""Maximum pause between attempts in a chat that refuses posts, in seconds.
+
+Such a chat may accept posts again at any time.
+"""
 LATE_SECONDS = 20.0
-"""Age after which a preview's finished answer is posted again instead of edited, in seconds. An edit notifies
-nobody."""
+"""Age in seconds after which a preview's finished answer is posted again instead of edited. An edit notifies nobody."""
 MOVED_HERE = "_I could not post this in its thread, so it is here._"
 
 SPOKEN_TRIES = 3
-"""Attempts to synthesize an answer while the service is down. Later, nobody waits for it anymore."""
+"""Maximum attempts to synthesize a spoken answer. After that, it would arrive too late to be useful."""
 UNSPOKEN = "I could not speak this answer: {why}"
 BY_REACTION = "👍 on this message allows it once, 👎 denies it."
 BY_REACTION_ALL = "👍 on this message allows all of it once, 👎 denies it."
 
 Opened: TypeAlias = Callable[[OutboxRow, ThreadId, Sequence[NewPost]], Awaitable[object]]
-"""Completes a row that opened a thread. Further posts go to that thread."""
+"""Completes a row that opened a thread. Further posts go to the new thread."""
 Speak: TypeAlias = Callable[[OutboxRow], Awaitable[Path]]
 """Synthesizes a post's text. Raises ProviderDown and ProviderRefused."""
 GaveUp: TypeAlias = Callable[[OutboxRow, str, bool], Awaitable[None]]
@@ -135,7 +138,7 @@ class Sender:
     async def enqueue(self, posts: Sequence[NewPost], finishing: Callable[[float], Awaitable[Committed]]) -> Committed:
         """Run the transaction that enqueues these posts, and send the claimed posts immediately."""
         now, is_room = self._clock.monotonic(), self._tasks is not None and self._room() > 0
-        for post in posts:  # on a retry, the first attempt has failed
+        for post in posts:  # after a retry, the first attempt is known to have failed
             self._doubtful.pop(post.id, None)
         self._expected += is_room
         try:
@@ -162,11 +165,11 @@ class Sender:
         self, opened: Opened | None = None, gave_up: GaveUp | None = None, speak: Speak | None = None,
         barred: BarredChats | None = None,
     ) -> None:  # fmt: skip
-        """Deliver posts until cancelled. Posts that have started then get ENDING_SECONDS. The rest is returned to the
-        outbox.
+        """Deliver posts until cancelled.
 
-        `opened` and `gave_up` complete rows that carry a prompt. Without `speak`, no speech is synthesized. Without
-        `barred`, nobody is notified of chats that refuse posts.
+        On cancellation, posts that have started get ENDING_SECONDS. The others are returned to the outbox. `opened` and
+        `gave_up` complete rows that carry a prompt. Without `speak`, no speech is synthesized. Without `barred`, nobody
+        is notified of chats that refuse posts.
         """
         self._opened, self._gave_up = opened or self._outbox.opened, gave_up or self._outbox.fail
         self._speak, self._barred = speak, barred
@@ -260,7 +263,7 @@ class Sender:
         """Post the rest of a row and record the outcome. Return whether the next row may be posted."""
         limits, text = self._adapter.limits, row.post.text
         match row.post.kind:
-            case "edit":  # edits earlier messages, or does nothing if none can be edited
+            case "edit":  # Edits earlier messages. Does nothing if none can be edited.
                 changed, pieces = row.post.edits or card_id(row.post.approval), await self._pieces(text)
                 shown = await self._outbox.posted_parts(changed) if limits.can_edit else []
 
@@ -277,7 +280,7 @@ class Sender:
                         await self._outbox.posted(row, done, "", last=False)
                 await self._outbox.posted(row, len(shown), "", last=True)
                 return True
-            case "opening":  # a post to a channel opens a thread, and the rest of the text and the file follow there
+            case "opening":  # A post to a channel opens a thread. The rest of the text and the file follow there.
                 first, *rest = await self._pieces(text or "…")
                 post, channel = self._outbound(row, 0, first), thread_address(row.thread).channel
                 with self._ending.finishing():
@@ -312,8 +315,8 @@ class Sender:
         pieces, is_more = await self._pieces(text), True
         files, most = [file for file in (row.post.file, *row.post.album) if file], limits.album_max
         albums: list[Sequence[str]] = [files[at : at + most] for at in range(0, len(files), most)] or [()]
-        pieces += [""] * (len(albums) - 1)  # the last piece of text accompanies the first files
-        if row.part >= len(pieces):  # nothing is left, because pieces have become longer since
+        pieces += [""] * (len(albums) - 1)  # the last piece of text goes with the first files
+        if row.part >= len(pieces):  # already done: pieces may be longer than at the first attempt
             return await self._outbox.posted(row, row.part, "", last=True)
         for part in range(row.part, len(pieces)):
             with ExitStack() as way:
@@ -329,7 +332,10 @@ class Sender:
         return is_more
 
     async def _post_voice(self, row: OutboxRow) -> str:
-        """Post a recording of the text. If there is none, post the reason, because someone waits for it."""
+        """Post a recording of the text.
+
+        If synthesis fails, post the reason, because someone is waiting for the recording.
+        """
         try:
             if self._speak is None:
                 raise ProviderRefused("no voice is configured.")
@@ -348,7 +354,7 @@ class Sender:
         return message_id
 
     async def _pieces(self, text: str) -> list[str]:
-        """Split a text into pieces. A long text can take seconds, so it is split in a thread."""
+        """Split a text into pieces, in a thread because a long text can take seconds."""
         limits = self._adapter.limits
         reserve = 0 if limits.idempotent_posts and self._restored_at is None else len(REPEATED)
         if len(text) <= CUT_HERE_CHARS_MAX:
@@ -360,7 +366,7 @@ class Sender:
     ) -> str:
         """Post a piece with its files, or turn the reply's preview into its first piece.
 
-        A new post is not cut off before `way` ends. `is_only` means that no later piece notifies people of the end.
+        A new post is not cut off before `way` ends. `is_only` is set if no later piece notifies people of the end.
         """
         thread, post, turn = row.thread, self._outbound(row, part, piece), turn_of_reply(row.id)
         preview: str | None = ""
@@ -369,13 +375,13 @@ class Sender:
         goes_on_without = preview is None and not self._adapter.limits.idempotent_posts
         if goes_on_without:
             await self._outbox.unpreviewed(thread, turn)
-            # the preview's id may have arrived just now
+            # the preview's id may just have arrived
             preview = next(iter(await self._outbox.posted_ids(preview_key(turn))), "")
-        elif preview is None:  # a repeated post returns the id
+        elif preview is None:  # a repeated post returns the original id
             await self._pacer.turn(thread)
             repeat = OutboundPost(thread, preview_key(turn), piece, reply_to=row.post.reply_to, maybe_posted=True)
             preview = await post_once(self._adapter, self._outbox, repeat)
-            await self._outbox.previewed(thread, turn, preview)  # the edit may make the preview unrecognizable
+            await self._outbox.previewed(thread, turn, preview)  # after the edit, the preview may be unrecognizable
         if preview:
             takes_over = not goes_on_without and not await self._outbox.is_overtaken(thread, turn)
             if takes_over and not (is_only and await self._is_late(row)):
@@ -396,7 +402,7 @@ class Sender:
                 raise PlatformError(str(error), retry_after_seconds=wait_seconds, everywhere=everywhere) from error
         if files:
             try:
-                await self._folders.pull(thread)  # another machine may have the files
+                await self._folders.pull(thread)  # the files may be on another machine
             except StoreUnavailable as error:
                 raise PlatformError(str(error)) from error
             first, *more = (Path(self._folders.here(thread, file)) for file in files)
@@ -404,7 +410,7 @@ class Sender:
         return await self._post(post, way)
 
     async def _is_late(self, row: OutboxRow) -> bool:
-        """Return whether an answer's first notification is old enough that its end must notify people as well."""
+        """Return whether the first notification of an answer is so old that its end must notify people as well."""
         if self._adapter.limits.edits_notify:
             return False
         shown_at = await self._outbox.posted_at(preview_key(turn_of_reply(row.id)))
@@ -465,7 +471,8 @@ class Sender:
 
     def _outbound(self, row: OutboxRow, part: int, piece: str) -> OutboundPost:
         post = row.post
-        # Posts pending at the time of a restored backup may exist already, under a key that platforms forget.
+        # Posts that were pending in a restored backup may already exist on the platform, under a key that it has
+        # forgotten.
         is_restored = self._restored_at is not None and row.created_at <= self._restored_at
         maybe_sent = row.maybe_sent or is_restored
         repeated = maybe_sent and (is_restored or not self._adapter.limits.idempotent_posts)
@@ -482,11 +489,7 @@ class Sender:
 
 
 class Senders:
-    """Senders of all platforms.
-
-    A feature sets `speaks`, which decides whether the answer to a message is also spoken, and `speak`, which makes the
-    recording.
-    """
+    """The senders of all platforms."""
 
     def __init__(
         self, adapters: Mapping[str, ChatAdapter], hub: Hub, outbox: Outbox, clock: Clock, folders: Folders,

@@ -67,7 +67,7 @@ class Listener:
     def listen(self, channel: str, heard: Callable[[str], None], connected: Callable[[], None]) -> None:
         """Call `heard` with each payload, and `connected` each time listening starts again. Call this before `run`.
 
-        Neither function may wait.
+        Neither function may block.
         """
         self._subscribers.append((channel, heard, connected))
 
@@ -120,7 +120,7 @@ class Holder:
         return frozenset(self._held)
 
     def want(self, name: str, serve: Callable[[], Awaitable[None]]) -> None:
-        """Run `serve` while this process holds the name. It is cancelled if the name is lost, and may run again.
+        """Run `serve` while this process holds the name. It is cancelled if the name is lost, and may be run again.
 
         Call this before `run`.
         """
@@ -146,7 +146,10 @@ class Holder:
             await anyio.sleep(self._beat_seconds)
 
     async def _ask(self, connection: AsyncConnection, serving: TaskGroup) -> bool:
-        """Request the names that are not held. Return False if the connection, and with it every name, is lost."""
+        """Request the names that are not held.
+
+        Return False if the connection is lost, because every name is then lost too.
+        """
         try:
             await connection.execute(b"select 1")
             for name in self._wanted.keys() - self._held:
@@ -163,7 +166,7 @@ class Holder:
         log.info("this process serves", extra={"held": name})
         try:
             await self._wanted[name]()
-            await anyio.sleep_forever()  # `serve` ended by itself, so no other process restarts it
+            await anyio.sleep_forever()  # `serve` has ended, but keep the name so that no other process restarts it
         finally:
             self._held.discard(name)
 
@@ -182,7 +185,7 @@ EVENTS_READ_MAX = 1000
 
 
 class Watched(LiveHub, Protocol):
-    """The interface that the bridge needs from this process's hub."""
+    """The part of this process's hub that the bridge uses."""
 
     def lose(self) -> None: ...
 
@@ -232,7 +235,7 @@ _decoder = msgspec.json.Decoder(_Batch)
 
 
 class LiveBridge:
-    """Implementation of `LiveHub` for the hubs of all processes. `origin` is unique among processes."""
+    """Implementation of `LiveHub` for the hubs of all processes. `origin` is unique to each process."""
 
     def __init__(self, hub: Watched, journal: Journal, pool: Pool, listener: Listener, origin: str) -> None:
         self._hub = hub
@@ -300,7 +303,7 @@ class LiveBridge:
                             try:
                                 events = await self._journal.events(thread, first - 1, EVENTS_READ_MAX, before=last + 1)
                                 self._hub.publish(events)
-                            except StoreError:  # subscribers read the journal once the database is back
+                            except StoreError:  # subscribers read the journal when the database is back
                                 self._hub.lose()
                 await self._stir.wait()
 
@@ -319,7 +322,7 @@ class LiveBridge:
                 try:
                     async with self._pool.connection() as connection:
                         await connection.execute(b"select pg_notify(%s, %s)", [LIVE_CHANNEL, payload])
-                except psycopg.Error as error:  # other processes read the journal again once they are back
+                except psycopg.Error as error:  # other processes read the journal again after they reconnect
                     log.debug("live events were not sent", extra={"why": str(error)})
 
     def next_payload(self) -> str:
@@ -331,7 +334,7 @@ class LiveBridge:
         while self._outgoing:
             item = self._outgoing[0]
             if isinstance(item, _Text):
-                text = item.text  # text that is too long for one payload follows its item
+                text = item.text  # a text that is too long for one payload follows its item
                 keep = min(len(text), TEXT_BYTES_MAX)
                 while len(_encoder.encode(text[:keep])) > TEXT_BYTES_MAX:
                     keep //= 2

@@ -50,7 +50,7 @@ class LocalEngine:
         else:
             self._running[thread] = self._tasks.create_task(self._advance(thread), name=f"thread {thread}")
 
-    woken = wake  # the store's transaction cannot wake this engine
+    woken = wake  # the store's transaction cannot wake threads of this engine
 
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
         """Notify the running turn. Other threads read the rows when they are woken."""

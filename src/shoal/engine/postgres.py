@@ -58,37 +58,41 @@ SIGNALS = "shoal_signals"
 POLL_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 SWEEP_SECONDS = 30.0
-"""Interval of checks for threads that have work but no job, in seconds. This happens for example after a restore."""
+"""Interval of checks for threads that have work but no job, in seconds.
+
+Threads lose their job for example in a restore.
+"""
 GIVE_BACK_SECONDS = 3.0
-"""Time for a stopping worker to return a job, in seconds. After that, other workers detect its silence."""
+"""Timeout for a stopping worker to return a job, in seconds. After that, other workers detect its silence."""
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""A clock that continues while the process is frozen or the machine sleeps."""
+"""A clock that keeps running while the process is frozen or the machine is suspended."""
 
 _AWAY = (psycopg.Error, ConnectorException)
 
 
-# procrastinate's `JobManager` registers workers and fetches jobs. The statements below on its tables do what it cannot.
-# tests/contracts/test_engine_postgres_jobs.py fails if the schema is not the one they were written for.
+# procrastinate's `JobManager` registers workers and fetches jobs. The statements below do what it cannot. They use its
+# tables, and tests/contracts/test_engine_postgres_jobs.py fails if its schema changes.
 
 _FINISH = b"delete from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing' returning lock"
-"""Finish a job if this worker has it. Procrastinate's `finish_job` ignores the owner, and fails for a missing job."""
+"""Finishes a job if this worker owns it. Procrastinate's `finish_job` ignores the owner, and fails for a missing job.
+"""
 _RETURN = b"with done as (%b) select shoal_wake(lock) from done" % _FINISH
-"""Return a job for any worker. Procrastinate's `retry_job` fails if the thread's next job already exists."""
+"""Returns a job for any worker. Procrastinate's `retry_job` fails if the thread's next job already exists."""
 _HAND_OVER = b"""
 with done as (%b) select pg_notify('%b', '') from done
 where exists (select 1 from procrastinate_jobs todo where todo.lock = done.lock and todo.status = 'todo')
 """ % (_FINISH, CHANNEL.encode())
-"""Finish a job and announce the next one of its thread. Procrastinate does not announce it."""
+"""Finishes a job and announces its thread's next one. Procrastinate does not announce it."""
 _STRAYS = b"""
 with strays as (
     delete from procrastinate_jobs where worker_id = %s and status = 'doing' and id <> all(%s) returning lock)
 select shoal_wake(lock) from strays
 """
-"""Return jobs that were fetched in a response that was lost. Procrastinate cannot list a worker's jobs."""
+"""Puts jobs back in the queue if the response to their fetch was lost. Procrastinate cannot list a worker's jobs."""
 _HAS = b"select 1 from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing'"
-"""Find a job's owner. `get_job_status` does not return it."""
+"""Finds a job's owner. `get_job_status` does not return it."""
 _BEAT = b"update procrastinate_workers set last_heartbeat = now() where id = %s returning id"
-"""Send a heartbeat and return whether the worker is still registered. `update_heartbeat` does not."""
+"""Sends a heartbeat and returns whether the worker is still registered. `update_heartbeat` does not."""
 _REVIVE = b"""
 with dead as (
     delete from procrastinate_workers
@@ -101,10 +105,10 @@ stalled as (
     returning lock)
 select lock, shoal_wake(lock) from stalled
 """
-"""Return the jobs of workers that were silent for too long.
+"""Returns the jobs of workers that were silent for too long.
 
-With procrastinate's `get_stalled_jobs` and `prune_stalled_workers`, a worker may come back between the two, and neither
-waits for workers to reconnect after a restart of the server.
+Procrastinate's `get_stalled_jobs` and `prune_stalled_workers` are two statements, so a worker may come back between
+them. Neither waits for workers to reconnect after a restart of the server.
 """
 _SWEEP = b"""
 select shoal_wake(waiting.thread) from (
@@ -115,13 +119,13 @@ select shoal_wake(waiting.thread) from (
 where not exists (select 1 from procrastinate_jobs
     where procrastinate_jobs.lock = waiting.thread and procrastinate_jobs.status in ('todo', 'doing'))
 """
-"""Create jobs for threads that have work but no job. Waiting for a person is not work."""
+"""Creates jobs for threads that have work but no job. A thread that waits for a person has no work."""
 _ASKED = b"""
 select thread, open_turn, aborting = open_turn, exists (select 1 from inbox
     where inbox.thread = threads.thread and state = 'pending' and lane = 'steer')
 from threads where thread = any(%s) and open_turn <> ''
 """
-"""For threads with an open turn, return the turn, whether it must be aborted, and whether messages wait for it."""
+"""Returns each thread's open turn, whether it must be aborted, and whether messages wait for it."""
 
 
 class _Signal(msgspec.Struct, array_like=True):
@@ -134,8 +138,10 @@ _signal = msgspec.json.Decoder(_Signal)
 
 
 class _Advance(NamedTuple):
-    """A running advance: its job, this worker's id at the time, its cancel scope, and an event that is set at its
-    end."""
+    """A thread that is being advanced.
+
+    Contains its job, this worker's id at the time, its cancel scope, and an event that is set at the end.
+    """
 
     job: int
     worker: int
@@ -172,7 +178,7 @@ class PostgresEngine:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether the worker is registered with a recent heartbeat. Without slots, return whether it runs."""
+        """Whether the worker is registered with a recent heartbeat. Without slots, whether it runs."""
         is_alive = not self._settings.concurrency or self._is_alive()
         return self._serving.is_set() and not self._draining and is_alive
 
@@ -230,7 +236,7 @@ class PostgresEngine:
             if self._settings.concurrency:
                 with anyio.move_on_after(GIVE_BACK_SECONDS, shield=True):
                     try:
-                        await self._workers.unregister_worker(self._worker)  # this frees its remaining jobs
+                        await self._workers.unregister_worker(self._worker)  # This frees its remaining jobs.
                     except _AWAY as error:
                         log.warning("worker not unregistered", extra={"why": why(error)})
 
@@ -249,7 +255,7 @@ class PostgresEngine:
         while not self._draining:
             self._stir = anyio.Event()
             try:
-                # After an outage: return jobs that were fetched unnoticed, and read missed signals.
+                # After an outage, return jobs whose fetch response was lost, and read missed signals.
                 if self._unsure:
                     await self._execute(_STRAYS, [self._worker, list(self._taken)])
                     self._unsure = False
@@ -283,7 +289,7 @@ class PostgresEngine:
         again = False
         try:
             with mine.scope:
-                while (before := self._running.get(thread)) is not None:  # a cancelled one may still be unwinding
+                while (before := self._running.get(thread)) is not None:  # A cancelled one may still be unwinding.
                     await before.over.wait()
                 self._running[thread] = mine
                 await handler.advance(thread)
@@ -360,7 +366,7 @@ class PostgresEngine:
                     log.warning("a worker is silent; taking over its thread", extra={"thread_id": thread})
                     self._stir.set()
             except _AWAY as error:
-                # a warning once other workers may consider it dead
+                # A warning once other workers may consider it dead.
                 level = logging.DEBUG if self._is_alive() else logging.WARNING
                 log.log(level, "the heartbeat failed", extra={"why": why(error)})
                 await anyio.sleep(RETRY_SECONDS)
@@ -368,7 +374,7 @@ class PostgresEngine:
     async def _notice_standstill(self) -> None:
         """Drop this process's threads immediately after a suspension, because other workers continue them.
 
-        This also cancels work that passed `confirm` earlier and was about to call a model.
+        This also cancels work that has passed `confirm` and was about to call a model.
         """
         while True:
             began = time.clock_gettime(_CLOCK)

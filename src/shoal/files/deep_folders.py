@@ -1,7 +1,7 @@
-"""Functions that walk and remove folders of any depth without recursion.
+"""Walk and remove folders of any depth without recursion.
 
-`os.walk` and `shutil.rmtree` recurse once per level, so one command of an agent (`mkdir -p` a thousand times) breaks
-them. They also fail for paths longer than the system allows.
+`os.walk` and `shutil.rmtree` recurse once per level, so one command of an agent (`mkdir -p` with a thousand levels)
+breaks them. They also fail for paths longer than the system allows.
 """
 
 import itertools

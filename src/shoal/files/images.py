@@ -10,7 +10,7 @@ SEGMENTS_MAX = 10_000
 
 
 class ImageHead(NamedTuple):
-    """An image's media type, its width and height in pixels, and whether its end is present."""
+    """An image's media type, its width and height in pixels, and whether the image is complete."""
 
     media_type: str
     width: int
@@ -19,7 +19,7 @@ class ImageHead(NamedTuple):
 
 
 def image_head(content: bytes) -> ImageHead | None:
-    """Return the head of a PNG, JPEG, GIF or WebP image, or None for other content and damaged heads."""
+    """Return the head of a PNG, JPEG, GIF or WebP image. None for other content and damaged heads."""
     if content.startswith(_PNG_START):
         return _png(content)
     if content.startswith(b"\xff\xd8\xff"):
@@ -35,7 +35,7 @@ def image_head(content: bytes) -> ImageHead | None:
 def without_damaged_extras(content: bytes) -> bytes:
     """Drop optional PNG chunks with a wrong checksum, such as a color profile or a text.
 
-    Viewers ignore these chunks, but decoders refuse the image. Other content is returned unchanged.
+    Viewers ignore these chunks, but decoders reject the image. Other content is returned unchanged.
     """
     if not content.startswith(_PNG_START):
         return content

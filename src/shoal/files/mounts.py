@@ -1,4 +1,4 @@
-"""Resolves paths in mounts, given in the form of commands or of the host."""
+"""Resolves paths in mounts, written as commands see them or as host paths."""
 
 import os
 import re
@@ -11,12 +11,12 @@ from shoal.kernel import lazy_re
 from shoal.kernel.ports import Mount
 
 LINKS_MAX = 40
-"""Maximum number of links followed for one path, the same as the kernel's limit."""
+"""Maximum number of links followed for one path. Equals the operating system's limit."""
 _OF_A_PROCESS = lazy_re.compile(r"/proc(?:/.*)?|/dev/(?:fd(?:/.*)?|stdin|stdout|stderr|tty)", re.DOTALL)
 
 
 class MountedPath(msgspec.Struct, frozen=True):
-    """A path in a mount, which need not exist. `shown` is the path for commands, the model and permissions."""
+    """A path in a mount. It need not exist. `shown` is the path for commands, the model and permissions."""
 
     shown: str
     mount: Mount
@@ -58,7 +58,7 @@ def _holds(folder: str, path: str) -> bool:
 
 
 def follow_links(path: str, to_host: Callable[[str], str | None]) -> str | None:
-    """Resolve the links of an absolute path, including its existing parts only. Missing parts are unchanged.
+    """Resolve the links of an absolute path. Missing parts are unchanged.
 
     `to_host` maps a path to the host, or to None if it is not a link. Returns None for a circle of links and for an
     invalid path.
@@ -87,6 +87,8 @@ def follow_links(path: str, to_host: Callable[[str], str | None]) -> str | None:
 
 
 def alike_everywhere(path: str) -> str | None:
-    """Return a host path for `follow_links`. Return None for paths below `/proc` and for descriptors, which differ for
-    each process."""
+    """Map a path to the host for `follow_links`.
+
+    Returns None for paths below `/proc` and for descriptors, which differ for each process.
+    """
     return None if _OF_A_PROCESS.fullmatch(path) else path

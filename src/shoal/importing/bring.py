@@ -2,7 +2,7 @@
 
 Imported items are inactive: schedules are paused, skills are in a folder that is not searched, accounts are disabled,
 and no agent answers until a person enables it. Agents' files and conversations are untrusted (decisions 010 and 015)
-until a person has read them: files are marked and conversations are tainted.
+until a person has read them, so files and conversations are tainted.
 """
 
 import hashlib
@@ -58,15 +58,17 @@ from shoal.turn.skills import SKILL_FILE, Skill, SkillProblem, parse_skill
 
 BRING_SECONDS_MAX = 3600.0
 OFF = "skills-off"
-"""Name of an agent's folder for skills that are not enabled."""
+"""Name of the folder with an agent's disabled skills."""
 OWNER = "owner"
 
 Became: TypeAlias = Literal["came", "off", "there", "left"]
 
 
 class ImportLine(msgspec.Struct, frozen=True):
-    """The outcome for one item: imported, imported but disabled, already present, or skipped, with its location or the
-    reason."""
+    """The outcome for one item.
+
+    The item was imported, imported but disabled, already present, or skipped, with its location or the reason.
+    """
 
     became: Became
     what: str
@@ -78,7 +80,7 @@ def bring_into(
 ) -> list[ImportLine]:
     """Import a reader's result into a command's home, which is created if it does not exist.
 
-    `dry` writes nothing, `keys` also imports secrets, and `trust` means that a person has read everything. Raises
+    `dry` writes nothing, `keys` also imports secrets, and `trust` is set if a person has read everything. Raises
     HomeLocked, ConfigError, StoreError, OSError.
     """
 
@@ -95,8 +97,10 @@ def bring_into(
 
 
 class Bringing:
-    """A single import. `dry` writes nothing, `keys` also imports secrets, and `trust` means that a person has read
-    everything."""
+    """A single import.
+
+    `dry` writes nothing, `keys` also imports secrets, and `trust` is set if a person has read everything.
+    """
 
     def __init__(
         self, found: Found, home: Home, store: Store, config: Config, *, dry: bool, keys: bool, trust: bool
@@ -286,7 +290,7 @@ class Bringing:
         wanted, have = self._found.model, {*self._config.providers}
         have |= {
             key.split(".")[1] for key in (*self._settings, *self._secrets) if key.startswith("providers.")
-        }  # also for a dry run
+        }  # reported in a dry run too
         if wanted and self._config.model.name:
             became: Became = "there" if wanted == self._config.model.name else "left"
             self._report(became, f"model {wanted}", f"{self._config.model.name} is configured here and is kept")
@@ -381,20 +385,22 @@ class Bringing:
 
 
 def _titled(item: FoundAgent | FoundSkill) -> str:
-    """Return an item's name, with its original title if that differs."""
+    """Return an item's name, followed by its original title if that differs."""
     return item.name if item.title.isascii() else f"{item.name} ({item.title})"
 
 
 def _pieces(entry: str) -> list[str]:
-    """Split an entry into pieces that fit into a line of a memory file."""
+    """Split an entry into pieces that each fit a line of a memory file."""
     words = " ".join(entry.split()).removeprefix("- ").removeprefix("* ").strip()
     size = ENTRY_CHARS_MAX - 10
     return [words[at : at + size] for at in range(0, len(words), size)]
 
 
 def _events(thread_found: FoundThread, thread: ThreadId, source: str) -> "Sequence[Event]":
-    """Yield the conversation as turns. Each turn begins with a person's message and ends with the last answer before
-    the next."""
+    """Yield the conversation's turns.
+
+    Each begins with a person's message and ends with the last answer before the next.
+    """
     events: list[Event] = []
     turn, answer, steps = TurnId(""), "", 0
     person = Author(OWNER, "imported", trusted=not source)

@@ -20,7 +20,7 @@ Entry: TypeAlias = tuple[object, object, object]
 
 DAY = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})")
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
-"""Earliest and latest time that counts as the time of a message or schedule."""
+"""Earliest and latest time that is plausible for a message or schedule."""
 
 
 class ImportedMessage(msgspec.Struct, frozen=True):
@@ -50,19 +50,18 @@ class FoundSkill(msgspec.Struct, frozen=True):
 
 
 class FoundAgent(msgspec.Struct):
-    """An agent with its instruction files, memory and skills.
-
-    `model` is PROVIDER/MODEL. `title` is its original name.
-    """
+    """An agent with its instruction files, memory and skills."""
 
     name: str
     title: str = ""
+    """Its original name."""
     files: dict[str, str] = {}
     documents: dict[str, str] = {}
     memory: list[str] = []
     notes: dict[date, list[str]] = {}
     skills: list[FoundSkill] = []
     model: str = ""
+    """PROVIDER/MODEL."""
     system_prompt: str = ""
 
     def add_skill(self, skill: FoundSkill, origin: str) -> None:
@@ -72,7 +71,7 @@ class FoundAgent(msgspec.Struct):
 
 
 class FoundSchedule(msgspec.Struct, frozen=True):
-    """A schedule that started turns. `schedule` is a cron line, or an ISO time for `one-shot`."""
+    """A schedule that starts turns. `schedule` is a cron line, or an ISO time for `one-shot`."""
 
     name: str
     kind: Literal["one-shot", "periodic"]
@@ -84,7 +83,7 @@ class FoundSchedule(msgspec.Struct, frozen=True):
 
 
 class FoundAccount(msgspec.Struct, frozen=True):
-    """An account on a platform that Shoal supports: its allow-list, other keys of its section, and its secrets."""
+    """An account on a platform that Shoal supports, with its allow-list, its section's other keys, and its secrets."""
 
     platform: str
     allow: tuple[str, ...] = ()
@@ -109,8 +108,10 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct):
-    """The contents of another product's home. The first agent was its default. `title` is the product's display
-    name."""
+    """The contents of another product's home. `title` is the product's display name.
+
+    The first agent was the product's default agent.
+    """
 
     product: str
     root: Path
@@ -145,7 +146,7 @@ class Found(msgspec.Struct):
     def add_thread(self, key: str, agent: str, title: str, entries: Iterable[Entry], since: datetime) -> int:
         """Add a conversation that began at `since`. Return its number of tool results.
 
-        A message without a time gets the time of the previous one.
+        A message without a time gets the previous message's time.
         """
         messages, results, at = list[ImportedMessage](), 0, since
         for role, content, when in entries:
@@ -219,7 +220,7 @@ def parsed(text: object) -> Json:
 
 
 def clean(value: Json) -> Json:
-    """Return the value without lone surrogates and NULs, which JSON allows and UTF-8 or a database does not."""
+    """Return the value without lone surrogates and NULs, which JSON allows but UTF-8 or a database does not."""
     if isinstance(value, str):
         return value.replace("\0", "").encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -280,7 +281,7 @@ def time_of(value: object, zone: tzinfo | None = None) -> datetime | None:
 
 
 def message_text(content: object) -> str:
-    """Return the text of a message: a text, or the text blocks of a list, without calls, results and pictures."""
+    """Return a message's text: its string, or the text blocks of its list without calls, results and images."""
     if isinstance(content, str):
         plain = content.removeprefix("\0json:")  # Hermes Agent marks blocks with this prefix
         return (message_text(parsed(plain)) if plain.startswith("[{") else "") or plain.replace("\0", "").strip()
@@ -294,7 +295,7 @@ def message_text(content: object) -> str:
 
 
 def cron_of(seconds: float) -> str:
-    """Return the cron line with the same interval, or an empty string if there is none."""
+    """Return a cron line with the same interval. Empty if none exists."""
     minutes, rest = divmod(round(seconds), 60)
     if rest == 0 and minutes and minutes < 60 and 60 % minutes == 0:
         return f"*/{minutes} * * * *"

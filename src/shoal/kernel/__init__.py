@@ -1,2 +1,4 @@
-"""Core records of Shoal: ids, messages, events, ports, settings, errors and the clock. Imports nothing else from
-Shoal."""
+"""Shoal's core records: ids, messages, events, ports, settings, errors and the clock.
+
+Imports nothing else from Shoal.
+"""

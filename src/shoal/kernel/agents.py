@@ -17,8 +17,10 @@ from shoal.kernel.records import Report
 
 
 class AgentBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An agent's own budget limits in US dollars and tokens (input and output), in addition to [budget]. 0 means no
-    limit."""
+    """An agent's own budget limits in US dollars and tokens (input and output), in addition to [budget].
+
+    0 means no limit.
+    """
 
     usd_per_turn: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     usd_per_day: Annotated[float, msgspec.Meta(ge=0)] = 0.0
@@ -27,26 +29,26 @@ class AgentBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentSpec(msgspec.Struct, frozen=True):
-    """A named configuration for turns. It is read at the start of each turn, so an edit takes effect on the next turn.
-
-    `home` contains AGENTS.md, similar files and `docs/`. `workspace` is the tools' directory. An empty `model` selects
-    the default model, and empty `tools` selects all registered ones. After `idle_minutes` without activity, a
-    conversation is saved and restarted; 0 means never.
-    """
+    """A named configuration for turns. It is read when a turn starts, so an edit takes effect on the next turn."""
 
     name: str
     home: Path
+    """Folder with AGENTS.md, similar files and `docs/`."""
     workspace: Path
+    """The tools' working directory."""
     model: str
+    """Empty selects the default model."""
     profile: str
     system_prompt: str = ""
     tools: tuple[str, ...] = ()
+    """Empty selects all registered tools."""
     fallback: tuple[str, ...] = ()
     max_output_tokens: int = 4096
     temperature: float | None = None
     restrict_to_workspace: bool = True
     taint: bool = True
     idle_minutes: float = 0.0
+    """Minutes of inactivity after which a conversation is saved and restarted. 0 means never."""
     budget: AgentBudget = AgentBudget()
     timezone: str = "UTC"
 
@@ -54,11 +56,11 @@ class AgentSpec(msgspec.Struct, frozen=True):
 GUESTS = "guests"
 """Folder in an agent's home for the workspaces of channels with untrusted readers."""
 NO_TOOLS = ("-",)
-"""Value of `tools` that selects no tools. An empty value selects all."""
+"""Value of `tools` that selects no tools."""
 
 
 def within(agent: AgentSpec, caller: Caller) -> AgentSpec:
-    """Restrict an agent for a turn called by another agent. It gets only tools that the caller has."""
+    """Restrict an agent to the tools of the agent that calls it."""
     tools = agent.tools
     if caller.tools is not None:
         tools = tuple(name for name in tools or caller.tools if name in caller.tools) or NO_TOOLS
@@ -75,11 +77,11 @@ def as_guest(agent: AgentSpec, thread: ThreadId) -> AgentSpec:
 
 
 OUTPUT_BYTES_PER_SECOND = 1_048_576
-"""Highest output rate of a watched command. A faster command is slowed down."""
+"""Maximum output rate of a watched command. Faster commands are slowed down."""
 
 
 class Watch(Protocol):
-    """Observer of a running sandbox command. Its methods must neither wait nor fail.
+    """Observer of a running sandbox command. Its methods must neither block nor raise.
 
     A watched command's output is passed to the observer and is not part of the result. Its processor time is not
     limited.
@@ -95,7 +97,7 @@ class Watch(Protocol):
 
 
 class AgentRow(msgspec.Struct, frozen=True):
-    """An agent in the database. `digest` is the digest of its agent.toml when last read."""
+    """An agent in the database. `digest` is the digest of its agent.toml when it was last read."""
 
     name: str
     state: Literal["active", "destroyed"]
@@ -116,23 +118,22 @@ HEARD: Mapping[str, str] = {
     "named": "mentions",
     "threads": "mentions, replies and all later messages in those threads,",
 }
-"""Descriptions of the choices for people."""
+"""Description of each choice, shown to people."""
 UNBOUND: Listen = "threads"
 """Default for a channel without a binding."""
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A channel and the agent that answers in it.
-
-    `made` means that the channel was created for the agent. `bound_by` is a person, PLATFORM:USER.
-    """
+    """A channel and the agent that answers in it."""
 
     platform: str
     channel: str
     agent: str
     bound_by: str
+    """The person who bound it, as PLATFORM:USER."""
     created_at: datetime
     made: bool = False
+    """Whether the channel was created for the agent."""
     listen: Listen = "all"
 
     @property
@@ -142,23 +143,24 @@ class Binding(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """A busy thread on any machine.
-
-    `turn` is the open turn, which started at `since`. It is empty while prompts wait. `asked` is the text that the turn
-    answers. `trusted` means that only trusted people wrote it. `questions` counts open approvals, and `queued` counts
-    waiting prompts.
-    """
+    """A busy thread on any machine."""
 
     thread: ThreadId
     agent: str
     turn: TurnId
+    """The open turn. Empty if prompts wait and no turn is open."""
     parent: str
     asked: str
+    """Text of the message that the turn answers."""
     since: datetime | None
+    """When the open turn started."""
     steps: int
     questions: int
+    """Number of open approvals."""
     queued: int
+    """Number of waiting prompts."""
     trusted: bool
+    """Whether only trusted people wrote `asked`."""
 
 
 def describe_work(work: Work, now: datetime) -> str:
@@ -193,9 +195,9 @@ ENDED: dict[Outcome, str] = {
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A subagent's thread, as its parent sees it.
+    """A subagent's thread, as seen by its parent.
 
-    `finished` is the end of its first turn. It is None before the turn starts and while it runs.
+    `finished` is the end of its first turn. It is None until that turn has ended.
     """
 
     thread: ThreadId
@@ -204,10 +206,10 @@ class Child(msgspec.Struct, frozen=True):
 
 
 class Purpose(msgspec.Struct, frozen=True):
-    """Identity and limits of a turn.
+    """A turn's identity and limits.
 
-    Contains the message's author, the untrusted content that the turn has seen, the calling turn, the thread to post to
-    if nobody reads the answer (empty: its own), the audience, and the conversion of model text for display.
+    It has the message's author, the untrusted content that the turn has read, the calling turn, the thread to post to
+    if nobody reads the answer (empty means its own), the audience, and the conversion of model text for display.
     """
 
     author: Author
@@ -219,7 +221,7 @@ class Purpose(msgspec.Struct, frozen=True):
 
     @property
     def person(self) -> Author:
-        """Return the person who asked. In a subagent's turn, this is the person who started the root turn."""
+        """The person who asked. In a subagent's turn, the person who started the root turn."""
         return self.author if self.caller is None else self.caller.author
 
 
@@ -231,8 +233,7 @@ def child_thread(parent: ThreadId, turn: TurnId, call: CallId) -> ThreadId:
 
 
 def report_of(thread: ThreadId, agent: str, caller: Caller, finished: TurnFinished) -> Report:
-    """Return the message for the parent of a finished subagent. It wakes a waiting parent, adds a note, or starts a
-    turn."""
+    """Return the message to a finished subagent's parent. It wakes a waiting parent, adds a note, or starts a turn."""
     if caller.mode == "wait":
         return Report(caller.thread)
     report = f"{finished.reply}\n" if finished.reply else ""

@@ -14,15 +14,15 @@ from shoal.kernel.ids import ThreadId
 from shoal.kernel.section import Section
 
 Parts: TypeAlias = tuple[bytes, ...]
-"""A path below the workspace, as bytes because file names need not be valid text."""
+"""A path relative to the workspace, as bytes because file names may not be valid text."""
 EntryKind: TypeAlias = Literal["file", "link", "folder", "pipe", "socket", "device"]
 Lacks: TypeAlias = Literal["", "large", "full", "closed"]
 ChangedSince: TypeAlias = Literal["ask", "keep", "overwrite"]
-"""Handling of files that were changed later: refuse, keep or overwrite them."""
+"""Handling of files that were changed later: reject the undo, keep the files or overwrite them."""
 
 
 class CheckpointsSettings(Section, frozen=True, kw_only=True):
-    """Settings for the snapshots that show and undo a turn's changes to files."""
+    """Settings of the snapshots that show and undo a turn's file changes."""
 
     days: Annotated[float, Meta(ge=0, le=10_000)] = 14.0
     """How long changes can be undone, in days. 0 stores nothing."""
@@ -35,21 +35,23 @@ class CheckpointsSettings(Section, frozen=True, kw_only=True):
 
 
 class TreeEntry(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """An entry in a folder. `value` is the digest of a file's content or a folder's tree, or a link's target.
-
-    `lacks` is the reason for missing content: the file is `large`, the limit was reached (`full`), or it is unreadable
-    (`closed`). A folder with a reason was not read. `modified` (in nanoseconds) detects changes of missing content.
-    `source` is the untrusted content that influenced the file.
-    """
+    """An entry in a folder."""
 
     name: bytes
     kind: EntryKind
     mode: int = 0
     value: bytes = b""
+    """Digest of a file's content or a folder's tree, or a link's target."""
     size: int = 0
     modified: int = 0
+    """Modification time in nanoseconds. Detects changes of missing content."""
     lacks: Lacks = ""
+    """Why content is missing: the file is `large`, the limit was reached (`full`), or it is unreadable (`closed`).
+
+    A folder with a reason was not read.
+    """
     source: str = ""
+    """Untrusted content that influenced the file."""
 
 
 class TreeChange(NamedTuple):
@@ -61,8 +63,7 @@ class TreeChange(NamedTuple):
 
 
 def alike(one: TreeEntry | None, other: TreeEntry | None) -> bool:
-    """Return whether two entries are equal in everything an undo can restore. The contents of folders are not
-    compared."""
+    """Return whether an undo has nothing to restore between two entries. Does not compare the contents of folders."""
     if one is None or other is None:
         return one is other
     if (one.kind, one.mode) != (other.kind, other.mode):
@@ -73,40 +74,35 @@ def alike(one: TreeEntry | None, other: TreeEntry | None) -> bool:
 
 
 def shown_path(path: Parts) -> str:
-    """Format a path on one line for people and models. Unprintable and invalid UTF-8 characters are escaped."""
+    """Format a path on one line for people and models. Escapes unprintable and invalid UTF-8 characters."""
     text = b"/".join(path).decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class CheckpointRow(msgspec.Struct, frozen=True):
-    """Snapshots of a workspace before and after a turn or an undo, as tree digests.
-
-    `turn_seq` is the first event of the turn. `undoes` is the id of the row that an undo reverts. While `ended_at` is
-    None, the undo is running, and `after` is its target.
-    """
+    """Snapshots of a workspace before and after a turn or an undo, as tree digests."""
 
     id: str
     thread: ThreadId
     workspace: str
     author: str
     turn_seq: int
+    """First event of the turn."""
     before: str
     after: str
     began_at: datetime
     ended_at: datetime | None
+    """None while the undo is running. `after` is then its target."""
     undoes: str
+    """Id of the row that an undo reverts."""
     undone_by: str
 
 
-# ---- for people ----
+# ---- changes shown to people ----
 
 
 class FileChange(msgspec.Struct, frozen=True):
-    """A changed file and its diff. `note` explains why the diff is missing or the change cannot be undone.
-
-    `since` is `changed` if the file was changed later, `restored` if it has already been restored, or `shared` if
-    another turn ran in the same workspace at the time. It is empty if the file is unchanged since this turn.
-    """
+    """A changed file and its diff."""
 
     path: str
     change: Literal["added", "changed", "removed", "mode"]
@@ -114,7 +110,10 @@ class FileChange(msgspec.Struct, frozen=True):
     removed: int = 0
     diff: str = ""
     note: str = ""
+    """Why the diff is missing or the change cannot be undone."""
     since: Literal["", "changed", "restored", "shared"] = ""
+    """`changed` if the file was changed later, `restored` if it has already been restored, or `shared` if another turn
+    ran in the same workspace at the time. Empty if the file is unchanged since this turn."""
 
 
 SINCE = {
@@ -125,20 +124,20 @@ SINCE = {
 
 
 class TurnChanges(msgspec.Struct, frozen=True):
-    """Changes of a turn or an undo to its workspace.
-
-    `changed` counts all files, and `files` are the first ones. `differ` counts files that can be restored but were
-    changed later; an undo asks about them. `beyond` lists effects that cannot be undone. `notes` lists missing content.
-    `undone_by` is the undo that reverted the changes.
-    """
+    """Changes of a turn or an undo to its workspace."""
 
     thread: ThreadId
     turn: str
     state: Literal["running", "done", "undone"]
     undone_by: str
+    """The undo that reverted the changes."""
     undoes: str
     changed: int
+    """Number of all changed files. `files` has the first ones."""
     differ: int
+    """Number of files that can be restored but were changed later. An undo asks about them."""
     files: tuple[FileChange, ...]
     notes: tuple[str, ...]
+    """Missing content."""
     beyond: tuple[str, ...]
+    """Effects that cannot be undone."""

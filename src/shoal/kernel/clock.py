@@ -29,7 +29,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Return the seconds since an arbitrary start. Never goes back."""
+        """Return seconds since an arbitrary start. Never decreases."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -41,7 +41,7 @@ class Clock(Protocol):
         ...
 
     def new_id(self) -> str:
-        """Return a new ULID (26 characters, sorted by time)."""
+        """Return a new ULID (26 characters, sortable by time)."""
         ...
 
 
@@ -73,16 +73,16 @@ class SystemClock:
 
 
 CLOCK_SET_SECONDS = 60.0
-"""Smallest jump that counts as a change of the clock, in seconds. Smaller ones are normal corrections."""
+"""Minimum jump that counts as a change of the clock, in seconds. Smaller ones are normal corrections."""
 STEADY_SECONDS = 3600.0
 
 
 SET_BACK_SECONDS = 1.0
-"""Smallest jump that runs due work immediately, in seconds. Smaller ones are normal corrections."""
+"""Minimum backward jump that runs due work immediately, in seconds. Smaller ones are normal corrections."""
 
 
 def wall_ahead(clock: Clock) -> float:
-    """Return the seconds by which the wall clock is ahead of the monotonic clock."""
+    """Return how many seconds the wall clock is ahead of the monotonic clock."""
     return clock.now().timestamp() - clock.monotonic()
 
 
@@ -118,12 +118,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 BACKOFF_SECONDS_MAX = 30.0
-"""Longest backoff. A server may request a longer delay."""
+"""Maximum backoff in seconds. A server may request a longer delay."""
 JITTER = 0.5
 """Random share of a delay. It keeps many clients that failed together from retrying together."""
 
 ASKED_SECONDS_MAX = 1e9
-"""Longest delay accepted from a server. Longer ones are reduced to it."""
+"""Maximum delay accepted from a server, in seconds. Longer ones are reduced to it."""
 
 _DOUBLINGS_MAX = 30
 _NUMBERS = lazy_re.compile(r"[+-]?[0-9]+(\.[0-9]*)?(\s*,\s*[+-]?[0-9]+(\.[0-9]*)?)*")

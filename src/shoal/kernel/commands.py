@@ -23,48 +23,51 @@ EXTENSION_NUMBERS = range(101, 1001)
 
 
 class CommandSpec(msgspec.Struct, frozen=True):
-    """A command as described in menus and in /help.
-
-    `name` has no slash. `usage` shows its arguments. `completes` means that the argument can be completed while typing.
-    `number` identifies the command in Google Chat's menus and never changes; 0 derives it from the name. `needs` is the
-    command's subject: `thread` means the current thread, or in a channel the one where the person last wrote. `past` is
-    the same, but for a thread with messages.
-    """
+    """A command as described in menus and in /help."""
 
     name: str
+    """Without a slash."""
     description: str
     usage: str = ""
+    """Its arguments."""
     completes: bool = False
+    """Whether its argument can be completed while typing."""
     number: int = 0
+    """Identifies the command in Google Chat's menus and never changes. 0 derives it from the name."""
     needs: Literal["nothing", "thread", "past", "place"] = "nothing"
+    """The command's subject.
+
+    `thread` means the current thread, or in a channel the one where the person last wrote. `past` is the same, but the
+    thread must have messages.
+    """
 
     @property
     def line(self) -> str:
-        """Return the command as a person types it, for example `/model [NAME TEXT]`."""
+        """The command as a person types it, for example `/model [NAME TEXT]`."""
         return f"/{self.name} {self.usage}".strip()
 
 
 class CommandRequest(msgspec.Struct, frozen=True):
-    """A command that someone sent in a thread. `key` is its message's key, unique within the platform.
-
-    `direct` means that the conversation contains only the person and the agent. `private` means that nobody else reads
-    the answer. `by` is the asker, if more is known than the author says.
-    """
+    """A command that someone sent in a thread."""
 
     thread: ThreadId
     author: Author
     name: str
     argument: str
     key: str
+    """Its message's key, unique within the platform."""
     at: datetime
     direct: bool = False
+    """Whether the conversation contains only the person and the agent."""
     private: bool = False
+    """Whether nobody else reads the answer."""
     message_id: str = ""
     by: Asker | None = None
+    """The asker, if more is known than `author` says."""
 
     @property
     def asker(self) -> Asker:
-        """Return the asker for the permission rules."""
+        """The asker for the permission rules."""
         direct = self.direct or self.private
         if self.by is not None:
             return msgspec.structs.replace(self.by, kind="direct" if direct else "group")
@@ -99,8 +102,8 @@ def chat_command(
 ) -> Callable[[Answer], ChatCommand]:
     """Create a command from an async function, named after the function.
 
-    A package offers it in the entry point group `shoal.commands`. Raises InvalidInput for a name that some platform
-    refuses.
+    Packages register it in the entry point group `shoal.commands`. Raises InvalidInput for a name that some platform
+    rejects.
     """
 
     def make(answer: Answer) -> ChatCommand:
@@ -176,9 +179,10 @@ BUILT_IN = (
 """Built-in commands. Features add their own."""
 
 ALIASES = {"clear": "new"}
-"""Aliases of commands; not listed."""
+"""Aliases of commands. Menus do not list them."""
 WELCOME = "start"
-"""Command that Telegram sends when a person opens the chat with a bot. Accepted on all platforms, but not listed."""
+"""Command that Telegram sends when a person opens the chat with a bot. All platforms accept it, but no menu lists it.
+"""
 
 
 class ParsedCommand(msgspec.Struct, frozen=True):

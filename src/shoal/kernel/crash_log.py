@@ -2,7 +2,7 @@
 
 The file is written before and after each event, without syncing to the disk. It must survive the process, not the
 machine. A process that stops normally removes its entries, so only a crash leaves one. Each entry is a line of fixed
-width in its own slot, so an entry costs one small write regardless of their number.
+width in its own slot. Adding one costs a single small write, regardless of how many exist.
 
 At its next start, a process moves leftover entries into the database. The crashes of all processes in a cluster then
 count together: if an event crashes one process and then the process that took it over, a third one sets it aside.
@@ -29,7 +29,7 @@ ALONE_SECONDS = 10.0
 """Isolation time of an event that crashed the process once, in seconds. The next such event starts after it."""
 ENTRIES_MAX = 10_000
 FILES_MAX = 64
-"""Maximum number of processes on one home. Each has its own file of events in progress."""
+"""Maximum number of processes per home. Each has its own file of events in progress."""
 ENDED_TWICE = "Shoal crashed twice while working on this, so I stopped. Please ask in a different way."
 SET_ASIDE = "set aside"
 """Settings scope of the events that were set aside."""
@@ -84,7 +84,7 @@ class CrashLog:
                 except BlockingIOError:
                     os.close(handle)
                     continue
-                except OSError:  # a file system without locks
+                except OSError:  # the file system has no locks
                     pass
                 self._handle = handle
                 weakref.finalize(self, os.close, handle)
@@ -165,8 +165,10 @@ class CrashLog:
 
     @contextmanager
     def during(self, key: str) -> Generator[None]:
-        """Record an event while the block runs. Raises EndedTwice instead if the event has crashed the process
-        STARTS_MAX times."""
+        """Record an event while the block runs.
+
+        Raises EndedTwice if the event has crashed the process STARTS_MAX times.
+        """
         try:
             if not self.begin(key):
                 raise EndedTwice(ENDED_TWICE)

@@ -11,12 +11,12 @@ from shoal.kernel.phrases import counted, short_line
 from shoal.kernel.untrusted import untrusted_block
 
 NOTES_MAX = 20
-"""Maximum number of calls that are listed individually. Further calls are counted by outcome."""
+"""Maximum number of calls listed individually. Further calls are counted by outcome."""
 WHAT_CHARS_MAX, RESULT_CHARS_MAX = 160, 1_000
 DROPPED = "staged_dropped"
-"""Kind of the note that staged calls were dropped, because their turn ended or their person left first."""
+"""Kind of the note about staged calls that were dropped because their turn ended or their author left."""
 NOT_OFFERED = "not_offered"
-"""Kind of the note that a staged call could not be offered to a person."""
+"""Kind of the note about a staged call that could not be offered to a person."""
 DROPPED_NAMED_MAX = 5
 """Maximum number of dropped calls that the note names."""
 HEAD = "[Outcome of the calls that you had staged:]"
@@ -58,7 +58,7 @@ class EffectNotes(msgspec.Struct):
         self._running = {call.id: what or call.name for call, what in zip(accepted.calls, asked, strict=True)}
 
     def finish(self, result: ToolFinished) -> bool:
-        """Record a result. Returns False if it does not belong to a running staged call."""
+        """Record a result. Return False if it does not belong to a running staged call."""
         what = self._running.pop(result.call_id, "")
         if not what:
             return False

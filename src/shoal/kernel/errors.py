@@ -38,15 +38,15 @@ class ShoalError(Exception):
 
 
 class InvalidId(ShoalError):
-    """An id has an invalid form."""
+    """Raised for an id in an invalid form."""
 
 
 class InvalidInput(ShoalError):
-    """A request from outside is invalid. The message names the field and the allowed values."""
+    """Raised for an invalid request from outside. The message names the field and the allowed values."""
 
 
 class ExtensionFailed(ShoalError):
-    """A command or hook of an installed package raised an unexpected error, or took too long."""
+    """Raised if a command or hook of an installed package failed unexpectedly, or took too long."""
 
 
 class EndedTwice(InvalidInput):
@@ -54,15 +54,15 @@ class EndedTwice(InvalidInput):
 
 
 class KeyRefused(InvalidInput):
-    """The service refuses the key that was entered."""
+    """Raised if the service that was entered refuses the key."""
 
 
 class Unreachable(InvalidInput):
-    """The service that was entered does not answer. It may answer later."""
+    """Raised if the service that was entered does not respond. A later attempt may succeed."""
 
 
 class ConfigError(ShoalError):
-    """The configuration has problems. `problems` has one full sentence for each."""
+    """Raised for an invalid configuration. `problems` has one full sentence for each problem."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -70,47 +70,47 @@ class ConfigError(ShoalError):
 
 
 class HomeLocked(ShoalError):
-    """Another process works on this home directory."""
+    """Raised if another process is using this home directory."""
 
 
 class StoreError(ShoalError):
-    """The database refused or lost the transaction. Nothing of it is stored."""
+    """Raised if the database refused or lost the transaction. None of it is stored."""
 
 
 class StoreReadOnly(StoreError):
-    """The database or its directory is read-only."""
+    """Raised if the database or its directory is read-only."""
 
 
 class StoreCorrupt(StoreError):
-    """The database file is damaged."""
+    """Raised if the database file is damaged."""
 
 
 class StoreNewer(StoreError):
-    """The database was written by a newer Shoal."""
+    """Raised if a newer version of Shoal wrote the database."""
 
 
 class StoreUnreleased(StoreError):
-    """The database was written by a version before the first release."""
+    """Raised if a version before the first release wrote the database."""
 
 
 class StoreUnavailable(StoreError):
-    """The database is temporarily unavailable: unreachable, locked by another program, or out of disk space."""
+    """Raised if the database is unreachable, locked by another program, or out of disk space. A retry may succeed."""
 
 
 class StoreFull(StoreUnavailable):
-    """The disk is full or failing."""
+    """Raised if the disk is full or failing."""
 
 
 class StaleEpoch(StoreError):
-    """Another worker has taken over this thread. The rest of this worker's turn is dropped."""
+    """Raised if another worker has taken over this thread. The rest of this worker's turn is dropped."""
 
 
 class QueueChanged(StoreError):
-    """A message was changed while its turn was being opened. Read the waiting messages again."""
+    """Raised if a message was changed while its turn was being opened. Read the waiting messages again."""
 
 
 class ToolError(ShoalError):
-    """A tool failed. The text is the call's result for the model.
+    """Raised if a tool fails. The text is the call's result for the model.
 
     `tainted_by` names the untrusted source of some of the text, or is empty. `quotes` are files whose name or content
     the text shows. If these are tainted, the text is too.
@@ -123,39 +123,39 @@ class ToolError(ShoalError):
 
 
 class FetchError(ShoalError):
-    """A web address is not allowed or does not answer properly."""
+    """Raised if a URL is not allowed or its server does not respond properly."""
 
 
 class SandboxError(ShoalError):
-    """The sandbox could not start the command. A command that fails by itself does not raise this."""
+    """Raised if the sandbox could not start the command. A command that fails by itself does not raise this."""
 
 
 class FolderFull(SandboxError):
-    """A folder that commands or file tools write to is too large, or its disk is nearly full."""
+    """Raised if a folder that commands or file tools write to is too large, or its disk is nearly full."""
 
 
 class ContentChanged(SandboxError):
-    """A file that a command runs has changed since a person allowed it. The command did not run."""
+    """Raised if a file that a command runs has changed since a person allowed it. The command did not run."""
 
 
 class ProviderError(ShoalError):
-    """A model provider failed."""
+    """Raised if a model provider fails."""
 
 
 class ProviderRefused(ProviderError):
-    """The provider refused the key, or the key is unavailable."""
+    """Raised if the provider refused the key, or the key is unavailable."""
 
 
 class ProviderDown(ProviderError):
-    """The provider is unreachable or sent an invalid answer."""
+    """Raised if the provider is unreachable or sent an invalid response."""
 
 
 ASKED_SECONDS_MAX = 3600.0
-"""Longest wait that a platform can request, in seconds. Some platforms request a day, or a time in the year 9999."""
+"""Maximum wait that a platform can request, in seconds. Some platforms request a day, or a time in the year 9999."""
 
 
 class PlatformError(ShoalError):
-    """A chat platform refused or failed.
+    """Raised if a chat platform refused a request or failed.
 
     `retry_after_seconds` is the wait that the platform requests, at most ASKED_SECONDS_MAX. `permanent` means that a
     retry cannot help. `outcome_unknown` means that the message may have been posted. `everywhere` means that the wait
@@ -183,27 +183,27 @@ class PlatformError(ShoalError):
 
 
 class Forbidden(ShoalError):
-    """The asker is not allowed to do this. The message says who is allowed."""
+    """Raised if the asker is not allowed to do this. The message says who is."""
 
 
 class NotFound(ShoalError):
-    """The id does not exist."""
+    """Raised if the id does not exist."""
 
 
 class Conflict(ShoalError):
-    """The object was already decided or changed. The message says how."""
+    """Raised if the object was already decided or changed. The message says how."""
 
 
 class FilesDiffer(Conflict):
-    """Files to restore were changed after the turn. A person must choose what happens to them."""
+    """Raised if files to restore were changed after the turn. A person must choose what happens to them."""
 
 
 class UnderWay(Conflict):
-    """Another process is already doing the same work."""
+    """Raised if another process is already doing the same work."""
 
 
 class Gone(ShoalError):
-    """The object has expired."""
+    """Raised if the object has expired."""
 
 
 def system_words(error: OSError) -> str:

@@ -33,12 +33,7 @@ Scope: TypeAlias = Literal["once", "thread", "always"]
 
 
 class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message from the user's side was added to the conversation.
-
-    `backfill` marks a missed or restored message, written at `said_at`. `direct` means that only the agent receives it.
-    `joined` are the ids of earlier messages of the same author whose text it includes. `refers_to` are the messages
-    that it replies to, quotes, forwards or follows.
-    """
+    """A message from the user's side was added to the conversation."""
 
     type: ClassVar[str] = "user_message"
     text: str
@@ -48,31 +43,35 @@ class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     attachments: tuple[Attachment, ...] = ()
     reply_to: str = ""
     backfill: bool = False
+    """Whether it is a missed or restored message, written at `said_at`."""
     said_at: datetime | None = None
     caller: Caller | None = None
     tainted_by: str = ""
     direct: bool = False
+    """Whether only the agent receives it."""
     joined: tuple[str, ...] = ()
+    """Ids of earlier messages of the same author whose text it includes."""
     refers_to: tuple[Reference, ...] = ()
+    """Messages that it replies to, quotes, forwards or follows."""
 
 
 class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A turn started. `context` is the volatile block after its user message, stored so it never changes.
-
-    `system` and `told` are digests of stored prompts: the turn's system text, and the part that the model already has.
-    `tainted_by` names untrusted content that influenced them. `speaks` means that the answer is also spoken. `asker`
-    and `audience` come from its `PromptScope`. A turn that failed to open has no asker.
-    """
+    """A turn started. A turn that failed to open has no asker."""
 
     type: ClassVar[str] = "turn_started"
     agent: str
     model: str
     context: str = ""
+    """The volatile block after the turn's user message, stored so that it never changes."""
     history: bool = True
     system: str = ""
+    """Digest of the turn's system text."""
     told: str = ""
+    """Digest of the prompt text that the model already has."""
     tainted_by: str = ""
+    """Names of untrusted content that influenced the prompts."""
     speaks: bool = False
+    """Whether the answer is also spoken."""
     asker: Asker | None = None
     audience: Audience = Audience()
 
@@ -80,29 +79,28 @@ class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):
     """Digests of a model request, used to rebuild and compare it. See turn/replay.py.
 
-    The request was built after event `after` from `count` messages with the joint `digest`. `added` are the digests of
-    messages that are new since the previous call. `system`, `tools` and `options` are omitted if unchanged. `room` is
-    the space for events and results if the conversation did not fit. `window_tokens` is the assumed context window
-    after the provider refused the known one.
+    `system`, `tools` and `options` are omitted if unchanged.
     """
 
     after: int
+    """The last event before the request was built."""
     count: int
+    """Number of messages in the request."""
     digest: str
+    """Joint digest of these messages."""
     added: tuple[str, ...] = ()
+    """Digests of the messages that are new since the previous call."""
     system: str = ""
     tools: str = ""
     options: str = ""
     room: tuple[int, int] | None = None
+    """Token budget for events and results, if the conversation did not fit."""
     window_tokens: int = 0
+    """Assumed context window after the provider rejected the known one."""
 
 
 class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A finished model call: its text and tool calls.
-
-    `tainted_by` names untrusted content that may have influenced it. `asked` is the request that it answers. It is None
-    only outside of turns, for example for an imported answer.
-    """
+    """A finished model call: its text and tool calls."""
 
     type: ClassVar[str] = "assistant_message"
     text: str
@@ -113,11 +111,13 @@ class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     thinking: str = ""
     opaque: Opaque | None = None
     tainted_by: str = ""
+    """Names of untrusted content that may have influenced it."""
     asked: RequestMark | None = None
+    """The request that it answers. None only outside turns, for example for an imported answer."""
 
 
 class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A permitted call is about to run. `actions` lists exactly what runs."""
+    """A permitted call is about to run. `actions` lists everything that it runs."""
 
     type: ClassVar[str] = "tool_started"
     call_id: CallId
@@ -126,7 +126,7 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 INTERRUPTED = "Interrupted: the outcome is unknown. Check before repeating."
-"""Result of a call that a crash interrupted and that is not repeated."""
+"""Result of a call that a crash interrupted. It is not repeated."""
 STAGED_HEAD = "Staged, not done: "
 """Start of a staged call's result. The rest of its first line describes the effect."""
 ASK_INSTEAD = " Do not try it again; ask what to do instead."
@@ -135,24 +135,14 @@ ASK_OR_LOOK = " Find another way or ask the person."
 
 
 class GivenLinks(msgspec.Struct, frozen=True, array_like=True):
-    """Addresses in a result that may be read: links of a page to its own `site`, or search results (no site)."""
+    """URLs in a result that later calls may read: links of a page to its own `site`, or search results (no site)."""
 
     site: str = ""
     addresses: tuple[str, ...] = ()
 
 
 class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of a call. Each call has exactly one.
-
-    `artifact` is the digest of the whole result, stored with `artifact_bytes`; `text` is then an excerpt. `answers`
-    means that the call already gave the person the turn's answer. `counts` marks an error by the model or the tool,
-    which counts towards `tool_errors_in_a_row_max`. Errors with other causes (a steer, a person, a crash) do not count.
-    `found` lists the tools that the model looked up; their definitions follow the text. `stopped` means that a person
-    stopped the turn before the call ended. `exit_code` is a command's exit code.
-
-    `links` may be read without approval after untrusted content (`permissions.addresses`). `staged` means that the call
-    has not run; a person decides about it when the turn has ended.
-    """
+    """The result of a call. Each call has exactly one."""
 
     type: ClassVar[str] = "tool_result"
     call_id: CallId
@@ -160,17 +150,28 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     is_error: bool = False
     artifact: str = ""
+    """Digest of the whole result, stored with `artifact_bytes`. `text` is then an excerpt."""
     artifact_bytes: int = 0
     images: tuple[Image, ...] = ()
     duration_ms: int = 0
     tainted_by: str = ""
     answers: bool = False
+    """Whether the call already gave the person the turn's answer."""
     counts: bool = True
+    """Whether this is an error of the model or the tool, which counts towards `tool_errors_in_a_row_max`.
+
+    Errors with other causes (a steer, a person, a crash) do not count.
+    """
     found: tuple[ToolSpec, ...] = ()
+    """Tools that the model looked up. Their definitions follow the text."""
     stopped: bool = False
+    """Whether a person stopped the turn before the call ended."""
     exit_code: int = 0
+    """A command's exit code."""
     links: GivenLinks | None = None
+    """URLs that may be read without approval in a tainted turn (`permissions.addresses`)."""
     staged: bool = False
+    """Whether the call has not run yet. A person decides about it when the turn has ended."""
 
     @property
     def is_interrupted(self) -> bool:
@@ -179,14 +180,14 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def for_people(self) -> str:
-        """Return the text without instructions for the model."""
+        """The text without instructions for the model."""
         return self.text.removesuffix(ASK_INSTEAD).removesuffix(ASK_OR_LOOK) if self.is_error else self.text
 
 
 class ToolResultShown(ToolFinished, frozen=True, omit_defaults=True):
-    """A failed result in the API. `shown` is its text without instructions for the model.
+    """A failed result in the API.
 
-    `interrupted` marks a call interrupted by a crash.
+    `shown` is its text without instructions for the model. `interrupted` is set if a crash interrupted the call.
     """
 
     shown: str = ""
@@ -214,9 +215,9 @@ class Revised(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ApprovalRequested(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call waits for approval. `shown` is the exact text of the action. `covers` is the content that it depends on.
+    """A call waits for approval.
 
-    A second request for the same call replaces the first, whose answer no longer counts.
+    A second request for the same call replaces the first. Decisions on the first no longer count.
     """
 
     type: ClassVar[str] = "approval_requested"
@@ -225,9 +226,11 @@ class ApprovalRequested(msgspec.Struct, frozen=True, omit_defaults=True):
     tool: str
     actions: tuple[str, ...]
     shown: str
+    """The exact text of the action."""
     expires_at: datetime
     reason: str = ""
     covers: Coverage = NO_COVERAGE
+    """The content that the call depends on."""
     item: CardItem = ALONE
 
 
@@ -287,7 +290,7 @@ class Forked(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """State of the workspace before the turn's first call that may change files, as the digest of its tree.
+    """State of the workspace before the turn's first call that may change files, as its tree's digest.
 
     Empty if the state could not be stored. `notes` explain this and any missing content.
     """
@@ -309,21 +312,23 @@ class FilesChanged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FilesRestored(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Someone undid the file changes of a turn, or with `again`, of an earlier undo. The model learns this with the
-    next message.
+    """Someone undid a turn's file changes or, with `again`, reverted an earlier undo.
 
-    `id` identifies this undo. `files` are the first of the `restored` files, as text. `left` counts files that were not
-    restored, and `stayed` are the first of them.
+    The model learns this with the next message.
     """
 
     type: ClassVar[str] = "files_restored"
     id: str
+    """Identifies this undo."""
     turn: str
     by: str
     restored: int
     files: tuple[str, ...] = ()
+    """The first of the `restored` files, as text."""
     left: int = 0
+    """Number of files that were not restored."""
     stayed: tuple[str, ...] = ()
+    """The first of these files."""
     again: bool = False
     tainted_by: str = ""
 
@@ -376,7 +381,7 @@ class RetryRequested(msgspec.Struct, frozen=True, omit_defaults=True):
 class TurnFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     """The turn ended. `reply` is posted unless a tool has already answered, or the turn belongs to a subagent.
 
-    For a subagent, `tainted_by` names the untrusted content it has seen.
+    For a subagent, `tainted_by` names the untrusted content that it has read.
     """
 
     type: ClassVar[str] = "turn_finished"
@@ -427,7 +432,7 @@ def encode_data(data: EventData) -> bytes:
 
 
 def decode_data(kind: str, data: bytes | str) -> EventData:
-    """Decode stored event data, the inverse of `encode_data`.
+    """Decode stored event data.
 
     Raises msgspec.DecodeError for damaged rows and StoreNewer for an unknown type.
     """
@@ -451,27 +456,27 @@ def encode_event(event: Event) -> bytes:
     return _encoder.encode(_EventJson(event.seq, event.thread, event.turn, data.type, iso(event.at), data))
 
 
-# ---- live events: shown while a turn runs, never stored ----
+# ---- live events: shown during a turn, never stored ----
 
 
 class TextStreamed(msgspec.Struct, frozen=True):
-    """A new piece of the answer. `step` identifies the model call. A retry starts the text again.
+    """A new piece of the answer. A retry starts the text again.
 
-    `offset` is the number of earlier characters in the call's text, which lets a client detect gaps. `after` is the
-    number of the last event before the call; a later `assistant_message` repeats this text. After untrusted content,
-    invented addresses are shown as code (`GrowingLinks`).
+    If the turn is tainted, links that the model made up are rendered as code (`GrowingLinks`).
     """
 
     type: ClassVar[str] = "text_delta"
     text: str
     step: int = 0
+    """Identifies the model call."""
     offset: int = 0
+    """Number of earlier characters in the call's text. Lets a client detect gaps."""
     after: int = 0
+    """Number of the last event before the call. A later `assistant_message` repeats this text."""
 
 
 class ThinkingStreamed(msgspec.Struct, frozen=True):
-    """A piece of the model's thinking before its answer. Fields are as in `TextStreamed`, but `offset` counts only
-    thinking."""
+    """A piece of the model's thinking before its answer. Like `TextStreamed`, but `offset` counts only thinking."""
 
     type: ClassVar[str] = "thinking_delta"
     text: str
@@ -481,10 +486,10 @@ class ThinkingStreamed(msgspec.Struct, frozen=True):
 
 
 class StatusChanged(msgspec.Struct, frozen=True):
-    """The turn's current activity, or idle.
+    """The turn's current activity.
 
-    The turn waits for the model, runs the tools in `text`, waits for approval of the tool `text`, or retries the model
-    in `seconds` because of `text`.
+    The turn is idle, waiting for the model, running the tools in `text`, waiting for approval of the tool `text`, or
+    retrying the model in `seconds` because of `text`.
     """
 
     type: ClassVar[str] = "status"
@@ -536,11 +541,11 @@ class EventRange(NamedTuple):
 
 
 Branching = tuple[int, int]
-"""The number of a `branched` event, and of the event after which it continues."""
+"""Number of a `branched` event, and of the event after which it continues."""
 
 
 def spans_to(seq: int, branchings: Sequence[Branching]) -> list[EventRange]:
-    """Return the branch that ends with event `seq`, oldest first. `branchings` are the journal's, oldest first."""
+    """Return the branch that ends with event `seq`, oldest first. `branchings` must be oldest first."""
     spans: list[EventRange] = []
     for at, after in reversed(branchings):
         if at <= seq:
@@ -551,7 +556,7 @@ def spans_to(seq: int, branchings: Sequence[Branching]) -> list[EventRange]:
 
 
 def current(events: Sequence[Event]) -> list[Event]:
-    """Return the events of a journal's current branch, which contains its last event."""
+    """Return the events of a journal's current branch: the one that contains its last event."""
     branchings = [(event.seq, event.data.after) for event in events if isinstance(event.data, Branched)]
     if not branchings:
         return list(events)

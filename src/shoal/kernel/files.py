@@ -1,4 +1,4 @@
-"""Ports for data too large for rows: content by digest, and directories that follow the work between machines.
+"""Ports for data that is too large for rows: content by digest, and directories that are synchronized between machines.
 
 Also runs file work in threads, and waits for it even if the caller is cancelled.
 """
@@ -19,7 +19,7 @@ from shoal.kernel.messages import Image
 from shoal.kernel.regular_files import regular_only
 
 DIGEST_CHARS = 32
-"""Length of a content's name, in hex digits of its SHA-256 (128 bits)."""
+"""Length of a content digest in hex digits: the first 128 bits of its SHA-256."""
 
 
 class Files(Protocol):
@@ -44,38 +44,39 @@ class Files(Protocol):
     def has(self, digest: str) -> bool: ...
 
     def remove(self, digest: str, *, at_once: bool = False) -> bool:
-        """Delete the content and return True. Unless `at_once`, keep content that was stored or requested recently."""
+        """Delete the content and return True.
+
+        Unless `at_once` is set, keep content that was stored or requested recently.
+        """
         ...
 
     def below(self, name: str) -> "Files":
-        """Return a separate store for content, under a name that is safe as a file name."""
+        """Return a separate content store. The name must be safe as a file name."""
         ...
 
     def sweep(self, used: Collection[str], *, at_once: bool = False) -> int:
         """Delete all content except these digests and return the number deleted.
 
-        Unless `at_once`, recently stored content is also kept.
+        Unless `at_once` is set, recently stored content is also kept.
         """
         ...
 
 
 class FollowedFolder(NamedTuple):
-    """A directory that follows the work between machines: the files with `wanted` names at its top, and all files below
-    its other folders.
-
-    Changes below the `marked` folders bring their taint marks. `is_silent` means that conflicts are only logged,
-    because no turn may learn of other people's files.
-    """
+    """A directory that is synchronized between machines."""
 
     name: str
     root: Path
     wanted: Callable[[str], bool]
+    """Selects the files at its top by name. All files below its other folders are included."""
     marked: tuple[Path, ...] = ()
+    """Folders whose changes include their files' taint."""
     is_silent: bool = False
+    """Whether conflicts are only logged, because no turn may learn of other people's files."""
 
 
 class Folders:
-    """The directories that a turn may change: a thread's files, and the agent's workspace if an agent is given.
+    """The directories that a turn may change: a thread's files and, if an agent is given, its workspace.
 
     This implementation does nothing, because every machine sees the same files. Notices are sentences for the model.
     """
@@ -98,7 +99,7 @@ class Folders:
         """Publish the deletion of a thread's files. Raises OSError."""
 
     def here(self, thread: ThreadId, path: str) -> str:
-        """Return this machine's path of a thread's file."""
+        """Return the path of a thread's file on this machine."""
         return path
 
 
@@ -106,7 +107,7 @@ STILL_FOLDERS = Folders()
 
 
 def relocated(data: EventData, here: Callable[[str], str]) -> EventData:
-    """Return an event's data with this machine's paths, or the same object if no path differs."""
+    """Return an event's data with this machine's paths. Returns the same object if no path differs."""
     match data:
         case UserSaid(attachments=attachments) if attachments:
             moved = tuple(
@@ -140,19 +141,19 @@ async def in_thread(work: Callable[[], _Result]) -> _Result:
     """Run `work` in a thread and return its result or raise its error.
 
     A thread cannot be stopped, so a cancellation is raised only after the work ends. A lock held by the caller
-    therefore covers all of the work. Use this for work of limited length, such as reading or writing a file.
+    therefore covers all of the work. Use this only for short work, such as reading or writing a file.
     """
     return await to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
 
 
 async def to_the_end(future: "asyncio.Future[_Result]") -> _Result:
-    """Wait for a future even if cancelled. The cancellation is raised afterwards."""
+    """Wait for a future even if cancelled, and raise the cancellation afterwards."""
     try:
         await asyncio.wait([future])
     except asyncio.CancelledError:
         import anyio
 
-        with anyio.CancelScope(shield=True):  # anyio would cancel an unshielded task at every step of the loop
+        with anyio.CancelScope(shield=True):  # Without it, anyio cancels the task in every loop iteration.
             while not future.done():
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait([future])

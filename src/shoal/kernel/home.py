@@ -18,9 +18,9 @@ class Home:
         self.root = root
         self.config_file = root / "shoal.toml"
         database = root / "shoal.db"
-        # Links are resolved because SQLite keeps its other files next to the real database file.
+        # Resolve links, because SQLite keeps its other files next to the real database file.
         self.database_file = Path(os.path.realpath(database)) if database.is_symlink() else database
-        self.lock_file = root / "shoal.lock"  # held by the process that works here; contains its name
+        self.lock_file = root / "shoal.lock"  # held by the running process; contains its name
         self.token_file = root / "token"  # the HTTP token, mode 0600
         self.secrets = root / "secrets"  # one file per secret from `shoal setup`, mode 0600
         self.models_file = root / "available_models.json"
@@ -35,7 +35,7 @@ class Home:
         """Create the home directory, if missing, and the folders that Shoal writes to when it starts."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.data.mkdir(exist_ok=True)
-        with suppress(OSError):  # for example a link to a removed disk
+        with suppress(OSError):  # for example a link to an unmounted disk
             self.events.mkdir(exist_ok=True)  # before the first turn, which may write a file there
 
     def restored_at(self) -> datetime | None:
@@ -70,6 +70,6 @@ class Home:
         return self.thread(thread) / "artifacts"
 
     def is_shown_artifact(self, path: Path) -> bool:
-        """Return whether a path is in a directory that `shown_artifacts` returns."""
+        """Return whether a path is in a thread's directory for shown artifacts."""
         parts = path.parts[len(self.data.parts) :]
         return len(parts) > 4 and parts[3] == "artifacts" and path.is_relative_to(self.data)

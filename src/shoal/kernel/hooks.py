@@ -15,10 +15,6 @@ from shoal.kernel.permissions import Trust
 class PlannedCall(msgspec.Struct, frozen=True):
     """A tool call that the permissions do not deny, before it runs.
 
-    `arguments` are the resolved arguments, as canonical JSON. `shown` is the text for an approval. `actions` are the
-    strings that rules match, such as `tool:bash:git push`. `decision` is the permissions' decision. `asked_by` is
-    PLATFORM:USER. `tainted_by` names the untrusted content that the turn has seen, or is empty.
-
     A call that waited for approval is planned again after the decision.
     """
 
@@ -26,13 +22,19 @@ class PlannedCall(msgspec.Struct, frozen=True):
     turn: TurnId
     agent: str
     asked_by: str
+    """PLATFORM:USER."""
     trust: Trust
     tool: str
     arguments: str
+    """The resolved arguments, as canonical JSON."""
     shown: str
+    """The text for an approval."""
     actions: tuple[str, ...]
+    """The strings that rules match, such as `tool:bash:git push`."""
     decision: Literal["allow", "ask"]
+    """The permissions' decision."""
     tainted_by: str = ""
+    """Names of the untrusted content that the turn has read. Empty if there is none."""
 
 
 class HookRuling(msgspec.Struct, frozen=True):
@@ -43,7 +45,7 @@ class HookRuling(msgspec.Struct, frozen=True):
 
 
 class TurnSummary(msgspec.Struct, frozen=True):
-    """A turn that has ended. `reply` is its answer. `tainted_by` is as in `PlannedCall`."""
+    """A turn that has ended. `reply` is its answer. `tainted_by` has the same meaning as in `PlannedCall`."""
 
     thread: ThreadId
     turn: TurnId
@@ -60,7 +62,7 @@ AfterTurn: TypeAlias = Callable[[TurnSummary], Awaitable[None]]
 
 
 class Hooks(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """The hooks of a package. Each call is limited to `seconds_max`.
+    """The hooks of a package. Each call may take up to `seconds_max`.
 
     `before_call` can make a decision stricter, never looser. Returning None keeps the decision. If the hook fails or
     takes too long, the call is denied. `after_turn` receives each turn that this process finished, at most once. Its

@@ -16,25 +16,25 @@ TurnId = NewType("TurnId", str)
 CallId = NewType("CallId", str)
 ApprovalId = NewType("ApprovalId", str)
 CardId = NewType("CardId", str)
-"""Id of a card that asks for several calls of one message."""
+"""Id of a card that requests approval for several calls of one message."""
 
 PART_CHARS_MAX = 180
 """Maximum length of an encoded part. Three parts and a file name stay below the 255 bytes of common file systems."""
 UNOPENED = "-"
 """Thread part for a post that opens a thread in its channel."""
 WHOLE_CHANNEL = "0"
-"""Thread part that stands for a whole channel."""
+"""Thread part that denotes a whole channel."""
 OWN_PLATFORMS = frozenset({"web", "openai", "terminal"})
 """Platform names of the page, the API and this machine's terminal. They serve the owner and people with a token."""
 SUBAGENTS = "agent"
-"""Platform of threads started by tool calls. No person reads them; messages for people go to the root's channel."""
+"""Platform of threads started by tool calls. No person reads them. Messages for people go to the root's channel."""
 PERSONAL = "@"
 """Prefix of the channels on OWN_PLATFORMS that belong to one person."""
 
 _UNSAFE = lazy_re.compile(r'[/\\:*?"<>|%\x00-\x1f\x7f]')
 _ESCAPE = lazy_re.compile(r"%([0-9A-F]{2})")
 KNOWN_MAX = 512
-"""Number of thread ids cached in both forms. Each turn converts its own id dozens of times."""
+"""Maximum number of cached thread ids. Each turn converts its own id dozens of times."""
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = tuple(high + low for high in _CROCKFORD for low in _CROCKFORD)
 
@@ -97,7 +97,7 @@ def unopened(platform: str, channel: str) -> ThreadId:
 
 
 def parse_thread_id(text: str) -> ThreadId:
-    """Check the text form of a thread id and return it typed. Raises InvalidId with the reason."""
+    """Validate the text form of a thread id and return it typed. Raises InvalidId with the reason."""
     parts = text.split(":")
     if len(parts) != 3:
         raise InvalidId(f"Thread id {text[:80]!r} must have three parts: platform:channel:thread.")
@@ -127,8 +127,10 @@ def channel_of(thread: ThreadId) -> str:
 
 
 def format_ulid(at_milliseconds: int, entropy: bytes) -> str:
-    """Format a ULID: 26 characters sorted by time, from 48 bits of milliseconds and 80 bits of `entropy`. Source: the
-    ULID spec."""
+    """Format a ULID, 26 characters that sort by time. Source: the ULID spec.
+
+    It consists of 48 bits of milliseconds and 80 bits of `entropy`.
+    """
     number = (at_milliseconds << 80) | int.from_bytes(entropy, "big")
     return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
 

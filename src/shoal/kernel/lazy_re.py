@@ -1,4 +1,4 @@
-"""Regular expressions compiled on first use. Compiling all of them takes a tenth of the start time."""
+"""Regular expressions compiled on first use. Compiling them all at import would take a tenth of the start time."""
 
 import re
 from typing import AnyStr, cast
@@ -20,8 +20,8 @@ class _Uncompiled:
 
 
 def compile(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Like `re.compile`, but compile on first use. An invalid expression raises `re.error` then.
+    """Like `re.compile`, but compile on first use.
 
-    `re` functions do not accept the result.
+    An invalid expression raises `re.error` on first use. The functions of `re` do not accept the result.
     """
     return cast(re.Pattern[AnyStr], _Uncompiled(pattern, flags))

@@ -24,27 +24,26 @@ _NOT_LANGUAGE = lazy_re.compile(r"[^\w+#.-]")
 
 
 class Node(msgspec.Struct, eq=False):
-    """A block or a span.
-
-    `text` is a leaf's text. `info` is a fence's language, a list's marker, or `definition` for a paragraph of
-    definitions. `url` and `title` belong to links. `number` is a heading's level or a list's first number, or -1 for
-    bullets.
-    """
+    """A block or a span."""
 
     kind: Kind
     children: list["Node"] = []
     text: str = ""
+    """A leaf's text."""
     info: str = ""
+    """A fence's language, a list's marker, or `definition` for a paragraph of definitions."""
     url: str = ""
+    """A link's target."""
     title: str = ""
     number: int = 0
+    """A heading's level or a list's first number, or -1 for bullets."""
     tight: bool = False
     box: Literal["", " ", "x"] = ""
     continued: bool = False
 
 
 def is_link(url: str) -> bool:
-    """Return whether platforms may receive an address as a link."""
+    """Return whether a URL may be sent to platforms as a link."""
     return url.startswith(("http://", "https://", "mailto:", "tel:"))
 
 
@@ -64,7 +63,7 @@ def joined(blocks: Sequence[str], tight: bool) -> str:
 
 
 def markdown_code(code: str) -> str:
-    """Return a code span that its content cannot end."""
+    """Return a code span that its content cannot close."""
     runs = {len(run) for run in _RUNS.findall(code)}
     mark = "`" * next(length for length in range(1, len(runs) + 2) if length not in runs)
     padded = (
@@ -74,33 +73,35 @@ def markdown_code(code: str) -> str:
 
 
 def fenced(content: str, info: str) -> str:
-    """Return a code fence that its content cannot end."""
+    """Return a code fence that its content cannot close."""
     longest = max((len(run) for run in _RUNS.findall(content)), default=2)
     mark = "`" * max(3, longest + 1)
     return f"{mark}{language_in(info)}\n{content.removesuffix(chr(10))}\n{mark}"
 
 
 def language_in(info: str) -> str:
-    """Return the language in a fence's opening line, without characters that could end the fence."""
+    """Return the language in a fence's opening line, without characters that could close the fence."""
     return _NOT_LANGUAGE.sub("", info)
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A platform's markup. `text`, `token`, `code` and `fence` receive raw text. The others receive rendered text."""
+    """A platform's markup.
+
+    `text`, `token`, `code` and `fence` receive raw text. The others receive rendered text.
+    """
 
     text: Wrap
     token: Wrap | None = None
-    """Renders addresses, paths, mentions and custom emojis. None renders them as text."""
+    """Renders URLs, paths, mentions and custom emojis. None renders them as text."""
     styles: Mapping[Style, Wrap]
     code: Wrap
     opens: Callable[[str], bool] = is_link
-    """Tells whether an address can be a link. Other addresses are written after the link's text."""
+    """Whether a URL can be a link. Other URLs are written after the link's text."""
     link: Callable[[str, str], str] = lambda label, url: url
     label: Wrap | None = None
     """Renders a link's text as plain text, if links cannot contain anything else."""
     opens_links: bool = False
-    """Whether `token` also applies to addresses in a link's text. By default they are text, because links do not
-    nest."""
+    """Whether `token` also applies to URLs in a link's text. By default they are text, because links do not nest."""
     heading: Callable[[str, int], str]
     fence: Callable[[str, str], str] = fenced
     quote: Wrap = quoted
@@ -108,7 +109,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     bullet: str = "•"
     boxes: tuple[str, str] = BOXES
     continued: Callable[[Node, str, str], str] = lambda item, marker, body: f"  {body}"
-    """Renders an item that continues an item of the previous message, from the item, its marker and its text."""
+    """Renders an item that continues an item of the previous message. Receives the item, its marker and its text."""
     rule: str = "———"
     blocks: Callable[[Sequence[str], bool], str] = joined
     counts: bool = False
@@ -132,6 +133,6 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     inner_quote: Wrap | None = None
     """Renders quotes inside quotes and lists, if they differ from other quotes."""
     shown: Wrap = str
-    """Returns the part of the rendered text that counts towards the platform's limit."""
+    """Returns the rendered text as the platform counts it towards its limit."""
     marks: Callable[[str], int] = lambda rendered: 0
-    """Counts the marks in the rendered text, for platforms that limit them."""
+    """Counts the formatting entities in the rendered text, for platforms that limit them."""

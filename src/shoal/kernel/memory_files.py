@@ -1,6 +1,6 @@
-"""Memory files and daily notes: their paths and format, and how to read them. Several features use them.
+"""Memory files and daily notes: their paths and format, and how to read them. Shared by several features.
 
-Memory from a direct conversation is private to its person, also in a shared file. A private line ends with a comment,
+Memory from a direct conversation is private to its person, even in a shared file. A private line ends with a comment,
 `<!-- only PERSON -->`, and appears in no other person's prompt.
 """
 
@@ -33,7 +33,7 @@ _MARK = "<!-- only "
 
 
 def memory_path(home: Home, scope: MemoryScope, thread: ThreadId) -> Path:
-    """Return the path of the MEMORY.md of a scope for this thread. Threads have no file of their own."""
+    """Return the path of a scope's MEMORY.md for this thread. The thread itself is not a scope."""
     folders = {"global": home.data, "platform": home.platform(thread), "channel": home.channel(thread)}
     return folders[scope] / MEMORY_FILE
 
@@ -44,7 +44,7 @@ def note_path(home: Home, day: date) -> Path:
 
 
 def entry_line(text: str) -> str:
-    """Format an entry as `- text`, with further lines indented and blank lines dropped.
+    """Format an entry as `- text`. Indent further lines and drop blank lines.
 
     Raises InvalidInput if the text is empty or longer than ENTRY_CHARS_MAX.
     """
@@ -70,11 +70,10 @@ def only_for(line: str, person: str) -> str:
 
 
 def shown_to(text: str, person: str) -> str:
-    """Return the lines of a file that this person may see, without the comments. Without a person, return the public
-    lines.
+    """Return the lines of a file that this person may see, without their comments.
 
-    Returns the same object if the person may see the whole text. A line with an invalid comment is hidden from
-    everyone.
+    Without a person, returns the public lines. Returns the same object if the person may see the whole text. A line
+    with an invalid comment is hidden from everyone.
     """
     if _MARK not in text:
         return text
@@ -90,7 +89,7 @@ def shown_to(text: str, person: str) -> str:
 
 
 def owner_of(line: str) -> tuple[str, str] | None:
-    """Return a line's owner (empty: public) and its text, or None if its comment is invalid."""
+    """Return a line's owner (empty if it is public) and its text. None if its comment is invalid."""
     if _MARK not in line:
         return "", line
     match = _ONLY.search(line)
@@ -100,8 +99,10 @@ def owner_of(line: str) -> tuple[str, str] | None:
 
 
 def owned_by(line: str, person: str) -> str | None:
-    """Return a line's text if it belongs to this person alone, or None. Without a person, return the text of a public
-    line."""
+    """Return a line's text if it belongs to this person alone, otherwise None.
+
+    Without a person, return a public line's text.
+    """
     owned = owner_of(line)
     return owned[1] if owned is not None and owned[0] == person else None
 
@@ -112,7 +113,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def swapped(text: str, removed: Sequence[str], added: Sequence[str], line: int) -> str | None:
-    """Replace lines in the text at the occurrence nearest to `line`. Returns None if the lines do not occur.
+    """Replace lines at their occurrence nearest to `line`. Return None if they do not occur.
 
     Without lines to remove, the new lines are inserted at `line`, or at the end if it is negative.
     """
@@ -179,8 +180,10 @@ def entry_lines(path: Path) -> list[tuple[str, str, str]]:
 
 
 def read_memory(path: Path) -> str:
-    """Return the file's text, or an empty string if the file is missing. Invalid UTF-8 survives a change. Raises
-    OSError."""
+    """Return the file's text, or an empty string if the file is missing. Raises OSError.
+
+    Invalid UTF-8 is preserved when the text is written back.
+    """
     try:
         return read_regular(path).decode("utf-8", "surrogateescape")
     except FileNotFoundError:

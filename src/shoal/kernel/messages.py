@@ -12,7 +12,7 @@ from shoal.kernel.ids import ApprovalId, CallId, CardId, ThreadId, TurnId, threa
 from shoal.kernel.permissions import Asker, Audience, Trust
 from shoal.kernel.untrusted import FORWARDED, QUOTED
 
-# ---- inbound: from a person, a trigger, the API or another agent ----
+# ---- inbound messages: from a person, a trigger, the API or another agent ----
 
 
 class PlatformUser(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -30,8 +30,7 @@ class Author(PlatformUser, frozen=True, omit_defaults=True, kw_only=True):
     trusted: bool
 
     def asker(self, thread: ThreadId, trust: Trust | None = None, *, direct: bool = True) -> Asker:
-        """Return the author as the asker in this thread. `trust` is passed if it is known more precisely than
-        `trusted`."""
+        """Return the author as the asker in this thread. Pass `trust` if it is known more precisely than `trusted`."""
         address = thread_address(thread)
         return Asker(
             trust=trust or ("trusted" if self.trusted else "untrusted"),
@@ -45,33 +44,34 @@ class Author(PlatformUser, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file attached to a message. `path` is its location on disk, empty before the download. `inside` is its path for
-    the agent's tools and commands.
-
-    `error` describes a problem for people and the model. `excerpt` is the beginning of a text file. `shown` is a
-    smaller copy of an image for the model. `words` is the transcript of a recording. `author` is set if the file comes
-    from someone other than the message's author, whom the message replies to, quotes or forwards. `origin` is the
-    source of its content: "foreign" taints the turn, "own" is the sender's own writing, empty is unknown.
-    """
+    """A file attached to a message."""
 
     name: str
     media_type: str = "application/octet-stream"
     size_bytes: int = 0
     url: str = ""
     path: str = ""
+    """Its location on disk. Empty before the download."""
     digest: str = ""
     error: str = ""
+    """A problem with it, for people and the model."""
     excerpt: str = ""
+    """The beginning of a text file."""
     shown: str = ""
+    """A smaller copy of an image for the model."""
     shown_type: str = ""
     inside: str = ""
+    """Its path for the agent's tools and commands."""
     words: str = ""
+    """The transcript of a recording."""
     author: Author | None = None
+    """Set if the file is from another person, whose message this one replies to, quotes or forwards."""
     origin: Literal["", "own", "foreign"] = ""
+    """Source of its content: "foreign" taints the turn, "own" is the sender's own writing. Empty is unknown."""
 
     @property
     def tainted_by(self) -> str:
-        """Return the name of the untrusted content that the file adds to its message, or an empty string."""
+        """Names of the untrusted content that the file adds to its message. Empty if there is none."""
         if self.author is not None and not self.author.trusted:
             return f"a file of {self.author.name or self.author.id or 'an unknown person'}"
         return f"the file {self.name}" if self.origin == "foreign" else ""
@@ -79,7 +79,7 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     def sent_by(self, author: Author, *, mine: bool) -> "Attachment":
         """Return the attachment with its origin.
 
-        The origin is "own" if the trusted sender claims it as `mine`, and for the sender's words in a recording.
+        The origin is "own" for a trusted sender's recording, or if the trusted sender claims the file as `mine`.
         Otherwise it is "foreign", because people forward mails, pages and documents that others wrote.
         """
         whose = self.author or author
@@ -90,7 +90,7 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 UNTOLD = Author("", trusted=False)
-"""Author of a deletion on a platform that does not name one."""
+"""Author of a deletion if the platform does not name one."""
 REFERENCES_MAX = 12
 """Maximum number of messages that one prompt refers to."""
 REFERENCE_CHARS_MAX = 2_000
@@ -102,19 +102,20 @@ own."""
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message that another message refers to, as the platform reports it. Its files are added to the prompt.
 
-    `kind` says whether it is replied to, quoted, forwarded, opened the thread, or precedes the message in the channel.
-    `own` means that the agent posted it. Adapters set `trusted=False` for its author, who has no id if unverified.
+    Adapters set `trusted=False` for its author. An unverified author has no id.
     """
 
     kind: Literal["reply", "quote", "forward", "opening", "before"]
+    """Whether it is replied to, quoted, forwarded, opened the thread, or precedes the message in the channel."""
     text: str
     author: Author
     message_id: str = ""
     own: bool = False
+    """Whether the agent posted it."""
 
     @property
     def tainted_by(self) -> str:
-        """Return the name of the untrusted content in the message, or an empty string."""
+        """Names of the untrusted content in the message. Empty if there is none."""
         if self.author.trusted:
             return ""
         if self.own:
@@ -125,7 +126,7 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def bounded(references: Sequence[Reference]) -> tuple[Reference, ...]:
-    """Return the last REFERENCES_MAX references without duplicates, each cut to its limit."""
+    """Return the last REFERENCES_MAX references without duplicates. Cut each to its limit."""
     by_key: dict[tuple[str, str], Reference] = {}
     for reference in references:
         chars_max = FORWARD_CHARS_MAX if reference.kind == "forward" else REFERENCE_CHARS_MAX
@@ -137,11 +138,11 @@ def bounded(references: Sequence[Reference]) -> tuple[Reference, ...]:
 Origin: TypeAlias = Literal["person", "trigger", "system", "agent", "api", "staged"]
 
 Judge: TypeAlias = Callable[["ThreadId", Author], Awaitable[Author]]
-"""Returns the author of an earlier message with the trust that the access rules give."""
+"""Returns the author of an earlier message with the trust that the access rules give them."""
 
 
 async def judged_files(thread: ThreadId, files: Sequence[Attachment], judge: Judge) -> tuple[Attachment, ...]:
-    """Set each file's trust to that of its author. The sender's own files get the trust of the message."""
+    """Set each file's trust to its author's. The sender's own files get the message's trust."""
     return tuple(
         [
             msgspec.structs.replace(attachment, author=await judge(thread, attachment.author))
@@ -153,26 +154,28 @@ async def judged_files(thread: ThreadId, files: Sequence[Attachment], judge: Jud
 
 
 class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The tool call in another thread that sent a prompt, and the limits for the prompt's turn.
-
-    `line` lists the calling turns as (thread, turn), from the root to the caller. `bounds` are the (profile, agent)
-    pairs that limit the turn beyond the agent's own profile. `tools` are the only allowed tools, or None for no limit.
-    `mode` says whether the caller waits for the result, gets a note, or is woken for a turn. `author` is the person at
-    the root, and `direct` means that nobody else reads along. `tainted_by` names untrusted content seen by the calling
-    turn, and `audience` is that turn's. `gates` are effects that need approval because such content could control them.
-    """
+    """The tool call in another thread that sent a prompt, and the limits for the prompt's turn."""
 
     line: tuple[tuple[ThreadId, TurnId], ...]
+    """The calling turns as (thread, turn), from the root to the caller."""
     call_id: CallId
     mode: Literal["wait", "tell", "wake"]
+    """Whether the caller waits for the result, gets a note, or is woken for a turn."""
     author: Author
+    """The person at the root."""
     tainted_by: str
+    """Names of untrusted content that the calling turn has read."""
     bounds: tuple[tuple[str, str], ...] = ()
+    """The (profile, agent) pairs that limit the turn in addition to the agent's own profile."""
     tools: tuple[str, ...] | None = None
+    """The only allowed tools. None means no limit."""
     steps_max: int = 25
     gates: bool = True
+    """Effects that need approval because untrusted content could control them."""
     direct: bool = False
+    """Whether nobody else reads the root's conversation."""
     audience: Audience = Audience()
+    """The calling turn's audience."""
 
     @property
     def thread(self) -> ThreadId:
@@ -184,7 +187,7 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def root(self) -> ThreadId:
-        """Return the thread at the root, which is a conversation with people."""
+        """The thread at the root, which is a conversation with people."""
         return self.line[0][0]
 
     @property
@@ -218,8 +221,10 @@ class PromptScope(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AcceptedCalls(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Calls that a turn has staged, in order, with the approval of each and the person who accepted them on the
-    card."""
+    """The calls that a turn has staged, in order.
+
+    Contains each call's approval, and the person who accepted them on the card.
+    """
 
     card: CardId
     calls: tuple["ToolCall", ...] = ()
@@ -228,44 +233,47 @@ class AcceptedCalls(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_defaults=True):
-    """A message in the mailbox that starts a turn. `key` deduplicates it within its platform.
-
-    `direct` means that only the agent receives it. `joins` means that it replies to one of the thread's own messages,
-    so a running turn takes it as a steer. `caller` is the tool call that sent it. `tainted_by` names foreign content in
-    its text. `in_chat` means that a person wrote it in a chat, so one turn answers it together with the person's other
-    waiting messages; `joined` are then the ids of the earlier ones. `refers_to` are the messages that it replies to,
-    quotes, forwards or follows. `edited_at` is the time of its author's last change.
-
-    `agent` is the one that the sender requested. `scope` is None for messages from the store, whose turn resolves it.
-    With `accepted`, its turn calls no model and runs these calls.
-    """
+    """A message in the mailbox that starts a turn."""
 
     thread: ThreadId
     key: str
+    """Deduplicates it within its platform."""
     text: str
     author: Author
     at: datetime
     attachments: tuple[Attachment, ...] = ()
     agent: str = ""
+    """The agent that the sender requested."""
     model: str = ""
     reply_to: str = ""
     message_id: str = ""
     origin: Origin = "person"
     history: bool = True
     direct: bool = False
+    """Whether only the agent receives it."""
     joins: bool = False
+    """Whether it replies to one of the thread's own messages. A running turn then takes it as a steer."""
     caller: Caller | None = None
+    """The tool call that sent it."""
     tainted_by: str = ""
+    """Names of foreign content in its text."""
     in_chat: bool = False
+    """Whether a person wrote it in a chat. One turn then answers it together with the person's other waiting messages.
+    """
     joined: tuple[str, ...] = ()
+    """Ids of the earlier messages that it includes."""
     refers_to: tuple[Reference, ...] = ()
+    """Messages that it replies to, quotes, forwards or follows."""
     edited_at: datetime | None = None
+    """Time of its author's last change."""
     scope: PromptScope | None = None
+    """None for messages from the store. Their turn resolves it."""
     accepted: AcceptedCalls | None = None
+    """If set, the prompt's turn calls no model and runs these calls."""
 
     @property
     def answered_by(self) -> str:
-        """Return the name of the resolved or requested agent. Empty means the thread's own or the default one."""
+        """Name of the resolved or requested agent. Empty means the thread's own or the default one."""
         return self.agent if self.scope is None else self.scope.agent
 
 
@@ -280,7 +288,7 @@ class Steer(msgspec.Struct, frozen=True, tag="steer", tag_field="lane", omit_def
 
 
 class FollowUp(msgspec.Struct, frozen=True, tag="follow_up", tag_field="lane", omit_defaults=True):
-    """A message for the running turn that is added when the turn would otherwise end."""
+    """A message for the running turn. It is added when the turn would otherwise end."""
 
     thread: ThreadId
     key: str
@@ -290,9 +298,10 @@ class FollowUp(msgspec.Struct, frozen=True, tag="follow_up", tag_field="lane", o
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort", tag_field="lane", omit_defaults=True):
-    """A request to stop the running turn, only `turn`, or the author's latest message if its turn has not started.
+    """A request to stop the running turn, or only `turn`.
 
-    `all_queued` also empties the mailbox.
+    If no turn is open, the author's messages that the next turn would answer are dropped. `all_queued` also empties
+    the mailbox.
     """
 
     thread: ThreadId
@@ -302,8 +311,10 @@ class Abort(msgspec.Struct, frozen=True, tag="abort", tag_field="lane", omit_def
 
 
 class Retry(msgspec.Struct, frozen=True, tag="retry", tag_field="lane", omit_defaults=True):
-    """A request to retry now, for a turn that waits for its model: any turn or only `turn`, optionally with another
-    `model`."""
+    """A request to a turn that is waiting for its model to retry now.
+
+    It applies to any turn or only to `turn`, optionally with another `model`.
+    """
 
     thread: ThreadId
     author: Author
@@ -312,19 +323,18 @@ class Retry(msgspec.Struct, frozen=True, tag="retry", tag_field="lane", omit_def
 
 
 class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defaults=True):
-    """A change of a message by its author. A waiting prompt is replaced. Otherwise the change is journaled.
-
-    `key` is the prompt's. `tainted_by` names foreign content in the text. `at` is the time of the change. Changes older
-    than the latest have no effect.
-    """
+    """A change of a message by its author. A waiting prompt is replaced. Otherwise the change is journaled."""
 
     thread: ThreadId
     key: str
+    """The prompt's key."""
     text: str
     author: Author
     message_id: str = ""
     tainted_by: str = ""
+    """Names of foreign content in the text."""
     at: datetime | None = None
+    """Time of the change. Changes older than the latest have no effect."""
 
 
 class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", omit_defaults=True):
@@ -338,10 +348,10 @@ class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", om
 
 
 class Reaction(msgspec.Struct, frozen=True, tag="reaction", tag_field="lane", omit_defaults=True):
-    """An emoji on a message. On an approval's card it decides, and a stop sign on a running turn's preview stops the
-    turn.
+    """An emoji on a message.
 
-    Only `threads/access_gate.py` raises `trust`.
+    On an approval's card, it decides. On a running turn's preview, a stop sign stops the turn. Only
+    `threads/access_gate.py` raises `trust`.
     """
 
     thread: ThreadId
@@ -375,16 +385,16 @@ Inbound: TypeAlias = Prompt | Steer | FollowUp | Abort | Retry | Edit | Deletion
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The result of `send`.
-
-    For a steer, follow-up, abort or retry, `delivered` means that `turn` was open and received it. `answered` means
-    that the message was a command. `answer` is the text for its author.
-    """
+    """The result of `send`."""
 
     status: Literal["accepted", "duplicate", "busy", "delivered", "dropped", "answered"]
+    """For a steer, follow-up, abort or retry, `delivered` means that `turn` was open and received it. `answered` means
+    that the message was a command.
+    """
     message_id: str = ""
     turn: str = ""
     answer: str = ""
+    """Text for the message's author."""
 
     @property
     def delivered(self) -> bool:
@@ -402,37 +412,38 @@ class Image(msgspec.Struct, frozen=True):
 
 
 MORE_TOOLS = "more_tools"
-"""Name of the tool that finds deferred tools, and calls them for models that cannot call them by name."""
+"""Name of the tool that finds deferred tools. Models that cannot call them by name also call them with it."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call requested by the model. `arguments` is the JSON text exactly as the model wrote it, possibly malformed.
+    """A call requested by the model.
 
-    `wrapped` means that the model wrote it as a call of MORE_TOOLS. It is sent back in that form.
+    `wrapped` is set if the model wrote it as a call of MORE_TOOLS. It is sent back in that form.
     """
 
     id: CallId
     name: str
     arguments: str
+    """The JSON text exactly as the model wrote it, possibly malformed."""
     wrapped: bool = False
 
     @property
     def written_name(self) -> str:
-        """Return the name that the model used."""
+        """The tool name that the model wrote."""
         return MORE_TOOLS if self.wrapped else self.name
 
     @property
     def written_arguments(self) -> str:
-        """Return the arguments that the model wrote for that name."""
+        """The arguments that the model wrote for that name."""
         if not self.wrapped:
             return self.arguments
         return f'{{"call":{msgspec.json.encode(self.name).decode()},"arguments":{self.arguments}}}'
 
 
 class Opaque(msgspec.Struct, frozen=True):
-    """Data that a provider needs back unchanged, such as signed thinking or encrypted reasoning.
+    """Data that a provider requires back unchanged, such as signed thinking or encrypted reasoning.
 
-    `kind` names the provider, server and model. The data is sent to no other.
+    `kind` names the provider, server and model. The data is not sent to any other.
     """
 
     kind: str
@@ -455,11 +466,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant", tag_field="
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", weakref=True, eq=False):
-    """The result of one call.
-
-    `artifact` is the full result if `text` is an excerpt. `found` are the tools defined in `text`. `wrapped` is copied
-    from the call.
-    """
+    """The result of one call."""
 
     call_id: CallId
     name: str
@@ -467,12 +474,15 @@ class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", wea
     is_error: bool = False
     images: tuple[Image, ...] = ()
     artifact: str = ""
+    """The full result if `text` is an excerpt."""
     found: tuple["ToolSpec", ...] = ()
+    """The tools defined in `text`."""
     wrapped: bool = False
+    """Copied from the call."""
 
     @property
     def written_name(self) -> str:
-        """Return the name that the model used."""
+        """The tool name that the model wrote."""
         return MORE_TOOLS if self.wrapped else self.name
 
 
@@ -489,17 +499,13 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def definition(self) -> str:
-        """Return the definition as one line of JSON, for a search result."""
+        """The definition as one line of JSON, for a search result."""
         name, description = (msgspec.json.encode(text).decode() for text in (self.name, self.description))
         return f'{{"name":{name},"description":{description},"parameters":{self.parameters}}}'
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """A single call of a model. `system` and `tools` are its stable prefix. `tool_choice` "none" forbids tool calls.
-
-    `further` are callable tools that are not sent; the model finds them with MORE_TOOLS. Other conversations share the
-    first `shared_chars` of `system`. 0 means all of it.
-    """
+    """A single call of a model. `system` and `tools` are its stable prefix."""
 
     model: str
     system: str
@@ -509,8 +515,11 @@ class ModelRequest(msgspec.Struct, frozen=True):
     temperature: float | None = None
     cache_key: str = ""
     tool_choice: Literal["auto", "none"] = "auto"
+    """"none" forbids tool calls."""
     further: tuple[ToolSpec, ...] = ()
+    """Callable tools that are not sent. The model finds them with MORE_TOOLS."""
     shared_chars: int = 0
+    """Number of leading characters of `system` that other conversations share. 0 means all of it."""
 
 
 TOKENS_MAX = 1_000_000_000
@@ -562,7 +571,7 @@ class ThinkingDelta(msgspec.Struct, frozen=True):
 
 
 class ModelDone(msgspec.Struct, frozen=True):
-    """The model's whole answer, always the last event of a successful stream.
+    """The model's complete answer. Always the last event of a successful stream.
 
     `notes` are sentences for people about parts of the conversation that the model did not receive.
     """
@@ -576,17 +585,16 @@ class ModelDone(msgspec.Struct, frozen=True):
 
 
 class ModelFailed(msgspec.Struct, frozen=True):
-    """A failed call, always the last event of a failed stream. `message` is for a person and contains no secrets.
-
-    If the conversation is too long, `window_tokens` is the model's window as stated by the provider. `partial` is the
-    text received before the failure.
-    """
+    """A failed call. Always the last event of a failed stream."""
 
     kind: FailureKind
     message: str
+    """For a person. Contains no secrets."""
     retry_after_seconds: float | None = None
     window_tokens: int = 0
+    """If the conversation is too long, the model's window as stated by the provider."""
     partial: str = ""
+    """Text received before the failure."""
 
 
 ModelEvent: TypeAlias = TextDelta | ThinkingDelta | ModelDone | ModelFailed
@@ -626,17 +634,18 @@ LINES_CHARS_MAX = 20_000
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """Messages that wait for a thread's next turn: `prompt`, and the original messages that it joins.
+    """Messages that wait for a thread's next turn.
 
-    `since` and `until` are the times when the first and the last were accepted, in microseconds. `is_all` means that
-    nothing else waits.
+    `since` and `until` are the times when the first and the last were accepted, in microseconds.
     """
 
     prompt: Prompt
+    """The message for the turn, and the original messages that it joins."""
     lines: tuple[Prompt, ...]
     since: int
     until: int
     is_all: bool = True
+    """Whether nothing else is waiting."""
 
 
 def pause_left(waiting: Waiting, before: Waiting | None, now: int, pause_seconds: float) -> float:
@@ -661,7 +670,10 @@ def pause_left(waiting: Waiting, before: Waiting | None, now: int, pause_seconds
 
 
 def turns_of(prompts: Sequence[Prompt]) -> list[list[int]]:
-    """Group waiting messages into turns, in the order of their first messages. Each turn lists message numbers."""
+    """Group waiting messages into turns, in the order of their first messages.
+
+    Each turn is a list of message numbers.
+    """
     turns: list[list[int]] = []
     newest: dict[str, list[int]] = {}
     for number, prompt in enumerate(prompts):
@@ -688,7 +700,7 @@ def _joins(lines: Sequence[Prompt], prompt: Prompt) -> bool:
 
 
 def joined(lines: Sequence[Prompt]) -> Prompt:
-    """Join messages into one, with the reply reference of the last. Return a single message unchanged."""
+    """Join messages into one, with the last one's reply reference. A single message is returned unchanged."""
     first, *rest = lines
     if not rest:
         return first

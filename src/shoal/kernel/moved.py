@@ -20,12 +20,12 @@ TRIES_MAX = 10
 
 
 def moved_scope(platform: str) -> str:
-    """Return the settings scope of a platform's moves: later ids in order, by the first id."""
+    """Settings scope of a platform's moves. The key is a chat's first id, the value its later ids in order."""
     return f"moved:{platform}"
 
 
 async def ids_of(settings: Settings, platform: str, channel: str) -> tuple[str, ...]:
-    """Return every id of a chat, given its first one. Raises StoreError."""
+    """Return all ids of a chat by its first id. Raises StoreError."""
     stored = await settings.get(moved_scope(platform), channel)
     return (channel, *_decoded(stored))
 
@@ -53,7 +53,7 @@ class MovedChats:
         return self._newest.get(self.first_id(channel), channel)
 
     async def note(self, old: str, new: str) -> bool:
-        """Store a move. Returns False if it was already known. Raises StoreError."""
+        """Store a move. Return False if it was already known. Raises StoreError."""
         first = self.first_id(old)
         for _ in range(TRIES_MAX):
             stored = await self._settings.get(self._scope, first)

@@ -41,28 +41,35 @@ alone:rm -r build`."""
 class Action(msgspec.Struct, frozen=True):
     """One action of a call: `tool:<name>:<detail>`, built only from resolved arguments.
 
-    `opaque` marks an action that an allow rule must name explicitly (eval, sh -c, unparsable text): the rule's literal
-    beginning must extend to the end of `naming`, a prefix of `text` (empty: the whole text). `whole` marks the full
-    text of a shell command and other views of it that only deny patterns match. `also` are other names of the same
-    action. For example, a redirection is `tool:bash:> PATH` and `tool:write:PATH`, and a rule for either matches.
-
-    The other fields describe a shell command, with paths as commands see them (`/workspace/…`). `harmless` means that
-    its program and options are known to run nothing and to change no file that a later command executes. `runs` are the
-    files whose content determines its effect (a script, a makefile, a repository's configuration, or an uploaded file).
-    With `runs_more`, it may also run content that it does not name. `reads` are the files and folders that it can read.
-    `writes` are those that it changes or creates. Both are None if unknown.
+    The fields after `also` describe a shell command, with paths as commands see them (`/workspace/…`).
     """
 
     text: str
     opaque: bool = False
+    """Whether an allow rule must name the action explicitly (eval, sh -c, unparsable text).
+
+    The rule's literal beginning must then extend to the end of `naming`.
+    """
     whole: bool = False
+    """Whether this is a shell command's full text or another view of it that only deny patterns match."""
     naming: str = ""
+    """A prefix of `text`. Empty means the whole text."""
     also: tuple[str, ...] = ()
+    """Other names of the same action.
+
+    For example, a redirection is `tool:bash:> PATH` and `tool:write:PATH`, and a rule for either matches.
+    """
     harmless: bool = False
+    """Whether its program and options are known to run nothing and to change no file that a later command executes."""
     runs: tuple[str, ...] = ()
+    """Files whose content determines its effect: a script, a makefile, a repository's configuration, or an uploaded
+    file."""
     runs_more: bool = False
+    """Whether it may also run content that it does not name."""
     reads: tuple[str, ...] | None = ()
+    """Files and folders that it can read. None if unknown."""
     writes: tuple[str, ...] | None = ()
+    """Files and folders that it changes or creates. None if unknown."""
 
     @property
     def tool(self) -> str:
@@ -76,8 +83,10 @@ class Action(msgspec.Struct, frozen=True):
 
 
 class Ruling(msgspec.Struct, frozen=True):
-    """The engine's decision for one action, and the list and pattern of the matching rule. Both are empty if no rule
-    matched."""
+    """The engine's decision for one action, with the list and pattern of the matching rule.
+
+    Both are empty if none matched.
+    """
 
     action: str
     decision: Decision
@@ -85,7 +94,7 @@ class Ruling(msgspec.Struct, frozen=True):
 
 
 class CoveredFile(msgspec.Struct, frozen=True):
-    """A file at the time of an approval request: its path for commands and the SHA-256 (hex) of its content.
+    """A file at the time of an approval request: its path for commands and its content's SHA-256 (hex).
 
     `size_bytes` is -1 and `digest` is empty if the file did not exist.
     """
@@ -96,18 +105,18 @@ class CoveredFile(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Content besides its arguments that determines a call's effect. An approval covers this content.
-
-    `files` are those that the call names. `others` counts other code files in its folders that it may run, with the
-    joint `others_digest`. `uncovered` explains what is not covered, as the end of "… because …". Such a call can only
-    be allowed once. `sends` means that the files are sent, not run.
-    """
+    """Content besides its arguments that determines a call's effect. An approval covers this content."""
 
     files: tuple[CoveredFile, ...] = ()
+    """Files that the call names."""
     others: int = 0
+    """Number of other code files in its folders that it may run."""
     others_digest: str = ""
+    """Joint digest of these files."""
     uncovered: str = ""
+    """Why some content is not covered, as the end of "… because …". Such a call can only be allowed once."""
     sends: bool = False
+    """Whether the files are sent, not run."""
 
 
 NO_COVERAGE = Coverage()
@@ -117,7 +126,7 @@ class ValueOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
     """Source of a value in a call that occurs verbatim in earlier text.
 
     The value occurs in the words of `named_by` ("you", or a person's name), or only in the untrusted text of `source`.
-    This informs people and never permits anything: "13" also occurs in "June 13".
+    This informs people and never permits anything, because short values match by chance: "13" also occurs in "June 13".
     """
 
     value: str
@@ -128,41 +137,43 @@ class ValueOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
 class StandingRule(msgspec.Struct, frozen=True, omit_defaults=True):
     """The narrowest rule that would have allowed a call without approval.
 
-    `allow` are patterns of its actions, and `words` describe them. The rule applies to one agent and to one person
-    (their identities, PLATFORM:USER), where that person asked: in direct conversations, or in one channel
-    (PLATFORM:CHANNEL). `answered` is how often people recently decided about the same actions, and `allowed` how often
-    they allowed them.
+    The rule applies to one agent and to one person (their identities, PLATFORM:USER), in the place where that person
+    asked: in direct conversations, or in one channel (PLATFORM:CHANNEL).
     """
 
     allow: tuple[str, ...] = ()
+    """Patterns of its actions."""
     words: str = ""
+    """Describe the patterns."""
     agent: str = ""
     users: tuple[str, ...] = ()
     channel: str = ""
     answered: int = 0
+    """How often people recently decided about the same actions."""
     allowed: int = 0
+    """How often they allowed them."""
 
 
 NO_RULE = StandingRule()
 
 
 class CardItem(msgspec.Struct, frozen=True):
-    """A call's position on its card, and the card's details about it.
-
-    `card` is empty if the call has its own card. Otherwise the call is `number` (from 1) of `total`. `agent` asks on
-    behalf of `person`. `why` is the model's sentence, as plain text. `staged` means that the card ends a turn that
-    continued without the results of its calls. `files` describes that turn's changes in Markdown, on the first call.
-    """
+    """A call's position on its card, and the card's details about it."""
 
     card: CardId = CardId("")
+    """Empty if the call has its own card. Otherwise the call is `number` (from 1) of `total`."""
     number: int = 1
     total: int = 1
     agent: str = ""
     person: str = ""
+    """The person on whose behalf `agent` asks."""
     why: str = ""
+    """The model's sentence, as plain text."""
     origins: tuple[ValueOrigin, ...] = ()
     staged: bool = False
+    """Whether the card ends a turn that continued without the results of its calls."""
     files: str = ""
+    """On the first call, a Markdown description of that turn's changes."""
     always: StandingRule = NO_RULE
     """The rule that the owner can create for this call."""
 
@@ -178,12 +189,12 @@ ALONE = CardItem()
 class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The person for whom a call is made. Comes from the inbound message, never from a model's text.
 
-    `trust` follows from the access rules. `known_as` has all identities (PLATFORM:USER) of a person with linked
-    identities, including this one. On the page and the API, `user` is a whole identity if a person was given the token.
-    That person is never the page's owner. `token` is the token's name.
+    On the page and the API, `user` is a whole identity if a person was given the token. That person is never the page's
+    owner.
     """
 
     trust: Trust
+    """Follows from the access rules."""
     user: str = ""
     name: str = ""
     roles: tuple[str, ...] = ()
@@ -191,7 +202,9 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     channel: str = ""
     kind: Literal["direct", "group"] = "direct"
     known_as: tuple[str, ...] = ()
+    """All linked identities of the person (PLATFORM:USER), including this one."""
     token: str = ""
+    """The token's name."""
 
     @property
     def identity(self) -> str:
@@ -202,22 +215,21 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def identities(self) -> tuple[str, ...]:
-        """All identities of the person as PLATFORM:USER, always in the same order."""
+        """All identities of the person as PLATFORM:USER, in a stable order."""
         return self.known_as or (self.identity,)
 
 
 class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a turn may see beyond its own conversation, by asker and readers. See the table in docs/security.md.
-
-    `everywhere` means that the owner asks and nobody else reads along. `person` owns the private memory that the turn
-    sees, and is empty if others read along. `speaker` is that person regardless of readers. `guest` means that
-    untrusted people may read along, so the turn uses its channel's workspace.
-    """
+    """What a turn may see beyond its own conversation, by asker and readers. See the table in docs/security.md."""
 
     everywhere: bool = False
+    """Whether the owner asks and nobody else reads the conversation."""
     person: str = ""
+    """Owner of the private memory that the turn sees. Empty if others read the conversation."""
     guest: bool = False
+    """Whether untrusted people may read the conversation. The turn then uses its channel's workspace."""
     speaker: str = ""
+    """The same person, regardless of readers."""
 
     def within(self, chat: ThreadId) -> str:
         """Return the thread id prefix that a turn in this thread may see. Empty means all threads."""
@@ -253,9 +265,10 @@ TOKENS_MAX = 1000
 
 
 def parse_expiry(text: str, now: datetime) -> datetime:
-    """Parse a token's expiry: a duration (`30m`, `12h`, `90d`, `4w`), a day (its start, UTC), or a time with an offset.
+    """Parse a token's expiry.
 
-    Raises InvalidInput for anything else, and for times in the past.
+    Accepts a duration (`30m`, `12h`, `90d`, `4w`), a day (its start, UTC), or a time with an offset. Raises
+    InvalidInput for anything else, and for times in the past.
     """
     span = _SPAN.fullmatch(text)
     try:

@@ -95,45 +95,48 @@ class Mount(msgspec.Struct, frozen=True):
 class RunFile(msgspec.Struct, frozen=True):
     """A file that a command may run only in the state that a person allowed.
 
-    `path` is the command's path with links resolved, and `host` the host's. `digest` is the SHA-256 (hex) of the bytes.
-    Empty means that no file may exist. `identity` is its device, inode and `st_ctime_ns`. If `content` is given, a
-    sandbox may mount these bytes over the file, with the permissions `mode`. `folders` are its parents by the command's
-    path, inode and `st_mtime_ns`. Replacing a file or folder changes one of them.
+    Replacing a file or folder changes `identity` or one of the `folders`.
     """
 
     path: str
+    """The command's path, with links resolved."""
     digest: str
+    """SHA-256 (hex) of the bytes. Empty means that no file may exist."""
     host: Path | None = None
+    """The path on the host."""
     identity: tuple[int, ...] = ()
+    """Device, inode and `st_ctime_ns`."""
     content: bytes | None = None
+    """Bytes that a sandbox may mount over the file, with the permissions `mode`."""
     mode: int = 0o644
     folders: tuple[tuple[str, int, int], ...] = ()
+    """Its parents: the command's path, inode and `st_mtime_ns` of each."""
 
 
 SeeOutput: TypeAlias = Callable[[int, bytes], None]
-"""Receives each piece of a command's standard output (1) and error (2). Must neither wait nor fail."""
+"""Receives each piece of a command's standard output (1) and error (2). Must neither block nor raise."""
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A shell command for a sandbox. `cwd` is a host path below a mount. `env` is added to PATH and HOME.
-
-    `runs` are files that must be unchanged since they were allowed. Otherwise ContentChanged is raised. `see` receives
-    the output, which is also in the result.
-    """
+    """A shell command for a sandbox."""
 
     text: str
     cwd: Path
+    """A host path below a mount."""
     mounts: tuple[Mount, ...]
     timeout_seconds: float = 120.0
     output_bytes_max: int = 10_485_760
     env: tuple[tuple[str, str], ...] = ()
+    """Variables in addition to PATH and HOME."""
     watch: Watch | None = None
     runs: tuple[RunFile, ...] = ()
+    """Files that must be unchanged since they were allowed. Otherwise ContentChanged is raised."""
     see: SeeOutput | None = None
+    """Receives the output, which is also in the result."""
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """The result of a command. Output beyond `output_bytes_max` is cut and marked, separately for each stream."""
+    """The result of a command. Each stream's output beyond `output_bytes_max` is replaced with a notice."""
 
     stdout: bytes
     stderr: bytes
@@ -153,7 +156,10 @@ class Sandbox(Protocol):
 
     @property
     def isolated(self) -> bool:
-        """Whether commands are isolated. If False, commands see the whole machine, so Shoal asks before each one."""
+        """Whether commands run isolated from the host.
+
+        If False, they see the whole machine, so Shoal asks before each one.
+        """
         ...
 
     async def run(self, command: Command) -> CommandResult:
@@ -174,36 +180,36 @@ class Sandbox(Protocol):
 
 
 Enclose: TypeAlias = Callable[[Command], AbstractAsyncContextManager[tuple[str, ...]]]
-"""Prepares a sandbox for a long-lived process. Yields the argument vector that runs it, valid until the block ends.
+"""Prepares a sandbox for a long-lived process.
 
-Raises SandboxError.
+Yields the argument vector that runs it, valid until the block ends. Raises SandboxError.
 """
 
 
 class ToolOutput(msgspec.Struct, frozen=True):
-    """A tool's result. `tainted_by` names the untrusted source of the text, if any.
-
-    `is_piece` means that the model requested a piece of a stored result, so it is not stored again. `answers` means
-    that the tool gave the person the turn's answer, so the turn's last text is not posted. `is_pending` means that the
-    result will follow. The turn waits until its thread is woken, and the call then runs again. `found` lists newly
-    available tools, whose definitions follow the text. `exit_code` is a command's exit code. `raw` is a command's full
-    output if the text shows only its last state on a terminal. It is stored instead of the text. `quotes` are files
-    whose name or content the text shows. If these are tainted, the text is too. `links` are addresses that may be read
-    afterwards.
-    """
+    """A tool's result."""
 
     text: str
     is_error: bool = False
     images: tuple[Image, ...] = ()
     tainted_by: str = ""
+    """Names the untrusted source of the text, if any."""
     is_piece: bool = False
+    """Whether the model requested a piece of a stored result. It is not stored again."""
     answers: bool = False
+    """Whether the tool gave the person the turn's answer. The turn's last text is then not posted."""
     is_pending: bool = False
+    """Whether the result will follow. The turn waits until its thread is woken, and the call then runs again."""
     found: tuple[ToolSpec, ...] = ()
+    """Newly available tools. Their definitions follow the text."""
     raw: str = ""
+    """A command's full output if the text shows only its last state on a terminal. It is stored instead of the text."""
     exit_code: int = 0
+    """A command's exit code."""
     quotes: tuple[Path, ...] = ()
+    """Files whose name or content the text shows. If these are tainted, the text is too."""
     links: GivenLinks | None = None
+    """URLs that may be read afterwards."""
 
 
 class ToolServices(Protocol):
@@ -223,10 +229,7 @@ class ToolServices(Protocol):
 
 
 class ToolContext(msgspec.Struct, frozen=True):
-    """The thread and the caller of a tool call. Built by the executor, never from model output.
-
-    `tools` are the agent's tools that no profile hides. `timezone` is the asker's.
-    """
+    """The thread and the caller of a tool call. Built by the executor, never from model output."""
 
     thread: ThreadId
     turn: TurnId
@@ -240,7 +243,9 @@ class ToolContext(msgspec.Struct, frozen=True):
     services: ToolServices
     purpose: Purpose
     tools: Callable[[], tuple[ToolSpec, ...]] = tuple
+    """The agent's tools that no profile hides."""
     timezone: str = "UTC"
+    """The asker's time zone."""
 
     @property
     def chat(self) -> ThreadId:
@@ -254,7 +259,7 @@ class ToolContext(msgspec.Struct, frozen=True):
 
 
 class Invocation(Protocol):
-    """A call with validated and resolved arguments. The same object is shown, decided on and run."""
+    """A validated call. The object that is shown for approval is the one that runs."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -268,13 +273,14 @@ class Invocation(Protocol):
 
     @property
     def canonical(self) -> str:
-        """Return canonical JSON of everything that determines the effect: resolved arguments, cwd and relevant
-        environment."""
+        """Canonical JSON of everything that determines the effect: resolved arguments, cwd and relevant environment."""
         ...
 
     async def run(self) -> ToolOutput:
-        """Run the call. Raises ToolError for failures that the model should read. Must kill its processes when
-        cancelled."""
+        """Run the call.
+
+        Raises ToolError for failures that the model should read. Kills its processes when cancelled.
+        """
         ...
 
 
@@ -287,17 +293,16 @@ class VirtualFile(NamedTuple):
 
 
 class VirtualFolder(NamedTuple):
-    """A folder that exists only for the file tools, such as `/memory`. Its functions raise ToolError.
-
-    `names` returns the paths of its files. `change` plans a new text for a file, as a call of the named tool. `notes`
-    are added to the results of calls that write real files at these paths, which may be a mistake.
-    """
+    """A folder that exists only for the file tools, such as `/memory`. Its functions raise ToolError."""
 
     root: str
     names: Callable[[ToolContext], list[str]]
+    """Returns the paths of its files."""
     open: Callable[[ToolContext, str], VirtualFile]
     change: Callable[[ToolContext, str, VirtualFile, str], Invocation]
+    """Returns a planned call of the named tool that replaces a file's text."""
     notes: Mapping[str, str] = {}
+    """Warnings by real path. A call that writes there gets the warning in its result, because that may be a mistake."""
 
     def has(self, path: str) -> bool:
         """Return whether a path is the folder or inside it."""
@@ -356,7 +361,7 @@ class Speech(Protocol):
         ...
 
     async def transcribe(self, audio: bytes, media_type: str) -> Heard:
-        """Transcribe a recording. Raises ProviderDown if a retry may help, and otherwise ProviderRefused."""
+        """Transcribe a recording. Raises ProviderDown if a retry may help, otherwise ProviderRefused."""
         ...
 
     async def say(self, text: str, form: AudioFormat) -> Spoken:
@@ -372,23 +377,24 @@ class Speech(Protocol):
 
 
 class InboxPort(Protocol):
-    """Receiver of people's actions from adapters. Messages of one person within `pause_seconds` belong together."""
+    """Receives people's actions from adapters. A person's messages within `pause_seconds` belong together."""
 
     pause_seconds: float
     commands: CommandTable
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept a message durably, or return the reason for refusing it. Takes about a millisecond and never waits for
-        a turn.
+        """Accept a message durably, or return why it was rejected.
 
-        If the message is a slash command, the command is run instead. Unknown people are refused, with a pairing code
-        if enabled.
+        Takes about a millisecond and never waits for a turn. If the message is a slash command, the command is run
+        instead. Unknown people are rejected, with a pairing code if enabled.
         """
         ...
 
     async def admits(self, message: Prompt) -> bool:
-        """Return whether the author may write there, for adapters that do work before `send`. Refuses unknown people
-        like `send`."""
+        """Return whether the author may write there, for adapters that do work before `send`.
+
+        Rejects unknown people like `send`.
+        """
         ...
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
@@ -402,28 +408,29 @@ class InboxPort(Protocol):
     async def decide_card(
         self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
     ) -> str:
-        """Allow or deny a card's waiting calls, or those with these numbers. Returns the text for the person.
+        """Allow or deny a card's pending calls, or those with these numbers. Return the text for the person.
 
         Allowing some denies the rest, in one transaction. Raises the errors of `decide`, and then decides nothing.
         """
         ...
 
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
-        """Show a checkbox for each call on a card. Returns instructions for platforms without buttons."""
+        """Show a checkbox for each call on a card. Return instructions for platforms without buttons."""
         ...
 
     async def always(
         self, asked: ApprovalId | CardId, by: Asker, numbers: Sequence[int] = (), *, or_thread: bool = False
     ) -> str:
-        """Allow a call or those of a card, and create their rules. Returns the text for the person.
+        """Allow one call or a card's calls, and create their rules. Return the text for the person.
 
         With `or_thread`, calls without a possible rule are allowed for the whole thread. Raises the errors of `decide`,
-        Forbidden for anyone but the owner, and InvalidInput if a rule cannot be created. Nothing is decided then.
+        Forbidden for anyone but the owner, and InvalidInput if a rule cannot be created. If it raises, nothing is
+        decided.
         """
         ...
 
     async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
-        """Remove the rules that `always` created for a call or a card. Returns the text for the person.
+        """Remove the rules that `always` created for a call or a card. Return the text for the person.
 
         `asked` is the id of the call or card, or the end of the id with a `thread`. Raises NotFound, Conflict,
         Forbidden and InvalidInput.
@@ -431,27 +438,29 @@ class InboxPort(Protocol):
         ...
 
     async def undo_files(self, card: CardId, by: Asker) -> str:
-        """Restore the files that a discarded card's turn changed. Returns the text for the person.
+        """Restore the files that a discarded card's turn changed. Return the text for the person.
 
         Raises NotFound, Forbidden, Conflict, and InvalidInput if nothing can be restored.
         """
         ...
 
     async def listens(self, thread: ThreadId) -> Listen:
-        """Return the kind of messages that are answered in the thread's channel. Raises StoreError."""
+        """Return which messages are answered in the thread's channel. Raises StoreError."""
         ...
 
     async def react(self, reaction: Reaction) -> str:
-        """Handle an emoji on one of the agent's messages. Returns the text for the person, or an empty string. Raises
-        StoreError."""
+        """Handle an emoji on one of the agent's messages.
+
+        Return the text for the person, or an empty string. Raises StoreError.
+        """
         ...
 
     async def command(self, asked: CommandRequest) -> str:
-        """Run a slash command once per key. Returns the answer in Markdown, or an empty string. Raises StoreError."""
+        """Run a slash command once per key. Return the answer in Markdown, or an empty string. Raises StoreError."""
         ...
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
-        """Return completions for a partly written command argument. Empty for people without access."""
+        """Return completions for a partly typed command argument. Empty for people without access."""
         ...
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
@@ -501,13 +510,17 @@ class ChatAdapter(Protocol):
         ...
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show the agent's status, phrased to follow its name. An empty status clears it. The caller ignores
-        failures."""
+        """Show the agent's status, phrased to follow its name.
+
+        An empty status clears it. The caller ignores failures.
+        """
         ...
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a channel and return the thread that this opens. `key` is as in OutboundPost. Raises
-        PlatformError."""
+        """Post to a channel and return the thread that the post opens.
+
+        `key` is as in OutboundPost. Raises PlatformError.
+        """
         ...
 
     def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
@@ -533,7 +546,7 @@ class KnowsRoles(Protocol):
 
 @runtime_checkable
 class OwnerNotifier(Protocol):
-    """An adapter that can notify the owner. The app sets the function."""
+    """An adapter that can notify the owner. The app assigns `notify_owner`."""
 
     notify_owner: Callable[[str], Awaitable[None]]
 
@@ -541,7 +554,7 @@ class OwnerNotifier(Protocol):
 # ---- settings ----
 
 ONCE = "once"
-"""Settings scope for work done once per key that cannot recur after `bookkeeping_days`.
+"""Settings scope for work that is done once per key and cannot recur after `bookkeeping_days`.
 
 A value begins with its time in microseconds, and expires like an accepted message.
 """
@@ -564,7 +577,7 @@ class Settings(Protocol):
         ...
 
     async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
-        """Set the value if the current value is `expected` (None: not set). Returns False otherwise."""
+        """Set the value if the current value is `expected` (None if not set). Returns False otherwise."""
         ...
 
     async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
@@ -589,12 +602,12 @@ class ThreadHandler(Protocol):
         ...
 
     def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Tell a turn in this process that the thread's rows have changed. Never waits."""
+        """Tell a turn in this process that the thread's rows have changed. Does not block."""
         ...
 
 
 class Engine(Protocol):
-    """Scheduler that decides which worker advances which thread."""
+    """Schedules threads: decides which worker advances which thread."""
 
     @property
     def running(self) -> int:
@@ -637,19 +650,22 @@ class Engine(Protocol):
         ...
 
     async def drain(self, seconds: float) -> None:
-        """Stop accepting work, give running turns `seconds`, then cancel them. They continue at the next start."""
+        """Stop accepting work, let running turns continue for `seconds`, then cancel them.
+
+        They continue at the next start.
+        """
         ...
 
 
 class LiveHub(Protocol):
-    """Publisher of live events to subscribers in this process."""
+    """Publishes live events to subscribers in this process."""
 
     def publish(self, events: Sequence[Event]) -> None:
         """Publish journal events that are now durable."""
         ...
 
     def show(self, thread: ThreadId, turn: TurnId, data: LiveData) -> None:
-        """Publish a live event. Cheap without subscribers."""
+        """Publish a live event. Cheap if nobody subscribes."""
         ...
 
     def watched(self, thread: ThreadId) -> bool:
@@ -658,4 +674,4 @@ class LiveHub(Protocol):
 
 
 Completion: TypeAlias = Callable[[ThreadId, TurnId, str], Awaitable[None]]
-"""Callback for embedding programs, with the thread, turn and reply of a finished turn."""
+"""Callback for embedding programs. Receives the thread, turn and reply of a finished turn."""

@@ -17,7 +17,7 @@ WRITING = " …"
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A rate limit of `posts` in any `seconds` seconds, per thread, channel or account."""
+    """A rate limit: at most `posts` in any `seconds` seconds, per thread, channel or account."""
 
     posts: int
     seconds: float
@@ -26,23 +26,17 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class ChatLimits(msgspec.Struct, frozen=True):
-    """Capabilities of a platform, as data.
-
-    `text_chars_max` is counted in `text_unit` over the text in its `markup`. A markup of None means unchanged Markdown.
-    Channels whose names begin with `group_prefix` are groups, where edits are at least `group_edit_seconds_min` apart.
-    `reactions` names the conversations whose emojis on a bot's messages reach it without further setup; `direct` means
-    everywhere except in groups. `voice` is the format of spoken answers, or empty if people could not play them.
-    `album_max` is the number of files per message. `edits_notify` means that finishing an edited message needs no new
-    message to notify people. `buttons_max` limits the buttons of a message with buttons. `marks_max` limits the marks
-    of its dialect, and 0 means no limit.
-    """
+    """Capabilities of a platform, as data."""
 
     text_chars_max: int
+    """Maximum length of the text in its `markup`, counted in `text_unit`."""
     markup: Dialect | None = None
+    """The platform's dialect. None sends Markdown unchanged."""
     text_unit: Literal["characters", "utf16", "bytes"] = "characters"
     edit_seconds_min: float = 0.5
     group_edit_seconds_min: float = 0.0
     group_prefix: str = ""
+    """Prefix of the names of group channels. In groups, edits are at least `group_edit_seconds_min` apart."""
     windows: tuple[Window, ...] = ()
     idempotent_posts: bool = False
     can_edit: bool = False
@@ -51,13 +45,22 @@ class ChatLimits(msgspec.Struct, frozen=True):
     has_preview: bool = False
     has_buttons: bool = False
     buttons_max: int = 5
+    """Maximum number of buttons of a message with buttons."""
     has_history: bool = False
     opens_threads: bool = False
     reactions: Literal["", "direct", "all"] = ""
+    """Where the bot receives emoji reactions to its messages without further setup.
+
+    `direct` means everywhere except in groups.
+    """
     voice: AudioFormat | Literal[""] = ""
+    """Format of spoken answers. Empty if people could not play them."""
     album_max: int = 1
+    """Maximum number of files per message."""
     edits_notify: bool = True
+    """Whether finishing an edited message notifies people without a new message."""
     marks_max: int = 0
+    """Maximum formatting entities per message. 0 means no limit."""
 
     def length(self, text: str) -> int:
         """Return the length of `text` as the platform counts it."""
@@ -78,7 +81,7 @@ class Button(msgspec.Struct, frozen=True):
 
 
 CHOOSING = "Tick what you allow."
-"""Answer after a click that made a card show its checkboxes."""
+"""Answer to a click that made a card show its checkboxes."""
 
 
 def ticks(numbers: Iterable[int]) -> int:
@@ -87,28 +90,28 @@ def ticks(numbers: Iterable[int]) -> int:
 
 
 def ticked_numbers(mask: str) -> tuple[int, ...]:
-    """Decode the numbers in a button's value. Raises ValueError if it is not hexadecimal."""
+    """Decode the call numbers in a button's value. Raises ValueError if it is not hexadecimal."""
     bits = int(mask or "0", 16)
     return tuple(at + 1 for at in range(bits.bit_length()) if bits >> at & 1)
 
 
 class OutboundPost(msgspec.Struct, frozen=True):
-    """A single message for a platform, within its limits. `key` is its idempotency key, stable over retries.
-
-    `album` are additional files on platforms that allow several. `voice` marks a recording. `maybe_posted` means that
-    an earlier attempt may have reached the platform.
-    """
+    """A single message for a platform, within its limits."""
 
     thread: ThreadId
     key: str
+    """Its idempotency key, stable over retries."""
     markdown: str
     kind: Literal["text", "file", "card", "ephemeral", "voice"] = "text"
+    """`voice` marks a recording."""
     file: Path | None = None
     album: tuple[Path, ...] = ()
+    """Additional files, on platforms that allow several."""
     buttons: tuple[Button, ...] = ()
     reply_to: str = ""
     user: str = ""
     maybe_posted: bool = False
+    """Whether an earlier attempt may have reached the platform."""
 
 
 @runtime_checkable
@@ -134,10 +137,10 @@ class Deletes(Protocol):
 
 @runtime_checkable
 class HasAround(Protocol):
-    """An adapter whose threads are inside chats that also accept posts."""
+    """An adapter whose threads are part of chats that also accept posts."""
 
     def around(self, thread: ThreadId) -> ThreadId | None:
-        """Return the chat that contains a thread, as a thread to post to. Return None if the thread is a whole chat."""
+        """Return the chat that contains a thread, as a thread to post to. None if the thread is a whole chat."""
         ...
 
 
@@ -154,12 +157,12 @@ def reply_key(turn: TurnId) -> str:
 
 
 def turn_of_reply(post_id: str) -> TurnId:
-    """Return the turn whose reply this post is, or an empty string."""
+    """Return the turn whose reply this post is. Empty if it is not a reply."""
     return TurnId(post_id.removesuffix(":reply") if post_id.endswith(":reply") else "")
 
 
 def turn_of_preview(post_id: str) -> TurnId:
-    """Return the turn whose preview this post is, or an empty string."""
+    """Return the turn whose preview this post is. Empty if it is not a preview."""
     return TurnId(post_id.removeprefix(PREVIEW) if post_id.startswith(PREVIEW) else "")
 
 

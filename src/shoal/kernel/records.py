@@ -1,4 +1,4 @@
-"""Records of the store besides the journal: leases, outbox posts, approvals, audit entries, budgets and spend."""
+"""Records of the store, except the journal: leases, outbox posts, approvals, audit entries, budgets and spend."""
 
 import hashlib
 from datetime import datetime
@@ -16,11 +16,12 @@ from shoal.kernel.speech import SpokenReply
 
 
 class Ceiling(msgspec.Struct, frozen=True, order=True):
-    """A budget limit that a call counts against. `scope` is for example `user:fake:ada`. With an empty `day`, it never
-    resets."""
+    """A budget limit that a call counts against."""
 
     scope: str
+    """For example `user:fake:ada`."""
     day: str
+    """If empty, the limit never resets."""
     usd_max: float = 0.0
     tokens_max: int = 0
 
@@ -70,7 +71,10 @@ class BudgetStatus(msgspec.Struct, frozen=True):
 
 
 class Reserved(msgspec.Struct, frozen=True):
-    """The result of a reservation. `blocked` is the limit that the call would exceed. Nothing is reserved then."""
+    """The result of a reservation.
+
+    If the call would exceed a limit, `blocked` is that limit and nothing is reserved.
+    """
 
     standings: tuple[BudgetStatus, ...]
     blocked: BudgetStatus | None = None
@@ -80,10 +84,7 @@ class Reserved(msgspec.Struct, frozen=True):
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A thread in lists. `retry_at` is the next retry of a turn that waits for its model.
-
-    `model` was chosen for this thread. Empty means the agent's model.
-    """
+    """A thread in lists."""
 
     thread: ThreadId
     agent: str
@@ -95,9 +96,11 @@ class ThreadInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     queued: int = 0
     parent: str = ""
     retry_at: datetime | None = None
+    """Next retry of a turn that is waiting for its model."""
     pinned: bool = False
     archived: bool = False
     model: str = ""
+    """The model chosen for this thread. Empty means the agent's model."""
 
 
 class DeletedThread(msgspec.Struct, frozen=True):
@@ -113,33 +116,34 @@ class DeletedThread(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The right to advance a thread. Every append carries its epoch. A later lease makes it stale.
-
-    The model's context contains the events after `window_seq`. The open turn began with event `turn_seq`. `steers`
-    means that messages wait for the open turn. `waiting` are the messages for the next turn, until `open_turn` takes
-    them. Event `branch_seq` started the current branch, or is 0 if there is only one. `model` was chosen for the
-    thread. `created_at` (microseconds) changes if the thread is deleted and started again.
-    """
+    """The right to advance a thread. Every append carries its epoch. A later lease makes it stale."""
 
     thread: ThreadId
     epoch: int
     agent: str
     last_seq: int
     window_seq: int
+    """The model's context contains the events after this one."""
     open_turn: TurnId
     turn_seq: int
+    """The event with which the open turn began."""
     aborting: bool
     steers: bool = False
+    """Whether messages are waiting for the open turn."""
     waiting: Waiting | None = None
+    """Messages for the next turn, until `open_turn` takes them."""
 
     @property
     def prompt(self) -> Prompt | None:
-        """Return the message that the next turn answers."""
+        """The message that the next turn answers."""
         return self.waiting.prompt if self.waiting is not None else None
 
     branch_seq: int = 0
+    """The event that started the current branch. 0 if there is only one branch."""
     model: str = ""
+    """The model chosen for the thread."""
     created_at: int = 0
+    """In microseconds. Changes if the thread is deleted and started again."""
 
 
 # ---- commits ----
@@ -148,21 +152,22 @@ PostKind: TypeAlias = Literal["text", "file", "card", "ephemeral", "edit", "open
 
 
 class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Work that starts with a post to a channel. `prompt` has an `unopened` thread and is accepted in the thread that
-    the post opens.
+    """Work that starts with a post to a channel.
 
-    The outcome is recorded with its `trigger`. A failure `disables` the trigger if this was the last attempt, or, if it
-    `recurs`, only if the post was refused.
+    The outcome is recorded with its `trigger`.
     """
 
     prompt: Prompt
+    """Has an `unopened` thread. It is accepted in the thread that the post opens."""
     trigger: str = ""
     disables: bool = False
+    """Whether a failure disables the trigger, because this was its last attempt."""
     recurs: bool = False
+    """Whether the trigger recurs. Only a refused post then disables it."""
 
 
 class CopyOf(msgspec.Struct, frozen=True):
-    """An instruction to copy `source`, up to event `after`, into the thread that a post opens."""
+    """Instruction to copy `source`, up to event `after`, into the thread that a post opens."""
 
     source: ThreadId
     after: int
@@ -170,28 +175,30 @@ class CopyOf(msgspec.Struct, frozen=True):
 
 
 class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message for the outbox. `id` is the stem of its idempotency key.
-
-    A card asks about `approval`, a single approval or a card of several. `ways` explains how to decide a card of
-    several by text. `note` is added to the journal of the thread that the message is posted to or opens. An `edit`
-    changes the messages of the post `edits`, or of the card of `approval` if that is empty. The text of a `voice` post
-    is synthesized when it is due, and `spoken` pays for it.
-    """
+    """A message for the outbox."""
 
     id: str
+    """The stem of its idempotency key."""
     thread: ThreadId
     text: str
     kind: PostKind = "text"
+    """An `edit` changes the messages of the post `edits` or, if that is empty, the card of `approval`. The text of a
+    `voice` post is synthesized when it is due.
+    """
     file: str = ""
     reply_to: str = ""
     user: str = ""
     approval: str = ""
+    """The approval, or card of several approvals, that it asks about."""
     buttons: tuple[Button, ...] = ()
     edits: str = ""
     ways: str = ""
+    """How to decide a card of several by text."""
     note: UserSaid | None = None
+    """Added to the journal of the thread that the message is posted to or opens."""
     opening: Opening | None = None
     spoken: SpokenReply | None = None
+    """Who pays for the synthesis of a `voice` post."""
     album: tuple[str, ...] = ()
     copies: CopyOf | None = None
 
@@ -203,12 +210,7 @@ CallOutcome: TypeAlias = Literal[
 
 
 class NewApproval(msgspec.Struct, frozen=True):
-    """A request for approval, bound by `digest` to exactly what will run.
-
-    `call_digest` excludes the content that the call depends on (`covers`), so it identifies the same call after that
-    content has changed. `shown_in` is the thread where people are asked, or empty for this thread. `needs_trust` means
-    that untrusted content caused the request, so an untrusted person who asked for the call cannot allow it.
-    """
+    """A request for approval, bound by `digest` to exactly what will run."""
 
     id: ApprovalId
     call_id: CallId
@@ -220,9 +222,13 @@ class NewApproval(msgspec.Struct, frozen=True):
     expires_at: datetime
     reason: str = ""
     shown_in: ThreadId = ThreadId("")
+    """The thread where people are asked. Empty means this thread."""
     call_digest: str = ""
+    """Excludes the content that the call depends on (`covers`), so it identifies the same call after that content has
+    changed."""
     covers: Coverage = NO_COVERAGE
     needs_trust: bool = False
+    """Whether untrusted content caused the request. An untrusted person who asked for the call cannot allow it then."""
     item: CardItem = ALONE
 
 
@@ -244,7 +250,7 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PastCheck(msgspec.Struct, frozen=True):
-    """A checked action and its decision, with the number of occurrences and the thread and time of the last one."""
+    """A checked action and its decision, with the number of occurrences and the latest one's thread and time."""
 
     action: str
     decision: Decision
@@ -254,7 +260,7 @@ class PastCheck(msgspec.Struct, frozen=True):
 
 
 class Spend(msgspec.Struct, frozen=True):
-    """Usage of one finished model call. `usd` is None if the price is unknown.
+    """Usage of one finished model call.
 
     It replaces its `reservation`. If the reservation has expired, because the call took longer or the clock changed,
     the usage counts against `ceilings`. An empty `day` means today in UTC.
@@ -266,6 +272,7 @@ class Spend(msgspec.Struct, frozen=True):
     model: str
     usage: Usage
     usd: float | None = None
+    """None if the price is unknown."""
     reservation: str = ""
     ceilings: tuple[Ceiling, ...] = ()
     day: str = ""
@@ -281,7 +288,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The effect of a subagent's end on its parent: wake it, add a note to its journal, or start a turn."""
+    """How a subagent's end affects its parent: wakes it, adds a note to its journal, or starts a turn."""
 
     thread: ThreadId
     note: UserSaid | None = None
@@ -289,11 +296,10 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class AdmittedCalls(msgspec.Struct, frozen=True):
-    """Calls that start in the same commit as their message, with the checkpoint before them and their permission
-    checks.
+    """Calls that start in the same commit as their message.
 
-    They start only if the thread is unchanged since they were admitted: its last event is `last_seq`, nobody has
-    stopped the turn, and no steer waits.
+    Includes the checkpoint before them and their permission checks. They start only if the thread is unchanged since
+    they were admitted: its last event is `last_seq`, nobody has stopped the turn, and no steer is waiting.
     """
 
     last_seq: int
@@ -304,17 +310,7 @@ class AdmittedCalls(msgspec.Struct, frozen=True):
 class Commit(msgspec.Struct, frozen=True):
     """Changes that become durable together. The commit is atomic, except that `starts` may be omitted.
 
-    `approvals` are requested together, and the post of their card is among the posts. `use_approval` marks an allowed
-    approval as used. `outcomes` update the cards of allowed calls. `void_approvals` journals and cancels the turn's
-    open approvals. `prompts` are system prompts by digest, stored once each. `settings` are small durable values, each
-    with its scope and key. `retried` ends a wait for the model, which lasts until the time of a `retry_scheduled`
-    event.
-
-    `report` is sent by the commit that closes the turn. `trigger` is the id of the trigger that started the closed
-    turn, and the turn's outcome is recorded with it. `claim_seconds` is set only by the commit that closes a turn. The
-    thread's posts are then claimed for that time, unless an earlier post of the thread must be sent first. `staged`
-    starts the turn that runs the accepted `approvals`, once all are decided. The card `shows` is updated with the
-    outcomes of its calls.
+    `trigger` is the id of the trigger that started the closed turn. The turn's outcome is recorded with it.
     """
 
     turn: TurnId
@@ -322,38 +318,55 @@ class Commit(msgspec.Struct, frozen=True):
     posts: tuple[NewPost, ...] = ()
     audit: tuple[AuditEntry, ...] = ()
     approvals: tuple[NewApproval, ...] = ()
+    """Requested together. The post of their card is among the posts."""
     use_approval: ApprovalId = ApprovalId("")
+    """An allowed approval to mark as used."""
     outcomes: tuple[tuple[ApprovalId, CallOutcome], ...] = ()
+    """Update the cards of allowed calls."""
     spend: Spend | None = None
     steps: tuple[Step, ...] = ()
     void_approvals: bool = False
+    """Journals and cancels the turn's open approvals."""
     prompts: tuple[tuple[str, bytes], ...] = ()
+    """System prompts by digest, stored once each."""
     settings: tuple[tuple[str, str, str], ...] = ()
+    """Small durable values, each with its scope and key."""
     report: Report | None = None
+    """Sent by the commit that closes the turn."""
     retried: bool = False
+    """Ends a wait for the model, which otherwise lasts until the time of a `retry_scheduled` event."""
     trigger: str = ""
     starts: AdmittedCalls | None = None
     claim_seconds: float = 0.0
+    """Set only by the commit that closes a turn.
+
+    The thread's posts are then claimed for that time, unless an earlier post of the thread must be sent first.
+    """
     staged: Prompt | None = None
+    """Starts the turn that runs the accepted `approvals`, once all are decided."""
     shows: CardId = CardId("")
+    """A card that is updated with its calls' outcomes."""
 
 
 class Committed(msgspec.Struct, frozen=True):
     """The stored events. Their numbers show whether other events precede them.
 
-    `aborting` means that a person has stopped the turn, so it must end. After `finish_turn`, `waiting` are the messages
-    for the next turn, `reported` is the event journaled in the parent, and `claimed` are the claimed posts.
+    The last three fields are set after `finish_turn`.
     """
 
     events: tuple[Event, ...]
     aborting: bool = False
+    """Whether a person has stopped the turn, so that it must end."""
     waiting: Waiting | None = None
+    """Messages for the next turn."""
     reported: tuple[Event, ...] = ()
+    """The event journaled in the parent."""
     claimed: "tuple[OutboxRow, ...]" = ()
+    """The claimed posts."""
 
     @property
     def prompt(self) -> Prompt | None:
-        """Return the message that the next turn answers."""
+        """The message that the next turn answers."""
         return self.waiting.prompt if self.waiting is not None else None
 
 
@@ -390,20 +403,22 @@ class ContextWindow(msgspec.Struct, frozen=True):
 
 
 class OutboxRow(msgspec.Struct, frozen=True):
-    """A post in the outbox. `part` is the first piece not yet posted, and `attempts` counts attempts of that piece.
-
-    `claims` counts claims, so a retry or failure reported by an older claimant is ignored. It is 0 for a post that was
-    claimed when enqueued.
-    """
+    """A post in the outbox."""
 
     id: str
     thread: ThreadId
     post: NewPost
     part: int
+    """The first piece that is not posted yet."""
     attempts: int
+    """Number of attempts of that piece."""
     created_at: datetime
     maybe_sent: bool = False
     claims: int = 0
+    """Number of claims.
+
+    A retry or failure reported by an older claimant is ignored. It is 0 for a post that was claimed when enqueued.
+    """
 
 
 class DeliveryStatus(msgspec.Struct, frozen=True):
@@ -414,7 +429,7 @@ class DeliveryStatus(msgspec.Struct, frozen=True):
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """Waiting work: prompts in mailboxes, the oldest of them, and open turns."""
+    """Waiting work: prompts in mailboxes, the time of the oldest, and open turns."""
 
     prompts: int
     oldest_at: datetime | None
@@ -428,7 +443,7 @@ class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
     """A request for approval and its decision. A `used` approval has run.
 
     `decided_trust` and `decided_roles` are those of the person who decided, on the platform `decided_on`. `covers` is
-    the content that was decided on. `outcome` is the result of an allowed call.
+    the content that was decided on.
     """
 
     thread: ThreadId
@@ -443,10 +458,11 @@ class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
     decided_on: str = ""
     decided_roles: tuple[str, ...] = ()
     outcome: CallOutcome | Literal[""] = ""
+    """The result of an allowed call."""
 
     @property
     def asked_in(self) -> ThreadId:
-        """Thread in which people were asked."""
+        """The thread in which people were asked."""
         return self.shown_in or self.thread
 
 
@@ -482,8 +498,8 @@ class AuditRow(msgspec.Struct, frozen=True):
 class BrokenChain(msgspec.Struct, frozen=True):
     """The first fault of an audit chain.
 
-    Entry `number` is missing or was changed (with its `at` and `action`), or the chain does not end after `length`
-    entries, as its head says.
+    Either entry `number` is missing or was changed, or the chain does not end after the `length` entries that its head
+    states. `at` and `action` are those of a changed entry.
     """
 
     chain: str
@@ -526,15 +542,16 @@ class UsageRow(msgspec.Struct, frozen=True):
 
 
 class ThreadUsage(msgspec.Struct, frozen=True):
-    """Total usage of a thread. `usd` is None if no call had a known price. `estimated` counts calls with estimated
-    tokens."""
+    """Total usage of a thread."""
 
     thread: ThreadId
     calls: int
     tokens: int
     cached_tokens: int
     usd: float | None
+    """None if no call had a known price."""
     estimated: int = 0
+    """Number of calls with estimated tokens."""
 
 
 class StoredStep(msgspec.Struct, frozen=True):
@@ -546,7 +563,7 @@ class StoredStep(msgspec.Struct, frozen=True):
 
 
 CASES_CHAIN = "checks"
-"""Audit chain for calls in temporary workspaces, made while an agent's cases are checked."""
+"""Audit chain for calls in temporary workspaces, made while an agent's test cases are run."""
 GENESIS = "0" * 64
 """Value of `previous` in a chain's first entry."""
 

@@ -10,9 +10,9 @@ from shoal.kernel.errors import InvalidInput
 
 
 def regular_only(path: str, flags: int, mode: int = 0o666) -> int:
-    """Opener for `open` that accepts only regular files, because a pipe would block and a device may never end.
+    """Open only a regular file, because a pipe would block and a device may never end. An opener for `open`.
 
-    Raises OSError for all others.
+    Raises OSError for anything else.
     """
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
@@ -26,8 +26,7 @@ def regular_only(path: str, flags: int, mode: int = 0o666) -> int:
 
 
 def read_regular(path: Path, bytes_max: int = -1) -> bytes:
-    """Read a regular file, or only its first `bytes_max` bytes. Raises OSError if it is unreadable or not a regular
-    file."""
+    """Read a regular file, or only its first `bytes_max` bytes. Raises OSError if it is unreadable or not regular."""
     with open(path, "rb", buffering=0, opener=regular_only) as file:
         return file.read(bytes_max)
 

@@ -191,7 +191,7 @@ def allowed(hint: Hint) -> str:
     meta = get_args(hint)[1] if get_origin(hint) is Annotated else None
     if not isinstance(meta, msgspec.Meta):
         return _SIMPLE.get(plain, "a value")
-    # A description that is a phrase describes the value. A sentence describes a tool's argument.
+    # A phrase describes the value. A sentence describes a tool's argument and is not part of this phrase.
     if meta.description and meta.description[0].islower():
         return meta.description
     if meta.examples is not None:

@@ -20,7 +20,7 @@ class Secret:
     """The source of a secret. `repr` and `str` show the source, never the value. Equality compares only sources.
 
     A secret that is not set is falsy. `reveal` reads the source each time, so it finds a replaced token. Frequent
-    callers cache the value until it is refused. Observers receive every value first.
+    callers cache the value until it is rejected. Observers receive every value first.
     """
 
     __slots__ = ("_announced", "_detail", "_environ", "_observers", "source")
@@ -42,8 +42,7 @@ class Secret:
         return self._detail if isinstance(self._detail, str) else " ".join(self._detail)
 
     def parts(self) -> tuple[Source, str | tuple[str, ...]]:
-        """Return the kind of source and its details. Never show this, because it contains the value of a literal
-        secret."""
+        """Return the kind of source and its details. Never display them: they contain the value of a literal secret."""
         return self.source, self._detail
 
     def reveal(self) -> str:
@@ -73,12 +72,12 @@ class Secret:
         return value
 
     def observe(self, learn: Callable[[str], None]) -> None:
-        """Call `learn` with every value that is revealed later, for redaction."""
+        """Call `learn` with every value revealed from now on, for redaction."""
         if self:
             self._observers, self._announced = (*self._observers, learn), ""
 
     def announce(self, value: str) -> None:
-        """Pass a value that was read in another way to the observers."""
+        """Pass a value that was obtained in another way to the observers."""
         if value and value != self._announced:
             self._announced = value
             for learn in self._observers:
@@ -110,12 +109,12 @@ _EDGES = "\ufeff\u200b\u200c\u200d\u2060"
 
 
 def trimmed_secret(value: str) -> str:
-    """Strip white space, line ends and invisible characters that are often copied along with a secret."""
+    """Strip white space, line endings and invisible characters that are often copied along with a secret."""
     return value.strip().strip(_EDGES).strip()
 
 
 def odd_character(value: str) -> str:
-    """Describe the first character that no key, token or header can contain, or return an empty string.
+    """Describe the first character that no key, token or header can contain. Return an empty string if there is none.
 
     A credential that is a whole document (JSON, PEM) may contain any character.
     """

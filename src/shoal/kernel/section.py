@@ -1,4 +1,4 @@
-"""Base class of the configuration's sections, and checks that several of them use."""
+"""Base class of the configuration's sections, and checks that several sections share."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -23,13 +23,15 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     live: ClassVar[frozenset[str]] = frozenset()
 
     def problems(self, name: str = "") -> Iterator[Problem]:
-        """Yield problems between keys that their types do not exclude. `name` is the name of a repeatable table such as
-        [mcp.NAME]."""
+        """Yield invalid combinations of keys, which the types do not exclude.
+
+        `name` is the name of a repeatable table such as [mcp.NAME].
+        """
         yield from ()
 
 
 def header_problems(headers: Iterable[str]) -> Iterator[Problem]:
-    """Yield the key `headers` for each name that no HTTP header can have."""
+    """Yield the key `headers` for each invalid HTTP header name."""
     for name in headers:
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):  # RFC 9110, 5.1
             yield ("headers",), f"has the name {ascii(name)[:60]}; allowed: letters, digits and -, as in X-Api-Key"

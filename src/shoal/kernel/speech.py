@@ -11,7 +11,7 @@ AudioFormat: TypeAlias = Literal["ogg", "mp3"]
 """Formats of spoken answers: Ogg with Opus for voice notes, or MP3 for all players."""
 MEDIA_TYPES: dict[AudioFormat, str] = {"ogg": "audio/ogg", "mp3": "audio/mpeg"}
 _BYTES_A_SECOND_MIN = 50
-"""Minimum bit rate of any codec, in bytes per second. A recording that claims more seconds is damaged."""
+"""Minimum bit rate of any codec, in bytes per second. A recording that claims a longer duration is damaged."""
 _OPUS_RATE = 48_000
 _PCM_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
@@ -34,7 +34,7 @@ class Spoken(msgspec.Struct, frozen=True):
 
 
 class SpokenReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The person and agent whose budgets pay for a spoken post."""
+    """The person and agent whose budgets are charged for a spoken post."""
 
     agent: str
     author: Author
@@ -48,7 +48,7 @@ def seconds_of(audio: bytes) -> float:
 
 
 def _seconds_told(audio: bytes) -> float:
-    if audio.startswith(b"OggS"):  # the last sample's number is the duration (RFC 3533)
+    if audio.startswith(b"OggS"):  # the last sample's number gives the duration (RFC 3533)
         last, opus, vorbis = audio.rfind(b"OggS"), audio.find(b"OpusHead", 0, 4096), audio.find(b"\x01vorbis", 0, 4096)
         if len(audio) < max(last + 14, opus + 12, vorbis + 16):
             return 0.0

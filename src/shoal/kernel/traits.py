@@ -33,11 +33,14 @@ Effect: TypeAlias = Literal["read", "contained", "outward", "lasting", "unknown"
 """
 
 Offered: TypeAlias = Literal["always", "deferred", "if_few", "by_name"]
-"""When models see a tool: always; after a search; always while its group is small; or only if an agent names it."""
+"""When models see a tool: always, after a search, always while its group is small, or only if an agent names it."""
 
 Names: TypeAlias = Literal["", "listed", "shown", "edited", "replaced", "sent", "command", "address", "query"]
-"""Meaning of the detail in an action: a folder to list; a file that is shown, edited, replaced unseen or sent unseen; a
-shell command; the address of a page; or a query for the configured search provider. Empty means anything."""
+"""Meaning of an action's detail.
+
+A folder to list; a file that is shown, edited, overwritten without being read or sent without being shown; a shell
+command; a page's URL; or a query for the configured search provider. Empty means anything.
+"""
 
 Harm: TypeAlias = Literal["", "none", "file", "command", "lasting", "agent", "message", "outside"]
 """Effect that untrusted content could cause through a tool. `file` and `command` depend on the detail. Empty means not
@@ -67,22 +70,27 @@ WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|$
 
 
 class Treatment(msgspec.Struct, frozen=True):
-    """Treatment of a tool's calls by one built-in profile.
+    """A built-in profile's treatment of a tool's calls.
 
-    `allow` is a pattern of details that run. `otherwise` says whether all others need approval, are denied, or depend
-    on the owner's rules, without which they are denied. If it is empty, the effect decides in `standard`, and the
-    owner's rules elsewhere. `allows` and `others` describe this in words, for lists of rules.
+    `allows` and `others` describe the treatment in words, for lists of rules.
     """
 
     allow: str = ""
+    """Pattern of the details that are allowed to run."""
     allows: str = ""
     otherwise: Literal["", "ask", "deny", "owner"] = ""
+    """Whether all other calls need approval, are denied, or depend on the owner's rules, without which they are denied.
+
+    If empty, the effect decides in `standard`, and the owner's rules in other profiles.
+    """
     others: str = ""
 
 
 class Treatments(msgspec.Struct, frozen=True):
-    """Treatment of a tool by the built-in profiles. `open` allows everything. `standard` decides by the effect unless
-    the tool declares a treatment."""
+    """The built-in profiles' treatment of a tool. `open` allows everything.
+
+    `standard` decides by the effect unless the tool declares a treatment.
+    """
 
     locked: Treatment = Treatment()
     standard: Treatment = Treatment()
@@ -96,43 +104,44 @@ AGENT_ITSELF = "changing the agent itself"
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True):
-    """Traits of a tool. The defaults are those of an unknown tool.
-
-    Calls of one step may run together if their `effect` is "read". An `idempotent` call is repeated after a crash.
-    `open_world` marks a read that asks another system. `for_trusted` gives a call an unknown effect if anyone untrusted
-    influenced the turn. `can_stage` lets a call wait until its turn ends, because the model does not need the result.
-    `runs_commands` means that the tool starts processes, which need approval without an isolating sandbox. `waits`
-    means that the result may arrive later. Consecutive calls of this kind in a step wait together. Among the tools that
-    are always offered, those with the lowest `rank` are dropped last from a small window.
-
-    `harmless` are details of calls that do no harm even when controlled by untrusted content. `for_person` means that
-    in a direct conversation, a call changes only what its person sees. `keeps` names the kind of files whose text
-    remains in what a call writes (`tools/prompt_files.py`). `shows_output` means that the results are output of
-    commands, which the model may have composed. `in_cases` means that the tool may run while an agent's cases are
-    checked. `guidance` is a line in the instructions of agents that have the tool.
-    """
+    """Traits of a tool. The defaults are those of an unknown tool."""
 
     group: str = "extension"
     offered: Offered = "if_few"
     rank: int = RANK_LAST
+    """Among the tools that are always offered, those with the lowest rank are the last to be left out of a small
+    window."""
     effect: Effect = "unknown"
+    """Calls of one step may run together if this is "read"."""
     open_world: bool = False
+    """Whether a read queries another system."""
     for_trusted: bool = False
+    """Gives a call an unknown effect if anyone untrusted influenced the turn."""
     can_stage: bool = False
+    """Whether a call can wait until its turn ends, because the model does not need the result."""
     idempotent: bool = False
+    """Whether a call is repeated after a crash."""
     runs_commands: bool = False
+    """Whether the tool starts processes, which need approval without an isolating sandbox."""
     waits: bool = False
+    """Whether the result may arrive later. Consecutive calls of this kind in a step wait together."""
     origin: ResultOrigin = "foreign"
     names: Names = ""
     harm: Harm = ""
     harmless: tuple[str, ...] = ()
+    """Details of calls that do no harm even if untrusted content controls them."""
     changes: Changes = "anything"
     undo: Literal["", "files", "agent"] = ""
     keeps: str = ""
+    """The kind of files whose text remains in what a call writes (`tools/prompt_files.py`)."""
     for_person: bool = False
+    """Whether a call in a direct conversation changes only what its person sees."""
     shows_output: bool = False
+    """Whether the results are commands' output, which the model may have composed."""
     in_cases: bool = False
+    """Whether the tool may run while an agent's test cases are run."""
     guidance: str = ""
+    """A line in the instructions of agents that have the tool."""
     treatments: Treatments = UNTREATED
 
     @property
@@ -165,7 +174,7 @@ LOOKUP = Traits(
     harm="none",
     treatments=Treatments(locked=LOOKED_UP),
 )
-"""Traits of a tool that only shows content the agent may already see."""
+"""Traits of a tool that only shows content that the agent may already see."""
 
 
 class TraitsByName:

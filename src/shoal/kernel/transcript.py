@@ -49,20 +49,23 @@ SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 SUMMARY_HEAD = "[Summary of the conversation so far]"
 CONTEXT_HEAD = "<context>\n(From Shoal, not from the person: the current state.)"
 CONTEXT_CHANGES = "Changed since your instructions above were written:\n"
-"""Start of the last part of a turn's context, before CONTEXT_TAIL. It lists changes of live sections since the system
-text."""
+"""Start of the last part of a turn's context, before CONTEXT_TAIL.
+
+The part lists changes of live sections since the system text.
+"""
 CONTEXT_TAIL = "</context>"
 
 
 class TranscriptEntry(msgspec.Struct, frozen=True):
-    """A message and its position in the journal. `opens` marks the first message of a turn, and `at` is then its
-    time."""
+    """A message and its position in the journal."""
 
     seq: int
     turn: TurnId
     message: ModelMessage
     opens: bool = False
+    """Whether it is the first message of a turn."""
     at: datetime | None = None
+    """Time of a turn's first message."""
 
 
 class Transcript:
@@ -93,7 +96,7 @@ class Transcript:
                         self.entries = entries
                 self._system = system or self._system
             case UserSaid(origin="system") as note if not event.turn:
-                # Events from outside belong to the current turn, after the results of its running calls.
+                # Events from outside belong to the current turn. Insert them after the results of its running calls.
                 note_text = _by(note.author, note.text)
                 if note.tainted_by and note.author.trusted:
                     note_text = untrusted_block(note.tainted_by, note_text)
@@ -177,7 +180,7 @@ class Transcript:
         if all(call.id != result.call_id for call in self._open.tool_calls):
             return
         text, source = result.text, result.tainted_by or self._asked_by
-        if result.found:  # the owner has configured these tools, so their definitions are trusted
+        if result.found:  # trusted: the owner has configured these tools
             text = "\n".join((text, *(tool.definition for tool in result.found)))
         elif source and not is_untrusted_block(text):
             text = untrusted_block(source, text)
@@ -212,7 +215,7 @@ class Transcript:
 
 
 def _without_changes(entry: TranscriptEntry) -> TranscriptEntry:
-    """Return a message without its turn's list of changes, or the same object if it has no list."""
+    """Return a message without its turn's list of changes. Returns the same object if it has none."""
     message = entry.message
     if not isinstance(message, UserMessage) or not message.text.endswith(CONTEXT_TAIL):
         return entry
@@ -299,7 +302,7 @@ def _restoration(restored: FilesRestored) -> str:
 def _user_message(data: UserSaid, context: str, revised: list[str]) -> UserMessage:
     text = data.text if data.said_at is None else f"({data.said_at:%Y-%m-%d %H:%M} UTC) {data.text}"
     by_caller = data.caller.tainted_by if data.caller is not None else ""
-    read = data.tainted_by or by_caller  # read by the owner, or by an agent for them
+    read = data.tainted_by or by_caller  # read by the owner, or by an agent working for them
     is_shown = any(item.tainted_by == read for item in (*data.refers_to, *data.attachments))
     follows_untrusted = read and data.author.trusted and not is_shown
     before = [untrusted_block(read, "The following was written after this was read.")] if follows_untrusted else []

@@ -57,7 +57,8 @@ NOT_SHOWN = "not shown: "
 """Prefix of the error of an image that no model accepts."""
 UNSEEN = "I cannot see {name!r}: {why}."
 CUT_OFF_MAX = 2
-"""Maximum number of consecutive truncated answers without text (for example, only thinking) before the turn ends."""
+"""Maximum number of consecutive truncated answers without text (for example, only thinking). After that, the turn ends.
+"""
 CONTINUATIONS_MAX = 3
 """Maximum number of consecutive continuations of a truncated answer."""
 CUT_SHORT = "My answer was cut off at the model's length limit. Ask for less at once, or raise model.max_output_tokens."
@@ -65,7 +66,7 @@ UNANSWERED = {
     "steps": 'I used all steps of this turn before I had an answer. Write "go on" and I continue.',
     "tool_errors": "Too many of my tool calls failed in a row, and I have no answer. Tell me how to continue.",
 }
-"""Replies for turns that ended at a limit without text."""
+"""Replies of turns that reached a limit without any text."""
 ONLY_THOUGHT = "The model only thought and gave no answer. Please ask again."
 BROKE_OFF = "The model's answer broke off here. Please ask again."
 REPEATED_CHARS_MIN = 20
@@ -73,7 +74,7 @@ REPEATED_CHARS_MIN = 20
 
 
 def joined_reply(reply: str, text: str) -> str:
-    """Join an answer and its continuation without repetition. A model may start over or repeat text."""
+    """Join an answer and its continuation without repetition. The model may have started over or repeated text."""
     first, more = reply.strip(), text.strip()
     if len(first) >= REPEATED_CHARS_MIN and more.startswith(first):
         return text
@@ -87,8 +88,10 @@ class CallModel(msgspec.Struct, frozen=True):
 
 
 class RunCalls(msgspec.Struct, frozen=True):
-    """Run these calls of the last assistant message, in order. `truncated` means that the message was cut off, so the
-    calls fail."""
+    """Run these calls of the last assistant message, in order.
+
+    If the message was cut off, `truncated` is set and the calls fail.
+    """
 
     calls: tuple[ToolCall, ...]
     truncated: bool = False
@@ -107,19 +110,10 @@ Move: TypeAlias = CallModel | RunCalls | NoteLimit | Finish
 
 
 class TurnState(msgspec.Struct):
-    """The state of a turn. `started` and `approvals` are keyed by the call's id, which is unique within the turn.
+    """The state of a turn.
 
-    A repeated request for the same call replaces the earlier one and its answer. `told` means that a tool gave the
-    person the turn's answer. `speaks` means that the answer is also spoken. `caller` is the turn that started this one.
-    `retry` is the scheduled retry while no model answers, set at `retry_set_at`. `outages` counts the scheduled
-    retries. `instead` explains why a fallback model answered, and `left_out` lists content that the model did not
-    receive.
-
-    `cut_off_in_a_row` counts messages that max_tokens cut off without any text or whole call. `continued` counts
-    continuations of truncated answers, and `repeats` means that the last one added nothing new. `only_thought` means
-    that the answer contains only thinking. `staged` are the calls that wait for the turn's end, in order, and
-    `staged_shown` are their descriptions for people. `effects` is the card of an earlier turn whose accepted calls this
-    turn runs.
+    `started` and `approvals` are keyed by the call's id, which is unique within the turn. A repeated request for the
+    same call replaces the earlier one and its decision.
     """
 
     turn: TurnId
@@ -133,15 +127,22 @@ class TurnState(msgspec.Struct):
     tainted_by: str = ""
     origin: Origin = "person"
     caller: Caller | None = None
+    """The turn that started this one."""
     told: bool = False
+    """Whether a tool gave the person the turn's answer."""
     direct: bool = False
     speaks: bool = False
+    """Whether the answer is also spoken."""
     steps: int = 0
     errors_in_a_row: int = 0
     cut_off_in_a_row: int = 0
+    """Number of consecutive messages that max_tokens cut off without any text or whole call."""
     continued: int = 0
+    """Number of continuations of truncated answers."""
     repeats: bool = False
+    """Whether the last continuation added nothing new."""
     only_thought: bool = False
+    """Whether the answer contains only thinking."""
     usage: Usage = Usage()
     calls: tuple[ToolCall, ...] = ()
     call_ids: set[CallId] = set()
@@ -150,18 +151,25 @@ class TurnState(msgspec.Struct):
     approvals: dict[CallId, ApprovalRequested] = {}
     verdicts: dict[CallId, ApprovalSettled] = {}
     staged: dict[CallId, ToolCall] = {}
+    """Calls that wait for the turn's end, in order."""
     staged_shown: list[str] = []
+    """Descriptions of the staged calls for people."""
     effects: CardId = CardId("")
+    """Card of an earlier turn whose accepted calls this turn runs."""
     reply: str = ""
     stop: StopReason = "end"
     answered: bool = False
     limit: str = ""
     error: Failed | None = None
     retry: RetryScheduled | None = None
+    """The scheduled retry while no model responds, set at `retry_set_at`."""
     retry_set_at: datetime | None = None
     outages: int = 0
+    """Number of scheduled retries."""
     instead: str = ""
+    """Why a fallback model answered."""
     left_out: tuple[str, ...] = ()
+    """Content that the model did not receive."""
     checkpoint: Checkpointed | None = None
     finished: TurnFinished | None = None
 

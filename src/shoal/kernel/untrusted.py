@@ -11,11 +11,11 @@ from shoal.kernel import lazy_re
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
-"""Errors when decoding foreign JSON: a wrong form, invalid text, or excessive nesting."""
+"""Errors raised when decoding foreign JSON: a wrong form, invalid text, or excessive nesting."""
 
 BAD_TOML = (ValueError, RecursionError)
-"""Errors when reading foreign TOML: a wrong form (TOMLDecodeError is a ValueError), a number with thousands of digits,
-or excessive nesting."""
+"""Errors raised when parsing foreign TOML: a wrong form (TOMLDecodeError is a ValueError), a number with thousands of
+digits, or excessive nesting."""
 
 TOML_CHARS_MAX = 1_048_576
 TOML_PARTS_MAX = 64
@@ -79,7 +79,7 @@ def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, 
 
 
 def written_after(name: str, source: str) -> str:
-    """Return a tainted file's name together with the untrusted source that was read before it was written, if any."""
+    """Return a tainted file's name. If its author had read an untrusted source, add that source."""
     return f"{name}, written after {short_source(source)}" if source else ""
 
 
@@ -100,7 +100,7 @@ def is_text(name: str) -> bool:
 
 
 def untrusted_block(source: str, text: str) -> str:
-    """Wrap `text` in marks that tell the model its source. The text itself cannot start or end such a block."""
+    """Wrap `text` in tags that tell the model its source. The text itself cannot start or end such a block."""
     name = _UNSAFE_IN_SOURCE.sub(lambda match: f"%{ord(match[0]):02X}", source)[:SOURCE_CHARS_MAX]
     return f"<untrusted source='{name}'>\n{contained(text)}\n</untrusted>"
 
@@ -118,9 +118,9 @@ def contained(text: str) -> str:
 
 
 def enclosed(text: str, deeper: int = 2) -> str:
-    """Prepare a file's text for a prompt, so it can neither start a section of the prompt nor open or close its blocks.
+    """Prepare a file's text for a prompt. It can neither start a section of the prompt nor open or close its blocks.
 
-    Headings move `deeper` levels down, an open fence is closed, and marks of blocks are broken.
+    Headings move `deeper` levels down, an open fence is closed, and the tags of blocks are broken.
     """
     plain = _LINE_ENDS.sub("\n", text)
     plain = _OWN_MARK.sub("‹", plain)

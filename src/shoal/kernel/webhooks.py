@@ -57,7 +57,7 @@ class HttpInbound(Protocol):
     """An adapter whose platform calls `POST /platforms/NAME[/ACCOUNT]`. It authenticates the calls itself."""
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Handle a call. `headers` has lower-case names. Never raises for the content of the call."""
+        """Handle a call. `headers` has lower-case names. The call's content never makes this raise."""
         ...
 
 
@@ -75,7 +75,7 @@ class Proof(msgspec.Struct, frozen=True):
 
 
 def proofs(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) -> tuple[Proof, ...]:
-    """Return every valid proof of a call with `secret`, the one that covers most first.
+    """Return every valid proof of a call with `secret`, strongest first.
 
     `headers` has lower-case names. Returns nothing for a secret shorter than SECRET_CHARS_MIN, so an empty setting
     admits nobody.
@@ -115,7 +115,7 @@ def proof(secret: str, body: bytes, now: datetime) -> str:
 
 
 FOR_EVER = "deliveries"
-"""Settings scope of calls without a time of their own. Calls with a time are stored under `ONCE` and expire."""
+"""Settings scope of calls without a signed time. Calls with a time are stored under `ONCE` and expire."""
 REPEATED_SECONDS = 7 * 86_400.0
 """Period in which an interrupted call may be repeated, in seconds. Pub/Sub has the longest retry period: its message
 retention."""
@@ -130,18 +130,17 @@ class Delivery(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Return the key that deduplicates its message."""
+        """The key that deduplicates its message."""
         return f"{self.place}@{self.identity[:32]}.{to_micros(self.at)}"
 
 
 async def first_delivery(
     settings: Settings, proved: Sequence[Proof], place: str, now: datetime, repeat_seconds: float | None = None
 ) -> Delivery | None:
-    """Return the delivery of a call, either new or that of the same call made earlier. Return None if the call must be
-    rejected.
+    """Return a call's delivery: a new one, or that of the same earlier call. None if the call must be rejected.
 
-    `proved` are the call's proofs, at least one. `place` is the address that it was made to. A body that is known only
-    by a bearer secret is new again after `repeat_seconds` (None: never). Durable on return. Raises StoreError.
+    `proved` are the call's proofs, at least one. `place` is the URL that it was made to. A body that is known only by a
+    bearer secret is new again after `repeat_seconds` (None: never). Durable on return. Raises StoreError.
     """
     strongest = proved[0]
     repeats = repeat_seconds if strongest.kind == "bearer" else None

@@ -34,13 +34,13 @@ ABBREVIATIONS: Mapping[str, tuple[str, ...]] = {
     "AEST": ("Australia/Sydney",),
     "AEDT": ("Australia/Sydney",),
 }
-"""Common abbreviations that are not IANA names, and the most likely zones of people who write them."""
+"""Common abbreviations that are not IANA names, and the most likely zones for each."""
 _NOT_NAMES = ("posix/", "right/", "localtime", "posixrules", "Factory")
 """Files in the time zone database that are not usable as zones. `right/` counts leap seconds."""
 
 
 def zone_named(name: str) -> "ZoneInfo":
-    """Return the time zone of an IANA name in any case, of a city, or of a whole-hour offset such as UTC+2.
+    """Return the time zone for an IANA name in any case, a city, or a whole-hour offset such as UTC+2.
 
     Raises InvalidInput that suggests the nearest names.
     """
@@ -62,7 +62,7 @@ def local_time(at: datetime) -> str:
 
 
 def nearest(name: str) -> list[str]:
-    """Return up to three names similar to an unknown one, the most likely first."""
+    """Return up to three names similar to an unknown one, most likely first."""
     from difflib import get_close_matches
 
     words = "_".join(name[:NAME_CHARS_MAX].split())
@@ -83,7 +83,7 @@ def _find(name: str) -> "ZoneInfo | None":
     if not wanted or len(wanted) > NAME_CHARS_MAX or not wanted.isascii():
         return None
     folded = wanted.lower()
-    if wanted != folded and not wanted.startswith(_NOT_NAMES):  # some file systems accept a lower-case name
+    if wanted != folded and not wanted.startswith(_NOT_NAMES):  # case-insensitive file systems accept a lower-case name
         with suppress(ZoneInfoNotFoundError, ValueError, OSError):
             return ZoneInfo(wanted)
     if folded == "z":
@@ -96,7 +96,7 @@ def _find(name: str) -> "ZoneInfo | None":
     matches = [known for known in _names() if known.lower() == folded]
     if not matches and "/" not in wanted:
         matches = [known for known in _names() if known.lower().endswith(f"/{folded}")]
-    # The name "Berlin" has one zone. The name "Louisville" has two, one of them shorter.
+    # "Berlin" matches one zone. "Louisville" matches two, one of which has a shorter name.
     return ZoneInfo(min(matches, key=lambda known: (len(known), known))) if matches else None
 
 
@@ -130,7 +130,7 @@ def _local_names(environ: Mapping[str, str], root: Path) -> Iterator[str]:
     zone = ""
     with suppress(OSError, ValueError):
         zone = (root / "etc/timezone").read_text("ascii").strip()
-    # A container's /etc/timezone is often the image's, while /etc/localtime is mounted from the machine.
+    # A container's /etc/timezone is often part of the image, while /etc/localtime is mounted from the host.
     with suppress(OSError):
         yield _by_content(link.read_bytes(), zone)
     yield zone

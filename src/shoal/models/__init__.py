@@ -1,1 +1,1 @@
-"""Model providers. Each streams the answers of one model API as Shoal's model events."""
+"""Model providers. Each one streams a model API's responses as Shoal's model events."""

@@ -1,6 +1,6 @@
-"""Collect an answer from the events of a stream, in any form that servers send.
+"""Collect a response from the events of a stream, in any form that servers send.
 
-Text that has arrived is part of the answer, or of the failure that ends it (`ModelFailed.partial`). Malformed fields
+Text that has arrived is part of the response, or of the failure that ends it (`ModelFailed.partial`). Malformed fields
 are skipped and logged once. odd_json.py parses events, and markup.py parses thinking and calls inside text.
 """
 
@@ -34,13 +34,13 @@ _log = logging.getLogger(__name__)
 
 Finish: TypeAlias = StopReason | Literal[""]
 ODD_NAMES_MAX = 100
-"""Maximum malformed fields logged per provider. Each is logged once."""
+"""Maximum number of malformed fields logged per provider. Each is logged once."""
 WORDS_CHARS_MAX = 300
 HALF_CHARS_MAX = 3
 """Maximum bytes of an incomplete UTF-8 character."""
 
 _COUNTS = frozenset({"usage", "usagemetadata", "x_groq", "timings", "eval_count", "prompt_eval_count"})
-"""Fields that count tokens. They contain no part of the answer."""
+"""Usage fields. An event with only these fields has no content."""
 _UNSAFE_ID = lazy_re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID_CHARS_MAX = 40
 """Maximum length of a call id in OpenAI's Chat Completions API."""
@@ -58,19 +58,16 @@ def portable_call_id(call_id: str) -> str:
 
 
 class AnswerContext(msgspec.Struct, frozen=True):
-    """The parts of the request that a reader needs.
-
-    `call_ids` are the ids in use, and `new_id` returns an unused one. `odd` contains the malformed fields that were
-    already logged. `secrets` are redacted. With `reasoning_back`, reasoning text is sent back to the provider. With
-    `opens_thinking`, the answer starts inside thinking.
-    """
+    """The parts of the request that are needed to read the response."""
 
     provider: str
     opaque_kind: str
     call_ids: Set[str]
+    """Call ids that are already used in the conversation."""
     new_id: Callable[[], str]
     odd: set[str] = msgspec.field(default_factory=set[str])
     secrets: Sequence[str] = ()
+    """Redacted in error messages."""
     offers_tools: bool = False
     reasoning_back: bool = False
     opens_thinking: bool = False
@@ -92,7 +89,7 @@ class CallParts(msgspec.Struct, eq=False):
 
     @property
     def complete(self) -> bool:
-        """Whether the arguments are a whole JSON object. Scans each piece once."""
+        """Whether the arguments are a complete JSON object. Scans each piece once."""
         while self.scanned < len(self.arguments):
             piece = self.arguments[self.scanned]
             self.scanned += 1
@@ -103,8 +100,9 @@ class CallParts(msgspec.Struct, eq=False):
 
     @property
     def final(self) -> str:
-        """Return the arguments. Removes duplicates if the server sent them twice or repeated all of them with each
-        piece.
+        """Return the arguments without repetitions.
+
+        Some servers send them twice, or repeat all of them with each piece.
         """
         pieces = [piece for piece in self.arguments if piece.strip()]
         if not pieces:
@@ -210,7 +208,7 @@ def _begins(arguments: str) -> bool:
 
 
 class AnswerReader:
-    """Reads one answer. The protocol's final event sets `complete`."""
+    """Reads one response. The protocol's final event sets `complete`."""
 
     record: ClassVar[type[msgspec.Struct]]
     decoder: ClassVar[msgspec.json.Decoder[Any]]
@@ -229,7 +227,7 @@ class AnswerReader:
         self.usage: Usage = Usage()
         self.model = ""
         self.unknown = b""
-        """The first event without known content."""
+        """The first event without a known form of content."""
         self._markup = MarkupFilter(
             self.texts, self.thoughts, reads_calls=context.offers_tools, opens_thinking=context.opens_thinking
         )
@@ -272,13 +270,13 @@ class AnswerReader:
                 self.unknown = self.unknown or bare
             known = self.stop, self.complete, self.usage, self.failure
             self.take(event, raw_json(document))
-            if not is_whole:  # The stop reason or a number may be truncated.
+            if not is_whole:  # A truncated event may contain half a stop reason or number.
                 self.stop, self.complete, self.usage, self.failure = known
         if self.unknown is not before:
             self.unknown = bare
 
     def part(self, data: bytes | msgspec.Raw, kind: type[T]) -> T:
-        """Decode a part of an event as a record. Malformed fields are dropped and logged."""
+        """Decode a part of an event as a record. Drops and logs malformed fields."""
         try:
             return msgspec.json.decode(data, type=kind)
         except UNREADABLE:
@@ -312,7 +310,7 @@ class AnswerReader:
         self.thoughts.append(text)
 
     def opaque(self) -> str:
-        """Return JSON that the provider requires back with this message, or an empty string."""
+        """Return JSON that the provider requires back with this message. Empty if it requires none."""
         return ""
 
     def failure_in(self, data: bytes) -> ModelFailed:
@@ -321,7 +319,7 @@ class AnswerReader:
         return failure_in_stream(data, self.context.provider, self.context.secrets)
 
     def complaint_in(self, data: bytes) -> ModelFailed | None:
-        """Return a failure if an event without answer content reports an error in another form."""
+        """Return the failure that an event without content reports in a nonstandard form, or None."""
         from shoal.models.failures import is_complaint
 
         if is_complaint(data):
@@ -332,8 +330,9 @@ class AnswerReader:
 
     @property
     def pieces(self) -> int:
-        """Number of pieces received. Distinguishes an answer in progress from a connection that is merely kept
-        alive.
+        """Number of pieces received.
+
+        It grows while a response is arriving, but not while the server sends only keep-alives.
         """
         arguments = sum(1 + len(call.arguments) for call in self.calls)
         return len(self.texts) + len(self.thoughts) + self._markup.pieces + arguments
@@ -352,7 +351,7 @@ class AnswerReader:
         return out
 
     def result(self) -> ModelDone | ModelFailed:
-        """Return the answer after the stream has ended.
+        """Return the response after the stream has ended.
 
         A call without an id, or with an id that is already used, gets a new one. Missing arguments become an empty
         object.
@@ -393,8 +392,9 @@ class AnswerReader:
         return ModelDone(message, stop, self.usage, "".join(self.thoughts), whole_text(self.model))
 
     def _unknown_answer(self) -> ModelFailed:
-        """Return the failure for an answer in an unknown form. It is final, because a retry would return the same
-        form.
+        """Return the failure for a response in an unknown form.
+
+        It is final, because a retry would return the same form.
         """
         from shoal.models.failures import redact
 

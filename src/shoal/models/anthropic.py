@@ -1,11 +1,11 @@
-"""Anthropic Messages API. Thinking is sent back unchanged, and cache marks keep a growing history cached.
+"""Anthropic Messages API. Thinking is sent back unchanged, and cache breakpoints keep a growing history cached.
 
-Cache marks are placed after the system prompt (which covers the tools before it), after the last message, and where the
-previous request ended, because the provider looks back only twenty blocks from a mark. This version of the protocol has
-no sampling parameters, so no temperature is sent.
+Cache breakpoints are placed after the system prompt (which covers the tools before it), after the last message, and
+where the previous request ended. The last one is needed because the provider looks back only 20 blocks from a
+breakpoint. This version of the protocol has no sampling parameters, so no temperature is sent.
 
 A tool found by a search is sent with `defer_loading`, outside the cached prefix. The search result refers to it, and
-the provider shows its definition to the model in that place.
+the provider inserts its definition for the model there.
 """
 
 from collections.abc import Iterable
@@ -99,8 +99,9 @@ class _AnthropicEvent(msgspec.Struct):
 
 
 class _StoredBlock(msgspec.Struct, omit_defaults=True):
-    """A block of an answer with thinking, in order. Thinking is stored as received, text by its length, a call by its
-    index.
+    """A block of a message with thinking, in order.
+
+    Stores thinking unchanged, text by its length and a call by its index.
     """
 
     type: str
@@ -125,7 +126,7 @@ _models_decoder = msgspec.json.Decoder(_AnthropicModels)
 
 
 class AnthropicMessages(ApiProtocol):
-    """Encode messages as content blocks. Results and the text after them share one user message."""
+    """Encode messages as content blocks. Results and the user's text after them share one message."""
 
     kind = "anthropic"
     schema_dialect = "full"
@@ -139,14 +140,14 @@ class AnthropicMessages(ApiProtocol):
     tool_template = b'{"name":%b,"description":%b,"input_schema":%b}'
 
     def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
-        """Encode the request with cache marks and without a temperature."""
+        """Encode the request with cache breakpoints and without a temperature."""
         native = form.native
         parts = [b'{"model":', encode(request.model), b',"stream":true,"max_tokens":%d' % request.max_output_tokens]
         if request.tools:
             offered = {spec.name for spec in request.tools}
             searched = tuple(spec for name, spec in joined.found.items() if name not in offered) if native else None
             parts.append(self.tools(request.tools, self.dialect(form.quirks), searched))
-            # Tools are required while the messages contain calls.
+            # The API requires `tools` while the messages contain calls.
             parts.append(b',"tool_choice":{"type":"none"}' if request.tool_choice == "none" else b"")
         if request.system:
             shared = request.shared_chars or len(request.system)
@@ -157,13 +158,13 @@ class AnthropicMessages(ApiProtocol):
         return EncodedRequest(content, joined.call_ids)
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """Encode a message without blank texts, which the provider rejects, and without unsigned thinking."""
+        """Encode a message. Blank texts and unsigned thinking are omitted, because the provider rejects them."""
         native = form.native
         match message:
             case UserMessage(text=text, images=shown):
                 blocks = [*self.encode_images(shown, images), *self._text(text)]
                 return EncodedMessage("user", b",".join(blocks) or b'{"type":"text","text":"(an empty message)"}')
-            case AssistantMessage(text=text, tool_calls=made, opaque=opaque):  # Thinking keeps its position.
+            case AssistantMessage(text=text, tool_calls=made, opaque=opaque):  # Put thinking back where it was.
                 call_template, at, blocks = b'{"type":"tool_use","id":%b,"name":%b,"input":%b}', 0, list[bytes]()
                 calls = [call_template % encode_call(call) for call in made]
                 needs_all = form.quirks.reasoning_needed
@@ -178,7 +179,7 @@ class AnthropicMessages(ApiProtocol):
                 return EncodedMessage("assistant", b",".join((*blocks, *self._text(text[at:]), *calls)))
             case ToolMessage(call_id=call_id, text=text, images=shown, is_error=is_error):
                 blocks = [*self._text(text), *self.encode_images(shown, images)]
-                if native and message.found:  # They must be alone in their message.
+                if native and message.found:  # The API requires these blocks to be alone in their message.
                     blocks = [b'{"type":"tool_reference","tool_name":%b}' % encode(tool.name) for tool in message.found]
                 content = b',"content":[' + b",".join(blocks) + b"]" if blocks else b""
                 failed = b',"is_error":true' if is_error else b""
@@ -205,7 +206,7 @@ class AnthropicMessages(ApiProtocol):
 
 
 def _with_cache_marks(joined: JoinedMessages) -> list[bytes | bytearray]:
-    """Add a cache mark to the last message and where the previous request ended. Blocks end with a brace."""
+    """Add a cache breakpoint to the last message and where the previous request ended. Blocks end with a brace."""
     buffer = memoryview(joined.buffer)
     end = len(buffer)
     if not end:
@@ -217,7 +218,7 @@ def _with_cache_marks(joined: JoinedMessages) -> list[bytes | bytearray]:
 
 
 class AnthropicReader(AnswerReader):
-    """Reads the events of one answer, or a whole answer sent instead of a stream."""
+    """Reads the events of one response, or a whole response sent instead of a stream."""
 
     record = _AnthropicEvent
     decoder = msgspec.json.Decoder(_AnthropicEvent)
@@ -248,7 +249,7 @@ class AnthropicReader(AnswerReader):
                 self._count(event.usage)
             case "message_stop":
                 self.complete = True
-            case "message":  # The provider sent a whole answer instead of a stream.
+            case "message":  # The server sent a whole response instead of a stream.
                 self._take_message(self.part(data, _Message))
                 self.complete = True
             case "error":
@@ -321,11 +322,11 @@ class AnthropicReader(AnswerReader):
         self._kept_at[index] = block
 
     def _count(self, usage: _AnthropicUsage | None) -> None:
-        """Update the usage. Counts are cumulative, but a later event repeats only some of them or has zeros."""
+        """Update the usage. Counts are cumulative, but later events repeat only some of them or report zero."""
         if usage is None:
             return
         if usage.input_tokens is None and usage.output_tokens is None and usage.completion_tokens is not None:
-            asked = (usage.prompt_tokens or 0) or self.usage.input_tokens  # A gateway sent OpenAI's names.
+            asked = (usage.prompt_tokens or 0) or self.usage.input_tokens  # A gateway used OpenAI's field names.
             self.usage = msgspec.structs.replace(self.usage, input_tokens=asked, output_tokens=usage.completion_tokens)
             return
         old = self.usage
@@ -348,7 +349,7 @@ class AnthropicReader(AnswerReader):
         return raw_json(msgspec.to_builtins(self._kept)).decode() if thinks else ""
 
     def result(self) -> ModelDone | ModelFailed:
-        """Return the answer. If it never began because the conversation fills the window, return an overflow."""
+        """Return the response. If it never began because the conversation fills the window, return an overflow."""
         if self._overflowed and not self.texts and not self.calls:
             return ModelFailed(
                 "context_overflow", f"The conversation fills {self.context.provider}'s whole context window."

@@ -1,9 +1,9 @@
-"""Encode requests as JSON bytes, in the parts that all API protocols share. answers.py decodes the answers.
+"""Encode requests as JSON bytes, in the parts that all API protocols share. answers.py decodes the responses.
 
 Encoded messages are cached per thread. A request in a long conversation then costs one comparison of tuples, one copy,
-and the encoding of its new messages. The cache does not keep dropped conversations alive. A conversation that restarts,
-for example after a compaction, is encoded again, which takes a few milliseconds per megabyte. Caching the encoded form
-with each message would double the memory.
+and the encoding of its new messages. The cache does not keep dropped conversations alive. If a conversation restarts,
+for example after a compaction, it is encoded again, which takes a few milliseconds per megabyte. Caching the encoded
+form with each message would double the memory.
 """
 
 import base64
@@ -37,19 +37,21 @@ from shoal.models.quirks import Quirks
 from shoal.models.schema_dialects import SchemaDialect, narrowed
 
 THREADS_MAX = 256
-"""Maximum cached conversations. The least recently used is evicted first and encoded again when needed."""
+"""Maximum number of cached conversations. The least recently used is evicted first and encoded again when needed."""
 JOINED_BYTES_MAX = 16 * 1024 * 1024
-"""Maximum bytes of cached conversations, over all threads."""
+"""Maximum total bytes of cached conversations."""
 STABLE_MAX = 64
-"""Maximum cached system prompts and tool lists."""
+"""Maximum number of cached system prompts and tool lists."""
 IMAGE_BYTES_MAX = 5 * 1024 * 1024 * 3 // 4
-"""Maximum bytes of an image that is sent: 5 MiB in base64, the limit of Anthropic and Bedrock. Text replaces a larger
-image. New images are resized on arrival (`tools/attachments.py`), so this concerns images in older conversations.
+"""Maximum bytes of an image that is sent: 5 MiB in base64, the limit of Anthropic and Bedrock.
+
+Text replaces a larger image. New images are resized on arrival (`tools/attachments.py`), so this affects only images in
+older conversations.
 """
 IMAGE_SIDE_MAX = 8000
 
 Images: TypeAlias = Mapping[str, bytes]
-"""Base64 content of new images by path. An image that could not be read has no entry."""
+"""Base64 content of the images that a request adds, by path. Unreadable images are missing."""
 
 _UNSAFE_ID = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_NAME_CHARS_MAX = 64
@@ -77,8 +79,10 @@ class EncodedRequest(msgspec.Struct, frozen=True):
 
 
 class ApiProtocol:
-    """One HTTP API of model providers. Translates requests to bytes and stream events to an answer, without I/O. The
-    cache of encoded messages is its only state.
+    """The HTTP API of one family of model providers.
+
+    Translates requests to bytes and stream events to a response, without I/O. The cache of encoded messages is its only
+    state.
     """
 
     kind: ClassVar[str]
@@ -88,9 +92,9 @@ class ApiProtocol:
     """Path of the model list, below the base URL."""
     fixed_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = ((b"content-type", b"application/json"),)
     key_header: ClassVar[tuple[bytes, bytes]] = (b"authorization", b"Bearer ")
-    """The header for the key, and the prefix of its value."""
+    """The authentication header and the prefix of its value."""
     frame: ClassVar[tuple[bytes, bytes]] = (b"", b"")
-    """Bytes before the first message of a frame, with its role, and after the last."""
+    """Bytes before a frame's first message, including its role, and after its last."""
     text_template: ClassVar[bytes] = b'{"type":"text","text":%b}'
     image_template: ClassVar[bytes]
     """Template for an image: its media type, then its base64 content."""
@@ -101,12 +105,12 @@ class ApiProtocol:
     merges_users: ClassVar[bool] = False
     """Whether consecutive user messages are joined before they are encoded."""
     images: ClassVar[Literal["all", "user"]] = "all"
-    """Messages that may contain images: all, or only the user's."""
+    """Which messages may contain images: all, or only the user's."""
     schema_dialect: ClassVar[SchemaDialect] = "common"
     """JSON Schema dialect for tools unless a quirk overrides it."""
 
     def __init__(self) -> None:
-        # The system prompt and the tools stay the same from request to request.
+        # Encoded once: the system prompt and the tools rarely change between requests.
 
         @lru_cache(STABLE_MAX)
         def encode_system(text: str) -> bytes:
@@ -116,9 +120,7 @@ class ApiProtocol:
         def encode_tools(
             specs: tuple[ToolSpec, ...], dialect: SchemaDialect, found: tuple[ToolSpec, ...] | None = None
         ) -> bytes:
-            """Encode the tools. With `found`, the request uses the provider's native tool search, which found these
-            tools.
-            """
+            """Encode the tools. With `found`, use the provider's native tool search, which found these tools."""
             native = found is not None
             encoded = [self.encode_tool(spec, dialect, native=native) for spec in specs]
             return self.tools_template % b",".join((*encoded, *self.encode_found(found or (), dialect)))
@@ -159,7 +161,7 @@ class ApiProtocol:
         return self.write(request, self.conversations.join(request, images, form), form)
 
     def write(self, request: ModelRequest, joined: "JoinedMessages", form: MessageForm) -> EncodedRequest:
-        """Encode the request's body around its messages."""
+        """Encode the request's body around the encoded messages."""
         raise NotImplementedError
 
     def reader(self, context: AnswerContext) -> AnswerReader:
@@ -170,7 +172,7 @@ class ApiProtocol:
         raise NotImplementedError
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """Encode one message. An empty body omits it."""
+        """Encode one message. An empty result omits the message."""
         raise NotImplementedError
 
     def searches(self, request: ModelRequest, quirks: Quirks) -> bool:
@@ -209,17 +211,18 @@ class ApiProtocol:
 class JoinedMessages(msgspec.Struct, eq=False, kw_only=True):
     """A thread's messages as JSON.
 
-    The last frame stays open for further messages of the same role. `before` is the buffer's length at the previous
-    request, and `found` contains the tools that were looked up. The first `closed` messages end with the last answer
-    and take `closed_at` bytes.
+    The last frame stays open for further messages of the same role.
     """
 
     form: MessageForm = MessageForm()
     found: dict[str, ToolSpec] = {}
+    """Tools that were looked up in the conversation."""
     messages: tuple[ReferenceType[ModelMessage], ...] = ()
     buffer: bytearray = msgspec.field(default_factory=bytearray)
     before: int = 0
+    """Length of the buffer at the previous request."""
     closed: int = 0
+    """Number of messages up to the last complete assistant message. Their JSON takes `closed_at` bytes."""
     closed_at: int = 0
     role: str = ""
     later: bytes = b""
@@ -320,7 +323,7 @@ class ConversationCache:
     def _start(self, joined: JoinedMessages | None, messages: tuple[ModelMessage, ...], form: MessageForm) -> int:
         """Return the index of the first message to encode.
 
-        It is 0 if the conversation does not begin with the joined messages. If user messages are merged, a message that
+        It is 0 if the conversation does not begin with the cached messages. If user messages are merged, a message that
         follows other user messages is encoded together with them.
         """
         if joined is None or joined.form != form:

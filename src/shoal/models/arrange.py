@@ -24,22 +24,22 @@ NOT_SHOWN = "[The image {name} is not shown to you: this model accepts no images
 CROWDED_OUT = "[The image {name} is no longer shown to you: newer images fill the request.]"
 REFUSED = "[The image {name} is not shown to you: the model's provider rejected it.]"
 BETWEEN = "(I read the results.)"
-"""Answer inserted between a tool result and a user message, for services that require one."""
+"""Assistant message inserted between a tool result and a user message, for services that require one."""
 _NINE = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class MessageForm(msgspec.Struct, frozen=True):
-    """How to encode messages.
-
-    `origin` is the provider, server and model whose reasoning is sent back. With `native`, the provider's tool search
-    is used. `system` is set if the system text must open the first message. The `left_out` oldest images are omitted.
-    """
+    """Options for encoding messages."""
 
     quirks: Quirks = Quirks()
     origin: str = ""
+    """Provider, server and model of the request. Only reasoning that they wrote is sent back."""
     native: bool = False
+    """Whether the request uses the provider's tool search."""
     system: str = ""
+    """System text to put into the first message, if the server has no system role."""
     left_out: int = 0
+    """Number of images to omit, oldest first."""
 
 
 def arranged(
@@ -51,7 +51,7 @@ def arranged(
     *,
     merges: bool,
 ) -> Iterator[ModelMessage]:
-    """Yield messages in the form that is sent: one answer, or the results and user messages that follow `after`.
+    """Yield messages in the form that is sent: one assistant message, or the results and user messages after `after`.
 
     Messages in `refused` lose their images and reasoning, and the first `left_out` images are omitted. With `merges`,
     consecutive user messages become one.
@@ -113,7 +113,7 @@ def _answer(message: AssistantMessage, form: MessageForm, *, is_refused: bool) -
 def _shown(
     message: UserMessage | ToolMessage, quirks: Quirks, left_out: int, *, is_refused: bool
 ) -> UserMessage | ToolMessage:
-    """Replace images that are not sent with text."""
+    """Replace images that are not sent with a text."""
     takes_none = quirks.images == "none" or is_refused
     if not message.images or not (takes_none or left_out):
         return message
@@ -201,7 +201,7 @@ def crowded_out(sizes: Sequence[Sequence[int]], images_max: int, bytes_max: int)
 
 
 def reasoned(messages: Sequence[ModelMessage], origin: str) -> Iterator[AssistantMessage]:
-    """Yield the answers whose reasoning would be sent back to `origin`."""
+    """Yield the assistant messages whose reasoning would be sent back to `origin`."""
     for message in messages:
         if isinstance(message, AssistantMessage) and message.opaque is not None and message.opaque.kind == origin:
             yield message

@@ -1,7 +1,7 @@
 """Resolve a model name to its provider, context window and price.
 
-A refresh asks all providers for their models concurrently, which also validates the keys. available_models.json stores
-the answers.
+A refresh queries all providers for their models concurrently, which also validates the keys. available_models.json
+stores the results.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 DISCOVERY_SECONDS = 10.0
 """Timeout for one provider's list of models."""
 MODELS_MAX = 5_000
-"""Maximum models stored for one provider."""
+"""Maximum number of models stored per provider."""
 NAMES_SHOWN_MAX = 20
 
 
@@ -112,7 +112,7 @@ def build_provider(
 
 
 def address_of(settings: ProviderSettings) -> str:
-    """Return the base URL. The default is that of the kind's own service. Empty for a local model."""
+    """Return the base URL. Defaults to the kind's public service. Empty for a local model."""
     address = (settings.base_url or BASE_URLS.get(settings.kind, "")).rstrip("/")
     return address.removesuffix("/v1") if settings.kind == "anthropic" else address
 
@@ -120,7 +120,7 @@ def address_of(settings: ProviderSettings) -> str:
 def model_endpoint(
     name: str, model: str, settings: ProviderSettings, clock: Clock, environ: Mapping[str, str]
 ) -> "ModelEndpoint":
-    """Create an endpoint for a model that answers in one piece, without opening connections."""
+    """Create an endpoint for a model that responds in one piece, without opening connections."""
     from shoal.models.http_provider import ApiKey, ModelEndpoint
 
     return ModelEndpoint(
@@ -138,18 +138,18 @@ def model_endpoint(
 
 
 class ModelListing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The models of one provider.
-
-    `valid` means that the key is accepted. `error` describes the failure at `checked_at` in one sentence.
-    `context_tokens` and `max_output_tokens` are the provider's figures by model.
-    """
+    """The models of one provider."""
 
     valid: bool
+    """Whether the provider accepted the key."""
     models: tuple[str, ...]
     error: str = ""
+    """The failure at `checked_at` in one sentence."""
     checked_at: str = ""
     context_tokens: dict[str, int] = {}
+    """Context windows reported by the provider, by model."""
     max_output_tokens: dict[str, int] = {}
+    """Output limits reported by the provider, by model."""
 
 
 _listings_decoder = msgspec.json.Decoder(dict[str, ModelListing])
@@ -185,8 +185,9 @@ def write_listings(path: Path, listings: Mapping[str, ModelListing]) -> None:
 async def discover(
     providers: Iterable[Provider], before: Mapping[str, ModelListing], clock: Clock, seconds: float = DISCOVERY_SECONDS
 ) -> dict[str, ModelListing]:
-    """Ask every provider for its models concurrently, each for at most `seconds`. A failure becomes a listing with an
-    error.
+    """Query all providers for their models concurrently. A failure becomes a listing with an error.
+
+    `seconds` is the timeout for each provider.
     """
 
     async def ask(provider: Provider) -> ModelListing:
@@ -224,7 +225,7 @@ class _ConfiguredProvider(msgspec.Struct, frozen=True):
 
 
 class Catalog:
-    """Implements the port `Models`. Only `refresh` sends requests to providers."""
+    """Implements the `Models` port. Only `refresh` sends requests to providers."""
 
     def __init__(
         self,
@@ -275,7 +276,7 @@ class Catalog:
 
     @property
     def listings(self) -> Mapping[str, ModelListing]:
-        """Return each provider's models, from the file or the last refresh."""
+        """Return each provider's models from the last refresh or, before the first refresh, from the file."""
         return {name: listing for name, listing in self._listings.items() if name in self._entries}
 
     def names(self) -> list[str]:
@@ -323,9 +324,9 @@ class Catalog:
         return known_quirks(entry.base_url, model) if entry is not None and entry.base_url else Quirks()
 
     async def offer_shipped(self) -> None:
-        """Store the list of models shipped with Shoal for providers that were never queried.
+        """Store the shipped model list for providers that have never been queried.
 
-        A new home then has models to choose from. An invalid key shows on the first query.
+        A new installation then has models to choose from. An invalid key shows on the first query.
         """
         unknown = [(name, entry) for name, entry in self._entries.items() if name not in self._listings]
         shipped_now = {
@@ -338,7 +339,7 @@ class Catalog:
             await self._write()
 
     async def refresh(self) -> Mapping[str, ModelListing]:
-        """Ask every provider except `demo` for its models and write the file. Failures are part of the listings."""
+        """Query every provider except `demo` for its models and write the file. Failures are part of the listings."""
         asked = [entry.provider for name, entry in self._entries.items() if name != DEMO]
         listings = await discover(asked, self._listings, self._clock)
         self._listings = {**self._listings, **listings}
@@ -396,7 +397,7 @@ class Catalog:
         output = listing.max_output_tokens.get(model) or (
             row.output_tokens if row is not None else UNKNOWN_OUTPUT_TOKENS
         )
-        if entry.kind == "local":  # The input needs most of a small window.
+        if entry.kind == "local":  # A small window must keep most of its tokens for input.
             output = min(output, context // 4)
         return Route(entry.provider, model, context, min(output, context or output))
 

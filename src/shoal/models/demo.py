@@ -1,7 +1,7 @@
-"""The demo model: deterministic and offline. It says that it is a demo, and its tool calls are real.
+"""The demo model: deterministic and offline. It says that it is a demo, but its tool calls are real.
 
-It runs when no model is configured, so that new users can try everything else first. It parses simple English requests
-into intents and calls an offered tool for each. Patterns are compiled on the first message.
+It runs when no model is configured, so new users can try Shoal first. It parses simple English requests into intents
+and calls an offered tool for each. Patterns are compiled on the first message.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ CONTEXT_TOKENS = 200_000
 PIECE_WORDS = 3
 """Words per piece of the streamed answer."""
 RESULT_CHARS_MAX = 4_000
-"""Maximum characters of a tool's result that are repeated in the answer."""
+"""Maximum characters of a tool result that the answer repeats."""
 
 LABEL = "— *demo model: fixed answers, real tools. Ask it “how do I connect a model?”*"
 CONNECT = """To connect a real model, do one of these and start Shoal again:
@@ -76,7 +76,7 @@ class DemoProvider:
         self._clock = clock
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Stream the answer. Lets other tasks run between two pieces."""
+        """Stream the answer. Yields to other tasks between pieces."""
         message = self._answer(request)
         words = re.findall(r"\s*\S+\s*?(?=\s|$)|\s+$", message.text)
         for start in range(0, len(words), PIECE_WORDS):
@@ -91,7 +91,7 @@ class DemoProvider:
         pass
 
     def _answer(self, request: ModelRequest) -> AssistantMessage:
-        """Return a report of the last calls, a call for each requested tool, or a fixed text."""
+        """Return a report on the last calls, a call for each requested tool, or a fixed text."""
         last = request.messages[-1] if request.messages else UserMessage("")
         if isinstance(last, ToolMessage):
             # Results of the last calls, in order.
@@ -275,7 +275,7 @@ _properties = msgspec.json.Decoder(_ToolProperty)
 
 def understand(text: str) -> list[Intent]:
     """Return the intents of a message in order, at least one. Quoted text is never split."""
-    spoken = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text))  # The person's text without the added context.
+    spoken = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text))  # Results of the last calls, in call order.
     words = spoken.strip()
     if len(words) > WORDS_CHARS_MAX:
         verb, _, command = words.partition(" ")
@@ -316,7 +316,7 @@ def understand(text: str) -> list[Intent]:
 
 
 def call_for(intent: Intent, tools: Mapping[str, ToolSpec], now: datetime) -> tuple[str, str] | None:
-    """Return an offered tool with its arguments by the tool's schema, or None if no tool fits."""
+    """Return an offered tool and the arguments for its schema, or None if no tool fits."""
     values = dict(intent.values)
     if intent.kind == "list":
         values.setdefault("path", ".")

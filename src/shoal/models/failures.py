@@ -1,4 +1,4 @@
-"""Convert an error response of a provider, in any form, to a failure kind and one sentence for people."""
+"""Convert an error response of a provider, in any form, to a failure kind and a sentence for the user."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,9 +13,9 @@ from shoal.models.quirks import teaches
 from shoal.text.secret_forms import is_ordinary
 
 WORDS_CHARS_MAX = 400
-"""Maximum characters of a provider's own text in a failure's message."""
+"""Maximum characters of the provider's own text in a failure message."""
 COMPLAINT_CHARS_MAX = 4 * WORDS_CHARS_MAX
-"""Maximum characters of a provider's error that are read."""
+"""Maximum characters read of a provider's error."""
 
 
 class _ErrorDetail(msgspec.Struct, rename="camel"):
@@ -55,7 +55,7 @@ class _ErrorBody(msgspec.Struct):
 
 
 class _Whole(_ErrorBody):
-    """A JSON document sent instead of a stream, with the fields that identify an error or an answer."""
+    """The fields that identify a JSON document, sent instead of a stream, as an error or a response."""
 
     errors: msgspec.Raw = _NULL
     object: msgspec.Raw = _NULL
@@ -73,7 +73,7 @@ class _Whole(_ErrorBody):
 
 
 class _Complaint(NamedTuple):
-    """A provider's error message, its codes in lower case, and the wait it asks for."""
+    """A provider's error message, its codes in lower case, and its requested retry delay."""
 
     words: str
     codes: frozenset[str]
@@ -95,7 +95,7 @@ _KIND_OF_STATUS: dict[int, FailureKind] = {
     503: "overloaded", 504: "timeout", 522: "timeout", 524: "timeout", 529: "overloaded",
 }  # fmt: skip
 _OTHERWISE_MEANT = frozenset({401, 402, 403, 407, 408, 409, 425, 429, 529})
-"""Statuses that are conclusive regardless of the text."""
+"""Statuses whose meaning does not depend on the error text."""
 _STATUS = re.compile(r"[1-5][0-9][0-9]")
 _OVERFLOW = re.compile(
     r"""context[ _-](window|length|size|limit)\b[^.]{0,60}(exceed|overflow)
@@ -132,16 +132,14 @@ _WINDOW = re.compile(
     | must\ be\ <=\ {_NUMBER} | must\ have\ less\ than\ {_NUMBER} | cannot\ exceed\ {_NUMBER}""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""The token limit in such a message."""
+"""Matches the token limit in an overflow message."""
 _ALLOWANCE = re.compile(
     r"per[ -](second|min|hour|day|week|month)|\b[RT]P[HMD]\b|rate.?limit|throttl|too many requests|please wait|quota"
     r"|daily|monthly|try again (in|later)|in flight|concurren|capacity|overload|\bqueued?\b|server load|\bbusy\b"
     r"|\b(your|this) (plan|organi[sz]ation|account|tier|project|team|workspace|api key)\b",
     re.IGNORECASE,
 )
-"""Words of a rate limit or an overload, which may mention tokens too. Waiting helps in that case, a shorter request
-does not.
-"""
+"""Words of rate-limit and overload errors. They may mention tokens, but a shorter request would not help."""
 _OVERFLOW_CODES = frozenset({"1261"})
 _PER_MINUTE = re.compile(r"tokens per min|\bTPM\b|requests per min|\bRPM\b", re.IGNORECASE)
 _QUOTA = re.compile(
@@ -153,7 +151,7 @@ _UNPAID = re.compile(
     r"quota|credit|balance|spending|billing|arrear|overdue|in good standing|subscription (has )?(expired|ended)",
     re.IGNORECASE,
 )
-"""Words of a 403 about billing, with a valid key."""
+"""Words of a 403 about billing. The key itself is valid."""
 _BAD_KEY = re.compile(r"api.?key (not valid|is invalid|expired)|invalid.{0,3}api.?key|api_key_invalid", re.IGNORECASE)
 _FILTER = re.compile(
     r"content_filter|content_policy|content management policy|responsible ?ai|flagged|moderation|bio_policy"
@@ -173,7 +171,7 @@ _SENTENCES: dict[FailureKind, str] = {
     "context_overflow": "says that the conversation is too long for the model.",
     "content_filter": "rejected the content under its policy.",
 }
-"""The message of a failure, which follows the provider's name and the status."""
+"""Message for each kind of failure, appended to the provider's name and the status."""
 _WAIT = re.compile(r"(?:try again|retry) in ((?:\d+h)?(?:\d+m(?!s))?(?:\d+(?:\.\d+)?(?:ms|s))?)", re.IGNORECASE)
 _SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|h|m|s)")
 _SPAN_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -268,7 +266,7 @@ def redact(words: str, secrets: Iterable[str] = ()) -> str:
 
 
 def _read_complaint(body: bytes) -> _Complaint:
-    """Read an error document: the providers' own forms, bare messages, lists of one, or text that is not JSON."""
+    """Read an error document: a provider's own form, a bare message, a list of one error, or text that is not JSON."""
     try:
         raw = _first(body)
         document = msgspec.json.decode(raw, type=_ErrorBody)
@@ -312,9 +310,7 @@ def _decode_error(raw: bytes) -> _ErrorDocument | None:
 
 
 def _text_matters(status: int, text: str) -> bool:
-    """Return whether the text matters in addition to the status. A 403 may be about the key or about the model's
-    limits.
-    """
+    """Return whether the text adds to the status. A 403 may be about the key or about the model's limits."""
     if status == 403:
         return not (_UNPAID.search(text) or _BAD_KEY.search(text))
     return status not in _OTHERWISE_MEANT

@@ -1,4 +1,4 @@
-"""Gemini's streamGenerateContent. Function calls arrive whole, and signatures are sent back with them."""
+"""Gemini's streamGenerateContent. Function calls arrive whole, and their signatures are sent back."""
 
 from typing import cast
 from urllib.parse import quote
@@ -94,7 +94,7 @@ class _GeminiChunk(msgspec.Struct, rename="camel"):
 
 
 class _StoredSignatures(msgspec.Struct, omit_defaults=True):
-    """Signatures of an answer's text and of each call by index. Missing ones are empty strings."""
+    """Signatures of a message's text and, by index, of its calls. Missing ones are empty strings."""
 
     text: str = ""
     calls: list[str] = []
@@ -116,7 +116,7 @@ _models_decoder = msgspec.json.Decoder(_GeminiModels)
 
 
 class GeminiContents(ApiProtocol):
-    """Encode requests for streamGenerateContent. Results and the text after them share one user content."""
+    """Encode requests for streamGenerateContent. Results and the user's text after them share one content."""
 
     kind = "gemini"
     models_path = "/models?pageSize=1000"
@@ -132,7 +132,7 @@ class GeminiContents(ApiProtocol):
         return f"/models/{quote(model.removeprefix('models/'), safe='')}:streamGenerateContent?alt=sse"
 
     def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
-        """Encode the request. The model's name is only in the path."""
+        """Encode the request without the model's name, which is part of the path."""
         quirks = form.quirks
         parts = [b'{"generationConfig":{"maxOutputTokens":%d' % request.max_output_tokens]
         if quirks.temperature and request.temperature is not None:
@@ -147,7 +147,10 @@ class GeminiContents(ApiProtocol):
         return EncodedRequest(content, joined.call_ids)
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """Encode a message. Images of a result follow it. A call that another model signed gets a placeholder."""
+        """Encode a message.
+
+        A result's images follow it. A call that another model signed gets a placeholder signature.
+        """
         match message:
             case UserMessage(text=text, images=shown):
                 parts = [self.encode_text(text)] if text or not shown else []
@@ -200,7 +203,7 @@ def _is_empty(event: _GeminiChunk) -> bool:
 
 
 def _usual_form(data: bytes) -> bytes | None:
-    """Unwrap an event and convert protobuf field names to JSON names, for gateways that send them."""
+    """Unwrap an event and convert protobuf field names, which some gateways send, to JSON names."""
     try:
         fields = msgspec.json.decode(data, type=dict[str, object])
     except UNREADABLE:
@@ -225,7 +228,7 @@ def _camel(name: str) -> str:
 
 
 class GeminiReader(AnswerReader):
-    """Reads the chunks of one answer. The answer ends with the connection, without a final event."""
+    """Reads the chunks of one response. There is no final event: the response ends with the connection."""
 
     record = _GeminiChunk
     decoder = msgspec.json.Decoder(_GeminiChunk)
@@ -261,7 +264,7 @@ class GeminiReader(AnswerReader):
                     self._broken = f"{reason} {candidate.finish_message or ''}".strip()
                 self.stop = _FINISH.get(reason, "end")
         if (usage := event.usage_metadata) is not None:
-            thoughts = usage.thoughts_token_count or 0  # Counted separately, but part of the output.
+            thoughts = usage.thoughts_token_count or 0  # Reported separately, but billed as output.
             asked = (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)
             output = (usage.candidates_token_count or 0) + thoughts
             self.usage = Usage(asked, output, usage.cached_content_token_count or 0, 0, thoughts)
@@ -280,7 +283,7 @@ class GeminiReader(AnswerReader):
         return raw_json(msgspec.to_builtins(signatures)).decode() if signed else ""
 
     def result(self) -> ModelDone | ModelFailed:
-        """Return the answer. If it contains only a malformed call, return a temporary failure."""
+        """Return the response. If it contains only a malformed call, return a temporary failure."""
         if self._broken and not self.texts and not self.calls and self.failure is None:
             return ModelFailed("dropped", f"{self.context.provider} broke off its answer: {self._broken}.")
         return super().result()

@@ -1,6 +1,6 @@
-"""Model providers over HTTP, for any API protocol: keys, streamed answers, and failures as ModelFailed.
+"""Model providers over HTTP, for any API protocol: keys, streamed responses, and failures as ModelFailed.
 
-Also sends requests to models that answer in one piece, with embeddings or speech.
+Also sends requests to models that respond in one piece, with embeddings or speech.
 """
 
 import asyncio
@@ -50,28 +50,30 @@ from shoal.models.schema_dialects import NARROWER
 from shoal.net.http import HttpClient, HttpFailed, HttpResponse, decoded, read_whole, readable
 
 COMMAND_CACHE_SECONDS = 300.0
-"""Seconds that a key command's output is cached. A 401 runs the command again immediately."""
+"""How long a key command's output is cached, in seconds. A 401 runs the command again immediately."""
 COMMAND_TIMEOUT_SECONDS = 30.0
 KEY_BYTES_MAX = 65_536
 EVENT_BYTES_MAX = 32 * 1024 * 1024
 """Maximum bytes of one event in a stream."""
 EVENT_SECONDS_MAX = 30.0
 EVENT_BYTES_PER_SECOND = 1024
-"""Minimum speed of an event. Its time limit is EVENT_SECONDS_MAX plus its size divided by this speed. Servers write
-each event in one piece, so a slower one counts as a timeout.
+"""Minimum speed of an event.
+
+Its time limit is EVENT_SECONDS_MAX plus its size divided by this speed. Servers send each event in one piece, so a
+slower one counts as a timeout.
 """
 ANSWER_CHARS_MAX = 1_000_000
-"""Maximum characters in one answer: twice the limit of the largest models."""
+"""Maximum characters in one response: twice the limit of the largest models."""
 ANSWER_BYTES_PER_TOKEN = 2048
 """Maximum bytes of a stream per allowed token. The framing takes a few hundred bytes per token."""
 SILENCES_MAX = 5
-"""Pings and comments may keep a silent connection open for this many times the silence limit."""
+"""Multiple of the silence limit for which pings and comments alone keep a connection open."""
 DRAIN_SECONDS = 0.5
-"""Seconds to wait for the end of a stream after a complete answer. The connection can then be reused."""
+"""Seconds to wait for the end of a stream after a complete response. The connection can then be reused."""
 ATTEMPTS_MAX = 8
-"""Maximum requests for one call, if each refusal teaches something new."""
+"""Maximum requests per call, if each refusal teaches something new."""
 TOOLLESS_MAX = 256
-"""Maximum rejected tool sets remembered until a restart."""
+"""Maximum number of rejected tool sets remembered until a restart."""
 NO_IMAGES: Images = {}
 NO_PICTURES = "{model} takes no images, so it did not see yours."
 FEWER_PICTURES = "{model} takes fewer images at once, so it did not see the first {count} of yours."
@@ -80,9 +82,9 @@ TOOLS_REFUSED = "{provider} rejected the request with my tools, so {model} answe
 HISTORY_REFUSED = "{provider} rejected this conversation, so {model} now gets it without images and earlier reasoning."
 """A notice in the chat, shown once, about content that the model did not receive."""
 IMAGE_SIZES_MAX = 4096
-"""Maximum cached image sizes."""
+"""Maximum number of cached image sizes."""
 HEAVY_BYTES_MIN = 500_000
-"""Images with fewer total bytes do not make a request too large."""
+"""Total bytes below which images are never the reason for a too large request."""
 STRAY_BYTES_MAX = 1_000
 _NAME = lazy_re.compile(rb"[a-z_.]{1,100}")
 _FIELD = lazy_re.compile(rb"(?::|event|data|id|retry)")
@@ -155,16 +157,16 @@ class ApiKey:
 
 
 class EventTooLarge(Exception):
-    """Raised if an event exceeds EVENT_BYTES_MAX, or an answer its allowed size."""
+    """Raised if an event exceeds EVENT_BYTES_MAX or the response its size limit."""
 
 
 class EventParser:
-    """Parse the events of an answer from bytes as they arrive, for any content type.
+    """Parse a response's events from bytes as they arrive, for any content type.
 
     Accepts server-sent events, cut anywhere, with any line ending, comments, and data in several lines. Also accepts
-    JSON objects: one or many, in lines or in a list.
+    one or more JSON objects, in lines or in a list.
 
-    Of server-sent events, only the `data` is used, because providers repeat the event's name in it as `type`. A missing
+    Only the `data` of a server-sent event is used, because providers repeat the event's name in it as `type`. A missing
     `type` is added. Source: the HTML standard's event stream format.
 
     Some proxies send lines of JSON without `data:`, and events without an empty line between them. Both are accepted.
@@ -180,7 +182,7 @@ class EventParser:
         self._scan = JsonScan()
         self._object_from = -1
         self.stray = b""
-        """The first bytes that are neither events nor JSON."""
+        """The first bytes that are neither an event nor JSON."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the events that this chunk completes, oldest first. Raises EventTooLarge."""
@@ -195,7 +197,7 @@ class EventParser:
         held = b""
         if b"\r" in buffer:
             if buffer.endswith(b"\r"):
-                buffer, held = buffer[:-1], b"\r"  # Its newline may follow.
+                buffer, held = buffer[:-1], b"\r"  # Its `\n` may follow in the next chunk.
             buffer = buffer.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = buffer.split(b"\n")
         self._rest = lines.pop() + held if held else lines.pop()
@@ -224,7 +226,7 @@ class EventParser:
         return events
 
     def _named(self, data: bytes) -> bytes:
-        """Add the event's name as `type` to an object without one."""
+        """Add the event's name as `type` if its object has none."""
         if data[:1] != b"{" or b'"type"' in data or not _NAME.fullmatch(self._name):
             return data
         return b'{"type":"%b"%b%b' % (self._name, b"" if data[1:].strip() == b"}" else b",", data[1:])
@@ -240,7 +242,7 @@ class EventParser:
         self._data.clear()
 
     def _feed_odd(self, line: bytes, events: list[bytes]) -> None:
-        """Read a line that is not in the event stream format: an indented field, an object, or part of an object."""
+        """Read a line outside the event stream format: an indented field, an object, or part of an object."""
         bare = line.strip(b"\xef\xbb\xbf \t\0")
         if bare[:5].lower() == b"data:":
             self._data.append(bare[5:].lstrip())
@@ -285,7 +287,7 @@ class EventParser:
         return len(self._rest) + sum(map(len, self._data))
 
     def finish(self) -> list[bytes]:
-        """Return the last event, which may lack its closing empty line or its end."""
+        """Return the last event, even if its closing empty line is missing or it was cut off."""
         if self._form == "json":
             rest, self._rest = self._rest, b""
             return [rest] if rest else []
@@ -331,7 +333,7 @@ class HttpProvider:
         self._odd: set[str] = set()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Send the request, and retry if a refusal shows how to encode it (see quirks.py)."""
+        """Send the request. If a refusal shows how to encode it, send it again in that form (see quirks.py)."""
         healing, asked_at = self._healing(request), asyncio.get_running_loop().time()
         while True:
             failed, is_shown = None, False
@@ -355,7 +357,7 @@ class HttpProvider:
         return _Healing(request, quirks, f"{self._origin}:{request.model}")
 
     def _heals(self, healing: "_Healing", failed: ModelFailed) -> bool:
-        """Return whether the call may succeed in another form. Updates `healing` with that form."""
+        """Return whether the call may succeed in another form, and update `healing` with that form."""
         if failed.kind not in HEALED or healing.attempts >= ATTEMPTS_MAX:
             return False
         if failed.kind == "server_error" and not self._fails_again(healing.request.cache_key):
@@ -387,7 +389,7 @@ class HttpProvider:
         changes = dict(lesson(quirks, words)) or self._narrower(healing, words)
         is_placed = quirks.images == self._protocol.images == "all" and "images" in changes
         if is_placed and any(isinstance(message, ToolMessage) for message in pictured):
-            changes["images"] = "user"  # More models support these than images in results.
+            changes["images"] = "user"  # More models accept images in user messages than in results.
         if changes:
             healing.learns(changes, words)
         elif healing.status not in REFUSES:
@@ -406,10 +408,10 @@ class HttpProvider:
         return True
 
     def _fails_again(self, thread: str) -> bool:
-        """Return whether a conversation has had a repeated server error since its last answer.
+        """Return whether a conversation has had repeated server errors since its last answer.
 
-        Some servers reject a conversation with a server error every time. FORMS such errors lead to attempts in another
-        form, later ones do not.
+        Some servers reject a conversation with the same server error every time. The first FORMS repetitions are
+        retried in another form, later ones are not.
         """
         count = self._failing.get(thread, 0) + 1
         if len(self._failing) >= FAILING_MAX:
@@ -561,8 +563,9 @@ class HttpProvider:
         await self._http.close()
 
     async def _send(self, healing: "_Healing", asked_at: float) -> tuple[HttpResponse, AnswerContext] | ModelFailed:
-        """Send the request, and again with a fresh key if that can help. Also returns the context for the answer's
-        reader.
+        """Send the request. If a fresh key may help, send it again.
+
+        Also returns the context for reading the response.
         """
         request, quirks, images = healing.request, healing.quirks, NO_IMAGES
         healing.left_out = await self._crowded_out(healing)
@@ -621,8 +624,9 @@ class HttpProvider:
         return crowded_out(healing.image_sizes, quirks.images_max, quirks.image_bytes_max)
 
     def _fewer_images(self, healing: "_Healing", words: str) -> dict[str, Change]:
-        """Return a lower image limit if the refusal is about the number or size of images. The newest image is always
-        sent.
+        """Return a lower image limit if the refusal is about the number or size of images.
+
+        The newest image is always sent.
         """
         sent = [size for message in healing.image_sizes for size in message][healing.left_out :]
         if count := fewer_images(words, len(sent)):
@@ -644,19 +648,20 @@ class HttpProvider:
 
 
 HEALED = frozenset({"invalid_request", "context_overflow", "server_error"})
-"""Failures after which another form of the request may succeed."""
+"""Kinds of failures after which the request may succeed in another form."""
 FAILURES_MIN, FORMS = 2, 3
-"""Server errors before other forms are tried, and the number of these attempts."""
+"""Number of server errors before other forms are tried, and maximum number of such attempts."""
 FAILING_MAX = 1_000
 REFUSED_IN_STREAM = 0
 REFUSES = frozenset({REFUSED_IN_STREAM, 400, 405, 406, 415, 417, 422, 424, 500, 501})
-"""Statuses of a refusal that may be about the conversation. A 404 is about the model. A 200 with an answer in an
-unknown form is excluded, because a retry would not help.
+"""Statuses that may reject the conversation itself.
+
+A 404 is about the model. A 200 in an unknown form is not in the list, because a retry would not help.
 """
 
 
 class _Healing:
-    """The current form of a call, and what its refusals taught."""
+    """The form in which a call is sent, and the quirks that its refusals taught."""
 
     __slots__ = (
         "attempts", "changes", "faults", "first", "fresh_key", "image_sizes", "is_bare", "is_guess", "is_toolless",
@@ -684,7 +689,7 @@ class _Healing:
 
 
 class _Pace:
-    """Measures the time since the current event began to arrive, and since the last part of an answer."""
+    """Measures the time since the current event began to arrive, and since the last part of a response."""
 
     __slots__ = ("_begun_at", "_clock", "_name", "_pieces", "_said_at", "_silence_seconds")
 
@@ -712,7 +717,7 @@ class _Pace:
         return None
 
 
-# ---- models that answer in one piece ----
+# ---- models that respond in one piece ----
 
 
 class ModelEndpoint:
@@ -733,8 +738,9 @@ class ModelEndpoint:
         self._further_headers = headers
 
     async def post(self, path: str, body: bytes, content_type: str = "application/json") -> tuple[bytes, str]:
-        """Return the content of the answer and its media type. Raises ProviderDown if the same call may succeed later,
-        otherwise ProviderRefused.
+        """Return the response's content and media type.
+
+        Raises ProviderDown if the same call may succeed later, otherwise ProviderRefused.
         """
         key = await self._key.get()
         named = (b"x-goog-api-key", key.encode()) if self.is_gemini else (b"authorization", b"Bearer " + key.encode())
@@ -755,7 +761,7 @@ class ModelEndpoint:
         return content, response.headers.get("content-type", "").partition(";")[0]
 
     def nonsense(self, what: str) -> ProviderDown:
-        """Return the error for an answer of an unexpected kind."""
+        """Return the error for a response of an unexpected kind."""
         return ProviderDown(f"{self.provider} did not answer with {what}. Check base_url and the model {self.model!r}.")
 
     async def close(self) -> None:

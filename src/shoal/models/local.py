@@ -1,4 +1,4 @@
-"""Run a GGUF file in this process with xllamacpp (extra `local`), behind a loopback server of its own.
+"""Run a GGUF file in this process with xllamacpp (extra `local`), behind its own loopback server.
 
 The first call loads the model in a thread. One core stays free: if all cores are in use, the model's threads wait for
 each other and run several times slower.
@@ -26,8 +26,10 @@ from shoal.net.http import HttpClient, make_client
 
 EMBEDDED_TOKENS_MAX = 2_048
 EMBEDDED_CHARS_MAX = 1_000
-"""Maximum characters of a text that is embedded. The server rejects texts longer than the model's window, which is 512
-tokens for most small models: about this many characters in most scripts.
+"""Maximum characters of a text to embed.
+
+The server rejects texts longer than the model's window. Most small models have 512 tokens, which is about this many
+characters in most scripts.
 """
 
 
@@ -66,7 +68,7 @@ class LocalServer:
                 self.check()
                 key = secrets.token_urlsafe(24)
                 self._server, address = await asyncio.to_thread(_start_server, self.file, key, embeds=self._embeds)
-                # Never use the environment's proxy for this process.
+                # Never use a proxy from the environment for this loopback connection.
                 http = make_client(f"{address}/v1", self.provider, self._timeout_seconds, {})
                 self._connection = http, ApiKey(Secret("value", key), self.provider, self.clock)
             return self._connection
@@ -80,7 +82,7 @@ class LocalServer:
 
 
 class LocalProvider:
-    """Implements `Provider` with one GGUF file, for any requested model name."""
+    """Implements `Provider` with one GGUF file. Ignores the requested model name."""
 
     def __init__(self, name: str, model_file: Path, timeout_seconds: float, clock: Clock) -> None:
         self.name = name
@@ -101,7 +103,7 @@ class LocalProvider:
                 yield event
 
     async def models(self) -> list[ModelInfo]:
-        """Check the file and the library without loading the model."""
+        """Check that the file and the library exist, without loading the model."""
         self._server.check()
         return [ModelInfo(self._server.file.stem, LOCAL_CONTEXT_TOKENS)]
 
@@ -145,7 +147,7 @@ def _start_server(file: Path, key: str, *, embeds: bool = False) -> tuple[object
     params.port = 0
     params.api_keys = [key]
     params.n_ctx = LOCAL_CONTEXT_TOKENS
-    if embeds:  # The server reads each text in one batch.
+    if embeds:  # The server processes each text in a single batch.
         params.embedding = True
         params.n_ctx = params.n_batch = params.n_ubatch = EMBEDDED_TOKENS_MAX
     params.n_parallel = 1

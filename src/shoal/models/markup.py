@@ -49,13 +49,13 @@ _ENDS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>", "<|return|>", "<|call|>",
     "<｜end▁of▁sentence｜>", "<end_of_turn>", "<|start_header_id|>assistant<|end_header_id|>", "<|assistant|>",
 )  # fmt: skip
-"""Tokens with which these models end or begin a turn. They carry no content."""
+"""Tokens that begin or end a turn in these models' templates. They carry no content."""
 _TWINS = ("</think>", "</thinking>")
 """Closing tags that some models confuse."""
 _ENVELOPES = {"<answer>": "</answer>", "<|begin_of_solution|>": "<|end_of_solution|>"}
 """Tags that some models put around the answer after thinking."""
 _MARKS_MAX = 100
-"""Maximum markers in one answer that are parsed as calls. Later ones are text, because each may scan the whole rest."""
+"""Maximum markers in a response that are parsed as calls. Later ones are text, because each may scan the whole rest."""
 _MARK_CHARS_MAX = max(map(len, (*_THINKING, *_CLOSES, *_CALLS, *_ENDS, *_ENVELOPES)))
 _FIRST_CHARS = lazy_re.compile(r"[<\[◁]")
 _LINE_CHARS_MAX = 4_000
@@ -84,7 +84,7 @@ class MarkedCall(NamedTuple):
 
 
 class MarkupFilter:
-    """Sorts an answer's text into `texts` and `thoughts` as it arrives. `finish` returns the calls."""
+    """Sorts a response's text into `texts` and `thoughts` as it arrives. `finish` returns the calls."""
 
     def __init__(
         self, texts: list[str], thoughts: list[str], *, reads_calls: bool, opens_thinking: bool = False
@@ -108,7 +108,7 @@ class MarkupFilter:
 
     @property
     def pieces(self) -> int:
-        """Number of pieces buffered until the end of the answer."""
+        """Number of pieces buffered until the response ends."""
         return len(self._rest)
 
     def feed(self, text: str) -> None:
@@ -132,9 +132,9 @@ class MarkupFilter:
         self.is_plain = self._state == "text" and not self._held
 
     def finish(self, *, has_calls: bool, is_cut_off: bool = False) -> list[MarkedCall]:
-        """Read the buffered rest and return its calls in order.
+        """Parse the buffered rest and return its calls in order.
 
-        `has_calls` means that the answer has calls outside the text. A truncated answer may end inside thinking.
+        `has_calls` means that the response has calls outside the text. A truncated response may end inside thinking.
         """
         held, self._held = self._held, ""
         match self._state:
@@ -267,8 +267,8 @@ class MarkupFilter:
     def _read_unclosed(self, *, is_text: bool) -> list[MarkedCall]:
         """Read thinking that was never closed.
 
-        A call in it counts. A sentence that begins with the tag is text, and so is all of it if nothing marks it as
-        thinking.
+        Calls in it are parsed. A sentence that begins with the tag is text, and so is everything else if nothing marks
+        it as thinking.
         """
         thought = "".join(self._thoughts[self._thinking_from :])
         if self._reads_calls and (match := _CALL_MARKS.search(thought)) is not None:
@@ -436,7 +436,7 @@ def _value(text: str) -> str:
 
 
 def _read_object(text: str, at: int, name: str, end: _MatchAt | None = None) -> tuple[list[MarkedCall], int]:
-    """Parse a call's arguments. If they are cut off, keep the part that arrived."""
+    """Parse a call's arguments. If they were cut off, keep the part that arrived."""
     stop = _end_of_json(text, at)
     if stop < 0:
         return [MarkedCall(name, text[at:])], len(text)
@@ -532,7 +532,7 @@ def _read_named(text: str, at: int) -> _Read:
 
 
 def _read_channels(text: str, *, reads_calls: bool) -> tuple[str, str, list[MarkedCall]]:
-    """Parse Harmony messages, each with a header (role, channel, recipient) and content, separated by tokens."""
+    """Parse Harmony messages. Each has a header (role, channel, recipient) and content, separated by tokens."""
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[MarkedCall] = []

@@ -16,15 +16,16 @@ from shoal.kernel.settings import Price
 from shoal.models.quirks import Changes, Quirks
 
 LOCAL_CONTEXT_TOKENS = 8_192
-"""Window with which a local model is loaded. All of its memory is allocated on loading."""
+"""Context window of a local model. Its whole memory is allocated when the model is loaded."""
 UNKNOWN_OUTPUT_TOKENS = 4_096
 MODELS_REMEMBERED_MAX = 256
-"""Maximum model names whose row is cached, because each call looks it up."""
+"""Maximum number of model names whose row is cached, because each call looks it up."""
 
 
 class ModelRow(msgspec.Struct, frozen=True):
-    """A model family: the kind of its own service, its context window and its longest answer. `tool_search` is set for
-    families that use their provider's native tool search.
+    """A model family: the kind of its own service, context window and output limit.
+
+    `tool_search` is set for families that use their provider's native tool search.
     """
 
     pattern: str
@@ -36,18 +37,16 @@ class ModelRow(msgspec.Struct, frozen=True):
 
 
 class ServerRow(msgspec.Struct, frozen=True):
-    """A server, identified by a part of its address.
-
-    `pattern` selects the models that the quirks apply to. The server limits the context window to `context_tokens` (0:
-    no limit). Only servers with `is_free` cost nothing. Others may forward to a paid service and need a configured
-    price.
-    """
+    """A server, identified by a part of its address."""
 
     address: str
     quirks: Changes = {}
     context_tokens: int = 0
+    """Context window to which the server limits its models. 0 means no limit."""
     pattern: str = "*"
+    """Models that the quirks apply to."""
     is_free: bool = False
+    """Whether the server costs nothing. Others may forward to a paid service, so they need a configured price."""
 
 
 class FamilyRow(msgspec.Struct, frozen=True):
@@ -158,8 +157,10 @@ SERVERS = (
     ServerRow("generativelanguage.googleapis.com/v1beta/openai", {"call_signatures": True}),
     ServerRow("generativelanguage.googleapis.com", {"tools": False, "system_role": False}, pattern="gemma-3*"),
 )
-"""Known servers. Ollama (port 11434) silently cuts a request to the window with which it loaded the model, by default a
-small one.
+"""Known servers.
+
+Ollama (port 11434) silently truncates requests to the window with which it loaded the model. Its default window is
+small.
 """
 
 BASE_URLS = {
@@ -171,7 +172,7 @@ BASE_URLS = {
 """Base URL of each kind's own service."""
 
 PRICED_AS = {"anthropic": "anthropic", "openai": "openai", "openai-responses": "openai", "gemini": "google"}
-"""Price list for a kind at an unknown address, such as behind a company's proxy."""
+"""Price list for a kind at an unknown URL, such as a company's proxy."""
 
 
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)
@@ -187,7 +188,7 @@ def server_row(base_url: str) -> ServerRow:
 
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)
 def known_quirks(base_url: str, model: str) -> Quirks:
-    """Return the built-in quirks for this model at this address. The server's quirks override the family's."""
+    """Return the built-in quirks for this model at this URL. The server's quirks override the family's."""
     name, quirks = _plain(model), Quirks()
     family = next((row for row in FAMILIES if _matches(name, row.pattern)), None)
     if family is not None:
@@ -206,7 +207,7 @@ def known_quirks(base_url: str, model: str) -> Quirks:
 
 def _matches(name: str, pattern: str) -> bool:
     begin = pattern.partition("*")[0].partition("[")[0]
-    # The beginning is compared first, because fnmatch compiles each pattern.
+    # Compare the beginning first, because fnmatch compiles each pattern.
     return name.startswith(begin) and fnmatchcase(name, pattern)
 
 
@@ -268,7 +269,7 @@ def shipped_models(kind: str, base_url: str) -> tuple[str, ...]:
         provider = get_snapshot().find_provider(None, None, base_url)
     except LookupError:
         return ()
-    # The list of a service may contain other companies' models, which only its cloud offers.
+    # A service may list other companies' models that only its cloud offers.
     is_own = base_url == BASE_URLS.get(kind, "").rstrip("/")
     rows = [(model.id, model_row(model.id)) for model in provider.models if ":" not in model.id and "~" not in model.id]
     return tuple(name for name, row in rows if row is not None and (not is_own or kind.startswith(row.kind)))

@@ -84,8 +84,8 @@ _decoder = json.JSONDecoder(strict=False, parse_constant=lambda _: None, parse_i
 def documents(data: bytes) -> tuple[list[dict[str, Any]], bool]:
     """Return the objects in an event that is not one plain JSON object, and whether all of them are complete.
 
-    Accepts several objects in a row, lists, JSON inside text, a byte order mark, NaN, raw line ends and half
-    characters. Broken objects are repaired as far as possible.
+    Accepts several objects in a row, lists, JSON inside text, a byte order mark, NaN, raw line endings and lone
+    surrogates. Repairs broken objects as far as possible.
     """
     text = data.decode("utf-8", "surrogateescape").strip("\ufeff \t\r\n\x00")
     while text.startswith("data:"):
@@ -143,7 +143,7 @@ def whole_text(text: str) -> str:
 
 
 def ends_in_half(text: str) -> bool:
-    """Return whether the next piece may complete the last character."""
+    """Return whether the text ends in half a character, which the next piece may complete."""
     return "\ud800" <= text[-1:] <= "\udfff"
 
 
@@ -207,7 +207,7 @@ def _read_choice(value: Any, choices: tuple[Any, ...], odd: list[str], path: str
 
 def _read_struct(value: Any, kind: type[msgspec.Struct], odd: list[str], path: str) -> Any:
     fields = _fields_of(kind)
-    if isinstance(value, str):  # An object in place of its text.
+    if isinstance(value, str):  # An object in place of a text.
         named = {name for _, name, _ in fields}
         key = next((key for key in _TEXT_KEYS if key in named), "")
         value = {key: value} if key and value else _parsed(value)

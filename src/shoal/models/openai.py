@@ -1,8 +1,8 @@
-"""OpenAI Chat Completions, and the many servers that speak it: Ollama, llama-server, vLLM, LM Studio, OpenRouter…
+"""OpenAI Chat Completions, also spoken by Ollama, llama-server, vLLM, LM Studio, OpenRouter and many others.
 
 Also OpenAI Responses: items instead of messages, no storage at the provider, and encrypted reasoning that is sent back.
 If the model searches for tools natively, `more_tools` becomes its `tool_search`, which Shoal executes. The call is a
-separate item, and its result item contains the definitions, after the cached prefix.
+separate item. Its result item contains the definitions and follows the cached prefix.
 """
 
 import msgspec
@@ -73,7 +73,7 @@ class _ChatFunction(msgspec.Struct):
 
 
 class _CallPiece(msgspec.Struct):
-    """A piece of a call. Some servers omit `function` and put its fields here."""
+    """A piece of a call. Some servers omit `function` and put its fields at this level."""
 
     index: int | None = None
     id: str | None = None
@@ -95,7 +95,10 @@ class _ChatDelta(msgspec.Struct):
 
 
 class _ChatChoice(msgspec.Struct):
-    """A choice in an answer. Whole answers have `message` instead of `delta`, and older completions have `text`."""
+    """A choice in a response.
+
+    Non-streamed responses have `message` instead of `delta`, and older completions have `text`.
+    """
 
     index: int | None = None
     delta: _ChatDelta | None = None
@@ -107,7 +110,7 @@ class _ChatChoice(msgspec.Struct):
 
 _NOTHING = msgspec.Raw(b"")
 _NO_ERRORS = frozenset({b"", b"null", b"false", b"0", b'""', b"{}", b"[]"})
-"""Values of an error field that mean no error."""
+"""Values of an error field that do not mean an error."""
 
 
 class _ChatChunk(msgspec.Struct):
@@ -192,7 +195,7 @@ _models_decoder = msgspec.json.Decoder(_OpenAiModels)
 
 
 class _OpenAi(ApiProtocol):
-    """The parts that Chat Completions and Responses share."""
+    """Base of the Chat Completions and Responses protocols."""
 
     fixed_headers = (*ApiProtocol.fixed_headers, (b"accept", b"text/event-stream, application/json"))
 
@@ -200,7 +203,7 @@ class _OpenAi(ApiProtocol):
         return [ModelInfo(model.id, model.window) for model in _models_decoder.decode(body).data or ()]
 
     def further(self, request: ModelRequest, quirks: Quirks) -> bytes:
-        """Return request fields that some servers reject."""
+        """Return optional request fields, which some servers reject."""
         extra = b""
         if quirks.temperature and request.temperature is not None:
             extra += b',"temperature":%b' % encode(request.temperature)
@@ -239,10 +242,7 @@ class OpenAiChat(_OpenAi):
         return EncodedRequest(b"".join((*parts, joined.buffer, joined.ending(self), b"]}")), joined.call_ids)
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """Encode calls and results as this API pairs them, and reasoning in the server's form.
-
-        Text is never empty, because some servers reject empty text.
-        """
+        """Encode a message for Chat Completions. Text is never empty, because some servers reject empty text."""
         match message:
             case UserMessage(text=text, images=shown):
                 return EncodedMessage("message", self._user(text or ("" if shown else NO_WORDS), shown, images))
@@ -280,7 +280,7 @@ class OpenAiChat(_OpenAi):
 
 
 class OpenAiReader(AnswerReader):
-    """Reads the chunks of one answer."""
+    """Reads the chunks of one response."""
 
     record = _ChatChunk
     decoder = msgspec.json.Decoder(_ChatChunk)
@@ -330,7 +330,7 @@ class OpenAiReader(AnswerReader):
         return index is None or index == self._choice
 
     def _take_other(self, event: _ChatChunk) -> bool:
-        """Read an event without choices. Returns False if it has no known replacement for them."""
+        """Read an event without choices. Return False if its content is unknown."""
         if bytes(event.message)[:1] == b"{":
             self._add_message(self.part(event.message, _ChatDelta))
             if event.done:
@@ -349,7 +349,7 @@ class OpenAiReader(AnswerReader):
     def _count(self, event: _ChatChunk) -> None:
         if event.x_groq is not None and event.x_groq.usage is not None:
             self.usage = with_report(self.usage, event.x_groq.usage.usage())
-        if event.timings is not None:  # These are less reliable than a usage report.
+        if event.timings is not None:  # Used only without a usage report, which is more reliable.
             self.usage = with_report(event.timings.usage(), self.usage)
         if event.eval_count is not None:
             self.usage = with_report(self.usage, Usage(event.prompt_eval_count or 0, event.eval_count))
@@ -380,7 +380,7 @@ class OpenAiReader(AnswerReader):
             self._pieces.add(None, "", function.name or "", _whole(function.arguments))
 
     def _add_message(self, message: _ChatDelta) -> None:
-        """Add a whole message, or a piece that is sent as a message. Repeated text is added once."""
+        """Add a whole message, or a piece in the form of a message. Adds repeated text once."""
         whole = message.content
         if isinstance(whole, str) and whole:
             text = "".join(self.texts)
@@ -400,7 +400,7 @@ class OpenAiReader(AnswerReader):
         self._streams = streams
 
     def opaque(self) -> str:
-        """Return the reasoning, which some servers require with the message it led to."""
+        """Return the reasoning. Some servers require it back with its message."""
         reasoning = _StoredReasoning("".join(self.thoughts) if self.context.reasoning_back else "", self._details)
         return encode(reasoning).decode() if reasoning.reasoning_content or reasoning.reasoning_details else ""
 
@@ -472,7 +472,7 @@ _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class OpenAiResponses(_OpenAi):
-    """Responses: one item each for reasoning, text and every call."""
+    """Encode messages for the Responses API, with one item per text, reasoning block and call."""
 
     kind = "openai-responses"
     schema_dialect = "full"
@@ -483,7 +483,7 @@ class OpenAiResponses(_OpenAi):
     tool_template = b'{"type":"function","name":%b,"description":%b,"parameters":%b,"strict":false}'
 
     def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
-        """Encode the request. The provider stores nothing and returns encrypted reasoning, which is sent back."""
+        """Encode the request. The provider stores nothing. It returns encrypted reasoning, which is sent back."""
         quirks, native = form.quirks, form.native
         parts = [b'{"model":', encode(request.model), b',"stream":true,"store":false']
         parts.append(b',"max_output_tokens":%d' % request.max_output_tokens)
@@ -497,7 +497,7 @@ class OpenAiResponses(_OpenAi):
         return EncodedRequest(b"".join((*parts, b',"input":[', joined.buffer, b"]}")), joined.call_ids)
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """Encode a message without unencrypted reasoning, which the provider does not store."""
+        """Encode a message. Unencrypted reasoning is omitted, because the provider does not store it."""
         native = form.native
         match message:
             case UserMessage(text=text, images=shown):
@@ -546,7 +546,7 @@ class OpenAiResponses(_OpenAi):
 
 
 class ResponsesReader(AnswerReader):
-    """Reads the events of one answer. Whole values (`….done`, `response.completed`) replace missing pieces."""
+    """Reads the events of one response. Whole values (`….done`, `response.completed`) fill in missing pieces."""
 
     record = _ResponsesEvent
     decoder = msgspec.json.Decoder(_ResponsesEvent)
@@ -558,7 +558,7 @@ class ResponsesReader(AnswerReader):
         self._said: dict[tuple[int, int], list[str]] = {}
 
     def take(self, event: _ResponsesEvent, data: bytes) -> None:
-        """Read one event. Unknown kinds are ignored in any form."""
+        """Read one event. Unknown kinds are ignored, whatever their fields."""
         index = event.output_index
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":

@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 RELEARN_DAYS = 30
 """Days after which a learned quirk is tested again, because services and servers are upgraded."""
 LEARNED_MAX = 1_000
-"""Maximum models with remembered quirks. The oldest is dropped first."""
+"""Maximum number of models with stored quirks. The oldest is dropped first."""
 REFUSAL_CHARS_MAX = 300
-"""Maximum characters of a refusal that are remembered."""
+"""Maximum length of a stored refusal, in characters."""
 WORDS_BYTES_MAX = 16_384
-"""Maximum bytes of a refusal that are searched."""
+"""Maximum bytes of a refusal that are searched for known words."""
 
 Change: TypeAlias = str | bool | int
 Changes: TypeAlias = Mapping[str, Change]
@@ -105,7 +105,7 @@ def _either(first: str, other: str, gap: int = 60) -> str:
 _ABOUT_TOOL = lazy_re.compile(
     r"tools?\W{0,3}\d|function_declarations|schema|properties|\bparameters\.|\bgrammar\b|toolSpec", re.IGNORECASE
 )
-"""Words about the definition of one tool, not about tools in general."""
+"""Words of a refusal of one tool's definition, not of tools in general."""
 _LESSONS: tuple[tuple[str, Changes], ...] = (
     (r"max_tokens.{0,80}max_completion_tokens", {"max_tokens": "max_completion_tokens"}),
     (rf"max_completion_tokens.{{0,60}}{_NOT}", {"max_tokens": "max_tokens"}),
@@ -153,7 +153,7 @@ _LESSONS: tuple[tuple[str, Changes], ...] = (
         {"tools": False},
     ),
 )
-"""Patterns for the words of a refusal, compiled when first needed, and the quirks to learn from them."""
+"""Words of refusals and the quirks to learn from them. Patterns are compiled when first needed."""
 _IMAGE_FAULT = lazy_re.compile(
     r"\bimages?\b.{0,40}(?:exceed|too (?:large|big|small)|dimension|corrupt|damaged|truncated|format|decode)"
     r"|(?:could not|unable to|failed to|cannot|can't) (?:process|decode|load|open|read|download|identify|fetch)\b"
@@ -161,26 +161,26 @@ _IMAGE_FAULT = lazy_re.compile(
     r"|media_type|image: unknown format|too many images|many-image",
     re.DOTALL | re.IGNORECASE,
 )
-"""Words about one image, from a model that accepts others."""
+"""Words of a refusal of one image by a model that accepts others."""
 _TEMPLATE = lazy_re.compile(
     r"\bjinja\b|raise_exception|chat template (?:prompt )?error|at row \d+, column \d+", re.IGNORECASE
 )
-"""Words of a chat template error, which the same conversation would cause again."""
+"""Words of a chat template error. The same conversation would cause it again."""
 _MANY_IMAGES = lazy_re.compile(
     r"too many (?:images|image)|many-image|at most [1-9]\d{0,4} images?\b|(?:up to|maximum|max|limit|supports?|only)\b"
     r"[^.\d]{0,40}[1-9]\d{0,4} images?\b|number of images|images?.{0,40}\b(?:exceeds?|over) the (?:limit|maximum)",
     re.IGNORECASE,
 )
-"""Words about the number of images in a request."""
+"""Words of a refusal for too many images."""
 _NUMBER = lazy_re.compile(r"(?<![\d.])\d{1,5}(?![\d.]\d)")
 MANY_IMAGES = 20
-"""Number of images from which Anthropic rejects sides above 2,000 pixels."""
+"""Number of images from which Anthropic rejects images with a side of more than 2,000 pixels."""
 _HEAVY = lazy_re.compile(
     r"(?:payload|body|entity|request|message)(?: size)?.{0,24}(?:too large|exceed|over the)|request_too_large"
     r"|(?:too large|exceeds).{0,40}(?:payload|body|entity)|maximum (?:request|payload|body) size",
     re.IGNORECASE,
 )
-"""Words about the size of a request in bytes."""
+"""Words of a refusal for too many bytes."""
 _LONG = lazy_re.compile(r"token|context", re.IGNORECASE)
 _THINKING_FAULT = lazy_re.compile(
     r"signature\W{1,3}in\W{1,3}thinking|thinking\W.{0,60}(?:cannot be modified|signature)|encrypted.content.{0,300}"
@@ -188,25 +188,25 @@ _THINKING_FAULT = lazy_re.compile(
     r"(?:not valid|invalid|corrupt|mismatch)|reasoning\b.{0,80}required following|\bitem\b.{0,90}not found",
     re.DOTALL | re.IGNORECASE,
 )
-"""Words about reasoning in this conversation that is damaged or from another model."""
+"""Words of a refusal for damaged reasoning or another model's reasoning in this conversation."""
 Fault: TypeAlias = Literal["images", "thinking"]
 
 
 def words_of(body: bytes) -> str:
-    """Return a refusal's text from any document form."""
+    """Extract a refusal's text from any form of document."""
     text = body[:WORDS_BYTES_MAX].decode("utf-8", "replace")
     return " ".join(text.replace('\\"', '"').replace("\\n", " ").replace("\\u0027", "'").split())
 
 
 def fault_of(words: str) -> Fault | None:
-    """Return the part of this conversation that caused a refusal, or None if its content is not the cause."""
+    """Return the part of this conversation that caused a refusal. None if its content is not the cause."""
     if _THINKING_FAULT.search(words):
         return "thinking"
     return "images" if _IMAGE_FAULT.search(words) else None
 
 
 def lesson(quirks: Quirks, words: str) -> Changes:
-    """Return the quirks that a refusal teaches. Empty if it is unrelated or the quirks are known."""
+    """Return the quirks to learn from a refusal. Empty if it is unrelated or the quirks are known."""
     for pattern, changes in _LESSONS:
         if re.search(pattern, words, re.DOTALL | re.IGNORECASE) and quirks.changed(changes) != quirks:
             if changes == {"tools": False} and _ABOUT_TOOL.search(words):
@@ -216,7 +216,7 @@ def lesson(quirks: Quirks, words: str) -> Changes:
 
 
 def fewer_images(words: str, sent: int) -> int:
-    """Return the image limit if a request with `sent` images was rejected for their number, or 0."""
+    """Return the new image limit if a request with `sent` images was rejected for their number, otherwise 0."""
     match = _MANY_IMAGES.search(words)
     if match is None or sent < 2:
         return 0
@@ -238,7 +238,7 @@ def is_about_schema(words: str) -> bool:
 
 
 def teaches(words: str) -> bool:
-    """Return whether a refusal is about the request, under any status."""
+    """Return whether a refusal is about the request, regardless of its status."""
     return fault_of(words) is not None or bool(lesson(Quirks(), words)) or _TEMPLATE.search(words) is not None
 
 
@@ -246,7 +246,7 @@ def teaches(words: str) -> bool:
 
 
 class Learned(msgspec.Struct, frozen=True):
-    """Quirks learned from a refusal, with their time. They apply to the server at this address."""
+    """Quirks learned from refusals, with their time. They apply to the server at this URL."""
 
     changes: dict[str, Change]
     refusal: str
@@ -291,7 +291,7 @@ def write_learned(path: Path, learned: Mapping[str, Learned]) -> None:
 
 
 class QuirkMemory:
-    """Learned quirks, stored in a file across restarts.
+    """Stores learned quirks in a file across restarts.
 
     Changes by another process take effect on the next request. Without a path, quirks are stored in memory only.
     """
@@ -315,14 +315,14 @@ class QuirkMemory:
         return self._learned
 
     def changes(self, name: str, address: str) -> Changes:
-        """Return the learned quirks of PROVIDER/MODEL at this address."""
+        """Return the learned quirks of PROVIDER/MODEL at this URL."""
         learned = self.all().get(name)
         if learned is None or learned.address != address:
             return {}
         return learned.changes if self._clock.now() - learned.at < timedelta(days=RELEARN_DAYS) else {}
 
     def put(self, name: str, address: str, changes: Changes, refusal: str) -> None:
-        """Store what a refusal taught, merged with earlier quirks."""
+        """Store the quirks learned from a refusal, merged with earlier ones."""
         at, known = self._clock.now(), self.changes(name, address)
         learned = Learned({**known, **changes}, refusal[:REFUSAL_CHARS_MAX], at, address)
         self._write({**self.all(), name: learned})
@@ -351,7 +351,7 @@ class QuirkMemory:
 
 
 KnownQuirks: TypeAlias = Callable[[str, str], Quirks]
-"""Returns built-in quirks by address and model."""
+"""Returns built-in quirks by URL and model."""
 
 
 class ProviderQuirks:

@@ -259,7 +259,7 @@ def _encode(audio: bytes, form: AudioFormat, media_type: str) -> tuple[bytes, st
     return target.getvalue(), MEDIA_TYPES[form]
 
 
-# ---- local ----
+# ---- local models ----
 
 ESPEAK = "espeak-ng"
 SECONDS_MAX = 60.0
@@ -267,7 +267,7 @@ WORDS_PER_MINUTE = 165
 
 
 class EspeakSpeech:
-    """Implements the synthesis half of `Speech`. Recognition needs a model."""
+    """Synthesizes speech with espeak-ng. Implements only this half of `Speech`."""
 
     name = ESPEAK
     usd_per_minute = usd_per_million_chars = 0.0
@@ -313,7 +313,7 @@ PIECE_SECONDS = 60
 
 
 class MoonshineSpeech:
-    """Implements the recognition half of `Speech`."""
+    """Recognizes speech with Moonshine. Implements only this half of `Speech`."""
 
     name = MOONSHINE
     usd_per_minute = usd_per_million_chars = 0.0
@@ -353,9 +353,9 @@ class MoonshineSpeech:
 
 
 def pieces_of(samples: "array[float]") -> "Iterator[array[float]]":
-    """Split the recording into pieces of at most PIECE_SECONDS, at the quietest places.
+    """Split the recording into pieces of at most PIECE_SECONDS, at the quietest points.
 
-    The library needs thirty times the memory of a piece.
+    The library needs thirty times a piece's memory.
     """
     longest, moment, at = PIECE_SECONDS * RATE, RATE // 10, 0
     while len(samples) - at > longest:

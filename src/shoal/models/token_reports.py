@@ -28,7 +28,7 @@ class OutputDetails(msgspec.Struct):
 
 
 class TokenReport(msgspec.Struct):
-    """A `usage` object in any of these forms."""
+    """A `usage` object, with the field names of all these servers."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None

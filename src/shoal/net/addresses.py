@@ -1,6 +1,6 @@
-"""Checks of addresses that a model or an untrusted person chose, and the port `Fetcher` that opens them.
+"""Checks of URLs that a model or an untrusted person chose, and the port `Fetcher` that opens them.
 
-The checks of URLs and IP addresses are pure functions, and refuse doubtful addresses.
+The checks of URLs and IP addresses are pure functions, and reject doubtful ones.
 
 Sources: the IANA registries of special-purpose addresses (RFC 6890), RFC 6052 (NAT64), RFC 3056 (6to4), RFC 4380
 (Teredo), RFC 5214 (ISATAP), and the WHATWG URL standard for numeric hosts.
@@ -57,7 +57,7 @@ class WebAddress(NamedTuple):
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """The origin. Credentials are sent only to their own origin."""
+        """The URL's origin. Credentials are sent only to their own origin."""
         return self.scheme, self.host, self.port
 
     @property
@@ -66,8 +66,7 @@ class WebAddress(NamedTuple):
 
 
 def canonical_address(text: str) -> str:
-    """Return an address in the form in which it is requested, without its fragment. Return an empty string if it is
-    invalid."""
+    """Return a URL in the form in which it is requested, without its fragment. Empty if it is invalid."""
     try:
         return parse_target(text.partition("#")[0]).url
     except FetchError:
@@ -75,7 +74,7 @@ def canonical_address(text: str) -> str:
 
 
 def site_of(url: str) -> str:
-    """Return an address's host without `www.`, with its port unless it is the default. Empty for an invalid address."""
+    """Return a URL's host without `www.`, with its port unless that is the default. Empty for an invalid URL."""
     try:
         target = parse_target(url)
     except FetchError:
@@ -139,9 +138,9 @@ def literal(host: str) -> Address | None:
 
 
 def why_refused(address: str, allowed: Sequence[Net] = ()) -> str:
-    """Return the reason why this IP address may not be opened. Empty if the address is public or within `allowed`.
+    """Return why this IP address must not be opened. Empty if the address is public or within `allowed`.
 
-    IPv6 addresses that contain an IPv4 address (mapped, compatible, 6to4, NAT64, Teredo, ISATAP) are always refused.
+    IPv6 addresses that contain an IPv4 address (mapped, compatible, 6to4, NAT64, Teredo, ISATAP) are always rejected.
     """
     try:
         parsed = ip_address(address)
@@ -162,11 +161,7 @@ REDIRECTS_MAX = 5
 
 
 class FetchRequest(msgspec.Struct, frozen=True):
-    """A request. Headers are sent only to the first origin, and not after a redirect to another one.
-
-    With `tls_only`, every address must begin with https://. With `same_site`, a redirect to another site is returned as
-    the answer.
-    """
+    """A request. Headers are sent only to the first origin, and not after a redirect to another one."""
 
     url: str
     method: str = "GET"
@@ -176,11 +171,13 @@ class FetchRequest(msgspec.Struct, frozen=True):
     seconds_max: float = FETCH_SECONDS_MAX
     redirects_max: int = REDIRECTS_MAX
     tls_only: bool = False
+    """Whether every URL, including redirects, must begin with https://."""
     same_site: bool = False
+    """Whether a redirect to another site is returned as the response instead of being followed."""
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """A response and its final address. `cut` means that the body was longer than `bytes_max`."""
+    """A response and its final URL. `cut` is set if the body was longer than `bytes_max`."""
 
     url: str
     status: int
@@ -194,11 +191,11 @@ class Fetched(msgspec.Struct, frozen=True):
 
 
 class Fetcher(Protocol):
-    """Client that opens only addresses of the public web."""
+    """Client that opens only URLs of the public web."""
 
     async def fetch(self, request: FetchRequest) -> Fetched:
-        """Send the request and read the response, whatever its status. Cancelling closes the connection.
+        """Send the request and read the response, regardless of its status. Cancelling closes the connection.
 
-        Raises FetchError if the address may not be opened or does not answer within the limits.
+        Raises FetchError if the URL must not be opened or its server does not respond within the limits.
         """
         ...

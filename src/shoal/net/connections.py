@@ -40,7 +40,7 @@ def network_reason(error: BaseException) -> str:
             case UnicodeError():
                 return "the host name is invalid"
             case OSError():
-                number = _NUMBER.search(str(cause))  # several attempts failed
+                number = _NUMBER.search(str(cause))  # several attempts failed, each with its own reason
                 code = cause.errno or (int(number[1]) if number is not None else 0)
                 if code:
                     return _REASONS.get(code) or os.strerror(code).lower()
@@ -66,10 +66,12 @@ _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.
 
 @cache
 def default_tls() -> ssl.SSLContext:
-    """Load the machine's trusted authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR. Takes 20 ms, so it is done
-    once."""
+    """Load the machine's trusted authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR.
+
+    Takes 20 ms, so it is cached.
+    """
     if sys.platform != "linux":
-        # On other systems, OpenSSL finds no files. httpx2 asks the system.
+        # Elsewhere OpenSSL finds no files, and httpx2 asks the operating system.
         import httpx2
 
         return httpx2.create_ssl_context()

@@ -35,9 +35,9 @@ from shoal.net.http import DamagedBody, DirectClient, HttpFailed, decoded, reada
 
 AGENT = "shoal/0.1"
 ADDRESSES_MAX = 4
-"""Maximum number of addresses of a name that are tried."""
+"""Maximum number of a host's addresses that are tried."""
 LED_TO = "the host that the address redirects to"
-"""Name in errors for a host that a server chose. Errors never quote a server, so a failure never taints a turn."""
+"""Name in errors for a host that a server chose. Errors never quote a server, so they never taint a turn."""
 
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -45,7 +45,7 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 async def system_addresses(host: str, port: int) -> Sequence[str]:
-    """Resolve with the operating system, preferred address first. Raises OSError."""
+    """Resolve a host with the operating system, preferred address first. Raises OSError."""
     infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in infos))
 
@@ -86,8 +86,10 @@ class GuardedFetcher:
             raise FetchError(f"No answer arrived within {counted(request.seconds_max, 'second')}.") from error
 
     async def addresses(self, target: WebAddress, name: str = "") -> tuple[str, ...]:
-        """Return the addresses to connect to. Raises FetchError, with `name`, unless all of the host's addresses are
-        allowed."""
+        """Return the addresses to connect to.
+
+        Raises FetchError, with `name`, unless all of the host's addresses are allowed.
+        """
         name = name or target.host
         if literal(target.host) is not None:
             addresses: Sequence[str] = (target.host,)
@@ -105,7 +107,10 @@ class GuardedFetcher:
         return tuple(addresses[:ADDRESSES_MAX])
 
     async def fetch_once(self, target: WebAddress, request: FetchRequest, name: str) -> Fetched:
-        """Fetch an address without following redirects. Raises FetchError if it is forbidden or does not answer."""
+        """Fetch a URL without following redirects.
+
+        Raises FetchError if the URL is forbidden or its server does not respond.
+        """
         if request.tls_only and target.scheme != "https":
             raise FetchError(f"{_upper(name)} would be opened without encryption. Only https:// is allowed here.")
         headers = [("User-Agent", AGENT), ("Accept", "*/*"), ("Connection", "close"), *request.headers]
@@ -134,7 +139,7 @@ class GuardedFetcher:
                 await response.close()
         except DamagedBody as error:
             raise FetchError("The answer is damaged and cannot be decompressed.") from error
-        except HttpFailed as error:  # the error's message names the host, which a server may have chosen
+        except HttpFailed as error:  # the error names the host, which a server may have chosen
             if error.kind == "timeout":
                 raise TimeoutError from error
             why = network_reason(error.__cause__ or error).replace(target.host, name)

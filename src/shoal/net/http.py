@@ -1,8 +1,8 @@
 """HTTP/1.1 client: connections are reused, requests are bytes, and bodies are passed on as they arrive.
 
-A model's answer arrives in hundreds of tiny pieces, so the cost per piece matters. A piece goes from the socket into
-one buffer, and everything in the buffer is passed on together. A streamed answer costs a fifth of what it costs with a
-general-purpose client. Requests through a proxy of the environment use httpx2, which is loaded only then.
+A model's response arrives in hundreds of tiny pieces, so the cost per piece matters. A piece goes from the socket into
+one buffer, and everything in the buffer is passed on together. A streamed response costs a fifth of what it costs with
+a general-purpose client. Requests through a proxy of the environment use httpx2, which is loaded only then.
 """
 
 import asyncio
@@ -20,9 +20,12 @@ HEAD_BYTES_MAX = 65_536
 """Maximum size of a response's status line and headers, in bytes."""
 LENGTH_DIGITS_MAX = 15
 COPY_BYTES_MAX = 65_536
-"""Maximum size of a body that is sent in one piece with its head, in bytes. Longer bodies are not copied."""
+"""Maximum size of a body that is sent together with its head, in bytes.
+
+Longer bodies are sent separately, without a copy.
+"""
 BUFFER_BYTES_MAX = 1_048_576
-"""Read-ahead limit, in bytes. Beyond it, the server must wait until the body is consumed."""
+"""Maximum bytes to read ahead. Beyond it, the server must wait until the body is consumed."""
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
 """Maximum size of a whole (not streamed) response, in bytes. The rest is dropped."""
@@ -31,11 +34,12 @@ CONNECTIONS_MAX = 1000
 UNPACKED_BYTES_MAX = 65_536
 """Maximum number of bytes that one decompression step returns."""
 BODY_SECONDS_MAX = 60.0
-"""Longest time to read a whole response, in seconds. Later data is dropped."""
+"""Maximum time to read a whole response, in seconds. Later data is dropped."""
 CONNECT_SECONDS = 10.0
 KEEP_ALIVE_MAX = 256
 STALE_SECONDS = 0.5
-"""If a reused connection breaks within this many seconds after a request, the server had already closed it."""
+"""Seconds after a request in which a reused connection that breaks is assumed to have been closed by the server
+earlier."""
 ASKED_SECONDS = 1.0
 """Maximum age of a lease check, in seconds. A request that was not sent by then must be made again."""
 KEEP_ALIVE_SECONDS = 60.0
@@ -48,7 +52,7 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class HttpFailed(ShoalError):
-    """The exchange failed below HTTP. `kind` is unreachable, timeout or dropped."""
+    """Raised if the exchange failed below HTTP. `kind` is unreachable, timeout or dropped."""
 
     def __init__(self, kind: FailureKind, message: str, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -57,7 +61,7 @@ class HttpFailed(ShoalError):
 
 
 class DamagedBody(HttpFailed):
-    """The body cannot be decompressed."""
+    """Raised if the body cannot be decompressed."""
 
 
 class HttpResponse(Protocol):
@@ -84,7 +88,7 @@ class HttpClient(Protocol):
     ) -> HttpResponse:
         """Send a request, and return when the response's headers have arrived. Raises HttpFailed.
 
-        Nothing is sent later than ASKED_SECONDS after `asked_at` (the event loop's clock), because the process may have
+        Nothing is sent more than ASKED_SECONDS after `asked_at` (the event loop's clock), because the process may have
         been frozen and another one may have taken over the work.
         """
         ...
@@ -103,7 +107,7 @@ def _encoding(response: HttpResponse) -> str:
 
 
 def readable(response: HttpResponse) -> bool:
-    """Return whether the body is plain or has a supported compression."""
+    """Return whether the body is uncompressed or has a supported compression."""
     return _encoding(response) in (*_PLAIN, *_PACKED)
 
 
@@ -149,9 +153,9 @@ async def read_whole(response: HttpResponse) -> bytes:
 
 
 def make_client(base_url: str, provider: str, idle_seconds: float, environ: Mapping[str, str]) -> HttpClient:
-    """Create the client for an address, direct or through the environment's proxy.
+    """Create the client for a URL, direct or through the environment's proxy.
 
-    `idle_seconds` is the longest wait for the first or the next bytes of an answer.
+    `idle_seconds` is the maximum wait for the first or the next bytes of a response.
     """
     proxy = proxy_for(base_url, environ) if BaseUrl(base_url, provider).valid else None
     if proxy is None:
@@ -162,7 +166,7 @@ def make_client(base_url: str, provider: str, idle_seconds: float, environ: Mapp
 
 
 class BaseUrl:
-    """A base URL in parts. `label` names it to a person, without secrets."""
+    """A base URL in parts. `label` is its description for people, without secrets."""
 
     def __init__(self, base_url: str, provider: str) -> None:
         try:
@@ -180,8 +184,10 @@ class BaseUrl:
 
 
 class ConnectionBroken(ShoalError):
-    """The connection ended, or the server does not speak HTTP. `reused_and_silent` means that a reused connection was
-    stale."""
+    """Raised if the connection ended, or the server does not speak HTTP.
+
+    `reused_and_silent` is set if a reused connection was stale.
+    """
 
     def __init__(self, message: str, *, reused_and_silent: bool = False) -> None:
         super().__init__(message)
@@ -189,12 +195,11 @@ class ConnectionBroken(ShoalError):
 
 
 class ConnectionSilent(ShoalError):
-    """The server sent nothing for too long."""
+    """Raised if the server sent nothing for too long."""
 
 
 class HttpConnection(asyncio.Protocol):
-    """An HTTP/1.1 connection (RFC 9112), used by one call at a time. `idle_since` is the time at which it became
-    free."""
+    """An HTTP/1.1 connection (RFC 9112), used by one call at a time. `idle_since` is when it became free."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.idle_since = 0.0
@@ -229,7 +234,7 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     def eof_received(self) -> None:
-        """Record that the server has finished. The connection is then closed."""
+        """Record that the server has finished. asyncio then closes the connection."""
         self._ended = True
         self._wake()
 
@@ -248,12 +253,12 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Return whether the connection can be used: it is open, and no unexpected data has arrived."""
+        """Whether the connection can be used: it is open, and no unexpected data has arrived."""
         return not self._ended and not self._buffer and self._transport is not None
 
     @property
     def reusable(self) -> bool:
-        """Return whether the response was read to its end and both sides keep the connection open."""
+        """Whether the response was read to its end and both sides keep the connection open."""
         return self._keep and self._body == "none" and self.usable
 
     def close(self) -> None:
@@ -262,7 +267,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def rest(self) -> None:
-        """Prepare the connection to wait for its next request."""
+        """Prepare the connection for its next request."""
         self._stop_timer()
         self.idle_since = self._loop.time()
 
@@ -290,7 +295,7 @@ class HttpConnection(asyncio.Protocol):
             await self._more()
 
     async def read(self) -> bytes:
-        """Return the next bytes of the body, empty only at its end. Raises ConnectionBroken and ConnectionSilent.
+        """Return the next bytes of the body. Empty only at its end. Raises ConnectionBroken and ConnectionSilent.
 
         Framing without content counts as silence.
         """
@@ -324,7 +329,7 @@ class HttpConnection(asyncio.Protocol):
             self._waiter = None
 
     def _watch(self) -> None:
-        """Run one timer for a whole response, restarted while data arrives, instead of one for each piece."""
+        """Run one timer for the whole response, restarted when data arrives, instead of one per piece."""
         silent_for = self._loop.time() - self._waiting_since
         if silent_for < self._idle_seconds or self._waiter is None or self._waiter.done():
             rest = max(self._idle_seconds - silent_for, 0.001)
@@ -380,8 +385,8 @@ class HttpConnection(asyncio.Protocol):
     def _take_body(self) -> bytes:
         """Return the bytes of the body that have arrived.
 
-        In a chunked body, `_left` is the number of bytes missing from the current chunk and its line end, or -1 before
-        its size.
+        In a chunked body, `_left` is the number of missing bytes of the current chunk and its line ending, or -1 before
+        the chunk's size.
         """
         if self._body == "sized":
             data = bytes(self._buffer[: self._left])
@@ -415,7 +420,7 @@ class HttpConnection(asyncio.Protocol):
                 raise ConnectionBroken("A chunk has no valid size.")
             size = int(digits, 16)
             if size == 0:
-                # The size's line end is the first of the two that end the trailers, if any.
+                # Search from the CRLF after the size: without trailers, it is the first half of the blank line.
                 end = buffer.find(b"\r\n\r\n", end)
                 if end >= 0:
                     self._body = "none"
@@ -431,7 +436,8 @@ class DirectClient:
     """Implementation of `HttpClient` with direct connections.
 
     With `addresses`, it connects to these in order without a lookup. The Host header and the TLS name are those of
-    `base_url`. Compressed responses are accepted only if `packed`, because small pieces arrive sooner uncompressed.
+    `base_url`. Compressed responses are requested only if `packed` is set, because small pieces arrive sooner
+    uncompressed.
     """
 
     def __init__(
@@ -573,8 +579,7 @@ class DirectResponse:
 
 
 def proxy_for(base_url: str, environ: Mapping[str, str]) -> str | None:
-    """Return the proxy for this address from HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in upper or lower
-    case."""
+    """Return this URL's proxy from HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in upper or lower case."""
     lower = {name.lower(): value for name, value in environ.items() if name.lower().endswith("_proxy") and value}
     if not lower:
         return None

@@ -20,20 +20,19 @@ EVERYBODY = "*"
 
 
 class AccessRules(msgspec.Struct, frozen=True):
-    """The people of one platform.
-
-    `allow` contains user ids, `role:NAME` or `*`. If `channels` is not empty, all other channels are closed.
-    `trust_everybody` also trusts people admitted by `*`, for platforms whose people are all known.
-    """
+    """The access rules of one platform."""
 
     owners: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
+    """User ids, `role:NAME` or `*`."""
     channels: tuple[str, ...] = ()
+    """If not empty, all other channels are closed."""
     trust_everybody: bool = False
+    """Also trusts people admitted by `*`, for platforms where everyone is known."""
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """A person's access. `owner` and `trusted` imply `allowed`."""
+    """A person's access. If `owner` or `trusted` is set, so is `allowed`."""
 
     allowed: bool
     trusted: bool = False
@@ -48,7 +47,7 @@ STRANGER = Admission(False)
 
 
 def admit(rules: AccessRules, author: Author, channel: str, paired: Sequence[str] = ()) -> Admission:
-    """Return a person's access in a channel. Denies people without an id and other bots."""
+    """Return a person's access in a channel. Rejects people without an id and other bots."""
     if not author.id or author.is_bot:
         return STRANGER
     if author.id in rules.owners:
@@ -66,13 +65,14 @@ def admit(rules: AccessRules, author: Author, channel: str, paired: Sequence[str
 class Person(msgspec.Struct, frozen=True):
     """A person with identities (PLATFORM:USER) on several platforms.
 
-    `roles` apply on all of them. `name` is the name in the configuration. The daily budget limits replace the shared
-    ones; 0 means no limit of their own.
+    The daily budget limits replace the shared ones. 0 keeps the shared limit.
     """
 
     identities: tuple[str, ...]
     roles: tuple[str, ...] = ()
+    """Apply on all of the platforms."""
     name: str = ""
+    """Name in the configuration."""
     usd_per_day: float = 0.0
     tokens_per_day: int = 0
     timezone: str = ""
@@ -97,7 +97,7 @@ class People:
                 self._by_identity.setdefault(identity, person)
 
     def become(self, other: "People") -> None:
-        """Replace the contents with those of `other`, in place."""
+        """Replace the contents in place with those of `other`."""
         self._owners, self._by_identity, self._by_name = other._owners, other._by_identity, other._by_name
 
     def find(self, identity: str) -> Person:
@@ -109,13 +109,13 @@ class People:
         return self._by_name.get(name, NOBODY)
 
     def identities(self, asker: Asker) -> tuple[str, ...]:
-        """Return all identities of the asker, in the same order on every platform."""
+        """Return all identities of the asker, in a stable order."""
         return self.find(asker.identity).identities or (asker.identity,)
 
     def asker(self, asker: Asker) -> Asker:
-        """Return the asker with all their identities and roles, as owner if a trusted identity belongs to the owner.
+        """Return the asker with all their identities and roles.
 
-        Without links, the asker is unchanged.
+        They are the owner if a trusted identity belongs to the owner. Without links, the asker is unchanged.
         """
         person = self.find(asker.identity)
         if person is not NOBODY:
@@ -138,7 +138,7 @@ class Links(msgspec.Struct, frozen=True):
     rules: dict[str, AccessRules] = {}
 
     def become(self, other: "Links") -> None:
-        """Replace the contents with those of `other`, in place."""
+        """Replace the contents in place with those of `other`."""
         self.people.become(other.people)
         self.rules.clear()
         self.rules.update(other.rules)
@@ -162,19 +162,20 @@ class Links(msgspec.Struct, frozen=True):
 
 
 def vouched(rules: AccessRules, user: str, paired: Sequence[str]) -> Admission:
-    """Minimum length of a known secret's prefix that is withheld. Shorter ones look like ordinary text."""
+    """Return the person's access if the rules name them, ignoring `*`, channels and roles."""
     named = tuple(name for name in rules.allow if name != EVERYBODY)
     return admit(AccessRules(rules.owners, named), Author(user, trusted=False), "", paired)
 
 
 def among(*lists: Sequence[str]) -> Callable[[Asker], bool]:
-    """Return a function that checks whether a person is on one of these lists at the time of the call."""
+    """Return a function that checks whether a person is on one of these lists when it is called."""
     return lambda by: is_among(by, [person for people in lists for person in people])
 
 
 def is_among(by: Asker, people: Sequence[str]) -> bool:
-    """Return whether a person matches one of these: PLATFORM:USER, `role:NAME`, or PLATFORM:role:NAME. False without an
-    id.
+    """Return whether a person matches one of these: PLATFORM:USER, `role:NAME`, or PLATFORM:role:NAME.
+
+    False without an id.
     """
     if not by.user or not by.platform:
         return False
@@ -185,7 +186,7 @@ def is_among(by: Asker, people: Sequence[str]) -> bool:
 
 
 def make_code(entropy: bytes) -> str:
-    """Return a pairing code from at least eight random bytes. It is short enough to type and has 39 bits of entropy."""
+    """Create a pairing code from at least eight random bytes. It is short enough to type and has 39 bits of entropy."""
     number = int.from_bytes(hashlib.sha256(entropy).digest(), "big")
     reasons: list[str] = []
     for _ in range(CODE_LENGTH):
@@ -195,7 +196,7 @@ def make_code(entropy: bytes) -> str:
 
 
 def code_digest(code: str) -> str:
-    """Return the digest that is stored for a code. Letter case and separators do not matter."""
+    """Return a code's digest for storage. Letter case and separators do not matter."""
     plain = "".join(char for char in code.upper() if char.isalnum())
     return hashlib.sha256(f"shoal-pair-1:{plain}".encode()).hexdigest()
 
@@ -206,7 +207,7 @@ def is_code(code: str, digest: str) -> bool:
 
 
 class Bucket:
-    """A token bucket: `burst` messages immediately, then one every `seconds`. The caller passes the time."""
+    """A token bucket: `burst` messages immediately, then one every `seconds` seconds. The caller passes the time."""
 
     __slots__ = ("_at", "_burst", "_left", "_seconds")
 
@@ -232,7 +233,7 @@ class Bucket:
 
 
 def approval_digest(tool: str, canonical: str, *extra: str) -> str:
-    """Return the digest that an approval is bound to, as SHA-256 in hex.
+    """Return the digest that binds an approval, as SHA-256 in hex.
 
     It covers the tool's name, the call's canonical JSON, and `extra` (the agent, and anything else that determines the
     effect).

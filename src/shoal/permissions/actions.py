@@ -28,7 +28,7 @@ from shoal.shell.words import ANY, HERE, HOME, REST, SPLIT, Unreadable, Word, ex
 
 PLACES_MAX = 16
 NAMES_MAX = 200
-"""Maximum names that a pattern expands to. With more, the action names the folder instead."""
+"""Maximum number of names that a pattern expands to. With more, the action names the folder instead."""
 
 _ROOTS = ("/workspace", "/scratch", "/skills", "/docs")
 _SPECIAL = re.compile(r"/(?:proc|dev|sys|inet[46]?)(?:/.*)?", re.DOTALL)
@@ -41,15 +41,15 @@ _MARKS = (ANY, REST)
 _WRITABLE = ("/workspace", "/scratch")
 _INSIDE = ("/workspace/", "/scratch/")
 _OPTION = "/-"
-"""Characters of a new name that a pattern could turn into an option, in the same command or a later one."""
+"""Matches characters of a new name that a pattern could turn into an option, in the same command or a later one."""
 _SINKS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _WRITE_REPOSITORY = frozenset({"add", "commit"})
-"""Commands of git that change the repository, and run no programs if it is inert."""
+"""Git commands that change the repository, but run no programs if it is inert."""
 _SPLITTING = re.compile(r"[\s*?\[\\]")
 
 
 def path_name(path: Path, mounts: Sequence[Mount]) -> str:
-    """Return the name of a resolved host path in actions: relative to its mount, or unchanged without a mount."""
+    """Return a resolved host path's name in actions: relative to its mount, or unchanged without a mount."""
     best: Mount | None = None
     for mount in mounts:
         if path.is_relative_to(mount.host) and (best is None or len(mount.host.parts) > len(best.host.parts)):
@@ -62,7 +62,7 @@ def path_name(path: Path, mounts: Sequence[Mount]) -> str:
 
 
 def is_special(name: str) -> bool:
-    """Return whether a path may refer to a different file, such as those in `/proc` and `/dev/fd`.
+    """Return whether a path may refer to a different file for each process, such as those in `/proc` and `/dev/fd`.
 
     In gawk, paths below `/inet` open network connections.
     """
@@ -90,7 +90,7 @@ class CommandPaths:
             places = self._joined(places, effect.folders)
         reads = self._reads(effect.reads, places)
         runs = [name for word in effect.runs for name in self._of_word(word, places) or ()]
-        # Configuration files that a program reads at every start, if they exist.
+        # Add the existing configuration files that a program reads at every start.
         startup = [name for word in effect.startup for name in self._of_word(word, ()) or ()]
         startup = [name for name in startup if (host := self._to_host(name)) is not None and os.path.lexists(host)]
         runs += startup
@@ -100,8 +100,8 @@ class CommandPaths:
             repositories = [self._repository(place) for place in places or ()]
             runs += [name for repository in repositories for path in repository.files for name in self._seen(path)]
             harmless = harmless and bool(repositories) and all(repository.inert for repository in repositories)
-            # Many later commands enter the paths that `git add` puts into the index. `git add` does so itself when it
-            # runs again.
+            # `git add` records embedded repositories in the index. Later git commands, including a second `git add`,
+            # run inside them.
             harmless = harmless and not (
                 self._adds and any(map(holds_repository, {repository.top for repository in repositories}))
             )
@@ -124,7 +124,7 @@ class CommandPaths:
         )
 
     def of_text(self, target: str, part: Part) -> list[str] | None:
-        """Return the possible names of a literal path, for each possible directory of the command. None if unknown."""
+        """Return a literal path's possible names, one for each possible directory of the command. None if unknown."""
         if target.startswith("/"):
             return self._names(target)
         places = self._places(part.moves, part.sure)
@@ -133,7 +133,7 @@ class CommandPaths:
         return list(dict.fromkeys(name for place in places for name in self._names(os.path.join(place, target))))
 
     def may_be_written(self, name: str, target: str) -> bool:
-        """Return whether writing to a file changes nothing that is executed, and nothing outside the workspace.
+        """Return whether a write to this file cannot affect executed files or anything outside the workspace.
 
         `target` is the name as written, which may be a link.
         """
@@ -185,7 +185,7 @@ class CommandPaths:
             joined = None if move is None else self._joined(places, (move,))
             if joined is None:
                 return None
-            # After a link, `cd ..` follows the path as written, and everything else follows the link.
+            # After a link, `cd ..` follows the path as written, while everything else follows the link.
             failed = [] if number in sure else places
             places = list(dict.fromkeys([*failed, *joined, *map(os.path.normpath, joined)]))
             if len(places) > PLACES_MAX:
@@ -193,7 +193,7 @@ class CommandPaths:
         return places
 
     def _joined(self, places: Sequence[str] | None, folders: Iterable[Word]) -> list[str] | None:
-        """Join each of these folders to each place in turn."""
+        """Join each of these folders with each of the places."""
         for folder in folders:
             texts = expand(folder, self._taken.variables)
             if places is None or texts is None or any(mark in text for text in texts for mark in _MARKS):
@@ -205,13 +205,13 @@ class CommandPaths:
         return None if places is None else list(places)
 
     def _filled(self, text: str, place: str) -> str | None:
-        """Expand the home and the directory in a text. None if the result would be several words."""
+        """Expand the home and working directory in a text. None if the result would be several words."""
         if SPLIT in text and _SPLITTING.search(self._home + place):
             return None
         return text.replace(SPLIT, "").replace(HOME, self._home).replace(HERE, place)
 
     def _reads(self, words: Sequence[Word] | None, places: Sequence[str] | None) -> list[str] | None:
-        """Return the files named by words that are read. None if unknown or too many."""
+        """Return the files that words name for reading. None if unknown or too many."""
         names: list[str] = []
         for word in words or ():
             paths = self._of_word(word, places, is_read=True)
@@ -223,7 +223,7 @@ class CommandPaths:
     def _of_word(self, word: Word, places: Sequence[str] | None, *, is_read: bool = False) -> list[str] | None:
         """Return every file that a word may name in the command's file system. None if unknown.
 
-        A folder may represent the files in it if they are only read.
+        If files are only read, a folder may represent the files in it.
         """
         texts = expand(word, self._taken.variables)
         if texts is None and [piece.kind for piece in word.pieces] == ["below"] and is_read:
@@ -235,7 +235,7 @@ class CommandPaths:
             if not text or text == "-":
                 continue
             if text.startswith("-"):
-                return None  # It may be an option that reads another file.
+                return None  # The word may be an option that reads another file.
             absolute = text.lstrip(SPLIT)[0] in ("/", HOME)
             if places is None and not absolute:
                 return None
@@ -249,9 +249,7 @@ class CommandPaths:
         return list(dict.fromkeys(names))
 
     def _matching(self, path: str) -> list[str] | None:
-        """Expand a path's patterns below mounts. Returns the folder if there are too many files, and None if
-        unknown.
-        """
+        """Expand a path's patterns below mounts. Return the folder if there are too many files, and None if unknown."""
         if not any(mark in path for mark in _MARKS):
             return self._names(path)
         fixed, rest = list[str](), path.split("/")
@@ -272,16 +270,16 @@ class CommandPaths:
                     entries += [f"{folder_path}/{name}" for name in names if hidden or not name.startswith(".")]
             folders = entries
             if any("/-" in entry[len(folder) :] for entry in folders):
-                return None  # It may be an option.
+                return None  # The name may be an option.
             if len(folders) > NAMES_MAX:
                 return self._names(base)
         names = [name for folder_path in folders for name in self._seen(folder_path)]
         return names or [os.path.normpath(path.replace(ANY, "*").replace(REST, "["))]
 
     def _names(self, path: str) -> list[str]:
-        """Return the names of an absolute path with its links followed.
+        """Return an absolute path's names after following its links.
 
-        Links are followed on the host, where an absolute link leads elsewhere, and inside the sandbox.
+        Links are followed both on the host, where absolute links lead elsewhere, and inside the sandbox.
         """
         followed = self._follow(path)
         if not self._isolated:
@@ -332,9 +330,7 @@ class CommandPaths:
         return self._isolated and not any(folder == host or folder.startswith(f"{host}/") for _, host in self._roots)
 
     def _host_of_git(self, path: str) -> str | None:
-        """Return the host path of a path in a git file. Its caller has joined a relative path to a folder of the
-        host.
-        """
+        """Return the host path of a path in a git file. The caller has joined a relative path with a host folder."""
         path = os.path.normpath(path)
         if not self._isolated or self._below_mount(path) is None:
             return None if self._is_outside(path) else path
@@ -353,14 +349,13 @@ _SILENT = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/
 def shell_actions(
     tool_name: str, command: str, *, cwd: Path, mounts: Sequence[Mount] = (), isolated: bool = True
 ) -> tuple[Action, ...]:
-    """Return all actions of a shell command: its simple commands, redirections, and views for deny patterns. Never
-    empty.
+    """Return all actions of a shell command. Never empty.
 
-    `cwd` is a host path; without mounts it counts as the workspace. `isolated` means that absolute paths in the command
-    are paths inside the sandbox. A command that cannot be parsed, or is longer than `COMMAND_CHARS_MAX` characters, is
-    one opaque action. A command with opaque parts also has a view of every piece of its text, so that a deny pattern
-    for `rm` matches the `rm x` in `sh -c 'rm x'`. The last `COMMANDS_KEPT_MAX` parsed commands are cached. Resolving
-    paths uses the file system.
+    These are its simple commands, redirections, and views for deny patterns. `cwd` is a host path; without mounts it
+    counts as the workspace. If `isolated` is set, absolute paths in the command are paths inside the sandbox. A command
+    that cannot be parsed, or is longer than `COMMAND_CHARS_MAX` characters, is one opaque action. A command with opaque
+    parts also has a view of every piece of its text, so that a deny pattern for `rm` matches the `rm x` in `sh -c 'rm
+    x'`. The last `COMMANDS_KEPT_MAX` parsed commands are cached. Resolving paths uses the file system.
     """
     taken = _taken(command)
     whole = Action(f"tool:{tool_name}:{command}", whole=True)
@@ -390,7 +385,7 @@ def shell_actions(
 
 
 def _is_all_of(action: Action) -> bool:
-    """Return whether the words of a simple command alone determine its effect."""
+    """Return whether a simple command's effect depends only on its words."""
     return not (action.harmless or action.opaque or action.also or action.runs or action.runs_more)
 
 
@@ -410,7 +405,7 @@ def forget_commands() -> None:
 
 
 def judged_by_words(command: str) -> Action:
-    """Return the action of one simple command by its words alone, for an action that `shell_actions` did not create."""
+    """Return one simple command's action by its words alone, for an action that `shell_actions` did not create."""
     taken = _taken(command)
     parts = [part for part in taken.parts if not part.view] if taken is not None else []
     harmless = len(parts) == 1 and parts[0].effect.harmless and not parts[0].opaque
@@ -430,7 +425,7 @@ def _fragments(tool_name: str, command: str) -> list[Action]:
 
 
 def _redirection(begin: str, part: Part, paths: CommandPaths) -> list[Action]:
-    """Return the action of a redirection for each possible directory. Opaque if only the shell can resolve it."""
+    """Return a redirection's action for each possible directory. Opaque if only the shell can resolve its target."""
     reads = part.operator == "<"
     tool = "tool:read:" if reads else "tool:write:"
     target = part.target.value if part.target is not None else None
@@ -455,7 +450,7 @@ def _redirection(begin: str, part: Part, paths: CommandPaths) -> list[Action]:
 
 
 def action_of(text: str) -> Action:
-    """Return an action from the text in an agent's call. A rule must name a command that hides what it runs."""
+    """Parse an action in an agent's call from its text. A rule must name a command that hides what it runs."""
     if text.startswith("tool:bash:"):
         parts = shell_actions("bash", text.removeprefix("tool:bash:"), cwd=Path("/workspace"))
         simple = [part for part in parts if not part.whole]

@@ -35,26 +35,26 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.net.addresses import canonical_address, site_of
 
 GIVEN_MAX = 2_000
-"""Maximum addresses from people and searches. The newest are kept."""
+"""Maximum number of URLs from people and searches. The newest are kept."""
 SITES_MAX = 64
 LINKS_MAX = 256
-"""Maximum links of a site that may be followed: the first ones on its pages."""
+"""Maximum number of links on a site that may be followed: the first ones on its pages."""
 FOLLOWED_MAX = 16
-"""Maximum links of a site followed without approval in a turn."""
+"""Maximum number of links on a site that a turn may follow without approval."""
 READS_MAX = 50
-"""Maximum pages read without approval in a tainted turn."""
+"""Maximum number of pages that a tainted turn may read without approval."""
 ADDRESS_ARGUMENTS = frozenset({"url", "uri", "link", "href", "address"})
-"""Argument names of a read with a single address."""
+"""Names of the argument of a read whose only argument is a URL."""
 _ADDRESS = lazy_re.compile(r"(?<![\w.-])[Hh][Tt][Tt][Pp][Ss]?://[^\s<>\"`{}|\\^\x00-\x1f]+")
 _HOST = r"(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}(?::\d{1,5})?"
 _REST = r"[^\s<>\"`{}|\\^\x00-\x1f]*"
 _BARE = lazy_re.compile(rf"(?<![\w.@:/\\~%=&#-])(?:{_HOST}/{_REST}|[Ww]{{3}}\.{_HOST})(?![\w@-]|\.\w)")
-"""An address without a scheme: with a path, or with a host that begins with `www.`. A bare `notes.md` is a file."""
+"""Matches a URL without a scheme. It has a path, or its host begins with `www.`. A bare `notes.md` is a file."""
 _ENDING = ".,;:!?'\"*_~)]"
 
 
 def addresses_in(text: str) -> Iterator[str]:
-    """Return the canonical addresses in a person's message. An address without a scheme gets https.
+    """Return the canonical URLs in a person's message. A URL without a scheme gets https.
 
     Punctuation or a bracket at the end is ambiguous, so both readings are returned.
     """
@@ -66,7 +66,7 @@ def addresses_in(text: str) -> Iterator[str]:
 
 
 def asked_address(tool: Traits, detail: str) -> str:
-    """Return the address if it is the call's only argument, otherwise an empty string."""
+    """Return the URL if it is the call's only argument, otherwise an empty string."""
     if tool.names == "address":
         return detail
     if not (tool.read_only and tool.open_world and detail.startswith("{")):
@@ -83,13 +83,13 @@ def asked_address(tool: Traits, detail: str) -> str:
 
 
 class GivenAddresses(msgspec.Struct, frozen=True):
-    """The addresses given in a thread's window: from people and searches, oldest first, and links by site."""
+    """The URLs given in a thread's window: from people and searches, oldest first, and links by site."""
 
     words: Mapping[str, None] = {}
     links: Mapping[str, tuple[str, ...]] = {}
 
     def after(self, event: Event) -> "GivenAddresses":
-        """Return the addresses after one more event of the journal."""
+        """Return the given URLs after one more event of the journal."""
         match event.data:
             case UserSaid(origin="person", backfill=False, caller=None) as said if said.author.trusted:
                 return self._with(addresses_in(said.text))
@@ -112,7 +112,7 @@ class GivenAddresses(msgspec.Struct, frozen=True):
         return replace(self, words=dict(list(words.items())[-GIVEN_MAX:]))
 
     def gives(self, address: str, reads: "WebReads") -> bool:
-        """Return whether a canonical address may be read, after these reads of the turn."""
+        """Return whether a canonical URL may be read, considering this turn's earlier reads."""
         if reads.count >= READS_MAX:
             return False
         site = site_of(address)
@@ -121,7 +121,7 @@ class GivenAddresses(msgspec.Struct, frozen=True):
         )
 
     def counted(self, address: str, reads: "WebReads") -> "WebReads":
-        """Return the turn's reads including this one."""
+        """Return the turn's reads plus this one."""
         site = "" if address in self.words else site_of(address)
         followed = {**reads.followed, site: reads.followed.get(site, 0) + 1} if site else reads.followed
         return WebReads(reads.count + 1, followed)

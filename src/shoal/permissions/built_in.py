@@ -17,7 +17,7 @@ from shoal.kernel.traits import AGENT_ITSELF, ANYTHING, TraitsByName, Treatment
 
 RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
 EVERYTHING = "(?s:.*)"
-"""The pattern that matches everything, even opaque commands. The profile `open` consists of it."""
+"""The pattern that matches everything, even opaque commands. It is the whole profile `open`."""
 MCP_TOOLS = "(?s:tool:mcp_.*)"
 """Tools for which `guarded` asks, unless the effect allows the call."""
 BUILT_IN = ("open", "standard", "guarded", "locked")
@@ -34,8 +34,8 @@ _AT = "<command>"
 """Placeholder for `tool:NAME:` of every tool that takes commands."""
 _FLAGS = r"( -\S+( [^-\s]\S*)?)*"  # Options before a subcommand, each perhaps with a value.
 
-# Commands that change something outside the machine, by program and verb. `permissions.tools` has the reading verbs.
-# Commands on neither list need approval.
+# Commands that change something outside the machine, by program and verb. `permissions.tools` lists the verbs that only
+# read. Commands on neither list need approval.
 _CHANGES = (
     "create|new|add|delete|destroy|remove|rm|update|edit|patch|put|set|unset|apply|deploy|publish|push|upload|import|restore"
     "|start|stop|restart|reboot|reset|resize|rebuild|shutdown|power(-?[a-z]+)|terminate|run|enable|disable",
@@ -173,7 +173,7 @@ def _guarded(answers: Mapping[str, Treatment], commands: str) -> tuple[WordedRul
         if treatment.otherwise != "deny" and not tool.startswith(_NEVER_ALLOWED)
     ]
     named = f"|{_one_of(apart)}:" if apart else ""
-    # A message to this conversation names its thread, which a deny rule for other conversations would match.
+    # A message to this conversation names its thread, so a deny rule for other conversations would match it.
     rest = rf"(?s:tool:(?!(i2c|spi|mcp)_|message{named}).*)"
     return (
         *denied,
@@ -187,7 +187,7 @@ def _guarded(answers: Mapping[str, Treatment], commands: str) -> tuple[WordedRul
 
 
 def _allowing(answers: Mapping[str, Treatment]) -> Iterator[WordedRule]:
-    """Return rules for the calls that tools allow, one rule per description."""
+    """Return rules for the calls that the tools allow, one per description."""
     groups: dict[tuple[str, str], list[str]] = {}
     for tool, answer in answers.items():
         if answer.allow:
@@ -202,7 +202,7 @@ def _otherwise(
     answers: Mapping[str, Treatment],
     alike: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Iterator[WordedRule]:
-    """Return rules for all other calls, and for tools with `alike` names."""
+    """Return rules for all other calls, and for tools whose names are in `alike`."""
     groups: dict[str, list[str]] = {words: [] for words in alike}
     for tool, answer in answers.items():
         if answer.otherwise == otherwise:
@@ -212,7 +212,7 @@ def _otherwise(
 
 
 def commands(traits: TraitsByName) -> str:
-    """Return a pattern for the names of tools that take commands, or for all names if none is known."""
+    """Return a pattern for the names of tools that take commands. It matches all names if none is known."""
     return f"({'|'.join(traits.names(lambda tool_traits: tool_traits.takes_commands)) or '[^:]+'})"
 
 

@@ -20,7 +20,7 @@ _DATA = frozenset(
     parquet feather ics vcf eml srt vtt bib md5 sha256 po pot
     """.split()  # noqa: SIM905
 )
-# JSON, XML and HTML often control what runs. They are data only in data folders, and templates never are.
+# JSON, XML and HTML often control what runs. They are data only in data folders. Templates never are.
 _DATA_IN_FOLDERS = frozenset({"json", "xml", "dat", "data", "out", "tmp"})
 _DATA_FOLDERS = frozenset({"data", "out", "output", "outputs", "result", "results", "report", "reports", "tmp", "temp",
                            "fixtures", "exports", "downloads", "coverage", "scratch"})  # fmt: skip
@@ -64,8 +64,9 @@ def is_code(name: str) -> bool:
 
 
 def runs_as_code(path: str) -> bool:
-    """Return whether an existing file may be executed, whatever its name: by its mode, its first bytes, or another
-    link.
+    """Return whether an existing file may be executed, regardless of its name.
+
+    Checks its mode, its first bytes, and its other links.
     """
     try:
         status = os.lstat(path)

@@ -31,8 +31,9 @@ from shoal.permissions.code_files import is_executed
 from shoal.permissions.fetching import fetched_by
 
 EffectAnswer: TypeAlias = Literal["allow", "guard", "ask"]
-"""`allow` runs the call. `guard` runs it unless the guard against untrusted content finds harm in it (`taint.sink_of`).
-`ask` asks a person.
+"""`allow` runs the call, and `ask` asks a person.
+
+`guard` runs the call unless the guard against untrusted content finds harm in it (`taint.sink_of`).
 """
 
 _READABLE = lazy_re.compile(READABLE)
@@ -44,25 +45,25 @@ _PUSHES = lazy_re.compile(r"(?:\A|/)git(?: -\S+(?: [^-\s]\S*)?)* (?:push|send-em
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """The circumstances that determine a call's effect and the answer. The defaults are the strictest.
-
-    `isolated`: a sandbox isolates commands. `sealed`: the sandbox also has no network. `covered`: a checkpoint restores
-    everything that a command could change. `trusted`: only trusted people influenced the turn. `tainted`: untrusted
-    content may influence it.
-    """
+    """The circumstances that determine a call's effect and the decision. The defaults are the strictest."""
 
     isolated: bool = False
+    """Whether a sandbox isolates commands."""
     sealed: bool = False
+    """Whether the sandbox also has no network."""
     covered: bool = False
+    """Whether a checkpoint restores everything that a command could change."""
     trusted: bool = False
+    """Whether only trusted people influenced the turn."""
     tainted: bool = False
+    """Whether untrusted content may influence the call."""
 
 
 STRICTEST = Situation()
 
 
 class EffectCase(NamedTuple):
-    """A row of the table. `isolated`: the call runs in a sealed sandbox, or is not a command."""
+    """A row of the table. `isolated` is set if the call runs in a sealed sandbox or is not a command."""
 
     effect: Effect
     trusted: bool
@@ -71,7 +72,7 @@ class EffectCase(NamedTuple):
 
 
 _ROWS: tuple[tuple[Effect, bool | None, bool | None, bool | None, EffectAnswer], ...] = (
-    # Effect, trusted, tainted, isolated (None: either), answer. The first matching row counts.
+    # Effect, trusted, tainted, isolated (None matches both), decision. The first matching row counts.
     ("read", None, False, None, "allow"),
     ("read", None, True, None, "guard"),
     ("contained", None, None, False, "ask"),
@@ -95,7 +96,7 @@ def _fits(wanted: bool | None, is_so: bool) -> bool:
 
 
 ANSWERS: Mapping[EffectCase, EffectAnswer] = MappingProxyType(dict(_answers()))
-"""Answers to calls that no rule of a profile with `effects` matches."""
+"""Default decisions in a profile with `effects`, for calls that match no rule."""
 
 WORDS: Mapping[Effect, str] = MappingProxyType(
     {
@@ -110,7 +111,7 @@ WORDS: Mapping[Effect, str] = MappingProxyType(
 
 
 def effect_of(action: Action, traits: TraitsByName, situation: Situation) -> Effect:
-    """Return the most far-reaching effect of an action. Linear in the length of its text."""
+    """Return the most far-reaching effect of an action. Runs in time linear in the length of its text."""
     tool, detail = traits.of(action.tool), action.detail
     if tool.for_trusted and not situation.trusted:
         return "unknown"
@@ -132,7 +133,7 @@ def effect_of(action: Action, traits: TraitsByName, situation: Situation) -> Eff
 
 
 def answer_to(action: Action, traits: TraitsByName, situation: Situation) -> tuple[Effect, EffectAnswer]:
-    """Return the effect of an action and the table's answer."""
+    """Return an action's effect and the table's decision."""
     effect = effect_of(action, traits, situation)
     isolated = situation.sealed or not traits.of(action.tool).runs_commands
     return effect, ANSWERS[EffectCase(effect, situation.trusted, situation.tainted, isolated)]
@@ -153,7 +154,7 @@ def can_stage(actions: Sequence[Action], traits: TraitsByName, *, isolated: bool
 
 
 def only_reads(action: Action, *, isolated: bool) -> bool:
-    """Return whether a part of a command is known to change nothing.
+    """Return whether part of a command is read-only.
 
     Without a sandbox, the files it reads must also be known and be in the agent's own folders.
     """
@@ -180,14 +181,14 @@ def _effect_of_command(action: Action, traits: TraitsByName, situation: Situatio
 
 
 def _changes_git(action: Action, detail: str, *, tainted: bool) -> bool:
-    """Return whether a command may change git's data without git's own commands, or with them under taint."""
+    """Return whether a command may change git's data directly, or with git commands in a tainted turn."""
     if _is_git(detail):
         return tainted
     return any(map(_GIT_FOLDER.search, (detail, *(action.writes or ()))))
 
 
 def _writes_executed(action: Action, detail: str) -> bool:
-    """Return whether a command that changes something names a file that other programs execute or obey.
+    """Return whether a command that changes something names a file that other programs execute or read settings from.
 
     Its own program and the files that it runs do not count.
     """
@@ -203,7 +204,7 @@ def _is_git(detail: str) -> bool:
 
 
 def in_words(situation: Situation) -> str:
-    """Describe which calls the profile `standard` runs without asking, for people, given the current sandbox."""
+    """Describe for people which calls the profile `standard` runs without asking, given the current sandbox."""
     if situation.sealed:
         return (
             "Reading, commands in the sandbox and changes that /undo can restore run without asking. "

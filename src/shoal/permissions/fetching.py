@@ -36,8 +36,8 @@ _GIT_FETCH = lazy_re.compile(rf" {_FETCHES}")
 def fetched_by(actions: Iterable[Action], traits: TraitsByName) -> str:
     """Describe the content that a command with these actions fetches. Empty if its words show none.
 
-    Detects programs that fetch or install, also inside opaque parts, and addresses in code on the command line. Fetches
-    inside a script are not detected.
+    Detects programs that fetch or install, even inside opaque parts, and URLs in code on the command line. Does not
+    detect fetches inside a script.
     """
     from shoal.shell.commands import base_name
 
@@ -56,5 +56,5 @@ def fetched_by(actions: Iterable[Action], traits: TraitsByName) -> str:
 
 
 def git_fetches(command: str) -> bool:
-    """Return whether a command is git, by any path, with options and a subcommand that fetches."""
+    """Return whether this is a git command that fetches. The program may have any path and options."""
     return any(_GIT_FETCH.match(command, git.end()) for git in _GIT_COMMAND.finditer(command))

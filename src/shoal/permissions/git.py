@@ -37,15 +37,17 @@ _ON_BRANCH = re.compile(r"ref: refs/heads/([A-Za-z0-9][\w./-]*)\n", re.ASCII)
 _ADDRESS = re.compile(
     r"(?:(?:https?|ssh|git|file)://(?:[\w.-]+@)?|[\w.-]+@[\w.-]+:(?!:)|/)[\w.~%/-]+(?::[0-9]+/[\w.~%/-]+)?", re.ASCII
 )
-"""An address without a password that does not make git run a helper."""
+"""Matches an address without a password that does not make git run a helper."""
 _SAMPLE = ".sample"
-_GITLINK = b"\x00\x00\xe0\x00"  # Mode of an index entry that is another repository.
+_GITLINK = b"\x00\x00\xe0\x00"  # Mode of an index entry for another repository.
 _BARE = ("HEAD", "objects", "refs")
 
 
 class Repository(msgspec.Struct, frozen=True):
-    """A repository, as host paths: the files that control what git runs, whether it is inert, the top of the work tree,
-    the folders that git reads, and the repository's own directory.
+    """A repository, with host paths.
+
+    Contains the files that control what git runs, whether it is inert, the top of the work tree, the folders that git
+    reads, and the repository's own directory.
     """
 
     files: tuple[str, ...] = ()
@@ -106,9 +108,7 @@ def pushed_to(repository: Repository, command: str) -> str:
 
 
 def _settings(configs: Iterable[str]) -> dict[str, list[str]]:
-    """Return the values of each key of inert configuration files. The first and last parts of keys are in lower
-    case.
-    """
+    """Return each key's values in inert configuration files. The first and last parts of keys are in lower case."""
     values: dict[str, list[str]] = {}
     for path in configs:
         section = ""
@@ -214,7 +214,7 @@ _judged: dict[tuple[str, tuple[int, ...]], bool] = {}
 def _kept(path: str, info: os.stat_result, judge: Callable[[], bool]) -> bool:
     """Cache a result about a file until the file changes.
 
-    Results about new files are not cached, because such a file could change within one clock tick.
+    Results about new files are not cached, because such a file could change without a new time stamp.
     """
     key = (path, (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns))
     judgement = _judged.get(key)
@@ -229,7 +229,7 @@ def _kept(path: str, info: os.stat_result, judge: Callable[[], bool]) -> bool:
 
 
 def _has_more(git_dir: str) -> bool:
-    """Return whether a repository has submodules (their configuration also counts) or a split index."""
+    """Return whether a repository has submodules, which have their own configuration, or a split index."""
     index = f"{git_dir}/index"
     try:
         if any(name.startswith("sharedindex") for name in os.listdir(git_dir)):
@@ -252,7 +252,7 @@ def _has_more(git_dir: str) -> bool:
 
 
 def _text(path: str) -> str:
-    """Return the text of a small regular file. Empty for anything else, "?" if programs read it differently."""
+    """Return a small regular file's text. Empty for anything else, "?" if programs disagree on how to read it."""
     try:
         with open(path, "rb", opener=regular_only) as file:
             content = file.read(CONFIG_BYTES_MAX + 1)

@@ -20,11 +20,11 @@ from shoal.permissions.standing import PATTERN_CHARS_MAX, covers_only_git
 from shoal.text.toml_edit import literal
 
 ASKED_MIN = 3
-"""Minimum times that the same call was asked about and allowed before a rule is suggested."""
+"""Minimum number of times that a call was asked about and allowed before a rule is suggested."""
 
 
 class ChangedDecision(msgspec.Struct, frozen=True):
-    """An action for which the rules would now decide `after`, by `rule` (empty: none matches), instead of `before`."""
+    """An action that the current rules decide differently than when it ran. `rule` now matches it, or is empty."""
 
     action: str
     before: Decision
@@ -51,21 +51,21 @@ def changed_decisions(
 
 
 class SuggestedRule(msgspec.Struct, frozen=True):
-    """A rule for calls that people were asked about `asked` times and always allowed.
-
-    `allow` contains patterns, and `shown` the text that people saw. `accepted`: the rule is already in the file.
-    """
+    """A rule for calls that people were asked about `asked` times and always allowed."""
 
     agent: str
     allow: tuple[str, ...]
+    """Patterns."""
     shown: str
+    """The text that people saw."""
     asked: int
     since: datetime
     accepted: bool = False
+    """Whether the rule is already in the file."""
 
     @property
     def text(self) -> str:
-        """Return the lines for shoal.toml."""
+        """The rule's lines for shoal.toml."""
         allow = ", ".join(map(literal, self.allow))
         return f"[[permissions.overrides]]\nagents = [{literal(self.agent)}]\nallow = [{allow}]"
 
@@ -76,7 +76,7 @@ def suggestions(
     profile_of: Mapping[str, Profile],
     situation: Situation = STRICTEST,
 ) -> list[SuggestedRule]:
-    """Return the rules that these decisions suggest. Those that would have saved most approvals come first."""
+    """Return the rules that these decisions suggest, sorted by the number of approvals that each would have saved."""
     groups: dict[tuple[str, tuple[str, ...]], list[Approval]] = {}
     for approval in approvals:
         agent = agent_of.get(approval.thread, "")
@@ -107,7 +107,7 @@ def _a_rule_would_do(asked: Approval) -> bool:
 
 
 def _patterns(actions: Sequence[str], profile: Profile, situation: Situation) -> tuple[str, ...]:
-    """Return patterns for exactly the actions that the profile asks about. Empty if they would not be enough."""
+    """Return patterns for exactly the actions that the profile asks about. Empty if they would not suffice."""
     from shoal.permissions.actions import action_of  # Imported here because it is slow.
 
     lines: list[str] = []

@@ -1,7 +1,7 @@
 """Find the origin of a call's values: the asker's own words, or only text that others wrote.
 
 Compares whole words and whole arguments, verbatim. The result is a hint for the person who decides and permits nothing:
-"13" occurs in "June 13", and a value that the model rewrote is not found. The work is linear in the text, whose length
+"13" occurs in "June 13", and a value that the model rewrote is not found. Takes time linear in the text, whose length
 is bounded. The newest texts are compared first.
 """
 
@@ -23,25 +23,29 @@ VALUES_MAX = 64
 VALUE_CHARS_MAX = 120
 ARGUMENT_CHARS_MAX = 20_000
 ORIGINS_MAX = 6
-"""Maximum values whose origin a card shows. Values from other people's text come first."""
+"""Maximum number of values whose origin a card shows. Values from other people's text come first."""
 COMMAND_WORD_CHARS_MIN = 4
 DIGITS_MIN = 8
-"""Minimum digits in a number that may be written with spaces, such as an account number."""
+"""Minimum number of digits in a number that may be written with spaces, such as an account number."""
 _WORD = lazy_re.compile(r"""[^\s"'`<>()\[\]{},;|&=“”„«»]+""")
 _TELLING = lazy_re.compile(r"[\d@/\\:]|\w\.\w")
 _END = ".:!?…"
 
 
 class Words(msgspec.Struct, frozen=True):
-    """A conversation's texts, newest first: `own` with the names of their authors, and `foreign` with their sources."""
+    """A conversation's texts, newest first.
+
+    `own` texts have their authors' names, and `foreign` texts their sources.
+    """
 
     own: tuple[tuple[str, str], ...] = ()
     foreign: tuple[tuple[str, str], ...] = ()
 
 
 def words_of(events: Sequence[Event], asker: str) -> Words:
-    """Split a conversation's events, oldest first, into own and foreign texts. `asker` is the id of the person shown as
-    "you".
+    """Split a conversation's events, oldest first, into own and foreign texts.
+
+    `asker` is the id of the person shown as "you".
     """
     own, foreign = list[tuple[str, str]](), list[tuple[str, str]]()
     for event in reversed(events):
@@ -72,8 +76,8 @@ def words_of(events: Sequence[Event], asker: str) -> Words:
 def values_of(arguments: str, *, commands: bool) -> tuple[str, ...]:
     """Return the values in a call's JSON arguments.
 
-    These are short arguments as a whole, and significant words such as addresses, numbers and paths. For `commands`,
-    every word above a minimum length counts.
+    These are short arguments as a whole, and significant words such as URLs, numbers and paths. For `commands`, every
+    word above a minimum length counts.
     """
     try:
         decoded: object = msgspec.json.decode(arguments or "{}")
@@ -94,8 +98,9 @@ def values_of(arguments: str, *, commands: bool) -> tuple[str, ...]:
 
 
 def origins_of(values: Sequence[str], words: Words) -> tuple[ValueOrigin, ...]:
-    """Return the origins of these values. Those that only others wrote come first. Values that do not occur are
-    omitted.
+    """Return the origins of these values.
+
+    Values that only others wrote come first. Values without an origin are omitted.
     """
     own, foreign = _Index(words.own, OWN_CHARS_MAX), _Index(words.foreign, FOREIGN_CHARS_MAX)
     named, brought = list[ValueOrigin](), list[ValueOrigin]()
@@ -134,7 +139,7 @@ def _tells(word: str, *, commands: bool) -> bool:
 
 
 class _Index:
-    """The words of texts, with the last author of each."""
+    """The words of texts, with each word's last author."""
 
     def __init__(self, texts: Iterable[tuple[str, str]], chars_max: int) -> None:
         self._by_word: dict[str, str] = {}
@@ -150,7 +155,7 @@ class _Index:
                 self._by_word.setdefault(match[0].rstrip(_END), name)
 
     def who_wrote(self, value: str) -> str:
-        """Return the author of a value as separate words, or an empty string."""
+        """Return the author who wrote a value as separate words, or an empty string."""
         if name := self._by_word.get(value):
             return name
         if " " in value:

@@ -4,9 +4,9 @@ Python's `re` backtracks: a model that writes the text can make a rule such as `
 only to check whether a pattern is valid, and which characters a class matches. The pattern is parsed here into
 instructions, and all patterns of a profile run together as one deterministic automaton that is built on demand. A state
 is the set of instructions that the text so far can have led to. Each transition is computed once and cached, so a known
-text costs one dictionary lookup per character. The cost of a new transition is bounded by the patterns' length.
-Constructs that no automaton can run (backreferences, lookbehind, atomic groups), and patterns that would grow too
-large, are refused when the profile is loaded. docs/decisions/021-google-re2.md explains why this is not RE2.
+text costs one dictionary lookup per character. The patterns' length bounds the cost of a new transition. Constructs
+that no automaton can run (backreferences, lookbehind, atomic groups), and patterns that would grow too large, are
+rejected when the profile is loaded. docs/decisions/021-google-re2.md explains why this is not RE2.
 """
 
 import re
@@ -27,7 +27,7 @@ PREFIXES_MAX = 64
 
 
 class PatternRefused(ValueError):
-    """Raised if a pattern cannot be used. The text has the reason, without the pattern."""
+    """Raised if a pattern cannot be used. The text gives the reason, without the pattern."""
 
 
 # ---- parsed patterns ----
@@ -40,7 +40,7 @@ class One(msgspec.Struct, frozen=True):
 
 
 class Test(msgspec.Struct, frozen=True):
-    """A character class. `chars` has all its characters if they are listed."""
+    """A character class. If its characters are listed, `chars` has all of them."""
 
     passes: Callable[[str], object]
     chars: str = ""
@@ -57,7 +57,7 @@ class Check(msgspec.Struct, frozen=True):
     ascii: bool
 
     def holds(self, before: int, following: int) -> bool:
-        """Return whether it matches between characters of these kinds."""
+        """Return whether the assertion matches between characters of these kinds."""
         if self.place == "begin":
             return before == _AT_START
         if self.place == "end":
@@ -81,7 +81,7 @@ class Repeat(msgspec.Struct, frozen=True):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """A lookahead: the following text must (`wanted`) or must not begin with its content."""
+    """A lookahead. The following text must begin with its content if it is `wanted`, and otherwise must not."""
 
     wanted: bool
     ahead: Choice
@@ -113,37 +113,35 @@ _REFUSED = {
 
 @lru_cache(maxsize=512)
 def _test(source: str, flags: int) -> Callable[[str], object]:
-    """Return a function that tests one character with `re` itself, so that classes mean exactly the same."""
+    """Return a function that tests one character with `re` itself, so that classes have the same meaning."""
     return re.compile(source, flags & _TEST_FLAGS).fullmatch
 
 
 class _Parser:
-    """Reads a pattern that `re` has accepted. Raises PatternRefused for constructs that cannot be matched in linear
-    time.
-    """
+    """Parses a pattern that `re` has accepted. Raises PatternRefused for constructs without linear-time matching."""
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self.at = 0
-        self.moved = False  # An unlimited repeat precedes this position.
+        self.moved = False  # Whether an unlimited repeat precedes this position.
         self.looking = False
         self.looks = 0
 
     def _take(self, form: re.Pattern[str]) -> re.Match[str] | None:
-        """Consume the text at this position if it matches this form."""
+        """Consume the text at this position if it matches `form`."""
         match = form.match(self.pattern, self.at)
         self.at = match.end() if match is not None else self.at
         return match
 
     def choice(self, flags: int) -> Choice:
-        """Parse alternatives, up to the bracket that closes them or to the end."""
+        """Parse alternatives up to the closing bracket or the end."""
         options: list[tuple[Node, ...]] = []
         before, moved = self.moved, False
         while not options or self.pattern[self.at - 1 : self.at] == "|":
             self.moved = before
             options.append(self._sequence(flags))
             moved |= self.moved
-            self.at += 1  # The bar or the bracket.
+            self.at += 1  # Skip the bar or the bracket.
         self.moved = moved
         return Choice(tuple(options))
 
@@ -181,7 +179,7 @@ class _Parser:
         return repeat
 
     def _atom(self, char: str, flags: int) -> Node | None:
-        """Parse one item that begins with this character, without its repeat. None if it matches nothing."""
+        """Parse one item that begins with this character, without its repeat. None if it matches no text."""
         if char == "(" and (match := self._take(_GROUP)) is not None:
             return self._group(match[1] or "", flags)
         if char == "[" and (match := self._take(_CLASS)) is not None:
@@ -228,7 +226,7 @@ class _Parser:
             if "m" in on or "L" in on:
                 raise PatternRefused("the flags m and L are not supported")
             if kind.endswith(")"):
-                return None  # Flags of the whole pattern.
+                return None  # Flags that apply to the whole pattern.
             if "u" in on or "a" in on:
                 flags &= ~re.ASCII
             for flag in on:
@@ -242,7 +240,7 @@ _LOOKS_TOO_LATE = "it looks ahead inside or after a repeat; put (?!…) first, o
 
 
 def _parse(pattern: str, flags: int) -> Choice:
-    """Return the alternatives of a pattern, with its own flags and these. Raises PatternRefused."""
+    """Return a pattern's alternatives, with its own flags and these. Raises PatternRefused."""
     if len(pattern) > PATTERN_CHARS_MAX:
         raise PatternRefused(f"it is longer than {PATTERN_CHARS_MAX} characters")
     try:
@@ -260,9 +258,10 @@ def _parse(pattern: str, flags: int) -> Choice:
 
 @lru_cache(maxsize=512)
 def literal_prefixes(pattern: str) -> frozenset[str]:
-    """Return the literal prefixes of a pattern's matches, one per alternative. For example, `(sudo|doas) ls.*` has two.
+    """Return the literal prefixes of a pattern's matches, one per alternative.
 
-    Returns at most PREFIXES_MAX; a pattern with more counts as having the empty prefix. Raises PatternRefused.
+    For example, `(sudo|doas) ls.*` has two. Returns at most PREFIXES_MAX; a pattern with more counts as having the
+    empty prefix. Raises PatternRefused.
     """
     prefixes, _ = _prefixes((_parse(pattern, 0),))
     return frozenset(prefixes)
@@ -292,8 +291,9 @@ def _prefixes(nodes: Sequence[Node]) -> tuple[set[str], bool]:
 
 
 class Instruction:
-    """A node of pattern number `pattern` and its successors. An instruction without a node is a branch. A lookahead has
-    its first instructions in `ahead`.
+    """A node of pattern number `pattern` and its successors.
+
+    An instruction without a node is a branch. A lookahead has its first instructions in `ahead`.
     """
 
     __slots__ = ("ahead", "node", "onward", "pattern")
@@ -306,7 +306,7 @@ class Instruction:
 
 
 class _Compiler:
-    """Builds one pattern's instructions from its end to its beginning."""
+    """Builds a pattern's instructions from its end to its beginning."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -334,7 +334,7 @@ class _Compiler:
                 return self._repeat(node, onward)
             case Look(ahead=ahead):
                 self.sees_places = True
-                steps, self.steps = self.steps, 0  # They are counted separately.
+                steps, self.steps = self.steps, 0  # Count the lookahead's steps separately.
                 start = self.build(ahead, self.build(Repeat(0, None, Every()), self.step(Accept())))
                 self.steps = steps
                 look = self.step(node, onward)
@@ -351,7 +351,7 @@ class _Compiler:
             onward.onward += [self.build(node.body, onward), end]
         begin = self.steps
         for number in range(node.low if node.high is None else node.high):
-            if self.steps - begin > COUNTED_STEPS_MAX:  # Each of them may be active at every character of a text.
+            if self.steps - begin > COUNTED_STEPS_MAX:  # Each step may be active at every character of a text.
                 raise PatternRefused(
                     f"a counted repeat in it unrolls to more than {COUNTED_STEPS_MAX} steps; use * or +"
                 )
@@ -389,7 +389,7 @@ class State:
 
 
 class Automaton:
-    """Any number of patterns. Matching is deterministic and linear in the text's length.
+    """Matches any number of patterns at once, in time linear in the text's length.
 
     States with at most `PLACES_KEPT_MAX` instructions in total are cached: usually some tens of kilobytes, at worst
     some tens of megabytes. Beyond that, the cache is emptied and filled again.
@@ -432,7 +432,7 @@ class Automaton:
         alive = {
             step.pattern
             for step, promises in state.core
-            if not any(not wanted and self._matching_all(ahead) for wanted, ahead in promises)  # It has succeeded.
+            if not any(not wanted and self._matching_all(ahead) for wanted, ahead in promises)  # It succeeded.
         }
         return frozenset(alive), self._matching_all(state)
 
@@ -496,7 +496,7 @@ class Automaton:
         return following
 
     def _advance(self, promises: frozenset[Promise], char: str) -> frozenset[Promise] | None:
-        """Return the pending lookaheads after one more character. None if one failed."""
+        """Return the pending lookaheads after one more character. None if one has failed."""
         if not promises:
             return _FREE
         left: set[Promise] = set()
@@ -509,8 +509,9 @@ class Automaton:
         return frozenset(left)
 
     def _closure(self, state: State, following: int) -> Sequence[Thread]:
-        """Return the consuming and accepting instructions reachable without a character if the next is of kind
-        `following`.
+        """Return the consuming and accepting instructions reachable without a character.
+
+        `following` is the kind of the next character.
         """
         if state.threads is not None:
             return state.threads

@@ -56,12 +56,12 @@ class Rule(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """Return the list and the pattern, as in answers and the audit log."""
+        """The list and the pattern, as in decisions and the audit log."""
         return f"{self.list} {self.pattern}"
 
     @property
     def narrow(self) -> bool:
-        """Return whether each alternative names a tool and the beginning of a detail literally."""
+        """Whether each alternative literally names a tool and the beginning of a detail."""
         return all(re.match(r"tool:[^:]+:.", prefix) for prefix in literal_prefixes(self.pattern) or ("",))
 
     def names(self, text: str, naming: str) -> bool:
@@ -83,7 +83,7 @@ class Profile:
     ) -> None:
         """Compile the layers, in the order they are checked. `traits` are those of the tools.
 
-        Raises ConfigError naming every pattern that is refused.
+        Raises ConfigError that names every rejected pattern.
         """
         automaton = Automaton()
         rules: list[Rule] = []
@@ -109,11 +109,14 @@ class Profile:
         self.stages = any(isinstance(layer, ProfileSettings) and layer.stages for layer in layers)
 
     def matching(self, text: str) -> list[Rule]:
-        """Return the rules whose pattern matches the whole text, in checking order. Linear in the text's length."""
+        """Return the rules whose pattern matches the whole text, in checking order.
+
+        Runs in time linear in the text's length.
+        """
         return [self.rules[number] for number in self.automaton.match(text)]
 
     def goes_by_effect(self, tool: str) -> bool:
-        """Return whether the effect decides calls to this tool that no rule matches."""
+        """Return whether the effect decides this tool's calls if no rule matches."""
         return self.effects and self.traits.of(tool).treatments.standard.otherwise != "owner"
 
     def __repr__(self) -> str:
@@ -199,8 +202,9 @@ class Profiles:
         self._combined: dict[tuple[str, tuple[int, ...]], Profile] = {}
 
     def replace(self, sources: Mapping[str, ProfileSettings], overrides: Sequence[OverrideSettings]) -> None:
-        """Replace profiles and overrides, effective from the next turns. If any is invalid, raises ConfigError and
-        changes nothing.
+        """Replace profiles and overrides from the next turn on.
+
+        If any is invalid, raise ConfigError and change nothing.
         """
         fresh = Profiles(self._traits, sources, overrides)
         self._sources, self._overrides = fresh._sources, fresh._overrides
@@ -256,7 +260,7 @@ class Profiles:
 
 
 def decide(profile: Profile, action: Action, situation: Situation = STRICTEST) -> Ruling:
-    """Return the answer for one action. Deterministic, and linear in the length of the action's text."""
+    """Return the decision for one action. Deterministic, and linear in the length of the action's text."""
     allowing: list[Rule] = []
     asking: list[Rule] = []
     for text in (action.text, *action.also):
@@ -267,7 +271,7 @@ def decide(profile: Profile, action: Action, situation: Situation = STRICTEST) -
                 asking.append(rule)
             if rule.list == "allow" and (not action.opaque or rule.names(text, action.naming or text)):
                 allowing.append(rule)
-    allow = min(allowing, key=lambda rule: rule.layer, default=None)  # The first one of a layer.
+    allow = min(allowing, key=lambda rule: rule.layer, default=None)  # The first allow rule of a layer.
     ask = min(asking, key=lambda rule: rule.layer, default=None)
     if allow is not None and (ask is None or allow.layer <= ask.layer):
         return Ruling(action.text, "allow", allow.shown)
@@ -284,10 +288,10 @@ def decide(profile: Profile, action: Action, situation: Situation = STRICTEST) -
 def decide_all(
     profile: Profile, actions: Sequence[Action], situation: Situation = STRICTEST
 ) -> tuple[Decision, tuple[Ruling, ...]]:
-    """Return the strictest answer over all actions, and the ruling of each. A view for deny patterns is listed only if
-    denied.
+    """Return the strictest decision over all actions, and each action's ruling.
 
-    Without any action, or with only such views, the answer is deny.
+    A view for deny patterns is listed only if denied. Without any action, or with only such views, the decision is
+    deny.
     """
     decided = [(action.whole, decide(profile, action, situation)) for action in actions]
     rulings = tuple(ruling for whole, ruling in decided if not whole or (ruling.decision == "deny" and ruling.rule))
@@ -300,8 +304,8 @@ def decide_all(
 def hidden(profile: Profile, tool_name: str) -> bool:
     """Return whether every call to the tool would be denied. Such a tool is not shown to the model.
 
-    True if a deny pattern matches all its calls, or if no allow or ask pattern can match any and its effect does not
-    decide either.
+    True if a deny pattern matches all its calls. Also true if no allow or ask pattern can match any call and the effect
+    does not decide them.
     """
     alive, matching_all = profile.automaton.after(f"tool:{tool_name}:")
     if any(profile.rules[number].list == "deny" for number in matching_all):
@@ -313,5 +317,5 @@ def hidden(profile: Profile, tool_name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def hidden_by(profiles: tuple[Profile, ...]) -> Callable[[str], bool]:
-    """Return a predicate for tools that one of these profiles denies completely. Cached per profiles."""
+    """Return a predicate for tools that one of these profiles denies completely. Cached per set of profiles."""
     return lambda name: any(hidden(profile, name) for profile in profiles)

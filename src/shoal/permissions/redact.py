@@ -25,11 +25,11 @@ KNOWN_MAX = 2000
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """A kind of secret.
+    """A kind of secret. All repeats in the patterns are bounded.
 
-    The pattern's group `keep` remains, and the rest is replaced unless `spares` accepts it, as for an example or an
-    ordinary word. All repeats in the pattern are bounded. `glimpse` is searched first if no marker is rare enough. It
-    begins with a literal, which `re` finds quickly. `re` compiles and caches both on first use.
+    The pattern's group `keep` remains. The rest is replaced unless `spares` accepts it, for example because it is an
+    ordinary word. `glimpse` is searched first if no marker is rare enough. It begins with a literal, which `re` finds
+    quickly. `re` compiles and caches both on first use.
     """
 
     kind: str
@@ -130,7 +130,7 @@ _UNMISTAKABLE = frozenset(
 
 
 def has_key(text: str) -> bool:
-    """Return whether a text contains something that can only be a key. Linear in its length."""
+    """Return whether a text contains something that can only be a key. Runs in time linear in its length."""
     for shape in _SHAPES:
         likely = shape.kind in _UNMISTAKABLE and any(marker in text for marker in shape.markers)
         likely = likely and (not shape.glimpse or re.search(shape.glimpse, text) is not None)
@@ -140,7 +140,7 @@ def has_key(text: str) -> bool:
 
 
 def _spellings(secret: str) -> set[str]:
-    """Return the spellings of a secret: plain, in URLs, in JSON, and in base64, also at any offset within base64."""
+    """Return a secret's spellings: plain, in URLs, in JSON, and in base64, including any offset within base64."""
     raw = secret.encode(errors="surrogateescape")
     spellings = {secret, quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]}
     for before in range(3):
@@ -154,11 +154,11 @@ def _spellings(secret: str) -> set[str]:
 _URL_SAFE = str.maketrans("+/", "-_")
 _OPEN_KEY = lazy_re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){0,20000}\Z")
 _GLIMPSE_CHARS = 4
-"""Minimum length of a known secret's prefix that is withheld. Shorter ones look like ordinary text."""
+"""Minimum length of a known secret's prefix that is withheld. A shorter prefix looks like ordinary text."""
 
 
 class Redactor:
-    """Replaces secrets with `[redacted:KIND]`. Linear in the text's length."""
+    """Replaces secrets with `[redacted:KIND]`, in time linear in the text's length."""
 
     def __init__(self, known_secrets: Iterable[str] = ()) -> None:
         self._learned: set[str] = set()
@@ -168,7 +168,7 @@ class Redactor:
         self.learn(*known_secrets)
 
     def learn(self, *secrets: str) -> None:
-        """Add values to remove, with their URL, JSON and base64 spellings, and separately the password of an address.
+        """Add values to remove, with their URL, JSON and base64 spellings, and separately a URL's password.
 
         Ordinary words, paths and placeholders are ignored (`is_ordinary`), because they occur in other text. At most
         `KNOWN_MAX` spellings are kept. Thread-safe, and cheap for known values.
@@ -187,7 +187,7 @@ class Redactor:
             )
 
     def redact(self, text: str) -> str:
-        """Return the text without secrets: the same object if it contains none."""
+        """Return the text without secrets. Returns the same object if it contains none."""
         if self._pattern is not None and any(value in text for value in self._known):
             text = self._pattern.sub("[redacted:secret]", text)
         for shape in _SHAPES:
@@ -208,7 +208,7 @@ class Redactor:
             cut = min(cut, key.start())
         cut = max(text.rfind("\n", 0, cut), text.rfind("\r", 0, cut)) + 1
         final, rest, whole = self.redact(text[:cut]), self.redact(text[cut:]), self.redact(text)
-        while cut and whole is not text and final + rest != whole:  # The cut would split a secret of several lines.
+        while cut and whole is not text and final + rest != whole:  # The cut would split a secret with newlines.
             cut = max(text.rfind("\n", 0, cut - 1), text.rfind("\r", 0, cut - 1)) + 1
             final, rest = self.redact(text[:cut]), self.redact(text[cut:])
         return final, rest[: self._unfinished(rest)], text[cut:]
@@ -245,7 +245,7 @@ class RedactingFormatter(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the inner formatter's text without secrets. A record that fails to format is shown unformatted."""
+        """Return the inner formatter's text without secrets. A record whose formatting fails is shown unformatted."""
         try:
             text = self.inner.format(record)
         except (TypeError, ValueError, KeyError):
@@ -254,8 +254,9 @@ class RedactingFormatter(logging.Formatter):
 
 
 def guard_logging(redactor: Redactor, logger: logging.Logger | None = None) -> None:
-    """Remove secrets in every handler of the logger (the root logger by default), and in what Python writes to stderr
-    without a handler. A later guard replaces an earlier one.
+    """Remove secrets in every handler of the logger (the root logger by default).
+
+    Also covers what Python writes to stderr if there is no handler. A later guard replaces an earlier one.
     """
     target = logger or logging.getLogger()
     handlers = [*target.handlers, *([logging.lastResort] if logging.lastResort else [])]

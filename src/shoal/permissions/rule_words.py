@@ -1,4 +1,4 @@
-"""Describe rules in words, and create a pattern from a person's choices. Pure.
+"""Describe rules in words, and create patterns from a person's choices. Pure.
 
 Patterns created here can be converted back to choices. Patterns of built-in profiles have descriptions too. Any other
 pattern has no description and is shown unchanged.
@@ -30,11 +30,10 @@ WORKSPACE = Path("/workspace")
 
 
 class RuleSubject(msgspec.Struct, frozen=True):
-    """The subject of a rule: a command, files that are read or written, web pages (named by `text`), or all calls to a
-    tool.
+    """The subject of a rule: a command, files that are read or written, web pages, or all calls to a tool.
 
     `beginning` also covers anything that begins with `text`, such as a command with more words, or paths below a folder
-    or an address.
+    or URL.
     """
 
     what: Subject
@@ -43,7 +42,7 @@ class RuleSubject(msgspec.Struct, frozen=True):
 
 
 def literal_pattern(text: str) -> str:
-    """Return a readable pattern that matches exactly this text."""
+    """Return a readable pattern that matches only this text."""
     return _PLAIN.sub(r"\1", re.escape(text))
 
 
@@ -129,7 +128,7 @@ def words_of(pattern: str, traits: TraitsByName) -> str:
 
 
 def _words_of_one(pattern: str, traits: TraitsByName) -> str:
-    """Describe a pattern for exactly one action. Empty for any other."""
+    """Describe a pattern that matches only one action. Empty for any other."""
     text = re.sub(r"\\(\W)", r"\1", pattern)
     name, _, detail = text.removeprefix("tool:").partition(":")
     if not text.startswith("tool:") or not detail or literal_pattern(text) != pattern:

@@ -1,4 +1,4 @@
-"""Recognize files with secrets by their name (`secret_files.txt`) and by their content."""
+"""Recognize files with secrets by name (`secret_files.txt`) and by content."""
 
 import os
 import re
@@ -11,9 +11,9 @@ from shoal.kernel.regular_files import regular_only
 from shoal.permissions.redact import has_key
 
 CONTENT_BYTES_MAX = 65_536
-"""Bytes at the beginning and at the end of a file that are searched for secrets."""
+"""Number of bytes at the beginning and at the end of a file that are searched for secrets."""
 NAME_CHARS_MAX = 512
-"""Maximum characters of a name to check, from its end. File systems allow half of that."""
+"""Maximum length of the checked end of a name, in characters. File systems allow names of half that length."""
 _DATA = frozenset(
     """
     txt text md csv tsv json jsonl yml yaml toml ini cfg conf config xml properties env dat data db sqlite sqlite3 log

@@ -30,8 +30,9 @@ from shoal.permissions.taint import CONFIDENTIAL, sink_of
 PATTERN_CHARS_MAX = 300
 WORDS_CHARS_MAX = 300
 OWNER_HERE = frozenset({"terminal:owner", "web:owner"})
-"""The owner on Shoal's own surfaces, where both identities are one person (decision 055). The API for programs is
-excluded.
+"""The owner on Shoal's own interfaces, where both identities are one person (decision 055).
+
+The API for programs is excluded.
 """
 _GIT_FILE = lazy_re.compile(r"(?s:.*)/(\.git(/(?s:.*))?|\.gitconfig|\.config/git/config)")
 """Files that control what git runs. Writing them needs approval."""
@@ -40,9 +41,7 @@ _GIT_FILE = lazy_re.compile(r"(?s:.*)/(\.git(/(?s:.*))?|\.gitconfig|\.config/git
 def standing_rule(
     actions: Sequence[Action], covers: Coverage, profile: Profile, situation: Situation, asker: Asker, agent: str
 ) -> StandingRule:
-    """Return the narrowest rule that covers these actions, unless the profile denies them. NO_RULE if none is
-    possible.
-    """
+    """Return the narrowest rule that covers these actions. NO_RULE if none is possible or the profile denies them."""
     names: list[str] = []
     for action in actions:
         if action.whole or decide(profile, action, situation).decision == "allow":
@@ -64,12 +63,12 @@ def standing_rule(
 
 
 def covers_only_git(covers: Coverage) -> bool:
-    """Return whether the only files a call depends on are those that control what git runs."""
+    """Return whether all files that a call depends on are files that control what git runs."""
     return not (covers.others or covers.sends) and all(_GIT_FILE.fullmatch(file.path) for file in covers.files)
 
 
 def _narrowest(action: Action, traits: TraitsByName, situation: Situation) -> str:
-    """Return the most specific action, or an empty string if a rule would have to cover more."""
+    """Return the most specific action. Empty if a rule would have to cover more."""
     tool = traits.of(action.tool)
     lasts = effect_of(action, traits, situation) == "lasting" or tool.harm in ("agent", "lasting")
     if action.opaque or lasts or sink_of(action, traits, situation) == CONFIDENTIAL:
@@ -80,15 +79,16 @@ def _narrowest(action: Action, traits: TraitsByName, situation: Situation) -> st
 
 
 def override_of(rule: StandingRule) -> OverrideSettings:
-    """Return the rule in the form of the configuration."""
+    """Return the rule as a configuration override."""
     if rule.channel:
         return OverrideSettings(agents=(rule.agent,), users=rule.users, channels=(rule.channel,), allow=rule.allow)
     return OverrideSettings(agents=(rule.agent,), users=rule.users, kinds=("direct",), allow=rule.allow)
 
 
 def with_past(rule: StandingRule, actions: Sequence[str], past: Sequence[Approval]) -> StandingRule:
-    """Return the rule with the number of similar requests by its agent to its person, and of those that the person
-    allowed.
+    """Return the rule with the number of similar requests and how many of them were allowed.
+
+    Counts requests of the rule's agent to its person.
     """
     same = [approval for approval in past if approval.item.agent == rule.agent and approval.asked_by in rule.users]
     same = [

@@ -1,14 +1,13 @@
-"""Taint: after untrusted content was read, calls that could leak data or do harm need approval, regardless of allow
-lists.
+"""Taint: in tainted turns, calls that could leak data or do harm need approval, regardless of allow lists.
 
-Sources are content that a tool marks (web pages, MCP, marked files), messages of untrusted people, and any other text
-that such content influenced (docs/security.md lists the ways). They may influence everything the model does afterwards.
-The taint ends when the conversation is cleared, or with a trusted person's message once no untrusted content is left in
-the model's window. A summary of untrusted content is untrusted.
+Sources are content that a tool marks as untrusted (web pages, MCP, tainted files), messages of untrusted people, and
+any other text that such content influenced (docs/security.md lists the ways). They may influence everything the model
+does afterwards. The taint ends when the conversation is cleared, or with a trusted person's message once no untrusted
+content is left in the model's window. A summary of untrusted content is untrusted.
 
 Sinks are an allow-list: a call is harmless only if it is known to be. Contained calls in a turn that only trusted
-people influenced are harmless too (`permissions.effects`), because they cannot leave, can be undone, and mark what they
-write.
+people influenced are harmless too (`permissions.effects`), because they cannot leave, can be undone, and taint what
+they write.
 """
 
 import re
@@ -59,11 +58,11 @@ _SECRET = lazy_re.compile(
 CONFIDENTIAL = "touch something that looks like a secret"
 OUTSIDE = "reach the network or act outside the workspace"
 MESSAGE_OF = "a message of "
-"""Prefix of the name of a source that is a person's message."""
+"""Prefix of a source's name if the source is a person's message."""
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Untrusted content in the window: the number of its event and its name."""
+    """Untrusted content in the window: its event's number and its name."""
 
     seq: int
     name: str
@@ -78,7 +77,7 @@ class TaintState(msgspec.Struct, frozen=True):
     def after(self, event: Event) -> "TaintState":
         """Return the state after one more event of the journal."""
         name = source_of(event)
-        if name:  # Beyond the limit, replace the last source, so that the newest is always the last.
+        if name:  # Beyond the limit, replace the last source, so that the newest source is always kept.
             return TaintState((*self.sources[: SOURCES_MAX - 1], Source(event.seq, name)), active=True)
         match event.data:
             case UserSaid(origin="person", backfill=False) | Steered():
@@ -101,7 +100,7 @@ class TaintState(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """Name the first three sources for the card, in parentheses. Other people chose these names."""
+        """The first three sources for the card, in parentheses. Other people chose these names."""
         shown = (" ".join(source.name.split()).translate(_BRACKETS) for source in self.sources)
         names = list(dict.fromkeys(map(short_source, shown)))
         if not names:
@@ -116,7 +115,7 @@ class TaintState(msgspec.Struct, frozen=True):
 
     @property
     def cause(self) -> str:
-        """Return the reason for the approval, as the beginning of a sentence.
+        """The reason for the approval, as the beginning of a sentence.
 
         People in the conversation are described as people, not as content.
         """
@@ -144,7 +143,7 @@ def source_of(event: Event) -> str:
         case UserSaid(caller=Caller(tainted_by=name)) if name:
             return name
         case AssistantSaid(tainted_by=name) if not event.turn:
-            # The message was restored, possibly without the content that tainted it.
+            # The restored message may lack the content that tainted it.
             return name
         case UserSaid(author=author) | Steered(author=author) | Revised(author=author) if not author.trusted:
             return f"{MESSAGE_OF}{author.name or author.id or 'an unknown person'}"
@@ -170,9 +169,9 @@ def sink_of(
     situation: Situation = STRICTEST,
     is_given: Callable[[str], bool] = no_address,
 ) -> str:
-    """Return the harm that an action could do under taint, as the end of "it would …". Empty if there is none.
+    """Return the harm that an action could do in a tainted turn, as the end of "it would …". Empty if there is none.
 
-    `is_given` returns whether the model did not invent an address (`permissions.addresses`).
+    `is_given` returns whether a URL was given, not made up by the model (`permissions.addresses`).
     """
     tool, detail = traits.of(action.tool), action.detail
     address = asked_address(tool, detail)
@@ -207,7 +206,7 @@ def sink_of(
 
 
 def _harm_by_name(name: str) -> Literal["agent", "message", "outside"]:
-    """Return the harm of a tool that does not declare its effect."""
+    """Return the possible harm of a tool that does not declare its effect."""
     if name.startswith(("self_edit", "set_")) or name.endswith(("_doc", "_skill")):
         return "agent"
     return "message" if name.startswith("message") else "outside"
@@ -240,11 +239,11 @@ def gate(
     situation: Situation = STRICTEST,
     is_given: Callable[[str], bool] = no_address,
 ) -> tuple[Decision, str]:
-    """Apply taint to a decision. Returns the decision with a reason for people, which is empty if taint does not
-    matter.
+    """Tighten a decision if the turn is tainted.
 
-    Never less strict than `decision`. An action that a `trusted_allow` rule of the profile matches (for an opaque
-    action: names) is not affected.
+    Returns the decision with the reason for people. The reason is empty if taint changed nothing. Actions that a
+    `trusted_allow` rule of the profile matches are exempt. An opaque action is exempt only if such a rule names it
+    explicitly.
     """
     if not taint.active or decision == "deny":
         return decision, ""
@@ -256,9 +255,9 @@ def gate(
 
 
 def _owner_allows_read(profile: Profile, action: Action, harm: str, situation: Situation) -> bool:
-    """Return whether a rule of the owner allows a read by a trusted person that shows no secret.
+    """Return whether a rule of the owner allows a trusted person's read that shows no secret.
 
-    Such a rule names what is read, so it also applies after untrusted content.
+    Such a rule names what is read, so it also applies in tainted turns.
     """
     if not situation.trusted or harm == CONFIDENTIAL or effect_of(action, profile.traits, situation) != "read":
         return False

@@ -1,10 +1,10 @@
 """Detects a text file's encoding from its bytes, deterministically, so an edit can preserve it.
 
-A byte order mark decides. Without one, UTF-8 is tried first, and then UTF-16, recognized by the position of its zero
-bytes. Anything else is one of the older encodings below, UTF-8 with a few wrong bytes, or not text. Each candidate is
-tried on a sample and judged by the resulting text: frequent letters of its languages, no change of case or script
-within a word, no control characters. charset-normalizer is wrong on a third of the short texts that agents read (names,
-tables, comments).
+A byte order mark decides. Without one, UTF-8 is tried first, then UTF-16, recognized by the position of its zero bytes.
+Anything else is one of the older encodings below, UTF-8 with a few wrong bytes, or not text. Each candidate decodes a
+sample, and the resulting text is judged: frequent letters of its languages, no change of case or script within a word,
+no control characters. charset-normalizer is wrong for a third of the short texts that agents read (names, tables,
+comments).
 """
 
 import codecs
@@ -16,13 +16,13 @@ from typing import NamedTuple
 SAMPLE_BYTES = 65_536
 """Number of bytes at the beginning that are examined."""
 JUDGED_BYTES = 2048
-"""Number of bytes tried in older encodings, from the line of the first non-ASCII byte."""
+"""Number of bytes decoded to judge older encodings, starting at the line with the first non-ASCII byte."""
 SCORE_MIN = 0.4
 """Minimum mean plausibility of the non-ASCII bytes, on a scale from about -2 to 1."""
 MOSTLY_ASCII = 0.85
-"""Minimum share of ASCII for which a file without control characters counts as UTF-8 with wrong bytes."""
+"""Minimum share of ASCII with which a file without control characters counts as UTF-8 with wrong bytes."""
 UNITS_MIN = 8
-"""Minimum length of UTF-16 text without a mark and with few ASCII characters, in 16-bit units."""
+"""Minimum length of UTF-16 text without a byte order mark and with few ASCII characters, in 16-bit units."""
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -44,7 +44,7 @@ _LABELS = {
 
 
 class TextEncoding(NamedTuple):
-    """A codec, and the byte order mark before the text."""
+    """A codec and the byte order mark before the text."""
 
     codec: str = "utf-8"
     mark: bytes = b""
@@ -59,7 +59,7 @@ class TextEncoding(NamedTuple):
         return data[len(self.mark) :].decode(self.codec, _errors(self.codec))
 
     def encode(self, text: str) -> bytes:
-        """Encode a text with the mark. Raises UnicodeEncodeError for a character outside the encoding."""
+        """Encode a text with its byte order mark. Raises UnicodeEncodeError for a character outside the encoding."""
         return self.mark + text.encode(self.codec, _errors(self.codec))
 
 
@@ -92,7 +92,7 @@ def read_text(data: bytes) -> str | None:
 
 
 def readable(text: str) -> str:
-    """Replace lone surrogates in a decoded text, which stand for wrong bytes, with replacement characters."""
+    """Replace lone surrogates, which represent wrong bytes in a decoded text, with replacement characters."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if not is_whole(text) else text
 
 
@@ -105,7 +105,7 @@ def plain_text(text: str) -> str:
 
 
 def is_whole(text: str) -> bool:
-    """Return whether the text had no wrong bytes."""
+    """Return whether the decoded text contains no wrong bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -158,7 +158,10 @@ def _is_odd(char: str) -> bool:
 
 
 class _Script(NamedTuple):
-    """A single-byte encoding: the frequent letters of its languages, and whether its words contain ASCII letters."""
+    """A single-byte encoding.
+
+    Contains the frequent letters of its languages, and whether its words contain ASCII letters.
+    """
 
     codec: str
     frequent: str
@@ -183,8 +186,10 @@ _SCRIPTS = (
 
 
 class _Syllabary(NamedTuple):
-    """An encoding with two bytes per character. `usual` is a codec, and `leads` are the lead bytes of its common
-    characters."""
+    """An encoding with two bytes per character.
+
+    `usual` is a codec, and `leads` are the lead bytes of its common characters.
+    """
 
     codec: str
     frequent: frozenset[str]

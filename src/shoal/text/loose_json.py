@@ -1,7 +1,7 @@
 """Reads JSON as models write it, if it has only one sensible reading and no part is missing.
 
-Accepts trailing commas, raw line ends in strings, single quotes, bare keys, Python's True, False and None, an
-unnecessary backslash before a character, comments between values, and a code fence around all of it. Rejects unclosed
+Accepts trailing commas, raw newlines in strings, single quotes, bare keys, Python's True, False and None, an
+unnecessary backslash before a character, comments between values, and a code fence around everything. Rejects unclosed
 values and values followed by anything else, because half a command is a different command.
 """
 
@@ -21,11 +21,11 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\n": ""}
 _HEX = lazy_re.compile(r"[0-9a-fA-F]{4}")
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _AFTER = lazy_re.compile(r"(?:\s|<\|[^|<>]{1,40}\|>|</[\w:]{1,40}>|[}\]])*+")
-"""Text that may follow the end: a closing mark of the model's own format, or an extra bracket."""
+"""Matches text that may follow the end: a closing tag of the model's own format, or an extra bracket."""
 
 
 def loose_value(text: str) -> object:
-    """Return the only value in the text. Raises ValueError."""
+    """Parse the text's only value. Raises ValueError."""
     text = text.strip()
     if text.startswith("```"):
         fence = _FENCE.match(text)

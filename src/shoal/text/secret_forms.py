@@ -46,7 +46,7 @@ _MEDIA_TYPE = lazy_re.compile(
     r"(?:application|audio|font|image|message|model|multipart|text|video|\*)/[\w.+*-]{1,80}(?:[;,].{0,300})?"
 )
 _AWS_ID = lazy_re.compile(r"A[KS]IA[A-Z2-7]{16}")
-"""An AWS key id. It may consist of letters alone, like a word."""
+"""Matches an AWS key id. It may consist only of letters, like a word."""
 _UUID = lazy_re.compile(r"[0-9A-Fa-f]{8}-(?:[0-9A-Fa-f]{4}-){3}[0-9A-Fa-f]{12}")
 _DRIVE = lazy_re.compile(r"[A-Za-z]:[\\/]")
 _SPLIT = lazy_re.compile(r"[^A-Za-z0-9]+")
@@ -54,8 +54,7 @@ _SCHEME = lazy_re.compile(r"[A-Za-z][A-Za-z0-9_-]{2,20}[ \t]{1,4}(\S{6,})")
 
 
 def is_ordinary(value: str) -> bool:
-    """Return whether a value is never a secret, whatever its setting's name: a word, number, host, path, or
-    placeholder."""
+    """Return whether a value is never a secret, whatever its key: a word, number, host, path, or placeholder."""
     value = value.strip()
     if len(value) < CHARS_MIN or len(set(value)) < 3:
         return True
@@ -81,7 +80,7 @@ def is_plain(value: str) -> bool:
 
 
 def looks_like_key(value: str) -> bool:
-    """Return whether a value alone is long and random enough to be a key."""
+    """Return whether a value is long and random enough to be a key."""
     value = value.strip()
     if len(value) < KEY_CHARS_MIN or len(value.split()) != 1 or not value.isascii() or _UUID.fullmatch(value):
         return False
@@ -91,8 +90,8 @@ def looks_like_key(value: str) -> bool:
 def secret_parts(value: str) -> Iterator[str]:
     """Yield the strings to redact for a secret.
 
-    These are the value itself, the part after `Bearer`, the password and keys in an address, and the keys in a text of
-    several lines. Ordinary parts are skipped.
+    These are the value itself, the part after `Bearer`, a URL's password and keys, and the keys in a text of several
+    lines. Ordinary parts are skipped.
     """
     value = value.strip()
     if "://" in value[:40] and "\n" not in value:
@@ -123,8 +122,10 @@ def _parts_of_url(value: str) -> Iterator[str]:
 
 
 def _is_word(text: str) -> bool:
-    """Return whether letters are cased like words and names, including `camelCase`. Random letters change case more
-    often."""
+    """Return whether letters have the case of words and names, including `camelCase`.
+
+    Random letters change case more often.
+    """
     if not _WORD.fullmatch(text) or len(text) > 40 or _is_aws_id(text):
         return False
     return len(_CASED.findall(text)) <= max(1, len(text) // 5 + 1)
@@ -140,7 +141,7 @@ def _is_placeholder(part: str) -> bool:
 
 
 def _is_filled_in(value: str) -> bool:
-    """Return whether a value is a placeholder to fill in: `<token>`, `${TOKEN}`, `{{ token }}`, `%TOKEN%`."""
+    """Return whether a value is a placeholder to replace: `<token>`, `${TOKEN}`, `{{ token }}`, `%TOKEN%`."""
     return (value[0], value[-1]) in {("<", ">"), ("{", "}"), ("[", "]"), ("%", "%")} or value.startswith(("$", "{{"))
 
 
@@ -151,8 +152,7 @@ def _is_number(value: str) -> bool:
 
 
 def _is_location(value: str, parts: list[str]) -> bool:
-    """Return whether a value is a host, address, path or media type: words and small numbers with the usual
-    separators."""
+    """Return whether a value is a host, URL, path or media type: words and small numbers with the usual separators."""
     if any(_is_random(part) for part in parts) or not value.isascii() or len(value.split()) != 1 or '"' in value:
         return _MEDIA_TYPE.fullmatch(value) is not None
     if _HOST.fullmatch(value) or _ADDRESS.fullmatch(value) or _MAIL.fullmatch(value):

@@ -1,11 +1,11 @@
-"""Makes text safe to show in a request for approval."""
+"""Make text safe to display in a request for approval."""
 
 import unicodedata
 
 from shoal.kernel import lazy_re
 
 MARKS_MAX = 4
-"""Maximum number of combining marks on one character. More of them cover the text around it."""
+"""Maximum number of combining marks on one character. More marks would cover the text around it."""
 _UNSEEN = lazy_re.compile(
     "[\u2800\u3164\uffa0\u115f\u1160\u00ad\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U00016fe4\U0001d159"
     "\U000e0100-\U000e01ef]"
@@ -15,9 +15,9 @@ _BLANK = lazy_re.compile(r"[\t\n]|^ | $| (?= )")
 
 
 def strip_controls(text: str) -> str:
-    """Write characters that are invisible, or that move or reverse the text around them, as `\\u{…}`.
+    r"""Escape characters that are invisible, or that move or reverse the text around them, as `\u{…}`.
 
-    This includes terminals' escape sequences, which a command can contain as text. New lines, tabs and all other text
+    This includes terminals' escape sequences, which a command can contain as text. Newlines, tabs and all other text
     are unchanged.
     """
     if text.isascii() and all(line.isprintable() for line in text.split("\n")):

@@ -22,7 +22,7 @@ _HEADER = lazy_re.compile(r"\s*(\[{1,2}[^\[\]]+\]{1,2})\s*(?:#.*)?")
 
 
 class CannotEdit(Exception):
-    """The key cannot be set safely in this form of the file. Nothing was changed."""
+    """Raised if the key cannot be set safely in this form of the file. Nothing was changed."""
 
 
 def with_value(text: str, path: tuple[str, ...], value: Value) -> str:
@@ -59,7 +59,10 @@ def with_element(text: str, path: tuple[str, ...], at: int, value: Mapping[str, 
 
 
 def without_key(text: str, path: tuple[str, ...]) -> str:
-    """Return the text without a key, or a table and the tables below it. Raises CannotEdit, also if it is missing."""
+    """Return the text without a key, or without a table and its subtables.
+
+    Raises CannotEdit, even if it is missing.
+    """
 
     def change(content: Table, new: New) -> None:
         table = content
@@ -93,11 +96,11 @@ def _changed(text: str, path: tuple[str, ...], change: Callable[[Table, New], No
     raise CannotEdit(f"{'.'.join(path)} cannot be changed in the file as it is written.")
 
 
-# ---- whole lines, if the file has a header for the table: every comment keeps its position ----
+# ---- editing lines, if the file has a header for the table: every comment keeps its position ----
 
 
 def _with_line(text: str, path: tuple[str, ...], value: Value) -> str:
-    """Add a key after the other keys of its table, or after the comment that shows it."""
+    """Add a key after its table's other keys, or after the comment that shows it."""
     *table, key = path
     lines = text.splitlines()
     statement = f"{_name(key)} = {literal(value)}"
@@ -159,7 +162,7 @@ def _item(value: Value) -> object:
 
 
 def _has_content(text: str, wanted: Table) -> bool:
-    """Return whether the text is TOML with this content, apart from empty tables and arrays."""
+    """Return whether the text is TOML with this content. Ignores empty tables and arrays."""
     try:
         return _without_empty(decode_toml(text)) == _without_empty(wanted)
     except BAD_TOML:
@@ -167,8 +170,10 @@ def _has_content(text: str, wanted: Table) -> bool:
 
 
 def _table_at(content: Table, path: tuple[str, ...]) -> Table:
-    """Return the table at a path, and add it if it is missing. Raises LookupError if there are several, or another
-    value."""
+    """Return the table at a path. Add it if it is missing.
+
+    Raises LookupError if the path has several tables or another value.
+    """
     table = content
     for name in path:
         inner: object = table.setdefault(name, {})
@@ -214,7 +219,7 @@ def _name(key: str) -> str:
 
 
 def _table_of(line: str) -> list[str] | None:
-    """Return the path of the table that this line begins, or None."""
+    """Return the path of the table whose header is this line, or None."""
     header = _HEADER.fullmatch(line)
     try:
         nested: object = decode_toml(header[1]) if header else None

@@ -1,1 +1,1 @@
-"""A mailbox and an actor for each thread, and the orchestrator that wakes them."""
+"""A mailbox and an actor per thread, and the orchestrator that wakes them."""

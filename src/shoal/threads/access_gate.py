@@ -93,7 +93,7 @@ class OpenInbox:
         self.suggestions = commands.suggestions
 
     async def admits(self, message: Prompt) -> bool:
-        """Admit everyone, because the caller has already checked access."""
+        """Admit everyone, because access was already checked."""
         return True
 
 
@@ -126,7 +126,7 @@ class AccessGate:
         self._codes = Bucket(CODES_BURST, CODE_EVERY_SECONDS, clock.monotonic())
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept a message of an admitted person, or run its command. Messages of other people are dropped."""
+        """Accept an admitted person's message, or run their command. Drops messages of other people."""
         if isinstance(message, Deletion) and message.author.id == UNTOLD.id:
             return await self._inner.send(message)
         address = thread_address(message.thread)
@@ -159,15 +159,16 @@ class AccessGate:
         receipt = await self._inner.send(message)
         if isinstance(message, Prompt) and receipt.status == "accepted" and not message.direct:
             await note_latest(self._store.settings, message.thread, message.author.id)
-        if isinstance(message, Edit) and receipt.answer:  # Nobody waits for the outcome of an edit.
+        if isinstance(message, Edit) and receipt.answer:  # Nobody waits for the result of an edit.
             notice = NewPost(f"edited:{message.thread}:{message.key}", message.thread, receipt.answer, "ephemeral")
             notice = msgspec.structs.replace(notice, reply_to=message.message_id, user=author.id)
             await self._post(notice)
         return receipt
 
     async def admits(self, message: Prompt) -> bool:
-        """Return whether the author may write in the thread. Rejects an unknown person, with a pairing code if one is
-        due.
+        """Return whether the author may write in the thread.
+
+        Reject an unknown person, with a pairing code if one is due.
         """
         address = thread_address(message.thread)
         if (await self._admissions.of(address.platform, message.author, address.channel)).allowed:
@@ -176,7 +177,7 @@ class AccessGate:
         return False
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        """Decide an approval for an admitted person. Raises Forbidden, and the errors of `Orchestrator.decide`."""
+        """Decide an approval for an admitted person. Raises Forbidden and the errors of `Orchestrator.decide`."""
         return await self._inner.decide(approval, allow, await self._admitted(by), scope)
 
     async def decide_card(
@@ -208,7 +209,7 @@ class AccessGate:
         return msgspec.structs.replace(by, trust=admission.trust)
 
     async def react(self, reaction: Reaction) -> str:
-        """Process an emoji of an admitted person. Others are ignored. Raises StoreError."""
+        """Process an admitted person's emoji reaction. Other people's are ignored. Raises StoreError."""
         address = thread_address(reaction.thread)
         admission = await self._admissions.of(address.platform, reaction.author, address.channel)
         if not admission.allowed or not (admission.owner or self._may_go_on(reaction.author.id)):
@@ -233,22 +234,22 @@ class AccessGate:
         return await self._inner.suggestions(asked) if admission.allowed else ()
 
     async def _obey(self, asked: CommandRequest, trust: Trust) -> str:
-        """Run a command of an admitted person, once per key. Raises StoreError."""
+        """Run an admitted person's command, once per key. Raises StoreError."""
         asked = msgspec.structs.replace(asked, by=asked.author.asker(asked.thread, trust))
         platform = thread_address(asked.thread).platform
         once, at = f"command:{platform}:{asked.key}", str(to_micros(self._clock.now()))
         try:
             is_new = await self._store.settings.swap(ONCE, once, None, at)
             return await self._inner.command(asked) if is_new else ""
-        except StoreError:  # The platform delivers it again.
+        except StoreError:  # The platform will redeliver the command.
             await self._store.settings.drop(ONCE, once, at)
             raise
 
     async def _judged(self, thread: ThreadId, reference: Reference) -> Reference:
-        """Return the quoted content of a message with the trust of its author.
+        """Return a message's quoted content with its author's trust.
 
-        An answer of the agent is looked up in the journal. It is trusted if no untrusted content influenced it, and
-        removed if it is not found.
+        A quoted answer of the agent is looked up in the journal. It is trusted if no untrusted content influenced it,
+        and removed if it is not found.
         """
         if not reference.own:
             return msgspec.structs.replace(reference, author=await self._admissions.judge(thread, reference.author))
@@ -285,8 +286,8 @@ class AccessGate:
                 await self._say(message, ASK_FOR_CODE.format(code=code))
 
     async def _is_answer(self, message: Prompt, trust: Trust) -> bool:
-        """Process a decision or a pairing written as a message. Returns False if it is neither."""
-        if message.attachments:  # A turn must receive the files.
+        """Process a message that is a decision or a pairing. Return False if it is neither."""
+        if message.attachments:  # Not a decision: a turn must receive the files.
             return False
         address, author, words = thread_address(message.thread), message.author, message.text.split()
         if trust == "owner" and len(words) == 2 and words[0].lstrip("/!").lower() == "pair":
@@ -301,7 +302,7 @@ class AccessGate:
         if named := parse_take_back(message.text):
             try:
                 answer_text = await self._inner.take_back(named, author.asker(message.thread, trust), message.thread)
-            except NotFound:  # The words do not refer to a card.
+            except NotFound:  # No card matches, so treat it as a message.
                 return False
             except (Conflict, Forbidden, InvalidInput) as error:
                 answer_text = str(error)
@@ -312,16 +313,16 @@ class AccessGate:
             return False
         outbox, named = self._store.outbox, answer.approval
         if not named:
-            if await outbox.fate(_notice_id(message)) is not None:  # The message was delivered twice.
+            if await outbox.fate(_notice_id(message)) is not None:  # The platform delivered the message twice.
                 return True
             if message.reply_to:
                 named = approval_of(await outbox.post_of(message.thread, message.reply_to))
             if not named and any(
                 reference.kind in ("reply", "quote") and not reference.own for reference in message.refers_to
             ):
-                return False  # It answers another person.
+                return False  # It replies to another person.
         approvals, by = await self._store.approvals.matching(message.thread, named), author.asker(message.thread, trust)
-        if not named:  # While a staged card waits, people keep talking: a plain "yes" may be for another person.
+        if not named:  # People keep talking while a staged card waits, so a plain "yes" may be for someone else.
             approvals = [approval for approval in approvals if approval.item.staged == answer.of_set]
         cards = {approval.item.card or approval.id for approval in approvals}
         if len(cards) != 1 or (answer.numbers and not approvals[0].item.card):
@@ -346,5 +347,5 @@ class AccessGate:
 
 
 def _notice_id(message: Prompt) -> str:
-    """Return the id of the post that tells the author the outcome."""
+    """Return the id of the post that reports the outcome to the author."""
     return f"door:{message.thread}:{message.key}"

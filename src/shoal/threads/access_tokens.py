@@ -1,7 +1,7 @@
 """Create, look up and revoke access tokens.
 
 Each use of a token checks the access rules again, as for the person's messages on their platform. A token never grants
-more than the rules do, so the token of a person without access is useless.
+more than the rules do. The token of a person without access is useless.
 """
 
 import hashlib
@@ -23,26 +23,25 @@ from shoal.threads.pairing import Pairing
 PREFIX = "shoal_"
 ENTROPY_BYTES = 32
 OWNER = "web:owner"
-"""The owner's identity, which the home's own token uses."""
+"""The owner's identity. The home's own token uses it."""
 
 
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A token to create.
-
-    `person` is PLATFORM:USER, a name of [access.people] or `owner`. If empty, it is the owner for `admin`, otherwise
-    `web:NAME`. `expires` is a duration (90d), a day or a time; empty means never.
-    """
+    """A token to create."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
     scope: TokenScope
     person: Annotated[str, msgspec.Meta(max_length=300)] = ""
+    """PLATFORM:USER, a name from [access.people] or `owner`. If empty, the owner for `admin`, otherwise `web:NAME`."""
     agent: Annotated[str, msgspec.Meta(max_length=64)] = ""
     expires: Annotated[str, msgspec.Meta(max_length=40)] = ""
+    """A duration (90d), a day or a time. Empty means never."""
 
 
 class AccessTokens(msgspec.Struct, frozen=True, eq=False):
-    """The tokens of an installation, shared by any number of processes. `agents` returns the names of current
-    agents.
+    """The access tokens of an installation, shared by all its processes.
+
+    `agents` returns the names of current agents.
     """
 
     store: Store
@@ -85,7 +84,7 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         return await self.store.tokens.all()
 
     async def revoke(self, name: str, by: str, via: str = "") -> None:
-        """Revoke a token. Its next call is refused, and live streams end within a second. Raises NotFound."""
+        """Revoke a token. Its next call is rejected, and live streams end within a second. Raises NotFound."""
         if not await self.store.tokens.revoke(name, by, via):
             raise NotFound(f"There is no token {name[:80]!r}; `shoal token list` shows all tokens.")
         self.pairing.removed()
@@ -112,12 +111,15 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
             await self.store.tokens.note_use(token, today)
 
     async def is_valid(self, token: AccessToken) -> bool:
-        """Return whether the token is valid: not revoked, replaced or expired, and its person still has access."""
+        """Return whether the token is valid.
+
+        It must not be revoked, replaced or expired, and its person must still have access.
+        """
         row = await self.store.tokens.by_digest(token.digest)
         return row is not None and not self.has_expired(row) and await self.author(row) is not None
 
     async def author(self, token: AccessToken) -> Author | None:
-        """Return the person as an author, trusted as the access rules say, or None without access."""
+        """Return the person as an author, with the trust that the access rules give. None without access."""
         platform, _, user = token.person.partition(":")
         admission = await self.admission(token.person)
         if not admission.allowed:
@@ -126,7 +128,7 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         return Author(token.person, name, trusted=admission.trusted)
 
     async def _person(self, wanted: NewToken) -> str:
-        """Return the person's identity. Raises InvalidInput if it does not exist or has no access."""
+        """Return the person's identity. Raises InvalidInput if the person does not exist or has no access."""
         linked = self.links.people.named(wanted.person)
         if wanted.person and linked.identities:
             person = linked.identities[0]
@@ -175,5 +177,5 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
 
 
 def digest_of(text: str) -> str:
-    """Return the digest under which a token is stored. The text has 256 random bits, so one SHA-256 is enough."""
+    """Return the digest under which a token is stored. The token has 256 random bits, so one SHA-256 is enough."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()

@@ -84,22 +84,14 @@ TIMED_OUT = "I stopped because this took longer than the time limit for one mess
 
 
 class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
-    """Services shared by all actors.
-
-    `wake` makes the engine advance another thread. `project` writes a finished turn into the thread's readable files.
-    While `stopping` returns true, no turn is opened. `end_departed` ends the work of people without access. `folders`
-    synchronizes directories with other machines. `crash_log` counts turns during which the process died. A turn waits
-    until its author has paused for `mailbox.pause_seconds`; with 0, each message starts a turn of its own.
-
-    If this home was restored from a backup made at `restored_at`, older open work fails, because it may have been done
-    since.
-    """
+    """Services shared by all actors."""
 
     store: Store
     hub: LiveHub
     clock: Clock
     agents: AgentRegistry
     wake: Callable[[ThreadId], Awaitable[None]]
+    """Makes the engine advance another thread."""
     context: ContextBuilder
     loop: TurnLoop
     titles: ThreadTitles
@@ -110,17 +102,23 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     scopes: Scopes
     links: Links
     folders: Folders
+    """Synchronizes directories with other machines."""
     crash_log: CrashLog
+    """Counts how often the process died during each turn."""
     restored_at: datetime | None
+    """When this home was restored from a backup. Older open work fails, because it may have been done since."""
     mailbox: MailboxSettings
     turn_ended: Callable[[TurnSummary], None]
     end_departed: Callable[[], Awaitable[None]]
+    """Ends the work of people without access."""
     project: Callable[[ThreadId, list[Event]], Awaitable[None]]
+    """Writes a finished turn into the thread's readable files."""
     stopping: Callable[[], bool]
+    """No turn is opened while this returns true."""
 
 
 class Actor:
-    """Advances one thread in this process. Only one worker at a time has the lease of a thread."""
+    """Advances one thread in this process. A thread's lease belongs to one worker at a time."""
 
     def __init__(self, thread: ThreadId, services: ActorServices) -> None:
         self.thread = thread
@@ -154,7 +152,7 @@ class Actor:
             if view is None or was_recreated or was_branched:
                 enqueue, folders, context = services.senders.enqueue, services.folders, services.context
                 hub, checkpoints = services.hub, services.loop.checkpoints
-                if services.crash_log.has_others:  # One of them may have died in the work that this process takes over.
+                if services.crash_log.has_others:  # This process may take over work in which another process died.
                     await services.crash_log.learn()
                 view = self.view = ThreadView(
                     journal, hub, enqueue, lease, context.traits, folders, context.meter, checkpoints
@@ -220,7 +218,7 @@ class Actor:
             self.last_used = services.clock.monotonic()
 
     async def _ask_to_answer(self, view: ThreadView) -> None:
-        """Tell people who write while an approval is pending that it must be decided first. Posts once per request."""
+        """Post that a pending approval must be decided before new messages are answered. Once per request."""
         behind = view.waiting if view.waiting is not self._answered else None
         if behind is None or behind.prompt.origin != "person" or thread_address(self.thread).platform in OWN_PLATFORMS:
             return
@@ -229,7 +227,7 @@ class Actor:
             await self._services.store.outbox.put(NewPost(f"waiting:{asked.id}", self.thread, ANSWER_FIRST))
 
     def signal(self, kind: SignalKind, turn: TurnId) -> None:
-        """React to a change in the running turn. Never waits. Ignores signals for an earlier turn."""
+        """React to a change in the running turn. Does not block. Ignores signals for an earlier turn."""
         if self.view is None or not self.running or self.view.lease.open_turn != turn:
             return
         if kind == "steer":
@@ -244,7 +242,7 @@ class Actor:
             self._maintenance.cancel()
 
     async def _take_turn(self, view: ThreadView) -> TurnOutcome:
-        """Advance one turn. Any failure is journaled and ends only this turn."""
+        """Advance one turn. A failure is journaled and ends only this turn."""
         services = self._services
         try:
             if services.restored_at is not None and _since(view) <= services.restored_at:
@@ -262,10 +260,10 @@ class Actor:
                 assert view.waiting is not None, "no prompt waits"
                 async with services.crash_log.one_by_one(f"{self.thread} {view.waiting.lines[0].key}"):
                     run = await self._open(view, rights)
-            # Accepted calls run once and ask no model. A crash during a later call counts separately.
+            # The accepted calls run once, without a model. A crash during a later call counts separately.
             over = f" {len(view.open.results)}" if view.open.effects else ""
             async with services.crash_log.one_by_one(f"{self.thread} {view.turn}{over}"):
-                if run is None:  # The turn was opened before a crash, a restart or a wait.
+                if run is None:  # It was opened before a crash, a restart or a wait.
                     run = await self._resumed(view, rights)
                 self._run = run
                 with view.working(anyio.current_time() + services.loop.limits.timeout_seconds):
@@ -292,7 +290,7 @@ class Actor:
             if isinstance(error, EndedTwice):
                 aside = SetAside(thread_address(self.thread).platform, self.thread, "")
                 await services.crash_log.set_aside(aside, services.clock)
-            if not view.lease.open_turn:  # The turn failed to open. Open it to record the failure.
+            if not view.lease.open_turn:  # Opening failed. Open the turn without its work, to record the failure.
                 assert waiting is not None, "an unattended turn failed"
                 prompt = waiting.prompt
                 opening: tuple[EventData, ...] = (
@@ -318,8 +316,9 @@ class Actor:
         return TurnRun(view.turn, view, scope, system, tools)
 
     async def _open(self, view: ThreadView, rights: Rights) -> TurnRun:
-        """Open a turn for the waiting messages. Raises QueueChanged if more may have arrived while their author
-        paused.
+        """Open a turn for the waiting messages.
+
+        Raises QueueChanged if more may have arrived while their author paused.
         """
         services, waiting = self._services, view.waiting
         assert waiting is not None, "no prompt waits"
@@ -388,8 +387,9 @@ class Actor:
     async def _open_accepted(
         self, view: ThreadView, waiting: Waiting, accepted: AcceptedCalls, rights: Rights
     ) -> TurnRun:
-        """Open the turn that runs the accepted calls of a staged set. No model is asked, so the prompt stays
-        unchanged.
+        """Open the turn that runs the accepted calls of a staged set.
+
+        No model is called, so the prompt stays unchanged.
         """
         services, prompt = self._services, waiting.prompt
         if services.restored_at is not None and prompt.at <= services.restored_at:

@@ -1,4 +1,4 @@
-"""Resolve whether a person may write in a channel now, from rules, pairings and their other identities."""
+"""Resolve whether a person may write in a channel now, from the rules, pairings and their other identities."""
 
 from collections.abc import Collection
 
@@ -20,7 +20,7 @@ from shoal.threads.pairing import Pairing
 
 
 class Admissions(msgspec.Struct, frozen=True, eq=False):
-    """Resolves people's access on the platforms that have a gate (`gated`)."""
+    """Resolves people's access on the platforms with an access gate (`gated`)."""
 
     links: Links
     pairing: Pairing
@@ -29,7 +29,7 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
     async def of(self, platform: str, author: Author, channel: str) -> Admission:
         """Return a person's current access in a channel."""
         rules = self.links.rules[platform]
-        if rules.channels and channel not in rules.channels:  # The rules may name a later id of the channel.
+        if rules.channels and channel not in rules.channels:  # The rules may contain a newer id of the channel.
             ids = await ids_of(self.pairing.store.settings, platform, channel)
             if not set(rules.channels).isdisjoint(ids):
                 rules = msgspec.structs.replace(rules, channels=(*rules.channels, channel))
@@ -40,13 +40,13 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
         verdict = admit(rules, author, channel)
         if verdict is STRANGER and author.id and not author.is_bot:
             verdict = admit(rules, author, channel, await self.pairing.people(platform))
-        if verdict is STRANGER and author.id and not author.is_bot:  # A channel as author may have a new id.
+        if verdict is STRANGER and author.id and not author.is_bot:  # An author that is a channel may have a new id.
             for later in (await ids_of(self.pairing.store.settings, platform, author.id))[1:]:
                 as_later = admit(rules, msgspec.structs.replace(author, id=later), channel)
                 verdict = as_later if as_later.allowed else verdict
         if verdict.owner or author.is_bot:
             return verdict
-        # The person's other identities count too: the owner on one platform is the owner here, and a guest is a guest.
+        # A person's other identities count too. The owner and guests of one platform keep that role on all platforms.
         is_closed = rules.channels and channel not in rules.channels
         for identity in person.identities:
             there, _, user = identity.partition(":")

@@ -28,8 +28,9 @@ class StandingRules(Protocol):
     """The store of the owner's rules."""
 
     async def add(self, rule: StandingRule, by: str) -> bool:
-        """Add a rule, in force from the next turn. Returns False if it exists. Raises InvalidInput if it cannot be
-        added.
+        """Add a rule, in force from the next turn.
+
+        Returns False if it exists. Raises InvalidInput if it cannot be added.
         """
         ...
 
@@ -39,7 +40,7 @@ class StandingRules(Protocol):
 
 
 class AlwaysAllow:
-    """Adds and removes the rules that cards propose. `rules` is None if no store of rules is installed."""
+    """Adds and removes the rules that cards propose. `rules` is None if no rule store is installed."""
 
     def __init__(self, orchestrator: Orchestrator, store: Store) -> None:
         self._orchestrator = orchestrator
@@ -94,7 +95,7 @@ class AlwaysAllow:
         return "The rule is removed. Shoal asks about this again from the next turn on."
 
     async def react(self, reaction: Reaction) -> str:
-        """Process an emoji. The "always" emoji adds the rule of its card."""
+        """Process an emoji reaction. The "always" emoji adds its card's rule."""
         if not means_always(reaction.emoji):
             return await self._orchestrator.react(reaction)
         asked = approval_of(await self._outbox.post_of(reaction.thread, reaction.message_id))

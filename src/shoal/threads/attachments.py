@@ -47,9 +47,9 @@ from shoal.tools.tainted_files import MarkedFiles
 log = logging.getLogger(__name__)
 
 DOWNLOADS_MAX = 4
-"""Maximum threads that download at the same time. The files of one thread are downloaded in sequence."""
+"""Maximum number of threads that download at the same time. One thread's files are downloaded in sequence."""
 WAITING_MAX = 1000
-"""Maximum downloads remembered. The oldest are dropped first."""
+"""Maximum number of waiting downloads. The oldest are dropped first."""
 FILES_MAX = 10
 SECONDS_MAX = 60.0
 EXCERPT_CHARS = 2_000
@@ -57,7 +57,7 @@ NAME_BYTES_MAX = 120
 _BINARY = frozenset({"application/octet-stream", "application/pdf", "application/zip", "application/gzip"})
 
 Transcribe: TypeAlias = Callable[[Prompt, str, Asker], Awaitable[Prompt]]
-"""Transcribes a message's recordings, at the expense of the named agent and the asker."""
+"""Transcribes a message's recordings, charged to the named agent and the asker."""
 
 
 class _Download:
@@ -76,7 +76,7 @@ class _Download:
 
 
 class Attachments:
-    """Downloads and examines the files of prompts while `run` is active. Files of untrusted people are marked.
+    """Downloads and examines the files of prompts while `run` is active. Files of untrusted people are tainted.
 
     A feature that recognizes speech sets `transcribe`.
     """
@@ -92,7 +92,7 @@ class Attachments:
         self._clock = clock
         self._known: OrderedDict[Path, _Download] = OrderedDict()
         self._files: dict[Path, deque[_Download]] = {}
-        """Files to download, by the thread's folder. The queue contains each folder once."""
+        """Files to download, by the thread's folder. The queue contains each folder only once."""
         self._queue: asyncio.Queue[Path] = asyncio.Queue()
 
     async def run(self) -> None:
@@ -109,10 +109,10 @@ class Attachments:
                     download.finish(taken)
                     if taken.error and not taken.path and not was_awaited:
                         note = f"This file {taken.error}.\n".encode()
-                        with contextlib.suppress(OSError):  # A turn that did not wait expects the file here.
+                        with contextlib.suppress(OSError):  # A turn expects the file or its error at this path.
                             await in_thread(partial(_store, download.path, note))
                     files.popleft()
-                finally:  # An interrupted download starts again.
+                finally:  # An interrupted download will be started again.
                     if files:
                         self._queue.put_nowait(folder)
                     else:
@@ -124,15 +124,15 @@ class Attachments:
                 tasks.start_soon(download)
 
     def expect(self, prompt: Prompt) -> None:
-        """Start to download a prompt's files. Never waits."""
+        """Start to download a prompt's files. Does not block."""
         for number in range(len(prompt.attachments)):
             self._begin(prompt, number)
 
     async def take(self, prompt: Prompt, inside: Callable[[Path], str], agent: str, asker: Asker) -> Prompt:
         """Return the prompt with its files and the transcripts of recordings.
 
-        A file that is missing has the reason or its future path instead. Never fails because of a file. `inside`
-        converts a host path to the path that the agent's tools and commands use.
+        If a file is missing, the prompt contains the error, or the path where the download will appear. File errors
+        never raise. `inside` converts a host path to the path that the agent's tools and commands use.
         """
         if not prompt.attachments:
             return prompt

@@ -19,12 +19,12 @@ log = logging.getLogger(__name__)
 
 BACKFILL_SECONDS_MAX = 10.0
 TEXT_CHARS_MAX = 20_000
-"""Maximum characters per message. Longer messages are cut."""
+"""Maximum characters per message. Longer messages are truncated."""
 FAILED = "I could not read the messages that I missed while I was away."
 
 
 class Backfill(msgspec.Struct, frozen=True, eq=False):
-    """Reads missed messages from platforms that have a history. `judge` resolves the trust in their authors."""
+    """Reads missed messages from platforms that provide a history. `judge` resolves the trust in their authors."""
 
     adapters: Mapping[str, ChatAdapter]
     judge: Judge
@@ -39,7 +39,7 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
             return
         if prompt.origin != "person" or not prompt.history:
             return
-        # Skip messages older than the configured age, or from before the window was cleared or summarised.
+        # Skip messages older than the configured age, and those from before the window was cleared or summarized.
         after = self.clock.now() - timedelta(hours=self.settings.backfill_hours)
         if began := view.lease.window_seq:
             after = max([after, *(event.at for event in await view.journal.events(thread, began - 1, 1))])
@@ -58,8 +58,8 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
             has_content = text or message.attachments or message.refers_to
             if after < message.at < prompt.at and message.key != prompt.key and has_content:
                 missed.append(msgspec.structs.replace(message, thread=thread, text=text))
-        if missed := missed[-messages_max:]:  # The platform knows the author. The access rules decide the trust.
-            judged: list[Prompt] = []  # The agent's own quoted text is left out.
+        if missed := missed[-messages_max:]:  # The platform identifies the author. The access rules decide the trust.
+            judged: list[Prompt] = []  # Omit quotes of the agent's own text.
             for missed_message in missed:
                 author = await self.judge(thread, missed_message.author)
                 others = [other for other in bounded(missed_message.refers_to) if not other.own]

@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 AGENTS_LISTED_MAX = 40
 LINES_MAX = 20
-"""Maximum lines of any other answer."""
+"""Maximum lines of a command's answer, where no other limit applies."""
 THREADS_READ_MAX = 500
 CODE_CHARS = 6
 """Length of the code that confirms the deletion of an agent."""
@@ -86,7 +86,7 @@ STOP_USAGE = "`/stop`, `/stop all`, `/stop #2`; `/thread list` shows the numbers
 _NUMBER = lazy_re.compile(r"#\d{1,6}")
 _DIGITS = lazy_re.compile(r"\d{1,6}")
 _OPEN_VERBS = ("", "show", "list")
-"""Subcommands of /agent that anyone may use. The others are for managers."""
+"""Subcommands of /agent that everyone may use. The others are for managers."""
 _AGENT_VERBS = (*_OPEN_VERBS, "create", "bind", "unbind", "config", "destroy", "undo")
 _AGENT_ALIASES = {
     "init": "create",
@@ -102,7 +102,7 @@ FORBIDDEN = "Only my owner and the people in agents.managers may do that."
 
 
 class ContextWord(NamedTuple):
-    """A subcommand of `/context` and its syntax. If `is_of_channel`, it also works outside threads."""
+    """A subcommand of `/context` and its syntax. If `is_of_channel` is set, it also works outside threads."""
 
     usage: str
     answer: Answer
@@ -145,7 +145,7 @@ class CommandRouter:
         self._known_models = known_models
         self._activities = activities
         self.table = CommandTable()
-        self.start_over: Callable[[ThreadId, str], Awaitable[str]] = self._clear  # A feature may save it first.
+        self.start_over: Callable[[ThreadId, str], Awaitable[str]] = self._clear  # A feature may save first.
         self.restore_files: Callable[[ThreadId, str, Asker], Awaitable[str]] | None = None  # Set by the undo feature.
         self.context_words: dict[str, ContextWord] = {}
         self._answers: dict[str, Answer] = {
@@ -203,8 +203,9 @@ class CommandRouter:
                 return ()
 
     async def command(self, asked: CommandRequest) -> str:
-        """Run a command. For a mistake in the request, the answer explains it. Raises StoreError if the database
-        fails.
+        """Run a command.
+
+        If the request is invalid, the answer explains why. Raises StoreError if the database fails.
         """
         answer, spec = self._answers.get(asked.name), self.table.get(asked.name)
         if answer is None:
@@ -357,7 +358,7 @@ class CommandRouter:
         return spent_today(usage, [standing for standing in standings if standing.scope in scopes])
 
     async def _working_in(self, asked: CommandRequest) -> list[Work]:
-        """Return the channel's threads that have work, without those of subagents."""
+        """Return the channel's threads that have work, except those of subagents."""
         channel = channel_of(asked.thread)
         works = [work for work in await self._store.registry.at_work(within=channel) if work.thread.startswith(channel)]
         return [work for work in works if work.turn] or works
@@ -403,7 +404,7 @@ class CommandRouter:
         return "Nothing is running here. Send it as a normal message."
 
     async def _running(self, asked: CommandRequest) -> list[ThreadId]:
-        """Return the threads that a command without a name applies to: this one, or all busy ones of the channel."""
+        """Return the threads that a command without a name applies to: this one, or all busy threads of the channel."""
         place = await whereabouts(asked, self._store.settings, self._store.journal)
         if asked.direct or (not place.in_channel and await self._store.journal.thread(asked.thread) is not None):
             return [asked.thread]
@@ -417,7 +418,7 @@ class CommandRouter:
         return _listed(["Several turns are running in this channel. Choose one:", *lines], "")
 
     async def decide(self, asked: CommandRequest) -> str:
-        """Answer /approve and /deny: decide the named approval, or the only one that waits here."""
+        """Answer /approve and /deny: decide the named approval, or the only one that is waiting here."""
         answer = _answer(asked)
         return await self._decide_among(
             asked, answer, await self._store.approvals.matching(asked.thread, answer.approval)
@@ -500,7 +501,7 @@ class CommandRouter:
                 return f"Usage: {THREAD_USAGE}."
 
     async def tasks(self, asked: CommandRequest) -> str:
-        """Answer /tasks: the work of this channel's agent on all machines, as far as the asker may see it."""
+        """Answer /tasks: list the work of this channel's agent on all machines, as far as the asker may see it."""
         spec = await agent_here(self._store, self._agents, asked.thread)
         within, now = self._within(asked), self._clock.now()
         lines: list[str] = []
@@ -543,7 +544,7 @@ class CommandRouter:
         return "I am busy: too many messages are already waiting." if receipt.status == "busy" else ""
 
     async def retry(self, asked: CommandRequest) -> str:
-        """Answer /retry: retry a model call that the turn waits for now, or answer the last message again."""
+        """Answer /retry: retry the model call that the turn is waiting for, or answer the last message again."""
         if asked.argument:
             self._check_model(asked.argument)
         receipt = await self._orchestrator.send(Retry(asked.thread, asked.author, model=asked.argument))
@@ -553,7 +554,7 @@ class CommandRouter:
         return "Trying again."
 
     async def fork(self, asked: CommandRequest) -> str:
-        """Answer /fork: copy the conversation to a new thread of the channel, or for the owner to the page."""
+        """Answer /fork: copy the conversation to a new thread of the channel or, for the owner, to the page."""
         opens = self._orchestrator.opens_threads(asked.thread, direct=asked.direct)
         if opens and thread_address(asked.thread).platform not in OWN_PLATFORMS:
             await self._orchestrator.open_copy(asked.thread, f"fork:{asked.key}", asked.author.id)
@@ -571,10 +572,10 @@ class CommandRouter:
         return "" if opens else f"The copy is on the page: `{thread}`."
 
     async def about(self, asked: CommandRequest, find: Callable[[], Awaitable[str]]) -> str:
-        """Return the target of a command, which is resolved once and stored.
+        """Return a command's target, which is resolved once and stored.
 
-        After a database failure, the command runs again, perhaps after it took effect. It must not have a different
-        target then. Raises the errors of `find`.
+        After a database failure, the command runs again, perhaps after it took effect. It must then have the same
+        target. Raises the errors of `find`.
         """
         once = f"about:{thread_address(asked.thread).platform}:{asked.key}"
         stored = await self._store.settings.get(ONCE, once)
@@ -595,8 +596,8 @@ class CommandRouter:
     async def _named(self, asked: CommandRequest, name: str) -> ThreadId:
         """Return a thread by its number in this channel, its id, or the end of its id in this channel.
 
-        Raises Forbidden for a thread of another channel, whether it exists or not, NotFound, and InvalidInput if a
-        number is also the end of another thread's id.
+        Raises Forbidden for any thread id of another channel, even if the thread does not exist. Raises NotFound, and
+        InvalidInput if a number is also the end of another thread's id.
         """
         thread = ThreadId(name if name.count(":") == 2 else f"{channel_of(asked.thread)}{name}")
         if (match := _NUMBER.fullmatch(name)) or _DIGITS.fullmatch(name):
@@ -648,22 +649,21 @@ class CommandRouter:
 
 
 class AgentCommands(msgspec.Struct, frozen=True, eq=False):
-    """Answers /agent and /settings.
-
-    `may_manage` resolves who may change agents and settings. `check_keys` checks the providers' keys and returns a line
-    for each. `links` resolves who may know what agents do elsewhere.
-    """
+    """Answers /agent and /settings."""
 
     store: Store
     agents: AgentRegistry
     lifecycle: AgentLifecycle
     versions: AgentVersions
     links: Links
+    """Resolves who may know what agents do elsewhere."""
     may_manage: Callable[[Asker], bool]
+    """Resolves who may change agents and settings."""
     check_keys: Callable[[], Awaitable[Sequence[str]]]
+    """Checks the providers' keys and returns a line for each."""
 
     async def agent(self, asked: CommandRequest) -> str:
-        """Answer /agent: show, create, change, bind or delete agents. Changes are for managers only."""
+        """Answer /agent: show, create, change, bind or delete agents. Only managers may change them."""
         word, _, rest = asked.argument.partition(" ")
         verb, rest = _AGENT_ALIASES.get(word.lower(), word.lower()), rest.strip()
         by = f"{asked.asker.platform}:{asked.asker.user}"
@@ -752,7 +752,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 lines.append(f"- everywhere on {account}: {_choices_text(await bindings.chosen_for(account))}")
                 what = f"the model `{spec.model}` and the permissions `{spec.profile}`"
                 return "\n".join([*lines, f"- so **{spec.name}** answers here with {what}"])
-            case ["model" | "permissions" as key, value]:  # For the channel, or for the server or account around it.
+            case ["model" | "permissions" as key, value]:  # Changes the channel, or its server or account.
                 self._check_may_manage(asked)
                 assert bindings is not None, "the app gives the agents their bindings"
                 value = "" if value == "default" else value
@@ -770,8 +770,9 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 return f"Usage: {SETTINGS_USAGE}."
 
     async def _describe(self, asked: CommandRequest, name: str) -> str:
-        """Describe an agent's settings. Without a name, describe the agent of this channel with the channel's
-        choices.
+        """Describe an agent's settings.
+
+        Without a name, describe this channel's agent and the channel's own settings.
         """
         here = await agent_here(self.store, self.agents, asked.thread)
         card = await self.lifecycle.card(name or here.name, within=self._within(asked))
@@ -813,8 +814,9 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
 
 
 async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> AgentSpec:
-    """Return the agent that would answer the next message of a thread. Raises StoreError, and InvalidInput for a broken
-    file.
+    """Return the agent that would answer a thread's next message.
+
+    Raises StoreError, and InvalidInput for a broken file.
     """
     name = await agents.agent_name_for(thread, "")
     if not name:
@@ -824,8 +826,9 @@ async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> A
 
 
 def _asks_to_delete(doomed: DoomedAgent, *, keeps: bool, code: str, is_stale: bool) -> str:
-    """Return the confirmation question before an agent is deleted. Its code is valid only for the shown facts and the
-    asker.
+    """Return the confirmation question before an agent is deleted.
+
+    Its code is valid only for the asker, and only while the facts shown are unchanged.
     """
     files = f"{'more than ' if doomed.is_more else ''}{counted(doomed.files, 'file')}"
     fate = "move to `removed/`" if keeps else "are deleted permanently"

@@ -39,15 +39,16 @@ EVENTS_MAX = 2000
 """Maximum recent events searched for the message of an open turn."""
 NAMED_MAX = 10
 HasLeft: TypeAlias = Callable[[ThreadId, Author], Awaitable[bool]]
-"""Returns whether the author of content in a thread has lost access."""
+"""Returns whether the author of a thread's content has lost access."""
 Ender: TypeAlias = Callable[[HasLeft, str], AsyncIterator[tuple[Author, str]]]
-"""Ends all work of one kind whose authors have left. The second argument is recorded as who ended it. Yields the author
-and a description of each item.
+"""Ends all work of one kind whose authors lost access.
+
+The second argument is recorded as the person who ended it. Yields the author and a description of each item.
 """
 
 
 class Departures(msgspec.Struct, eq=False):
-    """Finds and ends the work of people without access. Features add `enders` for the work that they store."""
+    """Ends the work of people without access. Features add `enders` for the work that they store."""
 
     store: Store
     clock: Clock
@@ -61,7 +62,7 @@ class Departures(msgspec.Struct, eq=False):
     _wanted: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     _sweeping: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     _aborted: set[str] = msgspec.field(default_factory=set[str])
-    """Turns ended by the last sweep. If one is still open in the next sweep, it is not reported again."""
+    """Turns that the last sweep aborted. A turn that is still stopping in the next sweep is not reported again."""
 
     def sweep_soon(self) -> None:
         """Start the next sweep immediately, because a person was removed."""
@@ -84,7 +85,7 @@ class Departures(msgspec.Struct, eq=False):
             await self.notify_owner(_notice(ended))
 
     async def _end_all(self) -> dict[str, list[str]]:
-        """End the work, and return descriptions of it by author."""
+        """End the work, and return its descriptions by author."""
         ended: dict[str, list[str]] = {}
         aborted: set[str] = set()
 
@@ -123,7 +124,7 @@ class Departures(msgspec.Struct, eq=False):
         return ended
 
     async def _asked(self, thread: ThreadId) -> tuple[str, UserSaid] | None:
-        """Return the open turn of a thread and the message that it answers."""
+        """Return a thread's open turn and the message that it answers."""
         info = await self.store.journal.thread(thread)
         if info is None or not info.open_turn:
             return None

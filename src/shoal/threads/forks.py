@@ -18,7 +18,7 @@ from shoal.tools.locks import FileLock
 from shoal.tools.prompt_files import PromptFiles
 
 COPYING = ".copying-"
-"""Prefix of the folder with a fork's files while its thread does not exist yet."""
+"""Name prefix of the folder with a fork's files while its thread does not exist yet."""
 SINCE_FORK_MAX = 1_000
 """Maximum events that a fork's thread may have before its files are moved into place."""
 
@@ -55,7 +55,7 @@ class Forks(msgspec.Struct, eq=False):
         theirs, ours = (f"/data/{thread_id.replace(':', '/')}/" for thread_id in (source, thread))
 
         def copied(path: str) -> str:
-            file = Path(path.partition(theirs)[2])  # Works for any home directory.
+            file = Path(path.partition(theirs)[2])  # Does not depend on where the home directory is.
             if not file.parts or ".." in file.parts:
                 return path
             files.add(file)
@@ -76,7 +76,7 @@ class Forks(msgspec.Struct, eq=False):
         folder = here.with_name(f"{COPYING}{here.name}")
         source_of = await self.files.marks.sources([home.attachments(source)])
         lock = FileLock(folder)
-        if folder.is_dir() and lock.take():  # The process that worked on it has ended.
+        if folder.is_dir() and lock.take():  # Its process has ended.
             await self._end_fork(folder)
             lock.release()
         try:
@@ -103,7 +103,7 @@ class Forks(msgspec.Struct, eq=False):
         """Complete the files of interrupted forks. Delete the files of forks whose thread does not exist."""
         for folder in await asyncio.to_thread(lambda: [*self.files.home.data.glob(f"*/*/{COPYING}*")]):
             lock = FileLock(folder)
-            if lock.take():  # Otherwise a process is working on it.
+            if lock.take():  # If the lock is taken, a process is working on it.
                 await self._end_fork(folder)
                 lock.release()
 
@@ -115,7 +115,7 @@ class Forks(msgspec.Struct, eq=False):
         events = await journal.events(thread, max(0, info.last_seq - SINCE_FORK_MAX)) if info is not None else []
         if any(isinstance(event.data, Forked) for event in events):
             here.mkdir(parents=True, exist_ok=True)
-            for part in folder.iterdir():  # Move whole folders: a file that is moved alone loses its mark.
+            for part in folder.iterdir():  # Move whole folders, because a file that is moved alone loses its taint.
                 part.rename(here / part.name)
             await self.folders.push(thread)
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """Accept messages of any origin, and own the actors of all threads.
 
 `send` makes a message durable and returns without waiting for a turn. An actor is created when the engine advances its
-thread, and dropped when it has been idle.
+thread, and dropped after it has been idle.
 """
 
 import logging
@@ -73,12 +73,12 @@ OPENING_EVENTS_MAX = 3
 CHOOSES_NO_MODEL = "Only people who were given access by name can choose a model."
 STORE_RETRY_SECONDS = 5.0
 UNDER_WAY_SECONDS = 1.0
-"""Delay in seconds before a copy is retried while another process makes it."""
+"""Delay in seconds before a copy is retried because another process is making it."""
 RETRY_CHECK_SECONDS = 2.0
 RETRY_AGAIN_SECONDS = 60.0
-"""Delay in seconds before a turn that should have retried its model is woken again."""
+"""Delay in seconds before a turn whose model retry is overdue is woken again."""
 ACTIVE_MAX = 256
-"""Maximum threads in memory. The longest idle are dropped first."""
+"""Maximum number of threads in memory. The longest idle are dropped first."""
 HELD_BYTES_MAX = 12_000_000
 """Maximum bytes of conversations in memory. The longest idle threads are dropped first."""
 
@@ -130,7 +130,7 @@ class Orchestrator:
             case Prompt() as prompt:
                 if is_child(prompt.thread):
                     raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
-                if any(attachment.path for attachment in prompt.attachments):  # Moved to the machine that will answer.
+                if any(attachment.path for attachment in prompt.attachments):  # Moved to the machine that answers.
                     notices = await self.services.folders.push(prompt.thread)
                     if notices:
                         raise StoreUnavailable(notices[0])
@@ -141,16 +141,16 @@ class Orchestrator:
                 is_plain = not (prompt.attachments or prompt.tainted_by) and all(
                     reference.own for reference in refers_to
                 )
-                if prompt.joins and is_plain:  # Steer the running turn, if any.
+                if prompt.joins and is_plain:  # Steers the running turn, if any.
                     steer = Steer(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.at)
                     receipt = await self.send(steer)
                     if receipt.status != "dropped":
                         return receipt
                 if prompt.attachments:
                     prompt = with_origins(prompt)
-                if refers_to or prompt.attachments:  # They taint like fetched content if their author is untrusted.
+                if refers_to or prompt.attachments:  # If their author is untrusted, they taint like fetched content.
                     files, unknown = prompt.attachments, Author("", prompt.tainted_by, trusted=False)
-                    if prompt.tainted_by:  # The authors of these words and files are not known separately.
+                    if prompt.tainted_by:  # The authors of the individual words and files are unknown.
                         files = tuple(
                             msgspec.structs.replace(attachment, author=attachment.author or unknown)
                             for attachment in files
@@ -253,7 +253,7 @@ class Orchestrator:
         await self._begin(prompt)
 
     async def _was_answered(self, change: Event) -> bool:
-        """Return whether the edited message is the last one answered, and nothing has run since."""
+        """Return whether the edited message is the last one answered, and nothing has run since then."""
         info = await self._store.journal.thread(change.thread)
         if info is None or info.open_turn or info.queued or not isinstance(change.data, Revised):
             return False
@@ -264,8 +264,7 @@ class Orchestrator:
         return change.data.message_id in (data.message_id, *data.joined)
 
     async def _answered(self, thread: ThreadId, seq: int) -> tuple[int, UserSaid, Event]:
-        """Return the first event's number of a turn, the message that the turn answers in its current wording, and its
-        event.
+        """Return the number of a turn's first event, the current wording of the message that it answers, and its event.
 
         Raises InvalidInput if the message does not exist or its author has deleted it.
         """
@@ -298,16 +297,17 @@ class Orchestrator:
                 for change in revised.values():
                     if change.deleted and not data.joined:
                         raise InvalidInput("The author of that message has deleted it.")
-                    # The revised lines within joined messages are unknown, so append the revision.
+                    # A revision does not say which of the joined messages it replaces, so append it.
                     text = f"{data.text}\n\n{revision_text(change)}" if data.joined else change.text
                     data = msgspec.structs.replace(data, text=text, author=change.author)
                 return of_turn[0].seq, data, event
         raise InvalidInput("There is no answered message here.")
 
     async def react(self, reaction: Reaction) -> str:
-        """Process an emoji on a post: decide the approval on a card, or stop the turn by a stop sign on its preview.
+        """Process an emoji reaction to a post.
 
-        Returns why the emoji did not count, for the person who added it, or an empty string.
+        On a card, it decides the approval. A stop sign on a preview stops the turn. Returns why the reaction had no
+        effect, for the person who added it, or an empty string.
         """
         thread, verdict, is_stop = reaction.thread, verdict_of(reaction.emoji), reaction.emoji in STOP_SIGNS
         post = await self._store.outbox.post_of(thread, reaction.message_id) if is_stop or verdict is not None else ""
@@ -395,15 +395,18 @@ class Orchestrator:
         return fresh
 
     async def fate(self, key: str) -> DeliveryStatus | None:
-        """Return the delivery state of a post by `open`, or None if it does not exist."""
+        """Return the delivery state of a post created by `open`, or None if it does not exist."""
         return await self._store.outbox.fate(key)
 
     async def withdraw(self, key: str) -> str | None:
-        """Cancel a post by `open` that is still waiting. Returns what delayed it, or None if it does not wait."""
+        """Cancel a post by `open` that is still waiting. Returns what delayed it, or None if it is not waiting."""
         return await self._store.outbox.withdraw(key)
 
     async def opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost]) -> None:
-        """Begin the thread that a post has opened: accept its prompt there, or make it a copy. Called by the sender."""
+        """Begin the thread that a post has opened. Called by the sender.
+
+        Accepts the prompt in the thread, or makes the thread a copy.
+        """
         outbox, opening, copies = self._store.outbox, row.post.opening, row.post.copies
         if copies is not None:
             try:
@@ -418,7 +421,7 @@ class Orchestrator:
                 why = f"This machine could not write the files: {words}." if words else str(error)
                 if isinstance(error, Conflict):
                     if (fate := await outbox.fate(row.id)) and fate.state == "sent":
-                        return  # Another process made the copy in the meantime.
+                        return  # Another process has already made the copy.
                     why = SPOKE_BEFORE
                 await self.services.senders.post(NewPost(f"{row.id}:failed", thread, NOT_COPIED.format(why=why)))
                 await outbox.fail(row, why)
@@ -484,7 +487,7 @@ class Orchestrator:
     async def decide_card(
         self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
     ) -> str:
-        """Decide the waiting calls of a card, all or none (see `card_verdicts`). Raises the errors of `decide`."""
+        """Decide a card's pending calls, all or none (see `card_verdicts`). Raises the errors of `decide`."""
         calls = await self._store.approvals.on_card(card)
         if not calls:
             raise NotFound(GONE)
@@ -508,7 +511,7 @@ class Orchestrator:
         return verdicts_text(calls, verdicts)
 
     def _check_is_reachable(self, thread: ThreadId) -> None:
-        """Raise InvalidInput if the account of a thread was removed or switched off."""
+        """Raise InvalidInput if a thread's account was removed or switched off."""
         platform = thread_address(thread).platform
         if is_child(thread) or platform in OWN_PLATFORMS:
             return
@@ -516,7 +519,7 @@ class Orchestrator:
             raise InvalidInput(AWAY.format(platform=platform))
 
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
-        """Show a check box on a card for each waiting call. If the platform cannot, explain the choice in text.
+        """Show a check box for each pending call on a card. If the platform cannot, explain the choice in text.
 
         Raises NotFound, Forbidden, Conflict and Gone.
         """
@@ -573,7 +576,7 @@ class Orchestrator:
             await self.services.clock.sleep(seconds)
 
     async def clear(self, thread: ThreadId, by: str) -> None:
-        """Empty the model's window. The journal keeps everything. Raises NotFound for an unknown thread."""
+        """Clear the model's window. The journal keeps everything. Raises NotFound for an unknown thread."""
         self.services.hub.publish(await self._store.journal.append(thread, [Cleared(by=by)]))
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
@@ -584,7 +587,7 @@ class Orchestrator:
         return UNBOUND if bindings is None else await bindings.listens(thread)
 
     async def recover(self) -> int:
-        """Wake every thread that has unfinished work. Returns their number."""
+        """Wake every thread with unfinished work. Return their number."""
         waiting = await self._store.inbox.waiting()
         for thread in waiting:
             await self._engine.wake(thread)
@@ -598,13 +601,13 @@ class Orchestrator:
         before = actor.held_bytes
         try:
             await actor.advance()
-        except (StoreCorrupt, StoreNewer) as error:  # Retries cannot help. The next start wakes the thread.
+        except (StoreCorrupt, StoreNewer) as error:  # Retrying cannot help. The next start wakes the thread.
             log.error("journal unreadable; thread blocked", extra={"thread_id": thread, "why": str(error)})
         except (StoreError, msgspec.MsgspecError) as error:
             log.error("database failed; retrying the thread", extra={"thread_id": thread, "why": str(error)})
             await self.services.clock.sleep(STORE_RETRY_SECONDS)
             await self._engine.wake(thread)
-        finally:  # If a limit is exceeded, free an extra eighth.
+        finally:  # If a limit is exceeded, drop an eighth more than necessary.
             self._held_bytes += actor.held_bytes - before
             full = len(self._actors) > ACTIVE_MAX or self._held_bytes > HELD_BYTES_MAX
             idle = [actor for actor in self._actors.values() if not actor.running] if full else []
@@ -619,7 +622,7 @@ class Orchestrator:
             actor.signal(kind, turn)
 
     async def deactivate_idle(self) -> None:
-        """Drop threads that were idle for idle_seconds, until cancelled."""
+        """Drop threads that have been idle for idle_seconds, until cancelled."""
         while True:
             await self.services.clock.sleep(self.mailbox.idle_seconds / 4)
             oldest = self.services.clock.monotonic() - self.mailbox.idle_seconds
@@ -632,11 +635,11 @@ class Orchestrator:
 
 
 MINE = "mine:"
-"""Prefix of a message whose attached files the sender wrote."""
+"""Prefix for a message whose attached files were written by the sender."""
 
 
 def with_origins(prompt: Prompt) -> Prompt:
-    """Return the prompt with an origin for each file, and without the prefix `MINE`."""
+    """Return the prompt with each file's origin, and without the prefix `MINE`."""
     text = prompt.text.lstrip()
     mine = text[: len(MINE)].lower() == MINE
     files = tuple(file.sent_by(prompt.author, mine=mine) for file in prompt.attachments)

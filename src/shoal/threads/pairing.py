@@ -1,7 +1,7 @@
-"""Pairing: people who wait for access with a code, and people admitted with one. Each platform has its own list.
+"""Pairing: people who wait for access with a code, and people admitted with one.
 
-A list is one value in the store's settings. Each change is a compare-and-swap, so processes do not overwrite each
-other. Only a digest of each code is stored.
+Each platform has its own list, stored as one value in the store's settings. Each change is a compare-and-swap, so
+processes do not overwrite each other. Only a digest of each code is stored.
 """
 
 import logging
@@ -31,9 +31,12 @@ log = logging.getLogger(__name__)
 
 CODE_STANDS_SECONDS = 3600.0
 WAITING_MAX = 20
-"""Maximum unknown people of one platform who wait at the same time. Others get a code when a place becomes free."""
+"""Maximum number of unknown people per platform who wait at the same time.
+
+Others get a code when one of these expires or is used.
+"""
 PAIRED_MAX = 1000
-"""Maximum people of one platform admitted by code. For more, name a role in the platform's `allow`."""
+"""Maximum number of people per platform admitted by code. To admit more, add a role to the platform's `allow`."""
 SWAPS_MAX = 50
 NAME_CHARS_MAX = 100
 SCOPE = "access"
@@ -42,7 +45,7 @@ CHAIN = "access"
 
 
 class PairingRequest(msgspec.Struct, frozen=True):
-    """A request by an unknown person. Its code is valid until `expires_at`."""
+    """An unknown person's request. Its code is valid until `expires_at`."""
 
     user: str
     name: str
@@ -66,11 +69,11 @@ _rosters = msgspec.json.Decoder(PairingList)
 
 
 def _nobody_looks() -> None:
-    """The default for `removed`, where no other work needs an update."""
+    """Do nothing. The default for `removed`."""
 
 
 class Pairing(msgspec.Struct, frozen=True, eq=False):
-    """The lists of all platforms, shared by any number of processes. `removed` is called after a person was removed."""
+    """The lists of all platforms, shared by all processes. `removed` is called after a person was removed."""
 
     store: Store
     clock: Clock
@@ -89,8 +92,9 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         return (await self._read(platform))[1]
 
     async def ask(self, platform: str, author: Author) -> str:
-        """Create a code for an unknown person. Empty if they have a valid one, or WAITING_MAX people wait. Raises
-        StoreError.
+        """Create a code for an unknown person.
+
+        Empty if they have a valid one, or WAITING_MAX people wait. Raises StoreError.
         """
         code = make_code(secrets.token_bytes(16))
         until = self.clock.now() + timedelta(seconds=CODE_STANDS_SECONDS)
@@ -107,7 +111,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             return ""
 
     async def confirm(self, code: str, platforms: Sequence[str], by: str) -> tuple[str, str]:
-        """Admit the person who received this code, once. Returns platform and user.
+        """Admit the person who received this code, once. Return their platform and user id.
 
         Raises InvalidInput for a malformed code, NotFound for a wrong or expired one, Conflict if PAIRED_MAX people are
         admitted or other changes keep interfering, StoreError.
@@ -149,8 +153,9 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         self.removed()
 
     async def _change(self, platform: str, change: Callable[[PairingList], PairingList | None]) -> bool:
-        """Change the list, and retry after conflicting changes. Returns False if `change` leaves it unchanged. Raises
-        Conflict.
+        """Change the list, and retry after conflicting changes.
+
+        Return False if `change` leaves it unchanged. Raises Conflict.
         """
         for _ in range(SWAPS_MAX):
             raw, roster = await self._read(platform)
@@ -163,7 +168,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         raise Conflict("The list of people keeps changing. Try again.")
 
     async def _read(self, platform: str) -> tuple[str | None, PairingList]:
-        """Return the stored value, and the list decoded from it."""
+        """Return the stored value and its decoded list."""
         raw = await self.store.settings.get(SCOPE, f"people:{platform}")
         try:
             roster = _rosters.decode(raw) if raw else PairingList()
@@ -172,7 +177,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
                 f"The list of paired people on {platform} is damaged: {refusal(error, PairingList)}."
             ) from error
         now = self.clock.now()
-        latest = now + timedelta(seconds=2 * CODE_STANDS_SECONDS)  # A later time comes from a clock that was ahead.
+        latest = now + timedelta(seconds=2 * CODE_STANDS_SECONDS)  # A later time was set while the clock was ahead.
         return raw, PairingList(
             roster.paired, tuple(request for request in roster.waiting if now < request.expires_at <= latest)
         )

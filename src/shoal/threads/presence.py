@@ -1,4 +1,4 @@
-"""Check whether the author of an earlier message or decision still has access, and what they may do now.
+"""Check whether the author of an earlier message or decision still has access, and which rights they have now.
 
 Of all checks of a message, only this one is repeated after the message was accepted: when a turn opens, when it
 continues, and for all remaining work in each sweep (threads/departures.py).
@@ -26,17 +26,17 @@ from shoal.threads.principals import Principal, bearer_of
 log = logging.getLogger(__name__)
 
 _OURS = frozenset({"", "owner", "shoal"})
-"""Author ids that need no rule: nobody, the owner, and Shoal itself."""
+"""Author ids that need no rule: none, the owner's, and Shoal's own."""
 
 
 class Rights(NamedTuple):
-    """The roles that a person has now, and the highest trust that they can have."""
+    """A person's current roles and maximum trust."""
 
     roles: tuple[str, ...]
     trust_max: Trust
 
     def of(self, author: Author) -> Author:
-        """Return the author with these roles, trusted no more than before."""
+        """Return the author with these roles. Their trust never increases."""
         trusted = author.trusted and self.trust_max != "untrusted"
         if (author.roles, author.trusted) == (self.roles, trusted):
             return author
@@ -80,12 +80,13 @@ class Presence:
         if author.roles and address.platform in self._admissions.gated:
             bare = replace(author, roles=())
             if (await self._admissions.of(address.platform, bare, address.channel)).allowed:
-                return False  # Roles on the platform do not matter.
+                return False  # Their roles on the platform do not matter.
         return await self._rights_in(thread, author) is None
 
     async def upholds(self, approval: Approval) -> bool:
-        """Return whether the person who allowed this call could still allow it, with at least the same trust. Raises
-        StoreError.
+        """Return whether the person who allowed this call could still allow it with at least the same trust.
+
+        Raises StoreError.
         """
         by, before = await self._decider(approval), approval.decided_trust
         if by is None or before is None:
@@ -94,7 +95,7 @@ class Presence:
         return TRUST_ORDER[by.trust] >= TRUST_ORDER[before] and may_decide(approval, by, self._approvers)
 
     async def _decider(self, approval: Approval) -> Asker | None:
-        """Return the person who decided, by the current rules, or None if they have lost access."""
+        """Return the person who decided, with the rights of the current rules. None if they have lost access."""
         user, platform, address = approval.decided_by, approval.decided_on, thread_address(approval.asked_in)
         if platform in OWN_PLATFORMS:
             if user == PAGE_OWNER.author.id:
@@ -130,8 +131,9 @@ class Presence:
         return None
 
     async def _roles(self, thread: ThreadId, author: Author) -> tuple[str, ...]:
-        """Return the person's current roles on the platform, or those of their message if the platform does not
-        know.
+        """Return the person's current roles on the platform.
+
+        If it does not know them, return those of their message.
         """
         address = thread_address(thread)
         adapter = self._adapters.get(address.platform)

@@ -24,9 +24,9 @@ from shoal.store.journal import Journal
 from shoal.threads.access_tokens import AccessTokens
 
 HOME_TOKEN = AccessToken("", "", "admin", "web:owner", "", datetime.fromtimestamp(0, UTC))
-"""The token in the home's file `token` or in web.token. It is not stored and cannot be revoked."""
+"""The token in the home's file `token` or in web.token. It is not stored in the database and cannot be revoked."""
 ANCESTORS_MAX = 32
-"""Maximum callers followed from a subagent's thread up to its conversation."""
+"""Maximum number of calling threads followed from a subagent's thread up to its conversation."""
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def channel(self) -> str:
-        """The person's own channel. Empty for the owner, who needs none."""
+        """The person's own channel. Empty for the owner, who does not need one."""
         return "" if self.author is OWNER.author else personal_channel(self.person)
 
     @property
@@ -71,7 +71,7 @@ class Principal(msgspec.Struct, frozen=True):
         return tuple(f"{platform}:{encode_part(self.channel)}:" for platform in ("web", "openai"))
 
     def owns(self, thread: ThreadId) -> bool:
-        """Return whether the thread is one of the person's own, or the token is not limited to these."""
+        """Return whether the thread is one of the person's own, or the token is not limited to those."""
         return self.token.scope != "chat" or thread.startswith(self.channels)
 
 
@@ -104,7 +104,7 @@ async def may_use(principal: Principal, journal: Journal, thread: ThreadId) -> b
 
 
 def no_such_thread(thread: ThreadId) -> NotFound:
-    """Return the error for a thread that does not exist, or that the caller may not see."""
+    """Return the error for a thread that does not exist or is hidden from the caller."""
     return NotFound(f"There is no thread {thread[:200]}. `shoal threads list` shows them.")
 
 

@@ -18,7 +18,7 @@ from shoal.turn.prompt import decode_prompt
 log = logging.getLogger(__name__)
 
 SYSTEMS_MAX = 32
-"""Maximum system texts cached for the readable files. Each has about 10 KB."""
+"""Maximum number of system texts cached for the readable files. Each has about 10 KB."""
 
 
 class ReadableFiles:
@@ -30,8 +30,9 @@ class ReadableFiles:
         self._systems: dict[str, str] = {}
 
     async def project(self, thread: ThreadId, events: list[Event]) -> None:
-        """Write a turn, and earlier ones that ran on other machines. If that fails, the journal still has
-        everything.
+        """Write a turn, and earlier ones that ran on other machines.
+
+        If that fails, the journal still has everything.
         """
         try:
             systems = await self._systems_of(events)
@@ -51,14 +52,14 @@ class ReadableFiles:
             )
 
     async def _systems_of(self, events: Iterable[Event]) -> dict[str, str]:
-        """Return the system texts of `system_texts`, cached because most turns begin with the same text."""
+        """Return the system texts of `system_texts`. They are cached because most turns begin with the same text."""
         known = self._systems if len(self._systems) < SYSTEMS_MAX else {}
         self._systems = known = known | await system_texts(self._journal, events, known)
         return known
 
 
 async def system_texts(journal: Journal, events: Iterable[Event], known: Container[str] = ()) -> dict[str, str]:
-    """Return the stored system texts that turns began with, by digest, except those `known`. Raises StoreError."""
+    """Return the stored system texts of these turns by digest, except those `known`. Raises StoreError."""
     named = {event.data.system for event in events if isinstance(event.data, TurnStarted) and event.data.system}
     prompts = [(digest, await journal.prompt(digest)) for digest in named if digest not in known]
     return {digest: decode_prompt(body).text for digest, body in prompts if body is not None}

@@ -22,11 +22,14 @@ from shoal.turn.run import TurnScope
 from shoal.turn.thread import ThreadView
 
 AUDIENCE = "audience"
-"""Scope of the settings that store, for each channel, the readers of a direct conversation."""
+"""Scope of the settings that store the readers of each direct conversation, by channel."""
 LAST_CHANNEL = "last_channel"
-"""Scope of the settings that store, for each agent, where people last wrote to it: the fallback for its own posts."""
+"""Scope of the settings that store, for each agent, where people last wrote to it.
+
+The agent's own posts fall back to that place.
+"""
 ANSWERS_ONLY = frozenset({"openai", "terminal", "agent"})
-"""Platforms where people see only a turn's answer and then leave."""
+"""Platforms where people see only a turn's answer, and no later posts."""
 
 _audience = msgspec.json.Decoder(Audience)
 
@@ -47,10 +50,10 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
         return await self._resolve(prompt.thread, prompt, prompt.author, agent, trust)
 
     async def open(self, view: ThreadView, asked: Prompt | TurnState, rights: Rights) -> TurnScope:
-        """Return the scope of a turn that opens or continues, within the current rights of its author.
+        """Return the scope of a turn that opens or continues, limited to its author's current rights.
 
-        A turn without a conversation posts in the owner's direct conversation, or if there is none, where people last
-        wrote to the agent. Raises InvalidInput for an unusable agent, StoreError.
+        A turn without a conversation posts in the owner's direct conversation. If none exists, it posts where people
+        last wrote to the agent. Raises InvalidInput for an unusable agent, StoreError.
         """
         scope, caller = asked.scope, asked.caller
         chat = caller.root if caller is not None else view.thread

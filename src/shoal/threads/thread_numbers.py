@@ -1,6 +1,6 @@
 """Short numbers for threads, such as `#2`, in the lists and commands of a channel.
 
-A thread gets its number when a channel first lists it, and keeps it. Ids stay valid everywhere.
+A thread gets its number when a channel first lists it, and keeps it. Ids always remain valid.
 """
 
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from shoal.kernel.untrusted import UNREADABLE
 
 SCOPE = "thread-numbers"
 NUMBERED_MAX = 500
-"""Maximum numbers per channel. The lowest that are not in the latest list are removed first."""
+"""Maximum numbers per channel. The lowest numbers that are not in the latest list are removed first."""
 SWAPS_MAX = 10
 _numbers = msgspec.json.Decoder(dict[ThreadId, int])
 
 
 class ThreadNumbers(NamedTuple):
-    """Assigns thread numbers and stores them in the settings, one row for each channel."""
+    """Assigns thread numbers and stores them in the settings, one row per channel."""
 
     settings: Settings
 

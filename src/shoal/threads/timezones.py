@@ -1,4 +1,4 @@
-"""Store the time zones that people have chosen for themselves, in a chat or on the page."""
+"""Store the time zones that people have chosen in a chat or on the page."""
 
 import asyncio
 
@@ -10,9 +10,9 @@ from shoal.kernel.zones import zone_named
 from shoal.permissions.access import People
 
 SCOPE = "timezone"
-"""The scope of the stored choices. A key is the person's first identity, PLATFORM:USER."""
+"""Settings scope of the chosen zones. A key is the person's first identity, PLATFORM:USER."""
 READ_AGAIN_SECONDS = 30.0
-"""Seconds after which this process sees a change made by another."""
+"""Seconds until this process sees a change made by another."""
 PAGE_ROWS = 1000
 
 
@@ -28,7 +28,7 @@ class TimeZones:
         self._reading = asyncio.Lock()
 
     async def of(self, asker: Asker, agent: AgentSpec) -> str:
-        """Return an IANA name. Raises StoreError."""
+        """Return the IANA name of a person's zone. Raises StoreError."""
         return await self.chosen(asker) or agent.timezone
 
     async def chosen(self, asker: Asker) -> str:
@@ -40,7 +40,10 @@ class TimeZones:
         return self._chosen.get(identity) or self._people.find(identity).timezone
 
     async def choose(self, asker: Asker, timezone: str) -> str:
-        """Set a person's zone and return its name. An empty name resets it. Raises InvalidInput, StoreError."""
+        """Set a person's zone and return its name.
+
+        An empty name removes their choice. Raises InvalidInput, StoreError.
+        """
         name = zone_named(timezone).key if timezone else ""
         await self._settings.put(SCOPE, self._identity(asker), name)
         self._read_at = None

@@ -26,7 +26,7 @@ OWNER_IN = ("owner", "direct")
 
 
 class Whereabouts(NamedTuple):
-    """A command's thread. None if it was given outside threads by a person without a thread in the channel."""
+    """A command's thread. None if the command was given outside threads and the person has no thread in the channel."""
 
     thread: ThreadId | None
     in_channel: bool

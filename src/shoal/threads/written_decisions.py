@@ -37,7 +37,7 @@ _NUMBER = lazy_re.compile(r"[0-9]+")
 class WrittenDecision(msgspec.Struct, frozen=True):
     """A decision as text: the choice, the written id (or empty), and the numbers of a card's calls.
 
-    `of_set` is true for the words used with staged calls (`do`, `discard`).
+    `of_set` is set for the words used with staged calls (`do`, `discard`).
     """
 
     approval: str

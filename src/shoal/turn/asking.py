@@ -66,7 +66,7 @@ async def ask_together(
 def _follows(
     call: ToolCall, asks: MustAsk, before: Sequence[tuple[ToolCall, MustAsk]], executor: Executor
 ) -> bool:  # fmt: skip
-    """Return whether a call changes a file that an earlier call changes, so its effect cannot be shown yet."""
+    """Return whether an earlier call changes the same file, so that this call's effect is not known yet."""
     traits, actions = executor.registry.traits, set(asks.approval.actions)
     return traits.of(call.name).writes_file and any(
         traits.of(earlier.name).writes_file and actions & set(request.approval.actions) for earlier, request in before
@@ -84,7 +84,7 @@ def can_wait(state: TurnState, call: ToolCall, asks: MustAsk) -> bool:
 async def value_origins(
     run: TurnRun, calls: Sequence[ToolCall], executor: Executor
 ) -> dict[CallId, tuple[ValueOrigin, ...]]:
-    """Find where the values in these calls' arguments come from."""
+    """Find where the values in these calls' arguments came from."""
     view, last_seq = run.view, run.view.transcript.last_seq
     events = await view.journal.along(view.thread, last_seq, max(0, last_seq - ORIGIN_EVENTS_MAX))
 
@@ -102,6 +102,6 @@ async def value_origins(
 
 
 def _own_words(text: str) -> str:
-    """Extract a sentence or two of the model's text, without links."""
+    """Extract one or two sentences of the model's text, without links."""
     plain = _LINK.sub("(a link)", speakable(text[:WHY_CHARS_READ], WHY_CHARS_MAX))
     return strip_controls(" ".join(plain.translate(_QUOTES).split()))

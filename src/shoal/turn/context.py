@@ -1,4 +1,4 @@
-"""Build what the model sees: the system text chosen when the turn starts, the transcript and the tools."""
+"""Build the model's input: the system text chosen when the turn starts, the transcript and the tools."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
@@ -59,19 +59,19 @@ from shoal.turn.thread import ThreadView
 from shoal.turn.tokens import Calibration, Gauge, Meter
 
 OWNER = Asker(trust="owner", user="owner")
-"""The asker of requests outside turns."""
+"""Who asks in requests outside turns."""
 TOOLS_KNOWN_MAX = 32
-"""Maximum sets of tools whose JSON is cached. Each agent and profile has one."""
+"""Maximum number of tool sets whose JSON is cached. Each agent and profile has one."""
 FITTED_MAX = 64
-"""Maximum instructions cached after fitting them to small windows."""
+"""Maximum number of cached instructions that were shortened for small windows."""
 WHOLE_SHARE = 0.75
-"""Instructions and tools are sent unchanged up to this share of the input."""
+"""Share of the input up to which instructions and tools are sent unchanged."""
 FITTED_SHARE = 0.6
-"""Longer instructions and tools are reduced to this share of the input."""
+"""Share of the input to which longer instructions and tools are reduced."""
 
 
 class Shares(NamedTuple):
-    """How a model's window is shared among instructions, conversation and answer."""
+    """A model window's split between instructions, conversation and answer."""
 
     window: int
     gauge: Gauge
@@ -81,12 +81,14 @@ class Shares(NamedTuple):
 
 
 THREAD_LINE = "\n\nThis conversation is the thread `{}`."
-"""The end of the system text. It differs between threads, so it follows the prefix that a channel's threads share in
-the provider's cache. The stored text does not contain it.
+"""End of the system text.
+
+It differs between threads, so it follows the prefix that a channel's threads share in the provider's cache. It is not
+part of the stored text.
 """
 EVENTS_AT_ONCE_MAX = 500
 OLDEST_CHARS_MAX = 120
-"""Maximum characters shown of the oldest message that is sent."""
+"""Maximum characters shown of the oldest message in the request."""
 
 
 class ContextPart(msgspec.Struct, frozen=True):
@@ -96,12 +98,7 @@ class ContextPart(msgspec.Struct, frozen=True):
 
 
 class ContextCosts(msgspec.Struct, frozen=True):
-    """The size of a thread's next request, by part.
-
-    `tokens` is the total input. The request omits `found_tools` tools and `left_out` messages. `fitted` means that
-    instructions and tools were shortened to fit the window. Above `room_tokens`, the oldest messages are summarised or
-    omitted; `oldest` is the beginning of the first one.
-    """
+    """The size of a thread's next request, by part."""
 
     thread: str
     agent: str
@@ -109,27 +106,32 @@ class ContextCosts(msgspec.Struct, frozen=True):
     window_tokens: int
     output_tokens: int
     tokens: int
+    """Total input."""
     parts: tuple[ContextPart, ...]
     found_tools: int
+    """Number of tools that the request omits and a search can find."""
     left_out: int
+    """Number of messages that the request omits."""
     fitted: bool
+    """Whether instructions and tools were shortened to fit the window."""
     room_tokens: int = 0
+    """Size above which the oldest messages are summarized or omitted."""
     oldest: str = ""
+    """Beginning of the oldest message."""
 
 
 class TurnOpening(msgspec.Struct, frozen=True):
-    """The data of a turn that begins.
-
-    `expired_seq` is the new start of the rolling window, or 0 if unchanged. `new` contains prompts that may not be
-    stored yet, and `described` tool definitions that are not stored yet.
-    """
+    """The choices made for a turn that begins."""
 
     started: TurnStarted
     expired_seq: int
+    """New start of the rolling window, or 0 if unchanged."""
     system: SystemPrompt
     tools: Offer
     new: tuple[SystemPrompt, ...]
+    """Prompts that may not be stored yet."""
     described: tuple[tuple[str, bytes], ...]
+    """Tool definitions that are not stored yet."""
 
     @property
     def prompts(self) -> tuple[tuple[str, bytes], ...]:
@@ -140,7 +142,7 @@ class ContextBuilder:
     """Builds requests and call contexts.
 
     `spend_left` returns the remaining budget if it is low and the audience may know it. `tainted_files` returns a
-    function that gives the taint of a prompt file. Each turn's prompt lists the `activities`.
+    function that gives a prompt file's taint. Each turn's prompt lists the `activities`.
     """
 
     def __init__(
@@ -178,7 +180,7 @@ class ContextBuilder:
         self._described: set[str] = set()
 
     async def open(self, view: ThreadView, scope: TurnScope, prompt: Prompt) -> TurnOpening:
-        """Choose the system text of the turn that `prompt` starts, and the notes that accompany it."""
+        """Choose the system text and the notes for the turn that `prompt` starts."""
         agent, now = scope.agent, self._clock.now()
         expired_seq = view.transcript.expired(now - self._window) if self._window else 0
         base = announced = None
@@ -187,7 +189,7 @@ class ContextBuilder:
             announced = await self._stored(view.journal, view.announced)
         tools = self._tools(scope)
         chosen = choose_prompts(base, announced, await self._present(view.thread, scope, tools))
-        # The agent's other work on all machines, in Shoal's own words: no text or names from untrusted people.
+        # The agent's other work on all machines, without text or names from untrusted people.
         within = scope.visible_threads
         works = await self._store.registry.at_work(agent.name, ACTIVITY_MAX, within=within)
         text = volatile(
@@ -230,7 +232,7 @@ class ContextBuilder:
         return ("system", "tools", "skills", "documents", *added, "summary", "transcript")
 
     def note_opened(self, opening: TurnOpening) -> None:
-        """Record that an opening is stored, with its prompts and tools."""
+        """Record that the opening's prompts and tools are stored."""
         self._known.update({prompt.digest: prompt for prompt in opening.new})
         self._described.update(digest for digest, _ in opening.described)
 
@@ -252,7 +254,7 @@ class ContextBuilder:
         return await self._stored(view.journal, view.base) or await self._present(view.thread, scope, tools), tools
 
     def request(self, run: TurnRun, route: Route, shares: Shares, *, tools: bool) -> tuple[ModelRequest, int]:
-        """Return the next request of the open turn, and the units that `learn` compares with the provider's report.
+        """Return the open turn's next request, and the units that `learn` compares with the provider's usage.
 
         Sets `run.asked`. Raises InvalidInput if nothing fits.
         """
@@ -263,7 +265,7 @@ class ContextBuilder:
             fitted = fit(view.tally, view.transcript.entries, room)
             messages = fitted.messages
             cut_to = room if fitted.dropped or fitted.stubbed or fitted.shortened else None
-            units = fitted.units if tools else 0  # A report without tools is not comparable.
+            units = fitted.units if tools else 0  # Usage reports of requests without tools are not comparable.
         else:
             messages = view.transcript.messages_of(view.turn)
         instructions = shares.prefix.system
@@ -285,21 +287,21 @@ class ContextBuilder:
         return request, units
 
     def shares(self, run: TurnRun, route: Route) -> Shares:
-        """Return how the model's window is shared. Raises InvalidInput if even shortened instructions leave no room."""
+        """Return the model window's split. Raises InvalidInput if even shortened instructions leave no space."""
         learnt, visible = run.window_tokens, run.scope.visible_threads
         return self._share_out(run.scope.agent, route, run.system, run.tools, learnt, visible)
 
     def _share_out(
         self, agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer, learnt: int = 0, visible: str = ""
     ) -> Shares:
-        """Share the window for people who see threads that begin with `visible`.
+        """Split the window for people who see threads that begin with `visible`.
 
         `learnt` is a window size from a refusal in this turn. Omit both for a request outside a turn.
         """
         window, factor = self._window_of(route, learnt, visible), self._calibration.factor(_readers(route, visible))
         output = min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, window // 4)
         prefix = Prefix(system.text, tools.listed, tools.deferred, self.meter.prefix(system.text, tools.listed))
-        # The learnt factor changes in steps, so requests keep the same beginning.
+        # Learnt factors change in steps, so that requests keep the same prefix.
         total = (window - reserved(self.settings, window, output)) / max(1.0, ceil(factor * 4) / 4)
         if prefix.units > WHOLE_SHARE * total:
             prefix = self._fitted(system, tools, int(FITTED_SHARE * total))
@@ -309,8 +311,9 @@ class ContextBuilder:
         return Shares(window, Gauge(self.meter, factor), room, prefix, output)
 
     async def costs(self, thread: ThreadId, agent: AgentSpec, route: Route, store: Store) -> ContextCosts:
-        """Return the size of each part of the owner's next request in a thread. An empty thread has its first request
-        measured.
+        """Return the size of each part of the owner's next request in a thread.
+
+        In an empty thread, this is the first request.
         """
         transcript, base, journal = Transcript(), "", store.journal
         window = await store.windows.window(thread)
@@ -412,7 +415,7 @@ class ContextBuilder:
         return bool(self._context_tokens or route.context_tokens)
 
     def window(self, run: TurnRun, route: Route) -> int:
-        """Return the model's window: the configured or known size, or less if its provider refused that."""
+        """Return the model's window: the configured or known size, or less if the provider rejected that."""
         return self._window_of(route, run.window_tokens, run.scope.visible_threads)
 
     def _window_of(self, route: Route, learnt: int, visible: str) -> int:
@@ -420,9 +423,9 @@ class ContextBuilder:
         return min(window, learnt or self._calibration.windows.get(_readers(route, visible), window))
 
     def narrow_window(self, run: TurnRun, route: Route, stated_tokens: int, refused_tokens: int) -> bool:
-        """Assume a smaller window for the rest of the turn, after the provider refused a request of `refused_tokens`.
+        """Assume a smaller window for the rest of the turn, after the provider rejected a request of `refused_tokens`.
 
-        The window becomes `stated_tokens`, or half of the refused tokens if the provider stated none. Returns False if
+        The window becomes `stated_tokens`, or half of the rejected tokens if the provider stated none. Returns False if
         that does not help.
         """
         window = self.window(run, route)
@@ -434,7 +437,10 @@ class ContextBuilder:
         return True
 
     def learn(self, run: TurnRun, route: Route, units: int, reported_tokens: int) -> None:
-        """Update the gauge from a report for `units` (0: no report), and remember a smaller window of this turn."""
+        """Calibrate the gauge with the usage reported for `units` (0: no report).
+
+        Store a smaller window of this turn.
+        """
         readers = _readers(route, run.scope.visible_threads)
         self._calibration.learn(readers, units, reported_tokens)
         if run.window_tokens:
@@ -494,11 +500,11 @@ class ContextBuilder:
         return self.prompts.system(agent, thread, tools.all, inside, source_of, person)
 
     def _tools(self, scope: TurnScope) -> Offer:
-        """Return the tools that the turn has. Changes to the registry do not affect a turn that is open."""
+        """Return the turn's tools. Registry changes do not affect an open turn."""
         return self._executor.registry.offer(scope.agent.tools, hidden_by(self._profiles(scope)))
 
     def _profiles(self, scope: TurnScope) -> tuple[Profile, ...]:
-        """Return the profiles that bound the turn: its own, then different ones of the calling turns."""
+        """Return the turn's own profile, then each different profile of the calling turns."""
         own, bounds = (
             self._profile_of(scope.agent, scope.asker),
             scope.caller.bounds if scope.caller is not None else (),
@@ -522,5 +528,8 @@ class ContextBuilder:
 
 
 def _readers(route: Route, visible: str) -> str:
-    """Return the calibration key of a model and its readers. Values learnt from a text must not reach others."""
+    """Return the calibration key of a model and its readers.
+
+    Values learnt from one audience's texts must not reach others.
+    """
     return f"{route.provider.name}/{route.model} {visible}"

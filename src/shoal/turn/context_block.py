@@ -1,5 +1,6 @@
-"""The block that ends a turn's user message. It holds facts that change often, such as the time, so that the beginning
-of requests stays the same.
+"""The block at the end of a turn's user message.
+
+It contains facts that change often, such as the time. Requests then keep the same beginning.
 """
 
 from collections.abc import Sequence
@@ -11,9 +12,8 @@ from shoal.kernel.zones import local_time
 CONTEXT_LINES_MAX = 12
 """Maximum lines per list. A longer list ends with "and more" instead of a count."""
 ACTIVITY_MAX = CONTEXT_LINES_MAX + 2
-"""Maximum threads and processes looked up for an agent: the lines shown, its own thread, and one more to detect that
-the list is longer.
-"""
+"""Maximum threads and processes looked up for an agent: the lines shown, its own thread, and one to detect a longer
+list."""
 LINE_CHARS_MAX = 240
 
 

@@ -28,7 +28,7 @@ DIGEST_BYTES = 8
 
 _encoder = msgspec.json.Encoder()
 _ATTACHMENTS = lazy_re.compile(rb'/data/[^/\s"]+/[^/\s"]+/[^/\s"]+/attachments/')
-"""Path of a thread's files in a sandbox without path mapping. It differs in a copy of the thread."""
+"""Matches the path of a thread's files in a sandbox without path mapping. A copy of the thread has another path."""
 _Described = tuple[str, str, str]
 """A tool definition that the model sees: name, description and parameters."""
 _tools = msgspec.json.Decoder(tuple[_Described, ...])
@@ -73,7 +73,7 @@ class RequestDigests:
         self._system = ("", "")
 
     def note(self, data: AssistantSaid) -> None:
-        """Record that the journal now has this answer, with the mark of its request."""
+        """Record that the journal now has this answer, with its request's mark."""
         if data.asked is not None:
             asked, (system, tools, options) = data.asked, self._head
             self._after = asked.after

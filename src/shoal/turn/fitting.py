@@ -32,11 +32,14 @@ WINDOW_TOKENS_DEFAULT = 128_000
 WINDOW_TOKENS_MIN = 1024
 """Minimum plausible window. Smaller values are ignored."""
 ROOM_UNITS_MIN = 256
-"""Minimum room for the conversation. With less, no request is made."""
+"""Minimum budget for the conversation. With less, no request is made."""
 
 
 class TokenRoom(msgspec.Struct, frozen=True):
-    """A request's room in units: for all input, for the text before the conversation, and for events and artifacts."""
+    """A request's token budget.
+
+    Counts units for all input, for the text before the conversation, and for events and artifacts.
+    """
 
     total: int
     prefix: int
@@ -44,13 +47,16 @@ class TokenRoom(msgspec.Struct, frozen=True):
     artifacts: int
 
     def within(self, units: int) -> "TokenRoom":
-        """Return the same room with at most `units` for events and artifacts together."""
+        """Return the same budget with at most `units` for events and artifacts together."""
         share = min(1.0, units / (self.events + self.artifacts))
         return msgspec.structs.replace(self, events=int(self.events * share), artifacts=int(self.artifacts * share))
 
 
 class Fitted(msgspec.Struct, frozen=True, eq=False):
-    """The messages to send. `units` includes the prefix. The other fields count what was omitted or cut."""
+    """The messages to send.
+
+    `units` includes the prefix. The other fields count the omitted or shortened items.
+    """
 
     messages: tuple[ModelMessage, ...]
     units: int
@@ -67,10 +73,10 @@ def reserved(settings: ContextSettings, window_tokens: int, output_tokens: int) 
 def room_for(
     settings: ContextSettings, *, window_tokens: int, output_tokens: int, prefix_units: int, factor: float = 1.0
 ) -> TokenRoom:
-    """Share out the rest of a model's window, after the reserve and the prefix, by the configured shares.
+    """Divide the rest of a model's window, after the reserve and the prefix, by the configured shares.
 
     The reserve is at most a quarter of a small window, or the longest answer. `factor` is tokens per unit. Raises
-    InvalidInput if the prefix leaves no room.
+    InvalidInput if the prefix leaves no space.
     """
     reserve = reserved(settings, window_tokens, output_tokens)
     total = int((window_tokens - reserve) / factor)
@@ -104,13 +110,13 @@ class Tally:
         self.turns: list[int] = []
         """Index of each turn's first message."""
         self.steps: list[int] = []
-        """Indexes at which a cut separates no result from its call."""
+        """Indexes where a cut does not separate a result from its call."""
         self.newest_step = 0
         self.newest_user = -1
         """Index of the last message from a person or trigger, or -1."""
 
     def update(self, entries: Sequence[TranscriptEntry]) -> None:
-        """Add new entries, or start again if `entries` is a different list, as after a clear or a compaction."""
+        """Add new entries. If `entries` is a different list, as after a clear or a compaction, start again."""
         known = len(self.plain) - 1
         if entries is not self._entries or len(entries) < known or not known:
             known = 0
@@ -145,7 +151,7 @@ class Tally:
     def cut(self, places: Sequence[int], needed: int, room: int) -> int | None:
         """Return the first of `places` with at least `needed` units before it, rounded up to quarters of `room`.
 
-        Rounding is skipped if it would keep less than half of the room. Returns None if no place is late enough.
+        Rounding is skipped if it would keep less than half of the budget. Returns None if no place is late enough.
         """
         quarter = max(1, room // 4)
         rounded = self._place(places, -(-needed // quarter) * quarter)
@@ -163,7 +169,7 @@ class Tally:
 
 
 def fit(tally: Tally, entries: Sequence[TranscriptEntry], room: TokenRoom) -> Fitted:
-    """Choose the messages of a request by the steps in the module docstring, within the room for events and artifacts.
+    """Choose a request's messages by the steps in the module docstring, within the budget for events and artifacts.
 
     Every call in `entries`, the list of the thread's Transcript, must have a result. `tally` must count the same list.
     """
@@ -189,7 +195,7 @@ def fit(tally: Tally, entries: Sequence[TranscriptEntry], room: TokenRoom) -> Fi
 
 
 def _start(tally: Tally, room: TokenRoom) -> tuple[int, tuple[int, ...]]:
-    """Return the index from which entries are kept, and the earlier entries that are kept too."""
+    """Return the index of the first entry to keep, and the earlier entries that are kept too."""
     head = tuple(range(tally.head))
     needed = tally.plain[-1] - room.events
     if needed <= 0:
@@ -207,7 +213,7 @@ def _start(tally: Tally, room: TokenRoom) -> tuple[int, tuple[int, ...]]:
 
 
 SHARE_UNITS_MIN = 16
-"""Minimum units to which a message is cut. Below this, its step is omitted instead."""
+"""Minimum units to which a message is shortened. Below this, its step is omitted instead."""
 
 _NOTICE_CHARS = 70
 _IMAGE_LEFT_OUT = "[an image was left out here]"
@@ -216,7 +222,7 @@ _IMAGE_LEFT_OUT = "[an image was left out here]"
 def shorten(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> tuple[ModelMessage, ...]:
     """Reduce messages to `units_max` by cutting texts of people and tools that exceed an equal share.
 
-    The model's own text is never cut. If it is too long alone, only people's messages are kept.
+    The model's own text is never cut. If it alone is too long, only people's messages are kept.
     """
     share = _share(messages, units_max, meter)
     if share < SHARE_UNITS_MIN:

@@ -18,12 +18,12 @@ Value: TypeAlias = "str | tuple[Value, ...] | dict[str, Value]"
 
 DEPTH_MAX = 32
 EVENTS_MAX = 20_000
-"""Maximum scalars, lists and tables in total."""
+"""Maximum total of scalars, lists and tables."""
 _FENCE = "---"
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _KEY = lazy_re.compile(r"[\w.-]+")
 _PLAIN = lazy_re.compile(r"(?:[^\W_]|[/(./$+<=^~;_])[^:#\r]*")
-"""A value that needs no YAML parser: it starts no other form and contains no character that could end it."""
+"""Matches a value that needs no YAML parser: a plain scalar without special characters."""
 _PLAIN_KEY = lazy_re.compile(r"([A-Za-z][A-Za-z0-9_-]*): +(\S.*)")
 
 
@@ -85,7 +85,7 @@ def _spaced(line: str) -> str:
 
 
 def _plain(lines: Sequence[str]) -> dict[str, Value] | None:
-    """Parse front matter of plain `key: text` lines without a YAML parser. Returns None for anything more complex."""
+    """Parse front matter of plain `key: text` lines without a YAML parser. Return None for anything more complex."""
     fields: dict[str, Value] = {}
     for line in lines:
         match = _PLAIN_KEY.fullmatch(line.rstrip())
@@ -122,7 +122,7 @@ def _value(text: str) -> Value:
     """Parse a YAML document. Raises YAMLError, or FrontMatterError for anchors, named tags and exceeded limits."""
     import yaml
 
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # Use the slower loader if libyaml is missing.
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # Fall back to the slower loader if libyaml is missing.
     stack: list[list[Value]] = [[]]
     events = cast("Iterator[yaml.Event]", yaml.parse(text, Loader=loader))  # pyright: ignore[reportUnknownMemberType]
     for number, event in enumerate(events):

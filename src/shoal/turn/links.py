@@ -1,12 +1,12 @@
-"""Replace links that the model made up after reading untrusted content with code, so that nobody opens them.
+"""In tainted turns, replace links that the model made up with code, so that nobody opens them.
 
-A made-up address can leak data in its query, path or host name, because untrusted content may have asked the model to
-build it. An address that occurs verbatim in people's messages or in read content leaks nothing. The model's own output
-does not count as read content. That includes arguments of its calls, output of commands, and files read after a command
-ran, because the command may have written them.
+A made-up URL can leak data in its query, path or host name, because untrusted content may have asked the model to build
+it. A URL that occurs verbatim in people's messages or in read content leaks nothing. The model's own output does not
+count as read content. That includes arguments of its calls, output of commands, and files read after a command ran,
+because the command may have written them.
 
 `with_known_links` changes an answer block by block. `GrowingLinks` does the same for an answer that is being streamed.
-It holds back unfinished addresses, links and blocks, so the stream never shows text that the finished answer will lack.
+It holds back unfinished URLs, links and blocks, so the stream never shows text that the finished answer will lack.
 """
 
 import re
@@ -24,7 +24,7 @@ from shoal.markdown.pieces import MARKDOWN
 from shoal.markdown.render import render_tree
 
 ADDRESSES_MAX = 200
-"""Maximum addresses checked per answer. Further ones are rendered as code."""
+"""Maximum number of URLs checked per answer. Further ones are rendered as code."""
 ENDING = ".,;:!?'\"*_~)]}>"
 _WORDS = lazy_re.compile(r"[^\s<>()\[\]{}|\"`]+")
 _ADDRESS = lazy_re.compile(r"[^\s<>`]+")
@@ -38,9 +38,9 @@ _ESCAPE = lazy_re.compile(r"\\([!-/:-@\[-`{-~])")
 _TAG = lazy_re.compile("<[A-Za-z]")
 _FENCE = lazy_re.compile(r" {0,3}(?:```|~~~)[^`\n]*\n")
 _MARKUP = frozenset("[]<>&\\|`*_~")
-"""Characters that can hide, divide or end an address."""
+"""Matches characters that can hide, divide or end a URL."""
 PARSED_AGAIN_CHARS = 2_000
-"""An open block longer than this many characters is parsed again only after it grew by a quarter."""
+"""Length above which an open block is parsed again only after growing by a quarter, in characters."""
 _INLINE = frozenset({"paragraph", "heading", "cell"})
 
 Knows = Callable[[str], bool]
@@ -65,7 +65,7 @@ def is_address(word: str) -> bool:
 
 
 def known_from(messages: Sequence[ModelMessage], traits: TraitsByName) -> Knows:
-    """Return a predicate for addresses that occur verbatim in people's messages or in read content."""
+    """Return a predicate for URLs that occur verbatim in people's messages or in read content."""
     spoken = [
         message.text
         for message in messages
@@ -96,17 +96,17 @@ def known_from(messages: Sequence[ModelMessage], traits: TraitsByName) -> Knows:
 
 
 def with_known_links(markdown: str, knows: Knows) -> str:
-    """Render every unknown address in a text as code, and HTML tags as text. Blocks without any stay unchanged."""
+    """Render unknown URLs in a text as code and HTML tags as text. Blocks without either stay unchanged."""
     is_safe = _remembered(knows)
     written = "".join(_block_with_known_links(block, is_safe) for block in _blocks(markdown))
-    return _block_with_known_links(written, is_safe)  # A link's address may be in another block.
+    return _block_with_known_links(written, is_safe)  # A link's URL may be defined in another block.
 
 
 class GrowingLinks:
     """Applies `with_known_links` to an answer that is being streamed.
 
-    Words are held back until they end. From its first unknown address or tag, a block is held back until it ends. If
-    the text already shown no longer matches the changed block, nothing more is shown until the answer is finished.
+    Words are held back until they end. From its first unknown URL or tag, a block is held back until it ends. If the
+    text already shown no longer matches the changed block, nothing more is shown until the answer is finished.
     """
 
     def __init__(self, knows: Knows) -> None:
@@ -140,7 +140,7 @@ class GrowingLinks:
         return shown
 
     def _show_blocks(self) -> str:
-        """Return the text of finished blocks that is not shown yet, as the final answer will have it."""
+        """Return the text of finished blocks that is not shown yet, as it will appear in the final answer."""
         *ended, last = _blocks(self._open)
         written = "".join(_block_with_known_links(block, self._is_safe) for block in ended)
         done = len(self._open) - len(last)
@@ -164,7 +164,7 @@ class GrowingLinks:
 
 
 def _links_end(text: str, end: int) -> int:
-    """Return the end of the text without an unfinished last link."""
+    """Return the end of the text before an unfinished last link."""
     opened = text.rfind("[", 0, end)
     closed = text.find("]", opened, end)
     is_open = closed < 0 or (text.startswith("(", closed + 1) and text.find(")", closed, end) < 0)
@@ -177,7 +177,7 @@ def _is_plain(word: str) -> bool:
 
 
 def _blocks(markdown: str) -> list[str]:
-    """Divide a text into blocks, each with the empty lines after it."""
+    """Divide a text into blocks, each including the empty lines after it."""
     starts = block_starts(markdown)
     ends = [*starts[1:], len(markdown)]
     return [markdown[start:end] for start, end in zip([0, *starts[1:]], ends, strict=True)] or [markdown]
@@ -204,7 +204,7 @@ def _block_with_known_links(markdown: str, is_safe: Knows) -> str:
 
 
 def _body(address: str) -> str:
-    """Return an address without its scheme and trailing slash, which people and models write in different ways."""
+    """Strip a URL's scheme and trailing slash, which people and models write in different ways."""
     match = _SCHEME.match(address)
     return address[match.end() if match else 0 :].removeprefix("//").rstrip("/")
 
@@ -238,7 +238,7 @@ def _unknown(text: str, is_safe: Knows) -> bool:
 
 
 def _words_in(text: str) -> Iterable[tuple[int, str]]:
-    """Yield each word with its start. An address continues past brackets, because chats may read it that way."""
+    """Yield each word with its start. A URL continues past brackets, because chats may read it that way."""
     at = 0
     while match := _WORDS.search(text, at):
         word = _bare(match[0])
@@ -249,7 +249,7 @@ def _words_in(text: str) -> Iterable[tuple[int, str]]:
 
 
 def _is_made_up(word: str, is_safe: Knows) -> bool:
-    """Return whether a word is an unknown address, as written or after decoding escapes and entities."""
+    """Return whether a word is an unknown URL, as written or after decoding escapes and entities."""
     from html import unescape
 
     return any(is_address(read) and not is_safe(read) for read in {word, unescape(_ESCAPE.sub(r"\1", word))})
@@ -277,7 +277,7 @@ def _visible(nodes: Iterable[Node]) -> str:
 
 
 def _unstyled(nodes: Iterable[Node]) -> list[Node]:
-    """Remove styles and links, so that an address split by them becomes one word, as chats read it."""
+    """Remove styles and links. A URL that they split becomes one word, as chats read it."""
     flat: list[Node] = []
     for node in nodes:
         leaves = [node] if node.kind in ("code", "break") or not node.children else _unstyled(node.children)

@@ -130,7 +130,7 @@ WHY: dict[FailureKind, str] = {
 }
 INSTEAD = "{model} answered, because {first} {why}."
 CHOICES_MAX = 2
-"""Maximum number of other models offered to a person while a turn waits."""
+"""Maximum number of alternative models offered while a turn waits."""
 NO_SUCH_MODEL = "No configured provider has my model. The person who runs this agent can check it with `shoal doctor`."
 HELPED_BY_ANOTHER_MODEL: frozenset[FailureKind] = RETRYABLE | frozenset[FailureKind](
     {"quota", "auth", "invalid_request"}
@@ -139,28 +139,27 @@ REFUSALS: frozenset[FailureKind] = frozenset({"invalid_request", "content_filter
 """Failures that earlier messages may cause."""
 
 OUTAGE_BASE_SECONDS = 5.0
-"""First pause of a turn that waits for a model. It doubles up to `BACKOFF_SECONDS_MAX`."""
+"""First pause of a turn that waits for a model. It doubles with each attempt, up to `BACKOFF_SECONDS_MAX`."""
 OUTAGE_ASKED_SECONDS_MAX = 300.0
 """Maximum wait that a provider can request. Many request a day but work again within a minute."""
 CONFIRMED_SECONDS = 0.5
-"""Maximum age of a lease check in seconds. A process that was suspended longer checks again."""
+"""Maximum age of a lease check in seconds. A process that was suspended for longer checks again."""
 
 TurnOutcome = Literal["finished", "parked"]
 
 
 class ModelStep(msgspec.Struct, frozen=True):
-    """The result of asking the models.
-
-    `instead` explains why a fallback model answered. `notes` list content that the model did not receive. `broke_off`
-    is a notice for an incomplete answer.
-    """
+    """The result of asking the models."""
 
     outcome: AssistantSaid | Failed | LimitReached | RetryScheduled
     timing: Step
     spend: Spend | None = None
     instead: str = ""
+    """Why a fallback model answered."""
     notes: tuple[str, ...] = ()
+    """Content that the model did not receive."""
     broke_off: str = ""
+    """Notice for an incomplete answer."""
 
 
 class TurnLoop(msgspec.Struct, frozen=True, eq=False):
@@ -194,7 +193,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     stoppers: list[Callable[[ThreadId], Awaitable[int]]] = []
 
     async def stop_background(self, thread: ThreadId) -> int:
-        """Stop background work that the thread's calls started. Returns how much was stopped."""
+        """Stop background work that the thread's calls started. Return how much was stopped."""
         return sum([await stop(thread) for stop in self.stoppers])
 
     async def run(self, run: TurnRun) -> TurnOutcome:
@@ -307,7 +306,8 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     async def _ask_models(self, run: TurnRun, *, tools: bool) -> ModelStep:
         """Ask the agent's models in order until one answers.
 
-        Returns its message, or a failure, limit or scheduled retry. Journals only a summary of older messages.
+        Returns its message, or a failure, limit or scheduled retry. The only event that this journals is a summary of
+        older messages.
         """
         agent, began = run.scope.agent, self.clock.now()
         names = (agent.model, *agent.fallback)
@@ -343,7 +343,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                     call_id = call.id if call.id and call.id not in known else CallId(f"call_{self.clock.new_id()}")
                     known.add(call_id)
                     written = ToolCall(call_id, call.name, call.arguments)
-                    is_whole = outcome.stop != "max_tokens"  # A truncated call is refused.
+                    is_whole = outcome.stop != "max_tokens"  # A truncated call is not run.
                     calls.append(mended(written, self.executor.registry, agent.tools) if is_whole else written)
                 message = AssistantSaid(
                     text=run.view.with_known_links(outcome.message.text),
@@ -378,7 +378,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     async def _try_model(
         self, run: TurnRun, route: Route, charge: Charge, *, tools: bool, is_last: bool
     ) -> ModelDone | ModelFailed | LimitReached:
-        """Ask one model. Retry after a wait or with less of the conversation if that can help.
+        """Ask one model. Retry after a wait, or with less of the conversation, if that can help.
 
         If the last model rejects the conversation, replace the older part with a summary. Raises InvalidInput if
         nothing fits.
@@ -401,7 +401,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 if usage.estimated:  # True if the input or the output is estimated.
                     is_guess = usage.input_tokens == shares.gauge.cautious().request(request)
                 self.context.learn(run, route, units, 0 if is_guess else usage.input_tokens)
-                if run.unsummarised:  # No model was available for a summary, and the answer was given without one.
+                if run.unsummarised:  # The model answered, but no model was available for a summary.
                     await self.compactor.note_failure(run, run.unsummarised)
                     run.unsummarised = ""
                 return outcome
@@ -429,8 +429,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return since + timedelta(seconds=seconds)
 
     def _schedule_retry(self, run: TurnRun, failures: Sequence[ModelFailed]) -> RetryScheduled | None:
-        """Return when to ask again, with other models that a person can choose, or None if waiting is over or cannot
-        help.
+        """Return when to ask again, with other models that a person can choose. None if waiting is over or cannot help.
 
         The wait is the shortest that a provider requests, within the time that the turn has left. The choices are one
         model from each of the first providers that were not asked.
@@ -471,7 +470,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         admitted, last_seq, begun = list[Admitted](), view.transcript.last_seq, tuple[Checkpointed | ToolStarted, ...]()
         try:
             context = self.context.calls(run)
-            # A message that changes the taint changes what its own calls may do. Calls that wait start as usual.
+            # If a message changes the taint, its own calls must be checked again. Calls that wait start as usual.
             if message.tainted_by == view.tainted_by and not self._comes_later(message.tool_calls[0]):
                 for call in self._together(view.open, message.tool_calls):
                     admission = await self.executor.admit(call, context, None)
@@ -480,14 +479,14 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                         break
                     admitted.append(admission)
                 begun = (*await self._checkpoint(run, admitted), *(call.started for call in admitted))
-        finally:  # Keep the text that was paid for, even if the turn was stopped in between.
+        finally:  # Keep text that was paid for, even if the turn was stopped.
             starts = AdmittedCalls(last_seq, begun, _audit_of(admitted)) if begun else None
             await view.write(Commit(view.turn, (message,), spend=spend, steps=steps, starts=starts))
         if admitted and admitted[0].call.id in view.open.started:
             await self._run_started(run, admitted, context)
 
     async def _run_calls(self, run: TurnRun, calls: tuple[ToolCall, ...], *, truncated: bool) -> TurnOutcome | None:
-        """Produce a result for each call. Returns `parked` if one waits for a person or for a child."""
+        """Produce a result for each call. Return `parked` if one waits for a person or for a child."""
         view = run.view
         if truncated:
             await self._fail_calls(run, calls, TRUNCATED)
@@ -518,7 +517,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                     await self._run_started(run, admitted, context)
                 if asks is not None:  # No later call runs before the decision.
                     return await self._ask_person(run, *asks)
-            else:  # Calls that wait all start, and take the results that have arrived.
+            else:  # Calls that wait are all started, and each takes its result when it has arrived.
                 outcomes = [await self._run_one(run, context, call) for call in together]
                 if "parked" in outcomes:
                     return "parked"
@@ -526,10 +525,10 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return None
 
     def _together(self, state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-        """Return the first calls that may run together: read-only ones that have not started, or calls that wait for
-        others.
+        """Return the first calls that may run together.
 
-        If there is no such group, return only the first call.
+        These are read-only calls that have not started, or calls that wait for others. If there is no such group,
+        return only the first call.
         """
         if self._comes_later(calls[0]):
             return tuple(takewhile(self._comes_later, calls))
@@ -545,7 +544,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     async def _run_started(
         self, run: TurnRun, admitted: Sequence[Admitted], context: CallContext
     ) -> TurnOutcome | None:
-        """Run calls whose start is journaled, concurrently if there are several. Returns `parked` if one waits."""
+        """Run calls whose start is journaled, concurrently if there are several. Return `parked` if one waits."""
         view = run.view
         view.show(StatusChanged("tool", ", ".join(call.call.name for call in admitted)))
         if len(admitted) == 1:
@@ -635,6 +634,6 @@ def _audit_of(admitted: Sequence[Admitted]) -> tuple[AuditEntry, ...]:
 
 
 def _outcome(state: TurnState, call: CallId, outcome: CallOutcome) -> tuple[tuple[ApprovalId, CallOutcome], ...]:
-    """Return the approval's id with the outcome of its call, or nothing if the call needed no approval."""
+    """Return the approval's id with its call's outcome, or nothing if the call needed no approval."""
     request = state.approvals.get(call)
     return ((request.approval_id, outcome),) if request is not None else ()

@@ -1,4 +1,4 @@
-"""The message shown while a model is unavailable, with its buttons, and the edit of it after the wait."""
+"""The message shown while a model is unavailable, with its buttons, and its edit after the wait."""
 
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from shoal.kernel.posts import Button
 from shoal.kernel.records import NewPost
 
 BUTTON_BYTES_MAX = 64
-"""Maximum bytes of a button's value that every platform carries (Telegram's `callback_data`)."""
+"""Maximum bytes of a button's value on every platform. Telegram has the lowest limit (`callback_data`)."""
 ANSWERS_AGAIN = "The model is available again."
 GAVE_UP = "The model was not available in time."
 STOPPED = "Stopped while waiting for the model."
@@ -18,7 +18,10 @@ _OFFER = "`/retry` tries now{other}, `/stop` gives up."
 
 
 def outage_post(thread: ThreadId, turn: TurnId, number: int, retry: RetryScheduled, until: datetime) -> NewPost:
-    """Return the message that says why a turn waits and offers alternatives. `number` is the turn's outage number."""
+    """Return the message that explains why a turn waits and offers alternatives.
+
+    `number` is the turn's outage number.
+    """
     other = f", `/retry {retry.choices[0]}` asks another model" if retry.choices else ""
     text = f"{retry.message} {_KEPT.format(until=until)}\n\n{_OFFER.format(other=other)}"
     buttons = [Button("Try now", f"retry:{turn}")]
@@ -29,7 +32,7 @@ def outage_post(thread: ThreadId, turn: TurnId, number: int, retry: RetrySchedul
 
 
 def outage_over(thread: ThreadId, turn: TurnId, number: int, text: str) -> NewPost:
-    """Return the edit of that message after the wait, without buttons. Platforms that cannot edit skip it."""
+    """Return the edit that removes the buttons after the wait. Platforms that cannot edit messages skip it."""
     return NewPost(f"{_id(turn, number)}:over", thread, text, "edit", edits=_id(turn, number))
 
 

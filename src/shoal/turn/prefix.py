@@ -1,7 +1,7 @@
-"""Fit instructions and tools, which precede the conversation, into a small window.
+"""Shorten instructions and tools, which precede the conversation, for a small window.
 
-The least needed tools are left out first; the model can find them with `more_tools`. The longest sections of the text
-lose their middles. The same input gives the same result, so requests keep the same beginning.
+The least needed tools are left out first; the model can find them with `more_tools`. The middles of the longest
+sections are cut. The same input gives the same result, so requests keep the same beginning.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from shoal.turn.prompt import SystemPrompt
 from shoal.turn.tokens import CALL_UNITS, MESSAGE_UNITS, Meter
 
 TOOLS_SHARE = 0.4
-"""Minimum share of the room for tools, if they need it."""
+"""Minimum share of the token budget for tools, if they need it."""
 _FIRST = frozenset({"identity", "rules"})
 
 
 class Prefix(NamedTuple):
     """The text before the conversation, its tools, and further tools that the model can find.
 
-    `sections` is filled if the text was shortened: the part of each section, and the text sent of it.
+    If the text was shortened, `sections` has each section's remaining share and text.
     """
 
     system: str

@@ -43,26 +43,26 @@ from shoal.turn.skills import SkillRoot, Skills, SkillScope, skill_roots
 from shoal.turn.text_files import FileCache, SkillReader, cut_bytes, cut_middle
 
 CHANGES_CHARS_MAX = 4000
-"""Maximum characters of a change report. For a longer one, the system text is replaced instead."""
+"""Maximum characters of a change report. If it is longer, the system text is replaced instead."""
 
 SYSTEM_TITLE = "Changes made to this environment"
 
 
 class PromptSection(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part of the system text, including its heading. A section with empty text is omitted.
-
-    `live` sections may change without a new base. `label` names the section in change notices; without a label, changes
-    are not reported. `tainted_by` names its files that untrusted content influenced. A line removed from a section that
-    `forgets` must not stay in a base. The section's size counts towards the request part named `part`.
-    """
+    """A part of the system text, including its heading. A section with empty text is omitted."""
 
     name: str
     text: str
     live: bool = False
+    """Whether it may change without a new base."""
     label: str = ""
+    """Names the section in change notices. Without a label, changes are not reported."""
     tainted_by: tuple[str, ...] = ()
+    """Names the section's files that untrusted content influenced."""
     forgets: bool = False
+    """Whether a removed line requires a new base, so that no later request contains it."""
     part: str = "system"
+    """The request part to which the section's size is added."""
 
 
 class SystemPrompt(msgspec.Struct, frozen=True, eq=False, weakref=True):
@@ -74,8 +74,9 @@ class SystemPrompt(msgspec.Struct, frozen=True, eq=False, weakref=True):
 
 
 class TurnPrompts(msgspec.Struct, frozen=True, eq=False):
-    """The prompts of a turn: the system text sent, the current text that the model knows through reports, and the new
-    changes.
+    """The prompts of a turn.
+
+    Contains the system text sent, the current text that the model knows through reports, and the new changes.
     """
 
     system: SystemPrompt
@@ -84,7 +85,7 @@ class TurnPrompts(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def tainted_by(self) -> str:
-        """Name the files in the prompts that untrusted content influenced, at most three. Empty if there are none."""
+        """Names of at most three prompt files that untrusted content influenced. Empty if there are none."""
         sections = (*self.system.sections, *self.announced.sections)
         names = list(dict.fromkeys(name for section in sections for name in section.tainted_by))
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
@@ -128,7 +129,7 @@ def choose_prompts(base: SystemPrompt | None, announced: SystemPrompt | None, no
 
 
 def difference(before: SystemPrompt, after: SystemPrompt) -> str:
-    """Return the lines that live sections gained and lost, by label, or an empty string.
+    """Return the lines that live sections gained and lost, by label. Empty if there are none.
 
     A section that is missing in `after` has expired, such as an old daily note, and is not reported.
     """
@@ -149,7 +150,7 @@ def difference(before: SystemPrompt, after: SystemPrompt) -> str:
 
 
 def _forgotten(before: SystemPrompt, after: SystemPrompt) -> bool:
-    """Return whether a section that forgets has lost a line."""
+    """Return whether a line was removed from a section that forgets."""
     was = {section.name: section for section in before.sections}
     return any(
         _counted(was.get(section.name, _NEW).text) - _counted(section.text)
@@ -159,7 +160,7 @@ def _forgotten(before: SystemPrompt, after: SystemPrompt) -> bool:
 
 
 def _counted(text: str) -> Counter[str]:
-    """Count the lines without headings, empty lines, and tags around untrusted text."""
+    """Count lines, except headings, empty lines, and tags around untrusted text."""
     return Counter(line for line in text.splitlines() if line.strip() and not line.startswith(_NO_TEXT))
 
 
@@ -175,7 +176,7 @@ _decoder = msgspec.json.Decoder(tuple[PromptSection, ...])
 DOCS_DEPTH_MAX = 3
 DOCS_MAX = 200
 PROMPTS_MAX = 256
-"""Maximum prompts cached, one for each agent, channel and person. The least recently used is dropped first."""
+"""Maximum number of cached prompts, one per agent, channel and person. The least recently used is dropped first."""
 
 _DOCUMENT_SUFFIXES = (".md", ".txt", ".rst", ".json", ".toml", ".yaml", ".yml", ".csv", ".tsv", ".sh", ".py", ".sql")
 
@@ -183,7 +184,7 @@ HOSTS_TOLD_MAX = 20
 
 
 def runtime_lines(sandbox: Sandbox, network: Literal["off", "on"] | tuple[str, ...]) -> str:
-    """Describe what Shoal runs on, where commands run, and which network they reach. Constant while Shoal runs."""
+    """Describe Shoal's platform, where commands run, and which network they reach. Constant while Shoal runs."""
     system, machine = os.uname().sysname, os.uname().machine
     python = ".".join(map(str, sys.version_info[:3]))
     if not sandbox.isolated:
@@ -199,7 +200,7 @@ def runtime_lines(sandbox: Sandbox, network: Literal["off", "on"] | tuple[str, .
 
 
 class PromptLimits(msgspec.Struct, frozen=True):
-    """Limits of file contents in the prompt. A longer text loses its middle, with a notice."""
+    """Size limits for files in the prompt. A longer text loses its middle, with a notice."""
 
     file_bytes_max: int = 32_768
     docs_bytes_max: int = 98_304
@@ -207,7 +208,7 @@ class PromptLimits(msgspec.Struct, frozen=True):
     inline_chars_max: int = 16_384
 
 
-# The scope of a rule: all agents, or those with at least one tool.
+# Agents that a rule applies to: all, or those with at least one of its tools.
 _ALL, _ANY_TOOL = "", "*"
 _RULES = (
     (
@@ -242,7 +243,7 @@ def rules_for(tools: Sequence[ToolSpec], traits: TraitsByName) -> list[str]:
 
 
 class PromptFile(NamedTuple):
-    """A file that is a section of its own. Its fields are those of `PromptSection`."""
+    """A file with its own section. Its fields are those of `PromptSection`."""
 
     name: str
     heading: str
@@ -253,8 +254,9 @@ class PromptFile(NamedTuple):
     forgets: bool = False
 
     def section(self, text: str, source: str, part: str = "system") -> PromptSection:
-        """Return the section with the heading and the text. A tainted text is put in an untrusted block that names
-        `source`.
+        """Return the section with the heading and the text.
+
+        A tainted text is put in an untrusted block that names `source`.
         """
         if not text or not source:
             shown = f"{self.heading}{text}" if text else ""
@@ -265,23 +267,24 @@ class PromptFile(NamedTuple):
 
 
 class PromptPart(NamedTuple):
-    """Files of a feature, at the end of the system text under their own heading.
-
-    `files` returns the files for a thread on a day. Up to `bytes_max` of each are read. `shown` returns the text that a
-    person may see, which is then cut in the middle to the file's own limit. `empty` is shown if all files are empty.
-    """
+    """A feature's files, at the end of the system text under their own heading."""
 
     name: str
     heading: str
     empty: str
+    """Text if all files are empty."""
     bytes_max: int
+    """Maximum bytes read of each file."""
     files: Callable[[ThreadId, date], Sequence[PromptFile]]
+    """Returns the files for a thread on a day."""
     shown: Callable[[str, str], str]
+    """Returns the text that a person may see. Its middle is then cut to the file's own limit."""
 
 
 class _PromptScope(NamedTuple):
-    """The prompt folders of an agent in a channel, for one person on one day. `inside` has the path of each root in the
-    sandbox.
+    """The prompt folders of an agent in a channel, for one person on one day.
+
+    `inside` maps each root to its path in the sandbox.
     """
 
     agent_home: Path
@@ -296,7 +299,7 @@ class _PromptScope(NamedTuple):
 
 
 class _PromptInputs(NamedTuple):
-    """All inputs of a prompt. Equal inputs give an equal prompt."""
+    """All inputs of a prompt. Equal inputs result in equal prompts."""
 
     agent: AgentSpec
     tools: tuple[ToolSpec, ...]
@@ -341,7 +344,7 @@ class PromptBuilder:
         source_of: Callable[[str], str],
         person: str = "",
     ) -> SystemPrompt:
-        """Return the prompt for the current files: the same object while nothing changes.
+        """Return the prompt for the current files. Returns the same object while nothing changes.
 
         `inside` converts a host path to the path in the sandbox. `source_of` returns the untrusted source that
         influenced a file, or an empty string. `person` may see private lines of the parts. Days are those of the
@@ -379,7 +382,7 @@ class PromptBuilder:
         return prompt
 
     def skills(self, agent: AgentSpec, thread: ThreadId) -> Skills:
-        """Return the skills of this agent in this thread, and the problems of broken ones."""
+        """Return this agent's skills in this thread, and the problems of broken ones."""
         return self._skills.read(skill_roots(self._home, agent.home, thread))
 
     def _place(self, agent: AgentSpec, thread: ThreadId, today: date, inside: Callable[[Path], str]) -> _PromptScope:

@@ -51,26 +51,28 @@ from shoal.turn.tokens import Meter
 
 
 class RecordedStep(NamedTuple):
-    """A model call in the journal.
-
-    `number` counts the calls of its turn, `seq` is the event with its answer, and `asked` is the text of the turn's
-    message. `entries` are the messages sent, valid until the next step is read. `system` and `tools` are digests.
-    """
+    """A model call in the journal."""
 
     turn: TurnId
     seq: int
+    """The event with the call's answer."""
     number: int
+    """Counts the calls of its turn."""
     agent: str
     asked: str
+    """Text of the message that the turn answers."""
     started_at: datetime
     said: AssistantSaid
     entries: Sequence[TranscriptEntry]
+    """The messages sent. Valid until the next step is read."""
     system: str
+    """Digest of the system text."""
     tools: str
+    """Digest of the tools."""
 
 
 def recorded_steps(events: Sequence[Event]) -> Iterator[RecordedStep]:
-    """Yield the completed calls of one branch, given from its first event on, oldest first."""
+    """Yield the completed calls of one branch, oldest first. The branch must start at its first event."""
     answers: dict[int, tuple[Event, AssistantSaid, RequestMark]] = {}
     for event in events:
         data = event.data
@@ -115,11 +117,11 @@ async def read_branch(journal: Journal, thread: ThreadId) -> tuple[ThreadInfo, l
 
 WIDE = TokenRoom(0, 0, 2**62, 2**62)
 SHOWN_CHARS = 300
-"""Maximum characters shown of a message that differs."""
+"""Maximum characters shown of a differing message."""
 TOOL_CHARS = 60
 READ_AT_ONCE = 2_000
 PLACE = "identity"
-"""The section that describes the channel and the workspace. It may differ."""
+"""The section that describes the channel and the workspace. Its changes are ignored."""
 
 DifferenceKind: TypeAlias = Literal["system", "messages", "tools", "options", "instructions"]
 
@@ -136,25 +138,25 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Sent(NamedTuple):
-    """The conditions under which a call was made.
-
-    `system` and `tools` are digests. `window_tokens` is the assumed window, or 0 for the known one. `is_limited` is set
-    if the turn had met a limit.
-    """
+    """The conditions under which a call was made."""
 
     agent: str
     model: str
     system: str
+    """Digest of the system text."""
     tools: str
+    """Digest of the tools."""
     options: str
     window_tokens: int
+    """The assumed window, or 0 for the known one."""
     is_limited: bool
+    """Whether the turn had reached a limit."""
 
 
 class ReplayReport(msgspec.Struct, frozen=True):
     """The number of model calls in a journal, and the differences found.
 
-    `alike` contains turn, number and conditions of the calls that do not differ.
+    `alike` contains turn, number and conditions of each call without a difference.
     """
 
     calls: int = 0
@@ -167,7 +169,7 @@ class ReplayReport(msgspec.Struct, frozen=True):
 
 
 def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: Meter, turn: str = "") -> ReplayReport:
-    """Rebuild all requests in a journal, on each of its branches, or only those of one turn.
+    """Rebuild the requests in a journal, on each of its branches, or only those of one turn.
 
     `prompts` contains the recorded prompts by digest. `meter` must count as it did during the turns.
     """
@@ -251,9 +253,7 @@ def _what_differs(entries: Sequence[TranscriptEntry], messages: Sequence[ModelMe
 
 
 class Today(NamedTuple):
-    """The inputs for requests made now. `tools` are all tools. `spec_of` returns None for an agent that no longer
-    exists.
-    """
+    """The inputs for requests made now. `tools` are all tools. `spec_of` returns None for deleted agents."""
 
     context: ContextBuilder
     models: Models
@@ -263,7 +263,7 @@ class Today(NamedTuple):
     async def difference(
         self, thread: ThreadId, sent: Sent, prompt: SystemPrompt, described: bytes | None
     ) -> tuple[DifferenceKind, str] | None:
-        """Return the first difference in a call's conditions. `described` are its tools as stored.
+        """Return the first difference in a call's conditions. `described` are the stored definitions of its tools.
 
         Raises InvalidInput for an agent whose file is broken.
         """

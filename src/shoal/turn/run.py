@@ -25,31 +25,23 @@ from shoal.turn.thread import ThreadView
 
 
 class TurnScope(msgspec.Struct, frozen=True):
-    """The identity and limits of a turn.
-
-    `caller` is the call that started it. `speaks_in` is the thread to post to if nobody reads the turn's answer; empty
-    means its own thread. `timezone` is the asker's. `visible_threads` is the id prefix of threads that the turn may
-    see; empty means all.
-    """
+    """The identity and limits of a turn."""
 
     agent: AgentSpec
     asker: Asker
     audience: Audience
     caller: Caller | None = None
+    """The tool call that started the turn."""
     speaks_in: ThreadId = ThreadId("")
+    """The thread to post to if nobody reads the turn's answer. Empty means its own thread."""
     timezone: str = "UTC"
+    """The asker's time zone."""
     visible_threads: str = ""
+    """Id prefix of threads that the turn may see. Empty means all."""
 
 
 class TurnRun(msgspec.Struct, eq=False):
-    """One turn while it runs.
-
-    `system` and `tools` are fixed when the turn begins. `streamed` is the text of the current model call, which is kept
-    on abort, and `asked` the mark of its request. After an overflow, `squeezed_to` limits the conversation's units, and
-    `window_tokens` is the assumed window of the model. `compacted` is set after an attempt to summarise, and
-    `unsummarised` is the reason if no model could do it. `left_behind` is set after an attempt to continue without the
-    earlier conversation, which the provider rejected.
-    """
+    """One turn while it runs. `system` and `tools` do not change during a turn."""
 
     turn: TurnId
     view: ThreadView
@@ -57,16 +49,23 @@ class TurnRun(msgspec.Struct, eq=False):
     system: SystemPrompt
     tools: Offer
     streamed: list[str] = msgspec.field(default_factory=list[str])
+    """Text received in the current model call. It is kept on abort."""
     asked: RequestMark | None = None
+    """The mark of the current request."""
     squeezed_to: int = 0
+    """Limit for the conversation after an overflow, in units."""
     window_tokens: int = 0
+    """The model's assumed window after an overflow."""
     compacted: bool = False
+    """Whether a summary was attempted."""
     unsummarised: str = ""
+    """Why no model could write the summary."""
     overflows: int = 0
     left_behind: bool = False
+    """Whether the turn was retried without the earlier conversation, which the provider rejected."""
 
     def begin_call(self) -> Callable[[ModelEvent], None]:
-        """Start a model call for live watchers. Returns the function that receives its events."""
+        """Start a model call for live watchers. Return the function that receives its events."""
         view, streamed, number, offset, thought = self.view, self.streamed, next(self.view.call_numbers), 0, 0
         after, links = view.transcript.last_seq, view.growing_links()
         streamed.clear()

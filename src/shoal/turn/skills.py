@@ -30,9 +30,9 @@ SKILL_FILE = "SKILL.md"
 NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 1024
 SKILL_BYTES_MAX = 65_536
-"""Maximum bytes read of a SKILL.md. The format recommends less than about 20,000, with companion files."""
+"""Maximum bytes read of a SKILL.md. The format recommends less than about 20,000 and moving the rest to other files."""
 SKILLS_MAX = 100
-"""Maximum skills in one scope. Further ones are reported as a problem."""
+"""Maximum number of skills per scope. Further ones are reported as a problem."""
 
 _NOT_IN_NAME = lazy_re.compile(r"[\W_]+")
 _TOOL = lazy_re.compile(r"[^\s,(]++(?:\([^()]*+\))?")
@@ -45,19 +45,19 @@ class SkillRoot(msgspec.Struct, frozen=True):
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """One skill. `path` is its SKILL.md on this machine, and `body` the text without front matter.
-
-    `name` has lower-case letters, digits and hyphens, and may differ from the folder's name. `inline` puts the body
-    into the prompt. `hidden` (`disable-model-invocation`) keeps the skill out of the prompt.
-    """
+    """One skill. Its `body` is the text without front matter."""
 
     name: str
+    """Lower-case letters, digits and hyphens. May differ from the folder's name."""
     description: str
     path: Path
+    """Its SKILL.md on this machine."""
     scope: SkillScope
     body: str
     inline: bool = False
+    """Whether the prompt contains the body."""
     hidden: bool = False
+    """Whether the prompt omits the skill (`disable-model-invocation`)."""
     license: str = ""
     compatibility: str = ""
     allowed_tools: tuple[str, ...] = ()
@@ -71,9 +71,7 @@ class SkillProblem(msgspec.Struct, frozen=True):
 
 
 class Skills(msgspec.Struct, frozen=True):
-    """The skills that were found, by name, and the problems of broken ones. A narrower scope replaces the `shadowed`
-    skills.
-    """
+    """The available skills by name, the problems of broken ones, and the skills `shadowed` by a narrower scope."""
 
     found: tuple[Skill, ...] = ()
     problems: tuple[SkillProblem, ...] = ()
@@ -92,7 +90,7 @@ def skill_roots(home: Home, agent_home: Path | None = None, thread: ThreadId | N
 
 
 def skill_locations(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
-    """Return each root with its read-only path in a sandbox, `/skills/SCOPE`, including roots that do not exist."""
+    """Return each root with its read-only path in a sandbox, `/skills/SCOPE`. Includes roots that do not exist."""
     return tuple(Mount(root.path, f"/skills/{root.scope}") for root in roots)
 
 
@@ -102,7 +100,7 @@ def skill_mounts(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
 
 
 def merge(items: Sequence[Skill | SkillProblem]) -> Skills:
-    """Merge scopes, sorted by name. For equal names, the later (narrower) skill wins.
+    """Merge scopes and sort the skills by name. For equal names, the later (narrower) scope wins.
 
     A broken skill does not hide a valid one from a broader scope.
     """

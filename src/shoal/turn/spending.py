@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 NOTE_SHARE = 0.8
 STANDS_SECONDS = 7200.0
-"""Seconds until a reservation expires that is never settled, as when its worker died."""
+"""Seconds until a reservation expires if it is never settled, for example because its worker died."""
 NOTED_MAX = 10_000
 
 STOPPED = (
@@ -63,21 +63,21 @@ NOTE = "The budget is running low: {left} is left."
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """A model call and who pays for it.
-
-    `turn` is empty outside turns. Without an `asker`, no user limit applies. `model` is the name in the ledger. `line`
-    contains the calling turns of a child, the root first. `audience` determines who may read how much is left. A call
-    outside conversations has no thread and may have its own limit.
-    """
+    """A model call and who pays for it. A call outside conversations has no thread and may have its own limit."""
 
     id: str
     model: str
+    """The model's name in the ledger."""
     thread: ThreadId
     turn: TurnId
+    """Empty outside turns."""
     agent: str
     asker: Asker
+    """If empty, no user limit applies."""
     line: tuple[tuple[ThreadId, TurnId], ...] = ()
+    """The calling turns of a child, root first."""
     audience: Audience = Audience()
+    """Who reads the conversation, and so whether the remaining budget may be shown."""
     ceiling: Ceiling | None = None
 
     @property
@@ -99,10 +99,9 @@ Bound = TypeVar("Bound", int, float)
 
 
 class Spending(msgspec.Struct, frozen=True, eq=False):
-    """Guards and records model calls.
+    """Guards and records model calls. Without any limit, nothing is reserved.
 
-    Without any limit nothing is reserved. `own` returns an agent's own budget. `noted` contains the limits already
-    reported as running low.
+    `own` returns an agent's own budget. `noted` contains the limits already reported as running low.
     """
 
     store: Store
@@ -115,7 +114,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     noted: set[str] = msgspec.field(default_factory=set[str])
 
     async def reserve(self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge) -> str:
-        """Reserve the maximum cost of a call. Returns the reason if it is not allowed, or an empty string."""
+        """Reserve a call's maximum cost. Return the reason if the call is not allowed, otherwise an empty string."""
         if not self._ceilings_of(charge):
             return ""
         usage = Usage(gauge.request(request), request.max_output_tokens)
@@ -131,7 +130,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
             return UNPRICED_STOPPED.format(why=UNPRICED.format(model=charge.model, provider=provider))
         expires_at = self.clock.now() + timedelta(seconds=STANDS_SECONDS)
         reserved = Reserved(())
-        # Shielded: a cancellation takes effect in the call that follows, which settles the reservation.
+        # Shielded, so that a cancellation takes effect in the next call, which settles the reservation.
         with anyio.CancelScope(shield=True):
             reserved = await self.store.budget.reserve(Reservation(charge.id, ceilings, usd or 0.0, tokens, expires_at))
             for standing in reserved.standings if reserved.blocked is None and charge.thread else ():
@@ -164,7 +163,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
             await self.store.ledger.record(charge.thread, charge.turn, self.spend(charge, usage, usd))
 
     def spend(self, charge: Charge, usage: Usage, usd: float | None) -> Spend:
-        """Return the record of a call with this usage, which settles its reservation."""
+        """Return the record of a call with this usage. Storing it settles the call's reservation."""
         ceilings = self._ceilings_of(charge)
         reservation, user = charge.id if ceilings else "", charge.asker.user
         return Spend(
@@ -182,7 +181,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     ) -> tuple[ModelDone | ModelFailed, bool]:
         """Make a reserved call and pass each event to `see`.
 
-        Returns the last event, and whether the answer was cut off and is already recorded. If cancelled, records the
+        Returns the last event, and whether the response was cut off and is already recorded. If cancelled, records the
         part that arrived.
         """
         outcome: ModelDone | ModelFailed = ModelFailed("dropped", "The stream ended without an answer.")
@@ -191,7 +190,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
             async for event in route.provider.stream(request):
                 if isinstance(event, TextDelta | ThinkingDelta):
                     written.append(event.text)
-                elif isinstance(event, ModelDone):  # A server may report any number.
+                elif isinstance(event, ModelDone):  # Never trust the numbers that a server reports.
                     outcome = msgspec.structs.replace(event, usage=plausible_usage(event, request, gauge))
                 else:
                     outcome = event
@@ -210,7 +209,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     async def ask(
         self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge = ROUGHLY
     ) -> ModelDone | ModelFailed:
-        """Make a call outside the turn's steps, with reservation and record. Fails if a limit is reached."""
+        """Make a call outside the turn's steps, with reservation and record. A reached limit makes it fail."""
         refused = await self.reserve(charge, route, request, gauge)
         if refused:
             return ModelFailed("quota", refused)
@@ -219,7 +218,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     async def reserved(
         self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge
     ) -> ModelDone | ModelFailed:
-        """Make a call whose cost is already reserved, and record it or release the reservation."""
+        """Make a call whose cost is already reserved. Record its cost, or release the reservation."""
         outcome, was_cut_off = await self.stream(charge, route, request, gauge)
         if isinstance(outcome, ModelDone):
             await self.record(charge, outcome.usage, self.models.usd(route, outcome.usage))
@@ -240,8 +239,8 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     def _ceilings_of(self, charge: Charge) -> tuple[Ceiling, ...]:
         """Return all limits that apply to the call: turns and threads up to the root, person, agent, day and total.
 
-        Between the agent's own budget and the shared limit, the stricter applies. A person's own limit replaces the
-        shared one.
+        The stricter of the agent's own budget and the shared limit applies. A person's own limit replaces the shared
+        one.
         """
         set_to, own, day = self.ceilings, self.own(charge.agent), self.clock.local().date().isoformat()
         person = self.people.find(charge.asker.identities[0])
@@ -273,24 +272,24 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
 
 
 def is_unlisted(asker: Asker) -> bool:
-    """Return whether only `*` admitted this person: no list names them, and they have no token."""
+    """Return whether this person was only admitted by `*`: no list names them, and they have no token."""
     return bool(asker.user) and asker.trust == "untrusted" and not asker.token
 
 
 LOW_SHARE = 1 / 3
-"""Reports below this share of the estimate are implausible, because few texts have so few tokens."""
+"""Share of the estimate below which a usage report is implausible. Few texts have so few tokens."""
 LOW_TOKENS_MIN = 200
-"""Smaller estimates are too inexact to show that a report is too low."""
+"""Estimate below which a low report is accepted, because small estimates are too inexact."""
 WINDOW_TOKENS_MAX = 10_000_000
 """Maximum plausible tokens of one call."""
 
 
 def plausible_usage(done: ModelDone, request: ModelRequest, gauge: Gauge) -> Usage:
-    """Return the reported tokens of a call. Estimates replace missing and impossible numbers."""
+    """Return a call's reported usage. Estimates replace missing and impossible numbers."""
     usage, message, gauge = done.usage.bounded(), done.message, gauge.cautious()
     answer = (message.text, done.thinking, *(f"{call.name}{call.arguments}" for call in message.tool_calls))
     input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
-    if usage.reasoning_tokens > output_tokens:  # Some services count thinking separately from the answer.
+    if usage.reasoning_tokens > output_tokens:  # Some services do not include thinking in the output tokens.
         output_tokens += usage.reasoning_tokens
     cached, written, estimated = usage.cached_tokens, usage.cache_write_tokens, 0
     if not _is_plausible(input_tokens, _sent_chars(request)):
@@ -319,14 +318,14 @@ def _sent_chars(request: ModelRequest) -> int:
 
 
 def _chars(message: ModelMessage) -> int:
-    """Count the characters of a message that the model certainly reads, without images and stored thinking."""
+    """Count a message's characters that the model certainly reads, without images and stored thinking."""
     if isinstance(message, AssistantMessage):
         return len(message.text) + sum(len(call.arguments) for call in message.tool_calls)
     return len(message.text)
 
 
 def may_know(audience: Audience, scope: str) -> bool:
-    """Return whether this audience may know how full a limit is.
+    """Return whether this audience may know how much of a limit is used.
 
     If untrusted people can read, only the conversation's own limits are shown. Other limits reveal other activity.
     """
@@ -339,7 +338,7 @@ def _stricter(bound: Bound, other: Bound) -> Bound:
 
 
 def spent_today(rows: Sequence[UsageRow], standings: Sequence[BudgetStatus]) -> str:
-    """Describe today's usage of all models and the remaining budget, for people. Empty without any usage."""
+    """Describe for people today's usage of all models and the remaining budget. Empty without usage."""
     if not rows:
         return ""
     tokens = sum(row.usage.input_tokens + row.usage.output_tokens for row in rows)

@@ -52,7 +52,7 @@ STAGED = (
     "result, do not call it again, and say in your answer that it is waiting for their decision."
 )
 FILES_SHOWN_MAX, DIFF_CHARS_MAX = 8, 1_200
-"""Number of changed files that the card names, and the maximum characters of diffs that it shows."""
+"""Maximum number of changed files that the card names, and maximum characters of diffs that it shows."""
 
 
 class EndCard(msgspec.Struct, frozen=True):
@@ -68,9 +68,9 @@ class EndCard(msgspec.Struct, frozen=True):
 async def ask_or_stage(
     run: TurnRun, call: ToolCall, asks: MustAsk, executor: Executor, context: ContextBuilder, clock: Clock
 ) -> Commit:
-    """Build a commit that stages the call if it can wait for the end of the turn, or requests approval now.
+    """Build a commit that stages the call if it can wait for the end of the turn. Otherwise, request approval now.
 
-    An identical call is staged once.
+    Identical calls are staged once.
     """
     state = run.view.open
     if not can_wait(state, call, asks):
@@ -84,7 +84,7 @@ async def ask_or_stage(
 async def end_card(
     run: TurnRun, executor: Executor, context: ContextBuilder, checkpoints: Checkpoints, clock: Clock
 ) -> EndCard:
-    """Build the card that requests approval of all staged calls. Each is checked again under the current rules."""
+    """Build the card that requests approval of all staged calls. Each is checked again by the current rules."""
     view, scope, state = run.view, run.scope, run.view.open
     questions, left_out = list[tuple[ToolCall, MustAsk]](), list[Failed]()
     calls_context = context.calls(run)
@@ -140,7 +140,7 @@ async def end_card(
 
 
 async def _files_text(run: TurnRun, checkpoints: Checkpoints, context: ContextBuilder) -> str:
-    """Return the turn's file changes so far as Markdown, or an empty string."""
+    """Return the turn's file changes until now as Markdown, or an empty string."""
     before = run.view.open.checkpoint
     if before is None or not before.tree:
         return ""

@@ -1,4 +1,4 @@
-"""Small text files, directory listings and skills, read again only if they changed: a turn costs one stat per file."""
+"""Cache small text files, directory listings and skills. A turn costs one stat per unchanged file."""
 
 import os
 import stat
@@ -25,13 +25,15 @@ from shoal.turn.skills import (
 )
 
 _RACY_NANOSECONDS = 20_000_000
-"""A file modified within this time before it was read may change again without a new time stamp, so it is read again.
+"""Minimum age of a modification time when the file is read.
+
+A younger file may change again without a new time stamp, so it is read again.
 """
 
 SKILL_DEPTH_MAX = 3
 """Maximum depth of folders below a root: skill folders, and folders that group them by category."""
 SKILL_FOLDERS_MAX = 200
-"""Maximum entries of a folder that are searched for skills."""
+"""Maximum entries per folder that are searched for skills."""
 
 Content = TypeVar("Content", str, tuple[str, ...])
 
@@ -43,7 +45,7 @@ class _FileStamp(NamedTuple):
 
 
 class _Cached(NamedTuple, Generic[Content]):
-    """The content of a file or directory. If not `is_stable`, it may change again without a new time stamp."""
+    """The content of a file or directory. If not `is_stable`, it may change without a new time stamp."""
 
     stamp: _FileStamp
     is_stable: bool
@@ -54,8 +56,8 @@ class _Cached(NamedTuple, Generic[Content]):
 class FileCache:
     """Caches texts and listings by path. Beyond `files_max` and `bytes_max`, the least recently used are dropped.
 
-    Returns the same `str` object while a file is unchanged, so that callers can compare by identity. Not safe for use
-    by several threads. An unreadable file counts as missing.
+    Returns the same `str` object while a file is unchanged, so callers can compare by identity. Not thread-safe. An
+    unreadable file counts as missing.
     """
 
     def __init__(self, *, files_max: int = 2048, bytes_max: int = 16_777_216) -> None:
@@ -66,11 +68,10 @@ class FileCache:
         self.bytes_held = 0
 
     def read(self, path: str, bytes_max: int) -> str:
-        """Return the file's text without trailing white space. Empty if it is missing, unreadable or not a regular
-        file.
+        """Return the file's text without trailing white space.
 
-        A file longer than `bytes_max` bytes is reduced to its beginning and end, with a notice between them. NULs and
-        bytes that are not UTF-8 become U+FFFD.
+        Empty if it is missing, unreadable or not a regular file. If it is longer than `bytes_max` bytes, a notice
+        replaces its middle. NULs and bytes that are not UTF-8 become U+FFFD.
         """
         stamp, cached = _stamp(path, stat.S_IFREG), self._texts.get(path)
         if stamp and cached and cached.is_stable and (cached.stamp, cached.bytes_max) == (stamp, bytes_max):
@@ -87,7 +88,7 @@ class FileCache:
                 if stamp.size <= bytes_max:
                     text = _clean(file.read(bytes_max), "replace")
                 else:
-                    half = bytes_max // 4 * 2  # Even, because a UTF-16 character has two or four bytes.
+                    half = bytes_max // 4 * 2  # Keep it even: a UTF-16 character has two or four bytes.
                     start = file.read(half)
                     file.seek((stamp.size - half) // 2 * 2)
                     head, tail = _clean(start, "ignore"), _clean(file.read(half), "ignore", _codec(start))
@@ -103,8 +104,9 @@ class FileCache:
         return text
 
     def names(self, directory: str) -> tuple[str, ...]:
-        """Return the sorted names in a directory, without hidden names and names that are not UTF-8. Empty if
-        unreadable.
+        """Return the sorted names in a directory, except hidden names and names that are not UTF-8.
+
+        Empty if unreadable.
         """
         stamp = _stamp(directory, stat.S_IFDIR)
         if stamp is None:
@@ -128,7 +130,7 @@ class FileCache:
 
 
 class SkillReader:
-    """Reads skills through a FileCache and parses each file again only if it changed."""
+    """Reads skills through a FileCache. Parses a file again only if it changed."""
 
     def __init__(self, files: FileCache) -> None:
         self._files = files
@@ -136,7 +138,7 @@ class SkillReader:
         self._merged: dict[tuple[SkillRoot, ...], tuple[list[Skill | SkillProblem], Skills]] = {}
 
     def read(self, roots: tuple[SkillRoot, ...]) -> Skills:
-        """Return the skills below `roots`: the same object while nothing changed there."""
+        """Return the skills below `roots`. Returns the same object while nothing changes there."""
         skills: list[Skill | SkillProblem] = []
         for root in roots:
             looked = [*self._below(str(root.path), root.scope)]
@@ -163,7 +165,7 @@ class SkillReader:
         return merged
 
     def _below(self, folder: str, scope: SkillScope, depth: int = SKILL_DEPTH_MAX) -> Iterator[Skill | SkillProblem]:
-        """Yield the skills in a folder's subfolders and in category folders, at most `depth` levels down."""
+        """Yield the skills in a folder's subfolders and in category folders, up to `depth` levels down."""
         for name in self._files.names(folder)[:SKILL_FOLDERS_MAX]:
             path = f"{folder}/{name}/{SKILL_FILE}"
             text = self._files.read(path, SKILL_BYTES_MAX)
@@ -191,7 +193,7 @@ class SkillReader:
 
 
 def cut_middle(text: str, chars_max: int, where: str = "") -> str:
-    """Omit the middle of a text longer than `chars_max`, with a notice of the omitted length."""
+    """Replace the middle of a text longer than `chars_max` with a notice of the omitted length."""
     if len(text) <= chars_max:
         return text
     half = chars_max // 2
@@ -199,7 +201,7 @@ def cut_middle(text: str, chars_max: int, where: str = "") -> str:
 
 
 def cut_bytes(text: str, bytes_max: int, where: str = "") -> str:
-    """Omit the middle of a text longer than `bytes_max` in UTF-8, as `FileCache.read` does."""
+    """Replace the middle of a text longer than `bytes_max` in UTF-8 with a notice, as `FileCache.read` does."""
     data = text.encode()
     if len(data) <= bytes_max:
         return text

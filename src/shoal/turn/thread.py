@@ -1,5 +1,6 @@
-"""A worker's state of a thread that it advances: the lease, the transcript and the state of the open turn. All of it
-can be dropped and read again from the journal.
+"""A worker's state of the thread that it advances: the lease, the transcript and the state of the open turn.
+
+All of it can be dropped and read again from the journal.
 
 Writes are shielded from cancellation, so the journal and the state in memory always agree. An abort during a write
 takes effect immediately after it, so nothing starts in a turn that was stopped.
@@ -62,7 +63,7 @@ from shoal.turn.tokens import ESTIMATES, Meter
 MESSAGE_BYTES = 1000
 """Estimated memory per message, in addition to its text, in bytes."""
 TOKEN_BYTES = 8
-"""Estimated memory per token, in bytes: four for the text, and four for the copy that is sent."""
+"""Estimated memory per token, in bytes: four for the text, and four for its encoded copy in the request."""
 LOADED_AT_ONCE_MAX = 500
 """Maximum events read from the journal at a time."""
 
@@ -71,13 +72,14 @@ WHY_DROPPED: dict[Outcome, str] = {
     "aborted": "The turn was stopped before you were asked",
     "failed": "The turn failed before you were asked",
 }
-"""Reasons why staged calls did not happen, by the outcome of their turn."""
+"""Reasons why staged calls were dropped, by their turn's outcome."""
 
 Finishing = Callable[[float], Awaitable[Committed]]
-"""A transaction that enqueues posts and claims them for the given number of seconds. 0 means no claim."""
+"""A transaction that enqueues posts and claims them for a number of seconds. 0 means no claim."""
 Enqueue = Callable[[ThreadId, Sequence[NewPost], Finishing], Awaitable[Committed]]
-"""Runs the transaction that enqueues a thread's posts, with a claim if this process can deliver them, and ensures that
-they are delivered.
+"""Runs the transaction that enqueues a thread's posts, and ensures their delivery.
+
+If this process can deliver the posts, the transaction claims them.
 """
 
 
@@ -87,12 +89,12 @@ def chat_of(thread: ThreadId, caller: Caller | None) -> ThreadId:
 
 
 class ThreadView:
-    """One active thread.
+    """One active thread. A write in a cancelled turn raises instead of returning.
 
-    `steered` and `aborting` are set by signals from outside the turn's task, and by commits. A write in a cancelled
-    turn raises instead of returning. `unprojected` contains events that are missing from the thread's readable files.
-    `base` and `announced` are the digests of the window's prompts (see turn/prompt.py). `notes` were already sent.
-    `tally` counts the transcript's tokens. `call_numbers` let watchers tell model calls apart.
+    Signals from outside the turn's task, and commits, set `steered` and `aborting`. `unprojected` contains events that
+    are missing from the thread's readable files. `base` and `announced` are the digests of the window's prompts (see
+    turn/prompt.py). `notes` were already sent. `tally` counts the transcript's tokens. `call_numbers` let watchers tell
+    model calls apart.
     """
 
     def __init__(
@@ -143,14 +145,12 @@ class ThreadView:
 
     @property
     def taint(self) -> TaintState:
-        """Return the taint of the model's input. A turn stays tainted until it ends, even if the content leaves the
-        window.
-        """
+        """The taint of the model's input. A turn stays tainted until it ends, even if the content leaves the window."""
         return self._taint if self._taint.active else self._turn_taint
 
     @property
     def tainted_by(self) -> str:
-        """Return the untrusted sources that may influence the model now, or an empty string."""
+        """Names of the untrusted sources that may influence the model now. Empty if there are none."""
         return self.taint.shown if self.taint.active else ""
 
     @property
@@ -186,7 +186,7 @@ class ThreadView:
         self.waiting = lease.waiting
 
     async def load(self) -> None:
-        """Read events that the transcript lacks: the whole window at first, later only new ones.
+        """Read the events that the transcript lacks: the whole window at first, later only new ones.
 
         The readable files already have everything before the open turn, or are rebuilt from the journal.
         """
@@ -204,11 +204,11 @@ class ThreadView:
             after = events[-1].seq
 
     async def catch_up(self) -> None:
-        """Read events that others have journaled since."""
+        """Read events that other processes have journaled since."""
         self._take(await self._read(self.transcript.last_seq))
 
     async def _read(self, after: int, limit: int = 10_000, *, before: int = 0) -> list[Event]:
-        """Read events of the journal's current branch, with file paths converted to this machine."""
+        """Read events of the journal's current branch, and convert their file paths to this machine."""
         if after < self.lease.branch_seq:
             events = await self.journal.along(self.thread, self.lease.last_seq, after, limit, before=before)
         else:
@@ -272,8 +272,8 @@ class ThreadView:
     async def write(self, commit: Commit) -> None:
         """Make a commit of the open turn durable. Raises StaleEpoch.
 
-        In a turn of an unknown person, each result carries their taint, because it may outlive their message in the
-        window.
+        In a turn of an unknown person, each result carries their taint, because it may stay in the window longer than
+        their message.
         """
         if self._asked_by:
             events = (
@@ -288,21 +288,21 @@ class ThreadView:
         await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def take_steers(self) -> None:
-        """Journal the messages that wait for this turn."""
+        """Journal the messages that wait to steer this turn."""
         with anyio.CancelScope(shield=True):
             self.steered = False
             await self._absorb(await self.journal.take_steers(self.lease, self.turn))
         await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def finish(self, commit: Commit) -> None:
-        """Close the turn, unless a steer, follow-up or stop arrived in between, which then shows in the turn's state.
+        """Close the turn, unless a steer, follow-up or stop arrived in between. The turn's state then contains it.
 
         The end of a child's turn includes its effects on the parent. If a turn was stopped or failed, its staged calls
-        are dropped and the people in the chat are told.
+        are dropped and the people in the chat are notified.
         """
         state = self.open
         commit = self._with_dropped(commit)
-        if state.origin != "person":  # The key of a trigger's prompt begins with the trigger's id.
+        if state.origin != "person":  # A trigger's prompt key begins with the trigger's id.
             commit = msgspec.structs.replace(commit, trigger=state.message_id.rpartition("@")[0])
         if state.caller is not None:
             ended = next(data for data in commit.events if isinstance(data, TurnFinished))
@@ -335,7 +335,7 @@ class ThreadView:
             return commit
         text = dropped_text(WHY_DROPPED[finished.outcome], self.open.staged_shown)
         posts = commit.posts
-        # Shoal's own platforms show the journal, which contains the notice.
+        # Shoal's own platforms display the journal, which contains the notice.
         if thread_address(self.chat).platform not in OWN_PLATFORMS:
             posts += (NewPost(f"dropped:{self.turn}", self.chat, escaped_markdown(strip_controls(text))),)
         events.append(Failed(DROPPED, text, fatal=False))
@@ -368,21 +368,21 @@ class ThreadView:
         if committed.aborting:
             self.abort()
 
-    # ---- what the open turn posts ----
+    # ---- posts of the open turn ----
 
     def with_known_links(self, text: str) -> str:
-        """Return the model's text for display. After untrusted content, made-up links become code."""
+        """Return the model's text for display. In a tainted turn, links that the model made up become code."""
         return with_known_links(text, self._knows()) if self.tainted_by and text else text
 
     def growing_links(self) -> GrowingLinks | None:
-        """Return the filter for a text that is being streamed, or None if it is shown unchanged."""
+        """Return the link filter for an answer that is being streamed, or None if it is shown unchanged."""
         return GrowingLinks(self._knows()) if self.tainted_by else None
 
     def _knows(self) -> Knows:
         return known_from([entry.message for entry in self.transcript.entries], self._traits)
 
     def answer(self, text: str, outcome: Outcome) -> tuple[NewPost, ...]:
-        """Return the posts of the turn's answer, written and spoken. Empty if no person reads along.
+        """Return the posts of the turn's answer, written and spoken. Empty if no person reads the thread.
 
         The post names a fallback model, lists content that the model did not receive, and explains how to retry a
         failed turn.
@@ -400,11 +400,11 @@ class ThreadView:
         return reply, NewPost(spoken_id(self.turn), self.thread, text, "voice", reply_to=reply_to, spoken=spoken)
 
     def outage_begins(self, retry: RetryScheduled, until: datetime) -> tuple[NewPost, ...]:
-        """Return the post that says what the turn waits for, once per outage. A child posts to its root's chat."""
+        """Return the post that explains why the turn waits, once per outage. A child posts to its root's chat."""
         if self.open.retry is not None:
             return ()
         return (outage_post(self.chat, self.turn, self.open.outages + 1, retry, until),)
 
     def outage_ends(self, text: str) -> tuple[NewPost, ...]:
-        """Return the edit of that post after the wait. Empty if the turn does not wait."""
+        """Return the edit of the outage post after the wait. Empty if the turn does not wait."""
         return (outage_over(self.chat, self.turn, self.open.outages, text),) if self.open.retry is not None else ()

@@ -19,11 +19,11 @@ Count: TypeAlias = Callable[[str], int]
 Encoding: TypeAlias = Literal["o200k_base", "cl100k_base"]
 
 MESSAGE_UNITS = 4
-"""Tokens per message in addition to its text."""
+"""Token overhead per message, in addition to its text."""
 CALL_UNITS = 8
-"""Tokens per tool call in addition to its name and arguments."""
+"""Token overhead per tool call, in addition to its name and arguments."""
 IMAGE_UNITS = 1600
-"""Tokens of an image at the size to which providers reduce it: the largest number in their documentation."""
+"""Tokens of an image at the size to which providers reduce it: the highest number in their documentation."""
 
 _TEXTS_CHARS_MAX = 1_048_576
 """Maximum total characters of texts whose counts are cached. Each conversation may have its own system text."""
@@ -33,7 +33,7 @@ _SHA256: dict[Encoding, str] = {
     "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
     "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
 }
-# Patterns with which OpenAI's encodings split a text into words before merging, as in tiktoken.
+# How OpenAI's encodings split a text into words before merging. Source: tiktoken.
 _CUTS: dict[Encoding, str] = {
     "o200k_base": "|".join(
         (
@@ -52,12 +52,12 @@ _CUTS: dict[Encoding, str] = {
 
 
 def estimate(text: str) -> int:
-    """Return a quarter of the UTF-8 bytes, rounded up. Within 4 % on English and code, a third too low on Chinese."""
+    """Return a quarter of the UTF-8 bytes, rounded up. Within 4% for English and code, a third too low for Chinese."""
     return ((len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))) + 3) // 4
 
 
 class Meter:
-    """Counts units of messages and of the text before them. Counts of long-lived texts are cached."""
+    """Counts units of messages and of the system text and tools. Counts of long-lived texts are cached."""
 
     def __init__(self, count: Count = estimate) -> None:
         self.count = count
@@ -112,37 +112,37 @@ class Gauge(NamedTuple):
         return round((units + sum(self.meter.message(message) for message in request.messages)) * self.factor)
 
     def text(self, text: str) -> float:
-        """Return the tokens of a text. The result is not rounded, so that parts can be summed."""
+        """Return the tokens of a text. The result is not rounded, so parts can be summed."""
         return self.meter.count(text) * self.factor
 
     def cautious(self) -> "Gauge":
-        """Return a gauge for charges without a report. Low reports must not make later calls cheaper."""
+        """Return a gauge for charges without a usage report. Low reports must not make later calls cheaper."""
         return self if self.factor >= 1 else Gauge(self.meter)
 
 
 ROUGHLY = Gauge()
-"""The gauge of a model without reports."""
+"""The gauge for models without reports."""
 
 
 class Calibration:
-    """Tokens per unit, learnt from reported usage, and windows, learnt from refusals, for each model and its readers.
+    """Learned tokens per unit (from reported usage) and windows (from refusals) of models, per group of readers.
+
     Keeps the `models_max` most recently used.
 
-    The tokens of a request depend on its words, and the learnt factor affects what is sent to others. So the factor is
+    A request's tokens depend on its words, and the learned factor affects what is sent to others. So the factor is
     shared only among people who may read the words.
 
-    A request that took more than expected counts fully, and one that took less counts by a fifth, so that errors are on
-    the safe side.
+    Higher usage than expected counts fully, and lower usage counts by a fifth, so errors are on the safe side.
     """
 
     def __init__(self, models_max: int = 1024) -> None:
         self._factors: OrderedDict[str, float] = OrderedDict()
         self.windows: OrderedDict[str, int] = OrderedDict()
-        """Windows learnt from providers' refusals."""
+        """Windows learned from providers' refusals."""
         self._models_max = models_max
 
     def factor(self, model: str) -> float:
-        """Return tokens per unit: 1 until something is learnt."""
+        """Return the learned tokens per unit. 1 if nothing is learned yet."""
         return self._factors.get(model, 1.0)
 
     def learn_window(self, model: str, window_tokens: int) -> None:
@@ -163,7 +163,7 @@ class Calibration:
 
 
 def encoding_of(model: str) -> Encoding:
-    """Return the encoding for a model's name. Models of other vendors get the newest, which is closest to theirs."""
+    """Return the encoding for a model's name. Other vendors' models get the newest, which is closest to theirs."""
     name = model.rpartition("/")[2]
     if name.startswith(("gpt-4o", "gpt-4.1", "gpt-4.5")):
         return "o200k_base"
@@ -176,7 +176,7 @@ def can_count_exactly() -> bool:
 
 
 def exact(encoding: Encoding = "o200k_base") -> Count:
-    """Return the tokenizer of an encoding, from installed files. Nothing is downloaded.
+    """Return an encoding's tokenizer from installed files. Downloads nothing.
 
     Takes about half a second, so call it in a thread. Raises ShoalError if the extra is missing or its file is damaged.
     """
@@ -204,7 +204,7 @@ def exact(encoding: Encoding = "o200k_base") -> Count:
 def meter_as_set(tokenizer: str, model: str) -> Meter:
     """Return the meter that `context.tokenizer` selects.
 
-    Exact counts need a vocabulary, which takes half a second to read: call it in a thread. Raises ShoalError if the
-    extra is missing.
+    Exact counts need a vocabulary, which takes half a second to read, so call this in a thread. Raises ShoalError if
+    the extra is missing.
     """
     return ESTIMATES if tokenizer == "estimate" else Meter(exact(encoding_of(model)))
