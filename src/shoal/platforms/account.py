@@ -241,7 +241,7 @@ class ChatAccount(Generic[S]):
         return channel_of(make_thread_id(self.platform, self._moves.first_id(channel), "0"))
 
     async def _chat_moved(self, old: str, new: str) -> None:
-        """Continue a chat under its new id. Post one notice there and one to the owner. Raises StoreError."""
+        """Continue a chat under its new id, and notify the chat and the owner. Raises StoreError."""
         if not await self._moves.note(old, new):
             return
         first = self._moves.first_id(old)
@@ -301,8 +301,8 @@ class ChatAccount(Generic[S]):
         """Return whether a message in a group is addressed to the agent. Raises StoreError.
 
         `is_named`: the message mentions the agent or replies to it. `opens`: after a mention in this thread, all later
-        messages are addressed to the agent. `follows`: this is such a later message. Other messages are cached until
-        the next mention, and their files are downloaded then.
+        messages are addressed to the agent. `follows`: this is such a later message. Other messages are cached. At the
+        next mention, their files are downloaded.
         """
         thread = prompt.thread
         listen = await inbox.listens(thread)
@@ -497,7 +497,7 @@ def as_references(prompt: Prompt, kind: Literal["opening", "before"]) -> list[Re
 
 
 def cut(markdown: str, limits: ChatLimits) -> list[str]:
-    """Split a long system text in halves, at line ends if possible, until every part fits."""
+    """Halve a long system text repeatedly until every part fits, cutting at line breaks if possible."""
     if rendered_length(markdown, limits) <= limits.text_chars_max or len(markdown) < 2:
         return [markdown]
     half = len(markdown) // 2

@@ -21,19 +21,20 @@ Part: TypeAlias = Mapping[str, Json]
 
 
 class CardForm(msgspec.Struct, frozen=True):
-    """Describes where cards contain text.
-
-    `said` are keys with text. `rows` are keys with lists, one line per item. `inline` are kinds of parts whose text is
-    one line. `pairs` are keys of names and values. `links` are keys of texts and addresses. `leaf` returns the text of
-    a special part, or None to apply the general rules.
-    """
+    """Describes where cards contain text."""
 
     said: frozenset[str]
+    """Keys with text."""
     rows: frozenset[str] = frozenset()
+    """Keys with lists, which are rendered as one line per item."""
     inline: frozenset[str] = frozenset()
+    """Kinds of parts whose text is one line."""
     pairs: tuple[tuple[str, str], ...] = ()
+    """Keys of names and their values."""
     links: tuple[tuple[str, str], ...] = ()
+    """Keys of link texts and their URLs."""
     leaf: Callable[[Part], str | None] = lambda part: None
+    """Returns the text of a special part, or None to apply the general rules."""
 
 
 def words_of(card: msgspec.Raw | Json, form: CardForm) -> str:

@@ -75,7 +75,7 @@ class PlatformHttp:
     async def request(
         self, method: str, url: str, *, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]"
     ) -> ApiAnswer:
-        """Send a request and return the response, whatever its status. `seconds` limits each network operation.
+        """Send a request and return the response, for any status. `seconds` limits each network operation.
 
         Raises PlatformError if the call fails, takes too long or returns too much. A failed GET has changed nothing.
         """

@@ -267,7 +267,7 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
             return ""
         try:
             return await self._take(call, inbox)
-        except StoreError:  # the sender sends the call again
+        except StoreError:  # the caller will retry
             await self._store.drop(ONCE, once, at)
             raise
 

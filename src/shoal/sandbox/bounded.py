@@ -134,7 +134,7 @@ class BoundedSandbox:
 
 
 class FolderSize(NamedTuple):
-    """The size of a folder. `hidden` names an inner folder that is unreadable although this user owns it."""
+    """The size of a folder. `hidden` is the name of an unreadable subfolder that this user owns."""
 
     size_bytes: int
     files: int
@@ -170,7 +170,7 @@ class FolderCeiling(NamedTuple):
 
 
 class DiskUsage:
-    """Tracks which folders are full. Methods that walk a folder block, and may be called from several threads.
+    """Tracks full folders. Methods that walk a folder block, and may be called from several threads.
 
     Bytes are allocated disk space: holes in sparse files take none, and hard links are counted once. Files are all
     entries, including folders.
@@ -415,7 +415,7 @@ class ContentCheck:
 
     @property
     def command(self) -> Command:
-        """Return the command with the check before it, or unchanged if it runs no approved file."""
+        """Return the command, preceded by the check. If it runs no approved file, return it unchanged."""
         if not self._command.runs:
             return self._command
         checks = " && ".join(self._check(number, file) for number, file in enumerate(self._command.runs))

@@ -58,7 +58,7 @@ _KILL = (
 _LIST = 'for folder in /proc/[0-9]*; do tr "\\0" "\\n" <"$folder/environ" 2>/dev/null | grep "^$1="; done; exit 0'
 _ENVIRONMENT = {**ENVIRONMENT, "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 CALL_SECONDS = 60.0
-"""Timeout for an answer of the daemon."""
+"""Timeout for a response from the daemon."""
 OWNER_LABEL = "shoal.owner"
 _HEADER_BYTES = 8
 
@@ -287,7 +287,7 @@ class _ExecOutput:
         captured += piece[: max(0, self._bytes_max + _REPORT_BYTES_MAX - len(captured))]
         if stream == 2 and self._report is not None:
             self._tail += piece
-            for match in self._report.finditer(self._tail):  # The last one is genuine.
+            for match in self._report.finditer(self._tail):  # earlier matches may come from the command
                 self.code, self.processes, self._found = int(match[1]), int(match[2]), match[0]
             self._tail = self._tail[-_REPORT_BYTES_MAX:]
         if shown := piece.replace(self._found, b"") if self._found else piece:
@@ -315,7 +315,7 @@ class _ExecOutput:
 
 
 class _Answer(msgspec.Struct, rename="pascal"):
-    """The fields that are read from the daemon's answers."""
+    """The fields of the daemon's responses that Shoal reads."""
 
     id: str = ""
     exit_code: int | None = None

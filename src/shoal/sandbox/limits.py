@@ -59,7 +59,7 @@ class CommandLimits(msgspec.Struct, frozen=True):
 def ulimit_line(limits: CommandLimits, *, is_watched: bool = False) -> str:
     """Return a bash command that sets `limits` for its shell and all children, or exits with 125.
 
-    Watched commands have no limit of processor time. If this process already has a lower limit, that one stays, because
+    Watched commands have no limit of processor time. If this process has a lower limit, that limit stays, because
     limits cannot be raised.
     """
     wanted = (
@@ -83,21 +83,21 @@ def ulimit_line(limits: CommandLimits, *, is_watched: bool = False) -> str:
 
 
 class Hierarchy(NamedTuple):
-    """A directory in which groups can be created, and their limits by file name. 0 means no limit."""
+    """A cgroup directory in which Shoal can create groups, and their limits by control file. 0 means no limit."""
 
     parent: Path
     limits: Mapping[str, int]
 
 
 class GroupMembership(NamedTuple):
-    """How a command joins its groups: this thread starts it, or it writes 0 to these files."""
+    """The way a command joins its cgroups: `starter` starts it, or it writes 0 to each of `join_files`."""
 
     starter: Executor | None
     join_files: tuple[str, ...]
 
 
 class Starter:
-    """A thread that is a member of groups, so the processes it starts are members too. Serves one command at a time.
+    """A thread in cgroups, so that the processes it starts are in the same cgroups. Serves one command at a time.
 
     A shell that joins two groups and execs the command takes 1 ms of CPU, and the kernel briefly stops everything else
     when a process changes its group. The thread does this only once.
@@ -116,7 +116,7 @@ class Starter:
 
 
 class ControlGroups:
-    """Creates control groups for each command and removes them after their last process has ended."""
+    """Creates control groups for each command, and removes each group after its last process has ended."""
 
     def __init__(self, hierarchies: tuple[Hierarchy, ...]) -> None:
         self._hierarchies = hierarchies
@@ -234,7 +234,7 @@ def find_groups(limits: CommandLimits, root: Path = _ROOT) -> ControlGroups:
 
 
 def _write(path: Path, value: int) -> None:
-    """Write to an existing file. It does not exist in a plain directory, unlike in a control group."""
+    """Write to an existing file. Fails in a plain directory, which lacks the files of a control group."""
     file = os.open(path, os.O_WRONLY)
     try:
         os.write(file, str(value).encode())

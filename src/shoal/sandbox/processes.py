@@ -149,7 +149,7 @@ class _OutputPipe:
 
 
 class _RunningProcess:
-    """A started process and its pipes. `close` leaves nothing behind."""
+    """A started process and its pipes. `close` kills the process and closes the pipes."""
 
     def __init__(self, spawn: Spawn) -> None:
         self._loop = asyncio.get_running_loop()
@@ -272,11 +272,11 @@ class ProcessEntry(NamedTuple):
 
 
 def kill_tree(root: int, mark: str, pipe: int) -> None:
-    """Kill every process of a command. They are identified by the first process id, the mark, and the inode of the
-    inherited pipe.
+    """Kill every process of a command, identified by the first process id, the mark, and the inode of the inherited
+    pipe.
 
-    Do not wait for `root` before this, because its process id could be reused. Blocks for a few milliseconds, at most
-    about ROUNDS_MAX times ROUND_SECONDS.
+    Do not wait for `root` before this call, because its process id could be reused. Blocks for a few milliseconds, at
+    most about ROUNDS_MAX times ROUND_SECONDS.
     """
     me = os.getpid()
     for _ in range(ROUNDS_MAX):

@@ -41,7 +41,7 @@ WEB_PORTS = (80, 443)
 
 
 class ProxyRefusal(Exception):
-    """A refused request, with the status line of the answer."""
+    """A rejected request, with the status line of the response."""
 
 
 class ProxyTarget(NamedTuple):

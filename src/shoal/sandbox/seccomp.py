@@ -43,13 +43,14 @@ NAMESPACES = 0x7E020000
 _TIME_NAMESPACE = 0x80
 """A flag of unshare only. For clone, these bits are a signal."""
 PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
-"""Allowed personalities: Linux, 32 bits, old versions, and the query. Others turn protections off."""
+"""Allowed personalities: Linux, 32 bits, old versions, and the query. Other personalities disable protections."""
 _RESERVING = (0x5828, 0x582A, 0x5839)  # FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE, without their sizes
 _TYPING = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX, which type into a terminal
 
 
 class _Call(NamedTuple):
-    """The numbers of one call. 0 if an architecture has no such call. None of these calls has number 0."""
+    """A call's numbers by architecture. 0 means that the architecture lacks the call, because none of these calls has
+    number 0."""
 
     x86_64: int
     i386: int
@@ -120,7 +121,7 @@ CALLS = {
     "vm86old": _Call(0, 113, 0, 0),
     "vm86": _Call(0, 166, 0, 0),
 }
-"""The filtered calls. Those after `ioctl` are refused for all arguments."""
+"""Filtered system calls. Calls after `ioctl` are refused for all arguments."""
 _BY_ARGUMENT = frozenset({"socket", "socketpair", "clone", "unshare", "personality", "ioctl"})
 _UNKNOWN = frozenset({"io_uring_setup", "io_uring_enter", "io_uring_register", "clone3", "socketcall"})
 """Calls refused as unknown to the kernel, so that programs fall back to older calls."""
@@ -202,7 +203,7 @@ def _fail(error: int) -> bytes:
 
 
 def _if(comparison: int, value: int, then: bytes) -> bytes:
-    """Run `then`, which must return, if the loaded word matches. Otherwise continue after it."""
+    """If the loaded word matches, run `then`, which must return. Otherwise continue after `then`."""
     return _code(comparison, value, skip=len(then) // 8) + then
 
 

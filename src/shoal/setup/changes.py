@@ -1,4 +1,4 @@
-"""Changes to the configuration. They are made one at a time, written and audited. Errors are one sentence."""
+"""Changes to the configuration. Changes are written and audited one at a time. Errors are one sentence."""
 
 import asyncio
 import os
@@ -101,7 +101,7 @@ class Changes:
     async def write(self, values: Mapping[str, Value], secrets: Mapping[str, str]) -> Config:
         """Write keys of shoal.toml, and secrets in separate files. Returns the resulting configuration.
 
-        Raises ConfigError and OSError as `write_with_secrets` does. Nothing is changed then.
+        Raises ConfigError and OSError as `write_with_secrets` does. If it raises, nothing has changed.
         """
         later = [key for key in (*values, *secrets) if not _takes_effect(key)]
         assert not later, f"{', '.join(later)} would take effect only at the next start"

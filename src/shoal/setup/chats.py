@@ -49,8 +49,8 @@ class Field(msgspec.Struct, frozen=True):
 
 class ChatChoice(msgspec.Struct, frozen=True):
     """A platform that can be set up. `install` is the command that installs its package, or empty if none is needed. If
-    messages arrive only when Shoal has a public address, `owner_question` is the question for the owner's id, and
-    `fetches_with` is the field with which no public address is needed."""
+    messages arrive only when Shoal has a public URL, `owner_question` is the question for the owner's id, and
+    `fetches_with` is the field that makes a public URL unnecessary."""
 
     name: str
     title: str

@@ -76,7 +76,7 @@ def lacking_package(choice: str) -> str:
 
 @cache
 def shapes() -> Sequence[tuple[str, str]]:
-    """Return the kinds of keys and tokens with the pattern at their start, most specific first."""
+    """Return each known kind of key or token with a pattern for its prefix. Longer model key prefixes come first."""
     keys = [(known.key_kind, re.escape(known.key_begins)) for known in KNOWN_PROVIDERS.values() if known.key_begins]
     keys.sort(key=lambda shape: -len(shape[1]))
     return (*keys, *(shape for platform in platforms().values() for shape in platform.secret_shapes))

@@ -1,6 +1,6 @@
 """Set Shoal up. Each answer is tested, written and applied, without a restart if Shoal is running.
 
-An error is one sentence and changes nothing: neither the file, nor the secrets, nor the running services.
+Errors are one sentence. If a step fails, the file, the secrets and the running services are unchanged.
 """
 
 import asyncio
@@ -77,9 +77,9 @@ class LiveSetup:
     # ---- permission rules ----
 
     async def change_rules(self, what: str, edit: Callable[[str], str], by: str) -> None:
-        """Change permission rules in shoal.toml with `edit`. They apply from the next turn.
+        """Change permission rules in shoal.toml with `edit`. The new rules apply from the next turn.
 
-        Raises InvalidInput with the reason, or the errors of `edit`. Nothing is changed then.
+        Raises InvalidInput with the reason, or the errors of `edit`. If it raises, nothing has changed.
         """
         async with self._changes.changing(what, by):
             fresh = (await asyncio.to_thread(write_section, self._home, "permissions", edit)).permissions

@@ -148,7 +148,7 @@ class ModelSetup:
     async def offer(self, name: str, entered: ProviderTried) -> OfferedModels:
         """Return a provider's models if it accepts the key. Changes nothing.
 
-        Raises InvalidInput with the reason. It is KeyRefused or Unreachable if one of these applies.
+        Raises KeyRefused, Unreachable, or another InvalidInput with the reason.
         """
         values, secrets = self._provider(name, entered)
         with self._changes.in_a_sentence():

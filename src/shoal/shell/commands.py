@@ -28,24 +28,26 @@ _RUNNERS = frozenset(
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of a command, as the detail of an action (without `tool:NAME:`).
-
-    A `view` is for deny patterns only. A redirection has its `operator` and `target`. With `keeps`, it also counts as a
-    read, because it preserves the file's content and the command can open the file again by its descriptor. `moves`
-    counts the preceding commands that may have changed the directory (negative: unknown directory), and `sure` contains
-    those that cannot have failed. `command` is the name of a simple command, and `effect` its effect.
-    """
+    """A part of a command, as the detail of an action (without `tool:NAME:`)."""
 
     text: str
     opaque: bool = False
     naming: str = ""
     view: bool = False
+    """Whether only deny patterns match this part."""
     operator: str = ""
+    """Operator of a redirection."""
     keeps: bool = False
+    """Whether a redirection also counts as a read. It preserves the file's content, and the command can open the file
+    again by its descriptor."""
     target: Word | None = None
+    """Target of a redirection."""
     moves: int = 0
+    """Number of preceding commands that may have changed the directory. Negative if the directory is unknown."""
     sure: tuple[int, ...] = ()
+    """Numbers of the preceding moves that cannot have failed."""
     command: str = ""
+    """Name of a simple command."""
     effect: Effect = HARMLESS
 
 

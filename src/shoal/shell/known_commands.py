@@ -1,4 +1,5 @@
-"""Effects of simple commands, from their words alone: what they run, read and write, and whether that is known.
+"""Effects of simple commands, derived from their words: the commands they run, the files they read and write, and
+whether these are known.
 
 Known programs are listed by name, each with its known options (`programs.txt`). An unknown command is never harmless,
 may read and run anything, and must be named in the rule that allows it (`Effect.naming`). This module handles what the
@@ -128,7 +129,7 @@ _YQ_HIDES = re.compile(r"load|env|system|exec|eval")
 
 
 def sed_is_plain(script: str) -> bool:
-    """Return whether a sed script only prints, deletes, inserts and replaces. Others can run commands and use other
+    """Return whether a sed script only prints, deletes, inserts and replaces. Other scripts can run commands or use
     files.
     """
     ends_at_once = _sed_pattern(_SED_TEXT).fullmatch(script) is not None
@@ -586,7 +587,7 @@ def _find(words: Sequence[Word], variables: Variables) -> Effect:
             end = next(ends, 0)
             if not end or any(_may_end_exec(word, variables) for word in words[place + 1 : end]):
                 return opaque(words, place + 1)
-            # A match may be a link, and the command opens its target, unless only regular files match.
+            # Unless `find` returns only regular files, a match may be a symlink whose target the command opens.
             plain = only_files and not _FIND_OTHERS & {*values}
             named = words[place + 1 : end]
             if words[end].value == "+":  # Several names are passed, and an option may take the first as value.

@@ -57,7 +57,8 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def roles(self) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-        """Roles of the first operands, of the middle ones (empty: none allowed), and of the last."""
+        """The roles of the first operands, the middle operands and the last operand. If the middle is empty, no further
+        operands are allowed."""
         tokens = self.operands.split()
         star = next((place for place, token in enumerate(tokens) if token.endswith("*")), len(tokens))
         middle = tokens[star][:-1] if star < len(tokens) else ""
@@ -179,25 +180,26 @@ def _with_value(name: str, role: str, words: Sequence[Word], place: int, reading
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """The effect of a command.
-
-    `naming` is the number of words that an allow rule must name, or None if all effects are known. `harmless` means
-    that the command runs nothing, writes only `writes` and creates only the folders `makes`. This requires that no
-    `startup` file exists and, for `git`, that the repository runs nothing. `reads` is None if unknown. `folders` are
-    the directories it changes to. `commands` are the commands it runs. `script` is a script for bash in its arguments.
-    """
+    """The effect of a command."""
 
     naming: int | None = None
+    """Number of words that an allow rule must name, or None if all effects are known."""
     harmless: bool = False
+    """Whether the command runs nothing, writes only `writes` and creates only the folders `makes`. This requires that
+    no `startup` file exists and, for `git`, that the repository runs nothing."""
     reads: tuple[Word, ...] | None = None
+    """Files that the command reads, or None if unknown."""
     writes: tuple[Word, ...] = ()
     makes: tuple[Word, ...] = ()
     runs: tuple[Word, ...] = ()
     runs_more: bool = False
     folders: tuple[Word, ...] = ()
+    """Directories that the command changes to."""
     startup: tuple[Word, ...] = ()
     commands: tuple[tuple[Word, ...], ...] = ()
+    """Commands that this command runs."""
     script: str | None = None
+    """Script for bash in the command's arguments."""
     git: str = ""
 
 

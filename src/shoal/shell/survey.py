@@ -22,7 +22,7 @@ _COUNTED = (_EXPANSIONS - {"simple_expansion"}) | {
 BEFORE_WORD = (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
 _AFTER_WORD = (*BEFORE_WORD, b"<", b">")
 _SET_BY_EXPANSION = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?=")
-# Node types of a plain line. Bash reads a text with only these types in the same way.
+# Node types of a simple command line. Bash parses text with only these nodes exactly as this parser does.
 _PLAIN_NODES = frozenset(
     """
     program list pipeline command command_name word string string_content raw_string ansi_c_string number concatenation

@@ -85,19 +85,20 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Word(msgspec.Struct, frozen=True):
-    """A word as the shell will see it.
-
-    `text` is its canonical spelling. `value` is its value after expansion, or None if only the shell knows it
-    (variables, substitutions, globs, braces, a tilde). `begins` is its known beginning. `splits` is set for a word that
-    may become several, and `bare` for one without any quoting. `pieces` are the parts of a word without a known value.
-    """
+    """A word as the shell will see it."""
 
     text: str
+    """Canonical spelling."""
     value: str | None
+    """Value after expansion, or None if only the shell knows it (variables, substitutions, globs, braces, a tilde)."""
     begins: str
+    """Known beginning of the value."""
     splits: bool = False
+    """Whether the word may become several words."""
     bare: bool = False
+    """Whether the word has no quoting."""
     pieces: tuple[Piece, ...] = ()
+    """Parts of a word without a known value."""
 
     @property
     def certain(self) -> bool:
@@ -393,7 +394,7 @@ REST = "\1"
 HOME, HERE = "\2", "\3"
 """The home and the working directory."""
 SPLIT = "\4"
-"""Prefix of `HOME` or `HERE` without quotes. A blank in its value would split it into several words."""
+"""Precedes an unquoted `HOME` or `HERE`. If its value contains a blank, the shell splits it into several words."""
 ALTERNATIVES_MAX = 64
 DEPTH_MAX = 4
 

@@ -28,7 +28,7 @@ from shoal.store.driver import (
 
 ASKED_CHARS_MAX = 200
 CHOICES = "place"
-"""Settings scope for the choices made in channels."""
+"""Settings scope for models and profiles chosen in channels."""
 CHOICES_MAX = 10_000
 
 _agent = reader(AgentRow)
@@ -54,7 +54,7 @@ class AgentStore(StorePart):
         return sorted((_binding(row) for row in rows), key=lambda binding: binding.place)
 
     async def all(self) -> list[AgentRow]:
-        """Return all agents by name, including destroyed ones."""
+        """Return all agents, sorted by name. Includes destroyed agents."""
         return [_agent(row) for row in await self._read("agents_all")]
 
     async def bind(self, binding: Binding) -> None:
@@ -77,7 +77,7 @@ class AgentStore(StorePart):
         return [_work(row) for row in rows]
 
     async def choices(self) -> dict[str, str]:
-        """Return the choices made for platforms, servers and channels as JSON, at most 10,000.
+        """Return the models and profiles chosen for platforms, servers and channels as JSON, at most 10,000.
 
         The keys are PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL.
         """
@@ -90,7 +90,7 @@ class AgentStore(StorePart):
         return text(rows[0][0]) if rows else ""
 
     async def choose(self, place: str, value: str) -> None:
-        """Set the choices of a platform, server or channel. An empty value removes them."""
+        """Set the model and profile chosen for a platform, server or channel. An empty value removes them."""
         if value:
             await self._write("setting_put", scope=CHOICES, key=place, value=value)
         else:

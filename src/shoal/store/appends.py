@@ -25,7 +25,7 @@ from shoal.store.driver import Batch, Query, Row, Script, Value, dump, number, q
 
 TITLE_CHARS_MAX = 80
 SEQ_END = 2**62
-"""A number above every event number."""
+"""Upper bound of event numbers."""
 
 
 def title_of(text_said: str) -> str:

@@ -53,7 +53,7 @@ class Approvals(StorePart):
         return await self._one(approval_row, "approval_one", id=approval)
 
     async def on_card(self, card: CardId) -> list[Approval]:
-        """Return the calls of a card by number. An unknown card has no calls."""
+        """Return a card's calls, sorted by number. Empty for an unknown card."""
         return by_number(readable(approval_row, await self._read("approvals_card", card=card)))
 
     async def matching(self, thread: ThreadId, named: str) -> list[Approval]:
@@ -206,8 +206,8 @@ def _ending(approvals: Sequence[Approval], name: str) -> list[Approval]:
 def card_verdicts(calls: Sequence[Approval], allow: bool, numbers: Sequence[int] = ()) -> dict[ApprovalId, Verdict]:
     """Return the verdicts of a decision about a card, on all pending calls or on those with these numbers.
 
-    Allowing some denies the rest. Denying some leaves the rest pending. Raises Conflict, Gone, or InvalidInput for an
-    unknown number.
+    Allowing some of the calls denies the others. Denying some leaves the others pending. Raises Conflict, Gone, or
+    InvalidInput for an unknown number.
     """
     refuse_decided(calls)
     by_number = {call.item.number: call for call in calls}

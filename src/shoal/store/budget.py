@@ -147,8 +147,9 @@ def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[
 
 
 def _replace_reservation(reservation: str, usd: float, tokens: int, ceilings: Sequence[Ceiling] = ()) -> Script[None]:
-    """Replace a call's reservation with its actual cost, or add the cost under these limits if the reservation has
-    expired.
+    """Replace a call's reservation with its actual cost.
+
+    If the reservation has expired, add the cost to these limits.
     """
     rows = yield from query("reservation_take", id=reservation)
     for ceiling in () if rows else sorted(ceilings):

@@ -62,17 +62,18 @@ LABEL_CHARS_MAX = 70
 """Maximum length of a button label that every platform accepts."""
 _SPACES = lazy_re.compile(r" {40,}+")
 _BLANKS = lazy_re.compile(r"\n(?:[ \t]*+\n){5,}+")
-"""Empty lines that would push the rest of a command out of view."""
+"""Pattern for blank lines that would push the rest of a command out of view."""
 WHOLE = (
     "Part of it is not shown. Read all of it before you allow it: `shoal approvals show {id}`, or on the page{place}."
 )
 
 
 def card_text(approval: str, shown: str, chars_max: int = CARD_CHARS_MAX, page: str = "") -> str:
-    """Return a call's content for a card. For long content, return the start, the end, and where to read all of it.
+    """Return a call's content for a card, as a code block, which no platform interprets as markup.
 
-    The content is a code block, so no platform interprets it as markup. `page` is the page's address without a trailing
-    slash, or empty if unknown.
+    Long content is cut to its start and end, with a note that says where to read all of it.
+
+    `page` is the page's address without a trailing slash, or empty if unknown.
     """
     shown = _BLANKS.sub(_empty_lines, shown)
     shown = _SPACES.sub(lambda match: f"⟨{len(match[0])} spaces⟩", shown)
@@ -278,7 +279,7 @@ def rule_text(rule: StandingRule) -> str:
 
 
 def offer_text(rule: StandingRule) -> str:
-    """Describe the rule that the owner may add and how they decided before, or return "" if no rule is possible."""
+    """Describe the rule that the owner may add, and their earlier decisions. Empty if no rule is possible."""
     if not rule.allow:
         return ""
     times = (

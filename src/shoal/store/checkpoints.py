@@ -44,7 +44,7 @@ class CheckpointStore(StorePart):
         return digests
 
     async def forget(self, before: datetime) -> AsyncGenerator[str]:
-        """Delete ended checkpoints that began before this time, a page at a time, and yield their workspaces."""
+        """Delete ended checkpoints that began before this time, one page at a time, and yield their workspaces."""
         after = ""
         while page := await self._read("checkpoints_page", after=after, limit=AT_ONCE_MAX):
             upto = text(page[-1][0])

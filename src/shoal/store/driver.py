@@ -56,8 +56,8 @@ class Driver(Protocol):
     """A connection to a database, which runs scripts."""
 
     async def write(self, script: Script[T]) -> T:
-        """Run a script in one transaction, which is durable on return. Safe to cancel: either all or none of it
-        happens.
+        """Run a script in one transaction, which is durable on return. Safe to cancel: the script runs completely or
+        not at all.
         """
         ...
 
@@ -87,12 +87,12 @@ def asked(name: str, params: Mapping[str, Param | datetime]) -> Query:
 
 
 def is_single(script: Script[T]) -> bool:
-    """Whether the script is a single query, which needs no explicit transaction."""
+    """Return whether the script is a single query, which needs no explicit transaction."""
     return inspect.isgenerator(script) and script.gi_code is query.__code__
 
 
 class StorePart:
-    """Operations of one concern on either database. Writes are durable when a method returns.
+    """Database operations for one concern, for SQLite and PostgreSQL. Writes are durable when a method returns.
 
     An operation with several queries is a script under `@writes`, `@writes_at` or `@reads`. An operation with a single
     query awaits `_read` or `_write`, without an explicit transaction.
@@ -164,7 +164,7 @@ def dump(record: object) -> str:
 
 
 LAST = "~"
-"""A string that sorts after every id."""
+"""String that sorts after every id."""
 
 
 def first_after(within: str) -> str:

@@ -1,6 +1,4 @@
-"""Content by digest in a local folder, which may be on a shared volume. `s3.py` does the same in an S3-compatible
-store.
-"""
+"""Content stored by digest in a local folder, which may be on a shared volume. See `s3.py` for S3-compatible stores."""
 
 import os
 import secrets

@@ -182,7 +182,7 @@ class FileHealth(Health):
                 )
 
     def _is_older_copy(self) -> bool:
-        """Whether a different mark was written to the database after its current one."""
+        """Return whether a different mark was written to the database after its current one."""
         try:
             marks = [mark for (mark,) in _MARK.iter_unpack(read_regular(self._used))]
         except (FileNotFoundError, struct.error):
@@ -191,7 +191,7 @@ class FileHealth(Health):
         return bool(confirmed) and self._marked() in {CLOSED_MARK, *marks[:confirmed]} - {marks[confirmed]}
 
     def begin(self, writer: sqlite3.Connection) -> None:
-        """Mark the database as in use and start to watch its files. Raises sqlite3.Error, OSError."""
+        """Mark the database as in use and start watching its files. Raises sqlite3.Error, OSError."""
         mark = secrets.randbelow(2**31 - 1) + 1
         writer.execute(f"pragma application_id = {mark}")
         writer.execute("pragma wal_checkpoint(passive)").fetchone()
@@ -210,7 +210,7 @@ class FileHealth(Health):
         """Raise StoreCorrupt if a problem is known or the files were changed from outside.
 
         Takes a few microseconds. If the file was written, but not from the -wal, the next call checks its content. The
-        first one does not, because SQLite may still be copying.
+        first call does not, because SQLite may still be copying.
         """
         if self.damage or not self._known:
             return super().check()
@@ -249,7 +249,10 @@ class FileHealth(Health):
         return super().check()
 
     def renew_mark(self, writer: sqlite3.Connection) -> None:
-        """Set a new mark, which reaches the file with the next copy of the -wal. Raises sqlite3.Error, OSError."""
+        """Write a new mark. It reaches the database file at the next WAL checkpoint.
+
+        Raises sqlite3.Error or OSError.
+        """
         if self._mark is None or self._next_mark is not None or self.damage:
             return
         mark = secrets.randbelow(2**31 - 1) + 1
@@ -322,7 +325,7 @@ class FileHealth(Health):
         os.utime(self._used, ns=(status.st_atime_ns, changed_at))
 
     def _is_as_it_was_closed(self) -> bool:
-        """Whether the last stop was clean and the database is unchanged since."""
+        """Return whether the last stop was clean and the database has not changed since."""
         used, used_bytes, used_at = _look_at(self._used)
         is_recorded = used != (0, 0) and not used_bytes and used_at == _look_at(self._path)[2]
         return is_recorded and self._marked() == CLOSED_MARK

@@ -49,7 +49,7 @@ def inbound(value: Value) -> Prompt | Steer | FollowUp:
 
 
 def prompt_of(value: Value) -> Prompt:
-    """Decode a mailbox payload as a prompt. A steer whose turn failed becomes a prompt of its own."""
+    """Decode a mailbox payload as a prompt. A steer whose turn failed becomes a separate prompt."""
     message = inbound(value)
     if isinstance(message, Prompt):
         return message

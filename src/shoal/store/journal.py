@@ -186,7 +186,7 @@ class Journal(StorePart):
 
     @writes_at
     def take_steers(self, at: datetime, lease: Lease, turn: TurnId) -> Script[Committed]:
-        """Append the waiting steers as `steered` events and return them. Raises StaleEpoch."""
+        """Append the waiting steers as `steered` events, and return the steers. Raises StaleEpoch."""
         return _take_steers(lease, turn, at, steers_only=True)
 
     @writes_at
@@ -299,7 +299,7 @@ class Journal(StorePart):
         return threads
 
     async def next_retry_at(self) -> datetime | None:
-        """Return the time of the next model retry, or None if no turn waits."""
+        """Return the time of the next model retry, or None if no turn is waiting for one."""
         return moment((await self._read("threads_retry_next"))[0][0])
 
     async def events(self, thread: ThreadId, after: int = 0, limit: int = 10_000, *, before: int = 0) -> list[Event]:
@@ -351,7 +351,7 @@ class Journal(StorePart):
     ) -> Script[list[EndedTurn]]:
         """Return the newest turns that ended since a time, in threads whose ids begin with `within`.
 
-        Subagents' turns and silent ones are left out. With `faults`, only turns that failed or reached a limit.
+        Subagents' turns and silent turns are left out. With `faults`, only turns that failed or reached a limit.
         """
         where = {"since": since, "low": within, "high": first_after(within)}
         turns: list[EndedTurn] = []

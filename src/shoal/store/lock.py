@@ -1,4 +1,4 @@
-"""The lock that allows one process at a time on a home directory."""
+"""The lock that lets only one process at a time use a home directory."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ from shoal.kernel.regular_files import regular_only
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds this lock now. The file's text is not enough, because process ids are reused."""
+    """Return whether a process holds this lock. The file's text is not enough, because process ids are reused."""
     for locked in (path, path.parent):
         try:
             file = os.open(locked, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -24,7 +24,7 @@ WAIT_SECONDS_MAX = 600.0
 QUEUE_FULL = "The conversation's queue is full."
 CANNOT_BE_READ = "The stored post is unreadable."
 BEGUN_PART = 1
-"""Part number of a started preview, which has an empty id. It sorts after the real part."""
+"""Part number of a started preview, which has an empty id. Sorts after the real part."""
 OVERTAKEN_PART = 2
 """Part number of a started preview after which another post of the thread may appear."""
 
@@ -83,9 +83,9 @@ class Outbox(StorePart):
         return claimed
 
     async def release(self, platform: str) -> None:
-        """Make the claims of a platform's former sender due immediately. They are returned with `maybe_sent`.
+        """Release the posts that the platform's previous sender had claimed. They are due immediately.
 
-        Call this only when the platform's only sender starts.
+        `claim` then returns them with `maybe_sent`. Call this only when the platform's only sender starts.
         """
         await self._write("outbox_release", platform=platform, now=self._clock.now())
 
@@ -97,8 +97,10 @@ class Outbox(StorePart):
 
     @writes_at
     def posted(self, at: datetime, row: OutboxRow, part: int, message_id: str, *, last: bool) -> Script[bool]:
-        """Record that piece `part` is on the platform as `message_id`. `last` ends the row. Return whether its thread
-        has more posts."""
+        """Record that the platform stored piece `part` as `message_id`. `last` completes the post.
+
+        Returns whether the thread has more posts.
+        """
         if message_id:
             where = {"platform": platform_of(row.thread), "message_id": message_id, "thread": row.thread}
             yield from query("posted_insert", **where, post=row.id, part=part, now=at)
@@ -160,7 +162,7 @@ class Outbox(StorePart):
         return text(rows[0][0]) if rows else None
 
     async def fate(self, post_id: str) -> DeliveryStatus | None:
-        """Return the state of a post, or None for an unknown one."""
+        """Return the state of a post, or None if it is unknown."""
         rows = await self._read("outbox_fate", id=post_id)
         return DeliveryStatus(text(rows[0][0]), text(rows[0][1])) if rows else None  # pyright: ignore[reportArgumentType]
 
@@ -193,7 +195,7 @@ class Outbox(StorePart):
         return bool(await self._write("preview_begin", **row, part=BEGUN_PART, now=self._clock.now()))
 
     async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str) -> bool:
-        """Record the message id of the post `preview:TURN`, until the answer replaces it.
+        """Record the platform's message id of a turn's preview, so the answer can replace it.
 
         Returns False and records nothing if another process has already posted the answer.
         """
@@ -201,7 +203,7 @@ class Outbox(StorePart):
         return bool(await self._write("preview_noted", **row, message_id=message_id, now=self._clock.now()))
 
     async def is_overtaken(self, thread: ThreadId, turn: TurnId) -> bool:
-        """Whether a post of the thread, other than the turn's answer, was claimed after the turn's preview began."""
+        """Return whether a post other than the turn's answer was claimed after the turn's preview began."""
         return (OVERTAKEN_PART,) in [tuple(row) for row in await self._read("preview_part", **_preview(thread, turn))]
 
     async def unpreviewed(self, thread: ThreadId, turn: TurnId) -> None:
@@ -245,7 +247,7 @@ class Outbox(StorePart):
         return ThreadId(text(rows[0][0])) if rows else None
 
     async def is_noted(self, platform: str, message_id: str) -> bool:
-        """Whether a platform's message is a recorded part of a post."""
+        """Return whether a platform message is a recorded part of a post."""
         return bool(await self._read("posted_any", platform=platform, message_id=message_id))
 
     async def depth(self) -> int:

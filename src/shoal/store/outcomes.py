@@ -1,4 +1,4 @@
-"""Outcomes of approved calls. They are stored with the approvals and shown on the cards."""
+"""Outcomes of approved calls, stored with the approvals and shown on the cards."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime

@@ -216,7 +216,7 @@ async def missing(connection: AsyncConnection) -> list[str]:
 
 
 async def _has_schema(connection: AsyncConnection) -> bool:
-    """Whether the schema exists. Raises the errors of `migrate` for an unsuitable database or role."""
+    """Return whether the schema exists. Raises the errors of `migrate` for an unsuitable database or role."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise StoreError(
@@ -344,7 +344,7 @@ class PostgresDriver:
     async def write(self, script: Script[T]) -> T:
         """Run a script in one transaction, durable on return. Cancelling rolls it back.
 
-        Raises StoreUnavailable if the connection fails. During the commit, the outcome is then unknown. Raises
+        Raises StoreUnavailable if the connection fails. If it fails during the commit, the outcome is unknown. Raises
         StoreCorrupt if `health` has recorded damage.
         """
         self.health.check()
@@ -433,8 +433,9 @@ async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> Post
 
 
 async def _identity(connection: AsyncConnection) -> tuple[Row | None, ...]:
-    """Return an identity of this database. It changes if another database is restored in its place. A replica has the
-    identity of its primary.
+    """Return this database's identity, which a replica shares with its primary.
+
+    The identity changes if another database is restored over this one.
     """
     rows: list[Row | None] = []
     for question in _IDENTITY:
@@ -490,7 +491,7 @@ def make_pool(
 
 
 async def _see_that_it_lives(connection: AsyncConnection) -> None:
-    """Raise if the server has closed an idle connection. An idle connection has data to read only in that case."""
+    """Raise if the server has closed an idle connection. Only then does an idle connection have data to read."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     if poll.poll(0):

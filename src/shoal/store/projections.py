@@ -46,8 +46,8 @@ from shoal.kernel.transcript import Transcript, summary_message
 LOG = "log.jsonl"
 CONTEXT = "context.jsonl"
 REFERRED = "referred_message"
-"""Line type of a message that the next line's message refers to. Such a line has no event of its own. `outcome` names
-the relation.
+"""Type of a line with a message to which the next line's message refers. The line has no event of its own. `outcome`
+names the relation.
 """
 WRITTEN_MAX = 256
 """Maximum number of threads whose last write is cached. For other threads the files are read."""
@@ -110,7 +110,7 @@ class _LogPosition(msgspec.Struct):
 
 
 class ContextPosition(msgspec.Struct):
-    """The source event of a line in the context."""
+    """The event from which a line of the context is derived."""
 
     seq: int
 

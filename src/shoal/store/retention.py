@@ -1,4 +1,4 @@
-"""Deletion of finished rows that were only needed for delivery.
+"""Deletion of old rows that were needed only for delivery.
 
 old rows                      are kept if
 ---------------------------   ----------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Bookkeeping(StorePart):
             seconds = EVERY_SECONDS
 
     async def expire(self, days: float) -> int:
-        """Delete old rows once, with pauses, and return their number."""
+        """Delete old rows in batches, with pauses, and return their number."""
         total = 0
         async with aclosing(self.forget(self._clock.now() - timedelta(days=days))) as batches:
             async for gone in batches:
@@ -94,8 +94,8 @@ class Bookkeeping(StorePart):
     async def forget(self, before: datetime, batch_rows: int = BATCH_ROWS) -> AsyncGenerator[int]:
         """Delete rows that finished before this time, at most `batch_rows` per step, in separate transactions.
 
-        Yields the number of rows that each step deleted, so the caller can pause between steps. Rows that wait or may
-        still be needed are kept at any age. Several processes can run this concurrently.
+        Yields the number of rows that each step deleted, so the caller can pause between steps. Rows that are waiting
+        or may still be needed are kept. Several processes can run this concurrently.
         """
         for table, first, is_by_time in self.walks:
             after = first

@@ -30,7 +30,7 @@ _UNSPACED = (
     "\uac00-\ud7af",
     "\uf900-\ufaff",
 )
-"""Character ranges of scripts without spaces. They must match the first migrations."""
+"""Character ranges of scripts without spaces. Must match the first migrations."""
 _artifact = reader(Artifact)
 _HEX = frozenset("0123456789abcdef")
 

@@ -3,9 +3,9 @@
 Rows that a turn looks up by key are read on the event loop. They are in memory, and a thread switch costs ten times as
 much as the read.
 
-Scripts submitted during a commit join the next one, so fifty threads need one fsync. All scripts of one event loop
-iteration are passed to the writer together. Their outcomes are also returned together, because a thread switch costs
-more than a statement.
+Scripts submitted during a commit join the next one, so fifty threads need one fsync. The writer receives all scripts of
+one event loop iteration together, and returns their outcomes together, because a thread switch costs more than a
+statement.
 
 A failing script is undone alone. If it has changed rows, the transaction is rolled back, and the queries of the batch's
 earlier scripts run again. They find the same rows and have the same results. This is rare, and a savepoint per script
@@ -57,7 +57,7 @@ READERS_MAX = 2
 BUSY_SECONDS = 10.0
 CLOSED = "The database is closed: Shoal is stopping."
 LOOKED_UP = frozenset({"thread_held", "setting_get", "threads_at_work", "processes_running"})
-"""Queries of a turn that read a few rows by key, or the active rows. They run on the event loop."""
+"""A turn's queries that run on the event loop, because they read only a few rows by key, or the active rows."""
 CACHE_KIB = 512
 """Page cache of each connection. The operating system caches the file too, and a long journal fills any cache."""
 

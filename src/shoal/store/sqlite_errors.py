@@ -12,8 +12,9 @@ DISK_READ_BYTES = 1 << 20
 
 
 def disk_failed(error: BaseException | None) -> bool:
-    """Whether this SQLite error means that the disk failed. After that, only a new process can find out which data is
-    stored.
+    """Return whether this SQLite error means that the disk failed.
+
+    After that, only a new process can find out which data is stored.
     """
     return getattr(error, "sqlite_errorcode", 0) in _UNREADABLE
 
@@ -47,7 +48,10 @@ def disk_words(path: Path) -> str:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Whether this SQLite error means damage. All statements are Shoal's own, so a missing table is also damage."""
+    """Return whether this SQLite error means damage.
+
+    All statements are Shoal's own, so a missing table is also damage.
+    """
     if _is_unreadable_text(error):
         return True
     if isinstance(error, sqlite3.OperationalError) and str(error).startswith(("no such table", "no such column")):

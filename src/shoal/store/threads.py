@@ -95,7 +95,7 @@ class ThreadStore(StorePart):
         return sorted(chats, key=lambda chat: chat.updated_at, reverse=True)
 
     async def is_untitled(self, thread: ThreadId) -> bool:
-        """Whether the title is still the thread's first words."""
+        """Return whether the title is still the thread's first words."""
         return bool(await self._read("thread_untitled", thread=thread))
 
     async def name(self, thread: ThreadId, title: str) -> bool:
@@ -111,7 +111,7 @@ class ThreadStore(StorePart):
         return [(text(row[0]), text(row[1])) for row in await self._read("snapshots_of_thread", thread=thread)]
 
     async def is_stored_elsewhere(self, digest: str, threads: list[ThreadId]) -> bool:
-        """Whether a thread other than these refers to this result."""
+        """Return whether a thread other than these refers to this result."""
         return any(text(row[0]) not in threads for row in await self._read("artifact_keepers", digest=digest))
 
     async def spent(self, thread: ThreadId, turn: str) -> list[Spend]:

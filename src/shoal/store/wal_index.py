@@ -1,7 +1,7 @@
 """Reader of SQLite's -wal index in -shm, in its documented format (sqlite.org/walformat.html).
 
 The index survives a killed process and needs no extra write per commit. It contains the required number of -wal frames,
-and tells whether SQLite itself may have copied frames into the database.
+and shows whether SQLite itself may have copied frames into the database.
 """
 
 import struct
@@ -34,8 +34,9 @@ class WalIndex(NamedTuple):
         return WAL_HEADER_BYTES + self.last_frame * (page_bytes + FRAME_HEADER_BYTES) if self.last_frame else 0
 
     def may_have_copied(self, before: "WalIndex") -> bool:
-        """Whether SQLite may have written to the database since `before`. After copying the whole -wal, it restarts the
-        -wal with the next number.
+        """Return whether SQLite may have written to the database since `before`.
+
+        After a checkpoint of the whole -wal, SQLite restarts it with the next number.
         """
         if self.salts == before.salts:
             return self.frames_copied != before.frames_copied

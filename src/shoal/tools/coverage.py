@@ -45,7 +45,7 @@ DIGESTS_KEPT_MAX = 20_000
 SETTLED_NS = 2_000_000_000
 """A digest is cached only if the file has not changed for this long. A later change then changes its times."""
 LISTINGS_KEPT_MAX = 8
-"""Maximum number of cached listings of code files. They are used to name changed files."""
+"""Maximum number of cached listings of code files, which are used to name changed files."""
 BOUND_BYTES_MAX = 4_194_304
 """Largest file that is held in memory until it runs."""
 NAMED_MAX = 200
@@ -166,7 +166,7 @@ class ContentReader:
         return " ".join(uncovered[:CHANGES_SHOWN_MAX]) + (f" {more} more files changed." if more > 0 else "")
 
     def digest(self, file: int, status: os.stat_result) -> str:
-        """Return the SHA-256 (hex) of an open file, cached by what `stat` reports. Raises OSError."""
+        """Return the SHA-256 (hex) of an open file, cached by its `stat` values. Raises OSError."""
         key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         with self._lock:
             if known := self._digests.get(key, ""):
@@ -189,7 +189,7 @@ def _keep(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value, entries_ma
 
 
 class _Look:
-    """State of one `read` call: its results so far, and what remains of the limits."""
+    """State of one `read` call: its results so far, and the remaining limits."""
 
     def __init__(self, reader: ContentReader, mounts: Sequence[Mount], *, mapped: bool) -> None:
         self.files: list[CoveredFile] = []
@@ -333,7 +333,7 @@ class _Look:
                 within_git, is_named = entry.name == ".git" or in_git, whole or entry.name in self._said
                 with _entered(folder, entry.name, below) as inner:
                     self._add_code(inner, below, named, folders, in_git=within_git, whole=is_named)
-            elif (  # a part that does not name everything it runs may run these files
+            elif (  # files that a command may run without naming them
                 whole
                 or entry.is_symlink()
                 or is_code(entry.name)
@@ -371,7 +371,7 @@ class _Look:
 
 
 class _TooMuchError(OSError):
-    """A limit was exceeded. The message says which one."""
+    """A limit was exceeded. The message names the limit."""
 
 
 def _entered(folder: int, name: str, path: str) -> AbstractContextManager[int]:

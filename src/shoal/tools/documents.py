@@ -61,7 +61,7 @@ _part_decoder = msgspec.json.Decoder(DocumentPart)
 
 
 def kind_of(name: str, content: bytes) -> str:
-    """Return the way to read a file: `pdf`, `office`, `html`, `mail`, `text`, or an empty string if it has no text.
+    """Return the kind of a file's text: `pdf`, `office`, `html`, `mail`, `text`, or an empty string if it has no text.
 
     Raises ToolError for an old or encrypted office file.
     """

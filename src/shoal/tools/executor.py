@@ -7,8 +7,8 @@
 
 Hooks of installed packages decide after the rules and the taint check allowed a call. The stricter decision wins.
 
-One object, the Invocation, is decided on, shown and run. An approval is bound to two digests: of the call, and of the
-call with the content that it runs (`tools.content`).
+One object, the Invocation, is checked, shown for approval and run. An approval is bound to two digests: of the call,
+and of the call with the content that it runs (`tools.content`).
 
     an approval is answered      Refused if the call differs; MustAsk with the change if only the content differs
     allowed for the thread       runs without asking if the content is the same, the turn is untainted, and the person
@@ -186,7 +186,7 @@ class Executor:
         self.registry = registry
         self.sandbox = sandbox
         self.is_sealed = sandbox.isolated and config.sandbox.network == "off"
-        """Whether the sandbox keeps commands from this machine and from the network."""
+        """Whether commands run isolated from the host and without network access."""
         self._asks_for_commands = not sandbox.isolated and config.sandbox.kind == "auto"
         self._ask_expires_seconds = config.permissions.ask_expires_seconds
         self._approvals = store.approvals
@@ -336,7 +336,7 @@ class Executor:
     async def again(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
     ) -> Refused | Admitted:
-        """Admit a call that started before and may be repeated. The decision is not made again, but content that a
+        """Admit a call that started earlier and may be repeated. The earlier decision still applies, but content that a
         person allowed must be unchanged."""
         tool = self.registry.get(call.name)
         if tool is None:
@@ -432,7 +432,7 @@ class Executor:
 
     async def _watched(self, admitted: Admitted, context: CallContext) -> ToolOutput:
         """Run a call and track taint. Marked files that it reads and content that it fetches taint its result. Files
-        that it changes are marked if the call was tainted, and stay marked if their content did not change. Raises
+        that a tainted call changes are marked. Marked files stay marked if their content did not change. Raises
         ContentChanged."""
         invocation, actions, runs = admitted.invocation, admitted.invocation.actions, admitted.content.runs
         is_command = isinstance(invocation, PreparedCommand)
@@ -494,8 +494,7 @@ class Executor:
         return replace(output, tainted_by=output.tainted_by or read)
 
     async def _behind(self, outcome: ToolOutput | ToolError, context: CallContext) -> str:
-        """Return the taint of a text: its own source, or the source of a marked file that it quotes. Raises
-        StoreError."""
+        """Return a text's taint: its own source, or the source of a marked file that it quotes. Raises StoreError."""
         if outcome.tainted_by or not outcome.quotes:
             return outcome.tainted_by
         person = context.purpose.audience.person
@@ -660,7 +659,7 @@ class _Asking(NamedTuple):
 
 
 def is_look(action: Action) -> bool:
-    """Return whether a part of a command changes no file, including modification times."""
+    """Return whether a part of a command changes no file content and no modification time."""
     program = action.text.split(":", 2)[-1].partition(" ")[0]
     return action.whole or (action.harmless and not action.also and program in _LOOKERS)
 

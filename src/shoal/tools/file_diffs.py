@@ -28,7 +28,7 @@ _LACKS: dict[Lacks, str] = {
 
 
 def why_not_restorable(trees: Trees, change: TreeChange, now: TreeEntry | None) -> str:
-    """Return why the earlier entry cannot replace the current one, or an empty string if it can or already does.
+    """Return the reason why the earlier entry cannot be restored. Empty if it can be, or already is.
 
     Entries that are not stored are neither restored nor deleted.
     """

@@ -1,8 +1,8 @@
 """Tools from typed functions: annotations become the JSON Schema for the model and validate its arguments.
 
-`@tool` makes a tool of a function. A function that returns a result is called when the call runs. A function that
+`@tool` turns a function into a tool. A function that returns a result is called when the call runs. A function that
 returns an `Invocation` (a `Prepared` or a `PreparedCommand`) plans the call instead. It resolves everything that the
-call depends on and describes what the call will do. This object is then shown, decided on and run.
+call depends on and describes what the call will do. The object that is shown for approval is the one that runs.
 """
 
 import asyncio

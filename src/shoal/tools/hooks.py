@@ -48,7 +48,7 @@ class HookRunner:
         return strictest
 
     def turn_ended(self, summary: TurnSummary) -> None:
-        """Queue a turn for the hooks. Never waits."""
+        """Queue a turn for the hooks. Does not block."""
         if not self.runs_after_turns:
             return
         try:

@@ -1,7 +1,7 @@
-"""Live output of a running command for people who watch: the latest part, without secrets, a few times a second.
+"""Live output of a running command: its latest part, without secrets, sent to viewers a few times a second.
 
 Nothing is stored here, because the command's result contains the whole output. Pieces of output are queued, and the
-oldest are dropped if a command writes too much. They are decoded SHOW_SECONDS later, and only if someone watches.
+oldest are dropped if a command writes too much. They are decoded SHOW_SECONDS later, and only if someone is watching.
 
 A secret may arrive in several pieces. Text that could become a secret is held back (`Redactor.redact_partial`),
 separately for each of the two streams. After dropped pieces, the text may start in the middle of a secret, so as much
@@ -68,7 +68,7 @@ class LiveOutput:
             self._timer = asyncio.get_running_loop().call_later(SHOW_SECONDS, self.show)
 
     def show(self) -> None:
-        """Show the latest output if someone watches, and schedule the next update."""
+        """Show the latest output if someone is watching, and schedule the next update."""
         self._timer = asyncio.get_running_loop().call_later(SHOW_SECONDS, self.show)
         self._quiet = 0 if self._pieces else (self._quiet + 1) % QUIET_SHOWS
         if self._quiet or not self._hub.watched(self._thread):

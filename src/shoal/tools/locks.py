@@ -18,7 +18,7 @@ from shoal.kernel.files import in_thread
 from shoal.kernel.phrases import counted
 
 WAIT_SECONDS = 30.0
-"""Longest time that a call waits for a file that another thread is changing."""
+"""Maximum wait for a file that another thread is changing."""
 RETRY_SECONDS = 0.01
 """Interval for checking whether another process has released the file."""
 PATHS_MAX = 10_000

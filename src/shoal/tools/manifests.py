@@ -24,7 +24,8 @@ from shoal.kernel.untrusted import is_text
 ENTRIES_MAX = 20_000
 BYTES_MAX = 2_147_483_648
 SETTLED_NANOSECONDS = 2_000_000_000
-"""A file that changed less than this long before it was read may change again with the same modification time."""
+"""Clock granularity. A file that changed within this time before it was read may change again without a new
+modification time."""
 
 
 Wanted: TypeAlias = Callable[[str], bool]

@@ -1,8 +1,8 @@
 """Repair the names and arguments of models' tool calls if only one reading makes sense.
 
-A repair happens once, when an answer arrives, so the journal, the rules, approvals and the tool see the same call.
-Ambiguous calls (two similar names, wrong types, a key that may change the meaning) and truncated calls stay unchanged.
-They are refused with a message that helps the model.
+Calls are repaired once, when the model's response arrives, so the journal, the rules, approvals and the tool see the
+same call. Ambiguous calls (two similar names, wrong types, a key that may change the meaning) and truncated calls stay
+unchanged. They are rejected with a message that helps the model.
 
     name         `functions.bash`, `Bash`, `bash<|channel|>commentary` and `mcp__x__y` become the only matching tool
     text         see text/loose_json.py; also an object inside a string or wrapped in `{"arguments": …}`
@@ -48,7 +48,7 @@ _REMARKS = frozenset(
         "unused", "why",
     }
 )  # fmt: skip
-"""Keys, without separators, with which models explain a call. They do not change its effect."""
+"""Argument keys, without separators, in which models explain a call. Such arguments do not change its effect."""
 _WRAPPERS = frozenset({"arguments", "parameters", "args", "input", "params", "tool_input", "kwargs", "properties"})
 _ABOUT = frozenset({"name", "tool", "tool_name", "function", "type", "id", "recipient_name"})
 
@@ -110,7 +110,7 @@ def _key(name: str) -> str:
 
 
 def mended_arguments(written: str, tool: Tool) -> str:
-    """Return the arguments as JSON for the tool. They stay unchanged if their meaning is unclear."""
+    """Repair the arguments to JSON for the tool. Arguments with an unclear meaning are returned unchanged."""
     if len(written) > CHARS_MAX:
         return written
     schema = _schema_of(tool.spec.parameters)

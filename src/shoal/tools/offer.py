@@ -33,8 +33,8 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.tools.functions import NAME, Prepared, planned, tool
 
 ADDED_MAX = 10
-"""Largest group of added tools that is defined in every request. The tools of larger groups must be found first.
-Built-in tools are not counted."""
+"""Maximum size of a group of added tools whose definitions are in every request. Tools of larger groups must be found
+first. Built-in tools are not counted."""
 FOUND_MAX = 6
 """Maximum number of definitions in one result."""
 FOUND_CHARS_MAX = 12_000

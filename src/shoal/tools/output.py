@@ -68,11 +68,11 @@ def visible(text: str) -> str:
 def bound_output(
     text: str, bounds: OutputBounds, keep: Callable[[bytes], str], raw: str = "", folder: str = ""
 ) -> BoundedOutput:
-    """Return a short text unchanged, or an excerpt of a long one after storing it with `keep`.
+    """Return a short text unchanged. Store a long text with `keep` and return an excerpt.
 
     If there is a `raw` text, of which `text` is the final state, it is always stored. `keep` returns the digest and
     raises OSError. `folder` is the path where commands find stored texts by digest. At most ARTIFACT_BYTES_MAX bytes
-    are stored. The notice says so.
+    are stored. A notice says if the stored text is incomplete.
     """
     if len(text) <= bounds.stored_chars_min and not raw:
         return BoundedOutput(visible(text))
@@ -101,7 +101,7 @@ def bound_piece(text: str, bounds: OutputBounds) -> BoundedOutput:
 
 
 def excerpt(text: str, chars_max: int) -> str:
-    """Return the beginning and end of a text, cut at line ends if possible, and the number of omitted characters
+    """Return the beginning and end of a text, cut at line breaks if possible, with the number of omitted characters
     between them."""
     if len(text) <= chars_max:
         return visible(text)

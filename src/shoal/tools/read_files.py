@@ -135,8 +135,10 @@ def files_below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:
 
 
 def change_times(file: Path) -> tuple[int, ...]:
-    """Return when a file, or the link itself, was last changed, by a timestamp that programs cannot set. Empty if the
-    file does not exist."""
+    """Return the change time of a file, or of the link itself, which programs cannot set.
+
+    Empty if the file does not exist.
+    """
     try:
         return (file.lstat().st_ctime_ns,)
     except (OSError, ValueError):

@@ -76,8 +76,7 @@ class Registry:
         all tools except those that an agent must name.
 
         Wanted tools are all defined in requests. So are all tools if `more_tools` is hidden. The same selection of the
-        same tools returns the same object, which lets callers cache its encoding. `is_hidden` must always return the
-        same answers.
+        same tools returns the same object, which lets callers cache its encoding. `is_hidden` must be deterministic.
         """
         if (offer_cached := self._offers.get((wanted, is_hidden))) is not None:
             return offer_cached
@@ -101,14 +100,14 @@ class Registry:
 
 
 def built_in_modules() -> list[ModuleType]:
-    """Import the modules of `shoal.tools.builtin`, found by their files."""
+    """Import every public module in `shoal.tools.builtin`."""
     files = {file for folder in builtin.__path__ for file in os.listdir(folder) if file.endswith(".py")}
     names = sorted(file.removesuffix(".py") for file in files if not file.startswith("_"))
     return [import_module(f"{builtin.__name__}.{name}") for name in names]
 
 
 def traits_in(module: ModuleType) -> Iterator[tuple[str, Traits]]:
-    """Yield the traits of a module's tools by name. This includes tools that are created later with their services."""
+    """Yield the traits of a module's tools by name, including tools that are created later with their services."""
     for value in vars(module).values():
         if isinstance(value, FunctionTool):
             yield value.spec.name, value.traits
@@ -142,7 +141,7 @@ def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: F
 def lookup_tools(
     store: Store, files: Files, adapters: Mapping[str, ChatAdapter], judge: Judge, agenda: Agenda
 ) -> tuple[Tool, ...]:
-    """Return the tools that look things up outside the prompt, and the tool that sends messages.
+    """Return the tools that search outside the prompt, and the tool that sends messages.
 
     `judge` resolves the trust in people on the platforms.
     """

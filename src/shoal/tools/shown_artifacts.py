@@ -81,8 +81,10 @@ class ShownArtifacts:
 
 
 def _tidied(folder: Path, wanted: Mapping[str, Artifact]) -> set[str]:
-    """Delete everything except complete files of stored results. This includes files that a command without a sandbox
-    created. Returns the names of the remaining files."""
+    """Delete everything except complete files of stored results. Return the names of the remaining files.
+
+    Also deletes files that a command without a sandbox created.
+    """
     present = set[str]()
     for path in folder.iterdir():
         status = path.lstat()

@@ -67,7 +67,7 @@ def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: 
 # ---- retention ----
 
 FIRST_SECONDS = 600.0
-"""Delay after the start, because a wrong clock may be corrected in this time."""
+"""Delay after the start, in which a wrong clock may be corrected."""
 CHECK_SECONDS = 3600.0
 CHECKS_A_DAY = 24
 
@@ -175,7 +175,7 @@ async def delete_thread(
 
 
 def _empty(folder: Path, others: list[Path]) -> None:
-    """Delete the content of a folder, and `others`. The folder stays, which shows that it was emptied and not lost."""
+    """Delete the content of a folder, and `others`. The folder remains as evidence that it was emptied and not lost."""
     for entry in folder.iterdir() if folder.is_dir() else ():
         if entry.is_dir() and not entry.is_symlink():
             remove_tree(entry)

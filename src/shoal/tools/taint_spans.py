@@ -19,7 +19,7 @@ _OTHERS = " and others"
 
 
 class FileClock(msgspec.Struct, frozen=True):
-    """Clock in nanoseconds since 1970. File systems use a clock that is up to `slack_ns` behind it for timestamps."""
+    """Clock in nanoseconds since 1970. The clock for file timestamps may be up to `slack_ns` behind it."""
 
     now_ns: Callable[[], int] = time.time_ns
     slack_ns: int = SLACK_NS

@@ -1,5 +1,5 @@
-"""Track files that untrusted content influenced. They are marked while a tainted call runs, and detected when a call
-reads them.
+"""Track files that untrusted content influenced. Files that a tainted call changes are marked, and a call that reads a
+marked file taints its turn.
 
 A mark is not a list of files. It is the time span in which such a call ran, on the file system's clock. A file is
 marked while its last change is in such a span. A later change by a clean call clears the mark, and no search is needed
@@ -52,7 +52,7 @@ _TOO_MANY = "one of more files than can be looked at"
 
 
 class MarkedFile(msgspec.Struct, frozen=True):
-    """A marked file before a call: its folder, size, digest and source."""
+    """A tainted file before a call: its folder, size, digest and taint source."""
 
     folder: Path
     size_bytes: int
@@ -64,7 +64,7 @@ Inode = tuple[int, int]
 
 
 class MarkedFiles:
-    """Stores the marks of folders. All workers share them."""
+    """Stores the taint marks of folders, shared by all workers."""
 
     def __init__(self, settings: Settings, home: Home, clock: FileClock = SYSTEM_FILE_CLOCK) -> None:
         self._settings = settings

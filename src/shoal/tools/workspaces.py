@@ -197,7 +197,10 @@ class WorkspaceSync:
         return _Plan(_State(remote, local.seen, newest, state.swept_at), manifest, local, here, met)
 
     def _apply(self, name: str, root: Path, plan: _Plan, paths: Collection[str]) -> None:
-        """Change these paths here. They are sorted, so a folder is created before its content and removed after it."""
+        """Apply changes to these paths on disk.
+
+        Creates a folder before its content, and removes it after its content.
+        """
         remote = plan.remote.entries
         for path in (path for path in plan.met if path in paths):
             log.warning("changed here and elsewhere; the local version is kept next to it", extra={"path": path})

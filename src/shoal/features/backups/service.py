@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS_MAX = 3600.0
-"""Longest pause before the schedule checks again whether a backup is due or a failed one should be retried."""
+"""Maximum pause between checks whether a backup is due or a failed backup should be retried."""
 PROBLEM = ("backup", "problem")
 """Setting with the error of the last scheduled backup; empty after a success."""
 _NAME = lazy_re.compile(r"shoal-(\d{8}T\d{6}Z)\.tar\.gz")

@@ -90,8 +90,10 @@ _VERDICT = lazy_re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 
 
 def denied_in_cases(traits: TraitsByName, *, is_sealed: bool) -> tuple[str, str]:
-    """Return patterns that deny every tool except those for cases. They also deny file access outside the case's
-    folders, and commands without an isolating sandbox."""
+    """Return patterns that deny every tool except those for cases.
+
+    The patterns also deny file access outside the case's folders, and commands without an isolating sandbox.
+    """
     usable = traits.names(lambda tool: tool.in_cases and (is_sealed or not tool.runs_commands))
     files = traits.names(lambda tool: tool.in_cases and (tool.shows_file or tool.writes_file))
     return (
@@ -177,7 +179,7 @@ def check_expectation(expected: Expectation, check_tool: Callable[[str], None] |
 
 
 def search(pattern: str) -> Automaton:
-    """Compile a search for a pattern that takes linear time. Raises PatternRefused."""
+    """Compile a pattern to a search that takes linear time. Raises PatternRefused."""
     Automaton().add(pattern)  # so that an error names the original pattern
     flags = _FLAGS.match(pattern)
     start = flags.end() if flags is not None else 0
@@ -336,9 +338,9 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
     async def before_edit(
         self, agent: AgentSpec, folder: Path, asker: Asker, change: SystemChange | None = None
     ) -> str:
-        """Run an agent's cases in `folder` and report the result to a person who approves a change of the agent.
+        """Run an agent's cases in `folder`, and return a report for the person who approves a change of the agent.
 
-        Empty if there are no cases. Never raises, and stops at the time limit in the settings.
+        The report is empty if there are no cases. Never raises, and stops at the time limit in the settings.
         """
         settings, outcomes, names = self.settings, list[CaseOutcome](), list[str]()
         is_late = False
@@ -409,7 +411,7 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
         )
 
     async def play(self, there: Path | None) -> str:
-        """Ask the model until it gives its final answer, and return that. Raises CouldNotRun."""
+        """Call the model until it gives its final answer, and return the answer. Raises CouldNotRun."""
         context, spending, route = self.checks.context, self.checks.spending, self.route
         tools, calls = context.tools_of(self.agent), self.sandboxed(there)
         entries = [
@@ -481,8 +483,7 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
         )
 
     async def violated(self, expected: Expectation, answer: str) -> str:
-        """Return what happened instead of the expectation, or an empty string if the expectation is met. Raises
-        CouldNotRun."""
+        """Describe how the expectation was violated, or return an empty string if it was met. Raises CouldNotRun."""
         calls = "\n".join(f"{call.name} {call.arguments}" for call in self.calls) or "no call"
         match expected.kind:
             case "calls":
@@ -499,7 +500,10 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
                 return await self.judge(expected.judged, f"{calls}\n\n{answer}")
 
     async def judge(self, sentence: str, did: str) -> str:
-        """Return the reason if a model judges the sentence untrue, or an empty string if true. Raises CouldNotRun."""
+        """Let a model judge the sentence. Return its reason if the sentence is untrue, otherwise an empty string.
+
+        Raises CouldNotRun.
+        """
         checks, charge = self.checks, self.charge
         model = checks.settings.judge_model or charge.model
         route = checks.spending.models.route(model)

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def attach(services: "Services") -> None:
-    """Connect the servers, wait for their first answers at startup, and report their status and unavailable tools.
+    """Connect the servers, wait for their first responses at startup, and report their status and unavailable tools.
 
-    Without a configured server, nothing of the client is imported.
+    If no server is configured, the MCP client is not imported.
     """
     live = services[LiveConfig]
 

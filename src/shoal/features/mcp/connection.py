@@ -63,8 +63,8 @@ class McpTool:
     """A tool of the server. `traits` are those of the kind that the owner confirmed. Until then, it has the traits of
     an unconfirmed tool.
 
-    `server_digest` identifies the server's command or address. An approval for a thread ends when that or the tool's
-    definition changes.
+    `server_digest` identifies the server's command or URL. If the command, the URL or the tool's definition changes,
+    approvals for a whole thread end.
     """
 
     def __init__(
@@ -148,20 +148,20 @@ Status: TypeAlias = Literal["starting", "up", "lost", "down"]
 
 
 class McpState(msgspec.Struct, frozen=True):
-    """Status of a server. `tools` are its tools while it is up. `waiting` is the number of definitions that differ from
-    the allowed ones.
-
-    `why` is the reason if it is not up. `left_out` lists unusable tools with the reasons. `unconfirmed` is the number
-    of tools without a confirmed kind.
-    """
+    """Status of a server."""
 
     server: str
     status: Status = "starting"
     tools: tuple[str, ...] = ()
+    """Tools of the server while it is up."""
     why: str = ""
+    """Reason why the server is not up."""
     waiting: int = 0
+    """Number of definitions that differ from the allowed ones."""
     left_out: tuple[str, ...] = ()
+    """Unusable tools, each with the reason."""
     unconfirmed: int = 0
+    """Number of tools without a confirmed kind."""
 
     @property
     def summary(self) -> str:
@@ -225,10 +225,9 @@ class McpConnection:
             self._withdraw()
 
     async def attempt(self) -> str:
-        """Connect and stay connected as long as possible. Return the reason for the end of the connection.
+        """Connect and wait until the connection ends. Return the reason.
 
-        The server's process has ended on return, however often this is cancelled. The wait for it is in an anyio scope,
-        which shields only tasks that are not cancelled themselves, so it runs in a separate task.
+        The server process is always stopped before this returns, even on cancellation.
         """
         why = ""
 
@@ -236,6 +235,7 @@ class McpConnection:
             nonlocal why
             why = await self._connect()
 
+        # anyio shields the wait for the process only in a task that is not itself cancelled, so use a separate task.
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connect)
         return why

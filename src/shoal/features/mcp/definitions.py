@@ -22,7 +22,7 @@ DESCRIPTION_CHARS_MAX = 1024
 TEXT_CHARS_MAX = 40_000
 """Length of the part of a definition that is stored for display. The digest covers the whole definition."""
 DIGEST_CHARS = 12
-"""Number of characters of a digest that are shown. At least as many must be given to identify it."""
+"""Number of characters of a digest that are shown. To identify a digest, people must enter at least as many."""
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 

@@ -190,7 +190,7 @@ def compared(known: ServerPins, offered: Mapping[str, tuple[str, Definition]]) -
 
 
 class Pins:
-    """The pins of all enabled servers, shared by any number of processes."""
+    """The pins of all enabled servers. Any number of processes share them."""
 
     def __init__(
         self, settings: Settings, audit: AuditLog, clock: Clock, servers: Mapping[str, McpServerSettings]
@@ -200,8 +200,8 @@ class Pins:
         self._clock = clock
         self.know(servers)
         self.watchers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
-        """Functions with their servers' names. Each is awaited after a decision made in this process, which is then in
-        effect."""
+        """Functions by server name. Each is awaited after a decision in this process. When it returns, the decision is
+        in effect."""
 
     @classmethod
     def of(cls, services: "Services") -> "Pins":

@@ -48,7 +48,7 @@ def source_of(server: str) -> str:
 
 
 def marked(server: str, text: str, images: tuple[Image, ...] = (), *, is_error: bool = False) -> ToolOutput:
-    """Return a server's text as output. It is wrapped as untrusted, truncated and taints the turn."""
+    """Return a server's text as output. The text is truncated and wrapped as untrusted, and it taints the turn."""
     text = text.replace("\0", "\ufffd")
     if len(text) > TEXT_CHARS_MAX:
         text = (

@@ -125,8 +125,7 @@ async def mcp_servers(setup: McpSetup, by: Principal) -> tuple[McpServerState, .
 
 @routes("POST /api/mcp-servers", ADMINS, status=201, owner_only=True)
 async def add_mcp_server(setup: McpSetup, by: Principal, body: NewMcpServer) -> McpServerState:
-    """Add an MCP server after it has answered. Returns 400 with the reason if it does not answer, 409 if the name is
-    taken."""
+    """Add an MCP server if it responds. Returns 400 with the reason if it does not, 409 if the name is taken."""
     return await setup.add(body, by.person)
 
 

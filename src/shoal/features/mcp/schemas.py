@@ -31,7 +31,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 Schema: TypeAlias = "dict[str, Json]"
 
 WORD_CHARS_MAX = 300
-"""Length of the longest description within a schema, in characters."""
+"""Maximum length of a description within a schema, in characters."""
 SCHEMA_BYTES_MAX = 16_384
 SCHEMA_DEPTH_MAX = 12
 NODES_MAX = 2_000
@@ -131,7 +131,7 @@ class _SchemaRewriter:
         return read
 
     def read(self, schema: Json, followed: tuple[str, ...], depth: int) -> Schema:
-        """Read any schema. Return an empty one if nothing in it is understood."""
+        """Read any schema. Return an empty schema if all of it is unsupported."""
         self._nodes += 1
         if isinstance(schema, str) and schema.lower() in _TYPES:
             schema = {"type": schema}

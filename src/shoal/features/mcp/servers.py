@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 START_SECONDS = 5.0
-"""Longest wait at startup for the servers' first answers, in seconds."""
+"""Maximum wait at startup for the servers' first responses, in seconds."""
 
 
 class McpServers:
@@ -72,7 +72,7 @@ class McpServers:
         return frozenset(connection.server.name for connection in self.connections if connection.state.status == "up")
 
     async def wait_ready(self, seconds: float = START_SECONDS) -> None:
-        """Wait until each server has been tried once, for at most `seconds`."""
+        """Wait until one connection to each server was attempted, for at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 for connection in self.connections:

@@ -12,7 +12,7 @@ from shoal.kernel.section import URL_OR_EMPTY, Problem, Section, header_problems
 from shoal.kernel.settings import Config
 
 MCP_NAME = r"[a-z0-9][a-z0-9-]{0,23}"
-"""Pattern for server names. They contain no `_`, so `mcp_SERVER_TOOL` is unambiguous."""
+"""Pattern for server names. A name contains no `_`, so `mcp_SERVER_TOOL` is unambiguous."""
 
 
 class McpServerSettings(Section, frozen=True, kw_only=True):
@@ -34,13 +34,13 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
     """Whether the program runs in bubblewrap, with the network of [sandbox] and its own folder, instead of directly on
     the host."""
     url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Address of a running server with streamable HTTP. Private addresses are allowed here."""
+    """URL of a running server with streamable HTTP. Private addresses are allowed."""
     headers: dict[str, Secret] = {}
     """HTTP headers of each request, such as Authorization."""
     tools: tuple[str, ...] = ()
     """Tools to use, by the server's names. If empty, all tools."""
     timeout_seconds: Annotated[float, Meta(gt=0, le=900)] = 60.0
-    """Longest wait for the start and for each answer, in seconds."""
+    """Time limit for the start and for each response, in seconds."""
 
     @property
     def identity(self) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 CONNECT_SECONDS = 5.0
-"""Longest wait for the connection to a server that is tested, in seconds."""
+"""Maximum wait for a connection to a server under test, in seconds."""
 
 SecretName = Annotated[
     str,

@@ -1,8 +1,8 @@
-"""Connect to a server, as a child process or by URL, and detect when it ends.
+"""Connect to a server, as a child process or by URL, and detect a lost connection.
 
 A child gets a minimal environment (PATH, HOME, USER, LOGNAME, SHELL, TERM and the variables in its settings) and its
-own folder as working directory. It is killed when this process ends. The end of its standard error is kept for the
-operator.
+own folder as working directory. It is killed when this process ends. The last lines of its standard error are stored
+for the operator.
 """
 
 import asyncio
@@ -111,7 +111,7 @@ class LastWords:
 
     @property
     def last_line(self) -> str:
-        """The server's last error line. If there is none, npm's reason, otherwise the last line.
+        """The server's last error line, or npm's reason, or the last line.
 
         npm starts many servers, and ends every failure with lines about its log.
         """

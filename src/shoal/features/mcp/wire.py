@@ -2,7 +2,7 @@
 
 - `mended` converts a malformed message to JSON-RPC: a byte order mark, a batch, a text as an error's code,
   `result: null`, half a surrogate pair.
-- `TolerantDispatcher` returns answers in a form that the package always accepts. The original listing or result is
+- `TolerantDispatcher` returns responses in a form that the package always accepts. The original listing or result is
   stored under RAW in `_meta`, where it is read field by field.
 """
 
@@ -22,7 +22,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 Message: TypeAlias = "dict[str, Json]"
 
 RAW = "shoal/raw"
-"""Key in `_meta` for an answer as the server sent it."""
+"""Key in `_meta` for a response as the server sent it."""
 INTERNAL_ERROR = -32603
 BATCH_MAX = 100
 WORDS_CHARS_MAX = 2_000
@@ -98,7 +98,7 @@ def _readable(value: Json) -> Json:
 
 
 def mended_json(body: bytes) -> bytes:
-    """Return an HTTP body as one JSON-RPC message, or unchanged if it contains none."""
+    """Repair an HTTP body to a single JSON-RPC message. A body without a message is returned unchanged."""
     try:
         types.jsonrpc_message_adapter.validate_json(body, by_name=False)
     except ValidationError:
@@ -109,7 +109,10 @@ def mended_json(body: bytes) -> bytes:
 
 
 def mended_event(line: bytes) -> bytes:
-    """Return a line of an event stream with its data as one JSON-RPC message, or unchanged if it contains none."""
+    """Repair the JSON-RPC message in a `data:` line of an event stream.
+
+    Lines without a message are returned unchanged.
+    """
     if not line.startswith(b"data:") or not line[5:].strip():
         return line
     ending = line[len(line.rstrip(b"\r\n")) :]
@@ -118,18 +121,21 @@ def mended_event(line: bytes) -> bytes:
 
 
 class TolerantDispatcher(JSONRPCDispatcher[TransportContext]):
-    """Sends requests, and converts their answers to the form that the package's models expect."""
+    """Sends requests, and converts the responses to the form that the package's models expect."""
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, object] | None, opts: CallOptions | None = None, **more: object
     ) -> dict[str, object]:
-        """Send a request and return its converted answer. Raises the package's errors."""
+        """Send a request and return the converted response. Raises the package's errors."""
         answer = await super().send_raw_request(method, params, opts, **more)  # pyright: ignore[reportArgumentType]
         return accepted(method, answer)
 
 
 def accepted(method: str, answer: dict[str, object]) -> dict[str, object]:
-    """Convert an answer to a form that the package accepts. Answers of other methods are unchanged."""
+    """Convert a response to the form that the package accepts.
+
+    Only responses to `initialize`, `tools/list` and `tools/call` are converted.
+    """
     if method == "initialize":
         version, instructions = answer.get("protocolVersion"), answer.get("instructions")
         known = version if version in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
@@ -146,7 +152,7 @@ def accepted(method: str, answer: dict[str, object]) -> dict[str, object]:
 
 
 def listed(answer: Mapping[str, object]) -> list[object]:
-    """Return the tool definitions in an answer to `tools/list`, in any form."""
+    """Return the tool definitions in a `tools/list` response, in any form."""
     tools = answer.get("tools")
     if tools is None and isinstance(answer.get("content"), list):
         tools = answer["content"]  # a list without the `tools` key

@@ -124,7 +124,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
         return f"{reply}\n`/memory undo` restores it."
 
     async def _undo(self, asked: CommandRequest, person: str) -> str:
-        """Undo the last change made for this person, of those that they could make in this conversation."""
+        """Undo this person's last change among those that they could make in this conversation."""
         if not asked.author.trusted:
             raise Forbidden("Only people who were given access by name can change what I remember.")
         home, who = self.book.home, asked.asker.identities

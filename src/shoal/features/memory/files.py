@@ -37,7 +37,7 @@ from shoal.tools.openat import closing_file
 _BULLETS = ("- ", "* ", "+ ")
 _REOPENS_MAX = 20
 EVERYBODYS = "To change what everyone can see, write in a group or on the page, or use `shoal memory`."
-"""Error for someone who tries this in a private conversation with the agent."""
+"""Error for a person who tries to change shared memory in a private conversation with the agent."""
 
 
 class MemoryEdit(msgspec.Struct, frozen=True):
@@ -118,8 +118,10 @@ def memory_entries(home: Home, chat: ThreadId, person: str) -> list[MemoryEntry]
 
 
 def entries_saying(entries: Iterable[MemoryEntry], words: str) -> list[MemoryEntry]:
-    """Return the entries with exactly these words, ignoring case. If there are none, return those that contain the
-    words."""
+    """Return the entries with exactly these words, ignoring case.
+
+    If none match, return entries that contain the words.
+    """
     wanted, part = entry_key(words), " ".join(words.split()).casefold()
     matching: list[MemoryEntry] = []
     holding: list[MemoryEntry] = []

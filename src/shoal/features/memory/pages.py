@@ -66,8 +66,10 @@ def memory_names(context: ToolContext) -> list[str]:
 
 
 def memory_page(context: ToolContext, path: str) -> MemoryPage:
-    """Return the page for a path below /memory. A path by scope and a path as below data/ both work. Raises
-    ToolError."""
+    """Return the page for a path below /memory.
+
+    Accepts a path by scope and a path relative to data/. Raises ToolError.
+    """
     plain = normpath(path).removeprefix(f"{ROOT}/")
     platform, channel, _ = context.chat.split(":")
     scopes: dict[str, MemoryScope | Literal["person"]] = {
@@ -143,8 +145,10 @@ class _Change(NamedTuple):
 
 
 def _changes(page: MemoryPage, before: Sequence[str], after: Sequence[str]) -> Iterator[_Change]:
-    """Yield the changes from `before` to `after`. They form one change, which one undo reverses, if no other person's
-    lines are between them."""
+    """Yield the changes from `before` to `after`.
+
+    Changes with no other person's lines between them are combined, so one undo reverses all of them.
+    """
     codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     edits = [code for code in codes if code[0] != "equal"]
     if not edits:

@@ -1,4 +1,4 @@
-"""History of memory changes. It is deleted after `bookkeeping_days`, so that forgotten text does not remain."""
+"""History of memory changes, deleted after `bookkeeping_days` so that forgotten text does not remain."""
 
 from datetime import datetime
 

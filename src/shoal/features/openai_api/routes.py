@@ -125,7 +125,7 @@ class ClientConversation(msgspec.Struct, frozen=True):
 
 
 class PendingReply(msgspec.Struct, frozen=True):
-    """A message that was sent. Its reply is among the thread's events with numbers above `after`."""
+    """A message that was sent. The reply is among the thread's events with numbers above `after`."""
 
     thread: ThreadId
     message_id: str
@@ -230,7 +230,7 @@ async def begin(api: Conversations, request: Request, conversation: ClientConver
         attachments.append(msgspec.structs.replace(stored, media_type=file.media_type))
     conversation = msgspec.structs.replace(
         conversation, files=(), earlier=()
-    )  # frees the body, of which they are views
+    )  # frees the body, whose memory they share
     prompt = make_prompt(api.clock, by, thread, text, message_id, agent=agent, attachments=tuple(attachments))
     receipt = await submit(api.orchestrator, api.runtime, prompt)
     after = info.last_seq if info is not None and receipt.status != "duplicate" else 0
@@ -244,10 +244,10 @@ def _beginning(conversation: ClientConversation, lines: Sequence[Line]) -> str:
 
 
 class GrowingReply:
-    """A turn's text, split into parts that are safe to stream: sent text cannot be withdrawn.
+    """A turn's text, split into parts that are safe to stream. Text that was sent cannot be withdrawn.
 
-    Steps are separated by a blank line. After a retried model call or a gap in the text, nothing is sent until the
-    answer is complete. The rest follows then.
+    Steps are separated by a blank line. After a retried model call or a gap in the text, the
+    rest is sent only when the answer is complete.
     """
 
     def __init__(self) -> None:
@@ -337,8 +337,8 @@ async def _model_away(
 ) -> ApiError:
     """Abort a turn whose model is unavailable, and return the error for the client.
 
-    These clients do not wait: they send their message again. The error forbids that if the turn has already called
-    tools.
+    These clients do not wait, but send their message again. If the turn has already called tools, the error forbids a
+    retry.
     """
     await api.orchestrator.send(Abort(begun.thread, begun.conversation.by.author, turn=turn))
     seconds = max(1, math.ceil((retry.next_at - api.clock.now()).total_seconds()))
@@ -480,7 +480,7 @@ class ResponseFormat(msgspec.Struct, frozen=True):
 
 
 def _refuse(reasons: Mapping[str, bool]) -> None:
-    """Raise InvalidInput with the first reason whose value is true."""
+    """Raise InvalidInput with the first of these reasons that applies."""
     if why := next((why for why, holds in reasons.items() if holds), None):
         raise InvalidInput(why)
 

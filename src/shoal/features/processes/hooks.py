@@ -12,7 +12,7 @@ from shoal.kernel.untrusted import untrusted_block
 from shoal.permissions.patterns import Automaton, PatternRefused
 
 LINE_BYTES_MAX = 4096
-"""Number of bytes matched per line. The rest of a longer line is ignored."""
+"""Maximum bytes matched per line. The rest of a longer line is ignored."""
 
 
 class LineMatcher:

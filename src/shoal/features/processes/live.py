@@ -71,7 +71,7 @@ class LiveProcess:
             event.set()
 
     def end(self, by: str) -> None:
-        """Request the process's end. Only the first caller is recorded in `killed_by`. Never blocks."""
+        """Kill the process in the background. `killed_by` records the first caller. Does not block."""
         self.killed_by = self.killed_by or by
         if self.limit is not None and not self.limit.expired():
             self.limit.reschedule(asyncio.get_running_loop().time())

@@ -1,4 +1,4 @@
-"""Log files of processes. They are bounded, rotated and readable from any offset."""
+"""Log files of processes: bounded, rotated and readable from any offset."""
 
 import os
 from contextlib import suppress

@@ -9,7 +9,8 @@ from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author
 
 ProcessState: TypeAlias = Literal["running", "exited", "killed", "failed", "lost"]
-"""State of a process. `failed` means that it never started, `lost` that it ended together with its Shoal process."""
+"""State of a process. `failed` means that it never started. `lost` means that it ended together with its Shoal process.
+"""
 
 PROCESS_KEY = "process:"
 """Prefix of the keys and message ids of prompts from processes: `process:ID:WHAT`."""
@@ -61,8 +62,8 @@ class ProcessSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 class Process(msgspec.Struct, frozen=True):
     """A stored process. `owner` is the Shoal process that runs it.
 
-    `identity` is its pid and start time on that machine, or empty if unknown. `killed_by` is who requested its end.
-    `told` is true once its hooks have reported the end.
+    `identity` is its pid and start time on that machine, or empty if unknown. `killed_by` identifies who requested the
+    kill. `told` is true after its hooks have reported the end.
     """
 
     id: str
@@ -86,7 +87,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class ProcessEnd(msgspec.Struct, frozen=True):
-    """End of a process. `told` is true if no hook should report it."""
+    """Outcome of a process. `told` is true if no hook should report it."""
 
     state: ProcessState
     exit_code: int | None = None

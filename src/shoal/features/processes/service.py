@@ -59,13 +59,13 @@ BEAT_SECONDS = 2.0
 RETRY_SECONDS = 30.0
 """Delay before a prompt to a full mailbox is sent again."""
 STALE_SECONDS = 60.0
-"""Time without a sign of life after which another machine's processes count as lost."""
+"""Time without a heartbeat after which another machine's processes count as lost."""
 RUNNING_MAX = 8
 """Maximum number of running processes per agent and channel. A limit per agent would reveal one channel's processes to
 another."""
 LIFE_SECONDS = 7 * 86_400.0
 KEEP_DAYS = 14
-"""Number of days that rows and logs of ended processes are kept."""
+"""Days after which rows and logs of ended processes are deleted."""
 FORGET_SECONDS = 86_400.0
 DEPTH_MAX = 3
 LEFT_MAX = 10_000
@@ -117,7 +117,7 @@ class ProcessService(msgspec.Struct, eq=False):
     _is_pending: bool = False
     _forgets_at: float = 0.0
     _seen: dict[str, tuple[datetime, float]] = {}
-    """Last sign of life of each other server, and the monotonic time at which it last changed."""
+    """Last heartbeat of each other server, and the monotonic time at which it last changed."""
 
     @classmethod
     def of(cls, services: "Services") -> "ProcessService":
@@ -177,7 +177,7 @@ class ProcessService(msgspec.Struct, eq=False):
         return msgspec.structs.replace(process, identity=live.identity)
 
     async def kill(self, process: str, by: str) -> Process:
-        """Request a process's end, here or on the machine that runs it. Raises NotFound if it is not running."""
+        """Kill a process, or ask the machine that runs it to kill it. Raises NotFound if the process is not running."""
         if not await self.rows.kill(process, by):
             raise NotFound(f"There is no running process {process[:80]}.")
         live = self._live.get(process)
@@ -218,7 +218,7 @@ class ProcessService(msgspec.Struct, eq=False):
         return [f"process {line_of(process, now)}" for process in running]
 
     async def end_left(self, has_left: HasLeft, by: str) -> AsyncIterator[tuple[Author, str]]:
-        """Kill the processes of people who lost access. Yields each person with a description of the process."""
+        """Kill the processes of people who lost access. Yields each person and a description of their process."""
         for process in await self.rows.search(running=True, limit=LEFT_MAX):
             author = process.spec.author
             if await has_left(process.spec.chat, author):
@@ -229,7 +229,7 @@ class ProcessService(msgspec.Struct, eq=False):
     # ---- main loop ----
 
     async def run(self) -> None:
-        """Run until cancelled, then end all processes. Idle while there is nothing to do."""
+        """Run until cancelled, then kill all processes. Polls rarely while no process is running."""
         try:
             async with anyio.create_task_group() as self._tasks:
                 for process in await self.rows.search(running=True, limit=1000):  # leftovers of a Shoal that died
@@ -249,7 +249,7 @@ class ProcessService(msgspec.Struct, eq=False):
             self._tasks = None
 
     async def _look(self) -> None:
-        """Record a sign of life, end processes on request, send prompts for ends, and delete old rows."""
+        """Record a heartbeat, kill processes on request, send prompts for processes that ended, and delete old rows."""
         self._is_pending = False
         try:
             mine = {process.id: process for process in await self.rows.beat(self.settings.owner)}
@@ -326,7 +326,7 @@ class ProcessService(msgspec.Struct, eq=False):
             log.info("process ended", extra={"process_id": id, "state": ending.state, "exit_code": ending.exit_code})
 
     async def _end(self, live: LiveProcess, ending: ProcessEnd) -> None:
-        """Record a process's end. Retries while the database is unavailable.
+        """Record that a process ended. Retries while the database is unavailable.
 
         If Shoal stops before that succeeds, the next start records the process as lost.
         """

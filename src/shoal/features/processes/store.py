@@ -39,7 +39,7 @@ class ProcessStore(StorePart):
         await self._write("process_taint", id=process.id, spec=dump(process.spec))
 
     async def end(self, process: str, ending: ProcessEnd) -> Process | None:
-        """Record a process's end, once. Return None if it was not running."""
+        """Record that a process ended. Return None if it was not running."""
         ended = msgspec.structs.asdict(ending)
         rows = await self._write("process_end", id=process, **ended, now=self._clock.now())
         return _process(rows[0]) if rows else None

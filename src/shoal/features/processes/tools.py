@@ -116,8 +116,8 @@ def process_tools(
         run = Command(text=text, cwd=context.agent.workspace, mounts=context.mounts, env=env)
 
         def reads() -> tuple[Action, ...]:
-            """Return the command's actions. They have views as `bash`, so a rule that denies the command to `bash`
-            denies it here."""
+            """Return the command's actions, with views as `bash`. A rule that denies the command to `bash` also denies
+            it here."""
             as_bash = shell_actions("bash", text, context)
             views = (
                 Action(f"tool:process_start:{text}", whole=True, also=(action.text, *action.also)) for action in as_bash

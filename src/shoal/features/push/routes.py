@@ -49,7 +49,7 @@ async def subscribe(push: WebPush, by: Principal, request: Request, body: NewSub
 async def unsubscribe(
     push: WebPush, by: Principal, *, endpoint: Annotated[str, msgspec.Meta(max_length=2_000)]
 ) -> Removed:
-    """Stop notifying one of the caller's browsers, named by its subscription's address. Returns 404 if it was not
+    """Stop notifying one of the caller's browsers, identified by its subscription's URL. Returns 404 if it was not
     subscribed."""
     await push.unsubscribe(by, endpoint)
     return Removed(True)

@@ -56,15 +56,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REFRESH_SECONDS_MAX = 10.0
-"""Longest time that a search spends on reading changed files. It then searches what is already indexed."""
+"""Maximum time that a search spends reading changed files. After that, it searches the existing index."""
 POLL_SECONDS = 10.0
 AGAIN_SECONDS = 60.0
 """Pause after the embedding model fails."""
 BATCH_TEXTS = 32
 MESSAGE_CHARS_MIN = 12
-"""Shorter messages ("ok", "thanks") are not embedded."""
+"""Minimum length of embedded messages. Shorter messages ("ok", "thanks") are not embedded."""
 SAID_CHARS_MAX = 2_000
-"""Of a longer message, only the beginning is embedded."""
+"""Maximum length of embedded text. Only the beginning of a longer message is embedded."""
 RESCORED = 96
 """Number of passages whose vectors are compared exactly."""
 HELD_MAX = 250_000
@@ -363,7 +363,7 @@ class Library:
     async def _vectors(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the vectors of texts. A text that the model rejects gets a vector of zeros, which matches nothing.
 
-        Raises ProviderError. If the model rejects every text, this is ProviderRefused.
+        Raises ProviderRefused if the model rejects every text, and other ProviderErrors.
         """
         assert self.embeddings is not None
         try:
@@ -380,7 +380,7 @@ class Library:
         return vectors
 
     async def message_of(self, piece: Passage) -> Event | None:
-        """Return the message from which a passage of a conversation comes."""
+        """Return the message that contains a passage of a conversation."""
         seq = int(piece.place)
         events = await self._journal.events(ThreadId(piece.source.removeprefix(SAID)), seq - 1, 1)
         return events[0] if events and events[0].seq == seq else None

@@ -68,7 +68,7 @@ class RecallStore(StorePart):
 
     @reads
     def sources(self, beginnings: Sequence[str]) -> Script[dict[str, Known]]:
-        """Return the indexed sources with these names. A name that ends with a slash stands for everything below it."""
+        """Return the indexed sources with these names. A name that ends with a slash selects everything below it."""
         spans = [
             (beginning, f"{beginning[:-1]}0" if beginning.endswith("/") else first_after(beginning))
             for beginning in beginnings

@@ -1,9 +1,9 @@
-"""Vectors of texts: storage, similarity, and the threshold above which similarity is meaningful.
+"""Text embeddings: storage, similarity, and a similarity threshold.
 
 The similarity of unrelated texts depends on the text and the model: one model gives cosines of 0.05, another 0.7. A
 query is therefore also compared with a cohort of unrelated sentences, and only passages clearly closer than the cohort
-count as answers. Auckenthaler et al. (2000) normalize scores with a cohort in the same way for voices. The measurements
-are in docs/decisions/028-recall.md.
+count as answers. Auckenthaler et al. (2000) normalize speaker-verification scores the same way. The measurements are in
+docs/decisions/028-recall.md.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ COHORT = (
     "Philosophers have argued about free will for ages.",
     "The factory makes screws and bolts.",
 )
-"""Unrelated sentences. They must fit in one batch."""
+"""Unrelated sentences. All must fit in one batch."""
 DEVIATIONS = 3.75
 """Standard deviations above the cohort's mean that an answer must reach."""
 SMALLEST = 1e-300

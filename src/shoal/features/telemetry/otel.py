@@ -358,7 +358,7 @@ async def telemetry(
                 f"OTEL_EXPORTER_OTLP_{name}PROTOCOL", protocol,
             )  # fmt: skip
     resource = Resource.create({"service.version": VERSION})
-    if str(resource.attributes["service.name"]).startswith("unknown_service"):  # no variable sets it
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):  # no OTEL_* name
         resource = resource.merge(Resource({"service.name": "shoal"}))
     ids = _Ids()
     traces = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)

@@ -53,8 +53,8 @@ FILES_MAX = 1000
 
 _NAME_PREFIX = "file:"
 _OWNER = Author("shoal", trusted=True)
-"""Author of event files. They act for the owner, because anyone who can write to the directory has full access. Files
-influenced by untrusted content are tainted."""
+"""Author of event files. Event files act for the owner, because anyone who can write to the directory has full access.
+Files influenced by untrusted content are tainted."""
 _NAME_BYTES_MAX = 255
 _WRITTEN_MAX = 4e9
 """Latest modification time accepted, in seconds since 1970. File systems can store later times."""

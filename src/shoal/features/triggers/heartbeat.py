@@ -29,8 +29,8 @@ _ASK = (
 class Heartbeat:
     """Sends heartbeats to one thread.
 
-    Heartbeats are on a fixed grid of times, so that several processes together send each one once. The number of the
-    last heartbeat is stored, so setting the clock back skips none.
+    Heartbeats are due at fixed times, so several processes together send each heartbeat once. The number of the last
+    heartbeat is stored, so setting the clock back skips none.
     """
 
     file: Path

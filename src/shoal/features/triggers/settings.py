@@ -32,10 +32,10 @@ class TriggersSettings(Section, frozen=True, kw_only=True):
     """Triggers, which start turns."""
 
     catch_up_seconds: Annotated[int, Meta(ge=0)] = 3600
-    """How late a one-time trigger may run after downtime, in seconds."""
+    """Maximum delay of a one-time trigger after downtime, in seconds."""
     outage_seconds: Annotated[float, Meta(ge=0)] = 86_400.0
-    """How long a trigger's turn waits for an unavailable model, in seconds. 0 fails immediately. A one-time trigger
-    also waits this long, and at least 12 minutes, for space in its conversation's queue."""
+    """Maximum time that a trigger's turn waits for an unavailable model, in seconds. 0 fails immediately. A one-time
+    trigger also waits this long, and at least 12 minutes, for space in its conversation's queue."""
     heartbeat_minutes: Annotated[float, Meta(ge=0)] = 0.0
     """Interval of checks of HEARTBEAT.md, in minutes. 0 turns them off."""
     webhooks: dict[str, HookSettings] = {}

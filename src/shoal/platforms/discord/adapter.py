@@ -109,7 +109,7 @@ LOOK_BACK_MAX = 300
 CHAIN_READ_MAX = 500
 """Maximum number of messages read to find the replies of one chain."""
 EDIT_WAIT_SECONDS_MAX = 30.0
-"""Longest wait for a channel's edit rate limit. If it takes longer, the edit fails and the sender retries later."""
+"""Maximum wait for a channel's edit rate limit. After that, the edit fails and the sender retries later."""
 WHISPERED = "I have a private answer for you. Please allow direct messages from this server."
 
 
@@ -446,8 +446,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return roles
 
     async def _place(self, channel: str, guild: str | None = None) -> DiscordLocation:
-        """Return a channel's location. An empty `guild` means a direct channel. If it is None, request the channel from
-        Discord. Raises PlatformError."""
+        """Return a channel's location. An empty `guild` means a direct channel. If `guild` is None, request the channel
+        from Discord. Raises PlatformError."""
         if guild == "":
             return DiscordLocation(channel)
         known = self._places.get(channel)

@@ -171,7 +171,7 @@ def cards_of(message: SnapshotContent) -> str:
 
 
 def _of_control(part: Part) -> str | None:
-    """Return a control's label and address, an empty string for one without an address, or None for other parts."""
+    """Return a control's label and URL. Empty for a control without a URL, None for other parts."""
     kind = part.get("type")
     if not isinstance(kind, int) or kind not in _CONTROLS:
         return None

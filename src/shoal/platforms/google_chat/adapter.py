@@ -162,8 +162,8 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         await self._api.token()
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Receive an event from Google. Answers 401 if its token is missing or invalid, and 503 if Google should send
-        it again."""
+        """Receive an event from Google. Responds with 401 if the token is missing or invalid, and with 503 if Google
+        should send the event again."""
         push, addon = push_in(body), addon_in(body)
         try:
             if addon is not None:

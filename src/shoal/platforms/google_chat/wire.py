@@ -287,7 +287,7 @@ def text_of(message: SpaceMessage) -> str:
 
 
 def _of_control(part: Part) -> str | None:
-    """Return a button's address, an empty string for a button without one, or None for other parts."""
+    """Return a button's URL. Empty for a button without a URL, None for other parts."""
     click = part.get("onClick")
     if not ("text" in part or "icon" in part) or not isinstance(click, Mapping) or "topLabel" in part:
         return None
@@ -498,8 +498,10 @@ class GoogleChatApi(RestApi):
         await self._check_account(headers, "addon_account", self._settings.addon_account)
 
     async def check_push(self, headers: Mapping[str, str]) -> None:
-        """Check that Pub/Sub pushes as the configured account. Raises BadToken if not, or PlatformError if the keys are
-        unavailable."""
+        """Verify that a push request was signed for the configured service account.
+
+        Raises BadToken if it was not, or PlatformError if the keys are unavailable.
+        """
         await self._check_account(headers, "push_account", self._settings.push_account)
 
     async def _check_account(self, headers: Mapping[str, str], setting: str, account: str) -> None:

@@ -91,8 +91,7 @@ _TYPES = (
     *sorted(WRITTEN - {"m.room.message"}),
 )  # fmt: skip
 STRANGERS_MAX = 100
-"""Maximum number of unknown people with a room in which they received a pairing code. Beyond it, their invitations are
-declined."""
+"""Maximum number of unpaired people who have a room with the bot. Further invitations are declined."""
 _NONE = {"types": ()}
 FILTER = msgspec.json.encode(
     {
@@ -152,7 +151,7 @@ class _EventPage(msgspec.Struct, frozen=True):
 
 
 class _Undecrypted(msgspec.Struct, frozen=True):
-    """An encrypted event. `at` is when waiting for its key began, in microseconds."""
+    """An encrypted event. `at` is the time at which Shoal began waiting for its key, in microseconds."""
 
     room: str
     event: MatrixEvent

@@ -395,8 +395,8 @@ class MatrixBot(msgspec.Struct, frozen=True):
 
 
 class MatrixLocation(msgspec.Struct, frozen=True):
-    """A room. `direct` is true if one other person is in it with the bot. `known_as` is the first id of an upgraded
-    room."""
+    """A room. `direct` is true if the bot and one other person are the only members. `known_as` is the first id of an
+    upgraded room."""
 
     room: str
     direct: bool = False

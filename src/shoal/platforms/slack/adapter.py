@@ -184,8 +184,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await listen(opened.url, hello, lambda envelope, confirm: tasks.start_soon(take, envelope, confirm))
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Receive a call from Slack. Answers 401 if the signature is missing or wrong, and 503 if Slack should send the
-        call again. Otherwise answers 200, because Slack disables subscriptions of apps that refuse calls."""
+        """Receive a call from Slack. Responds with 401 if the signature is missing or wrong, and with 503 if Slack
+        should send the call again. Otherwise responds with 200, because Slack disables subscriptions of apps that
+        refuse calls."""
         timestamp, signature = headers.get("x-slack-request-timestamp", ""), headers.get("x-slack-signature", "")
         secret = self._settings.signing_secret.reveal()
         if self._settings.mode != "http" or not is_signed(secret, timestamp, signature, body, self._clock.now()):

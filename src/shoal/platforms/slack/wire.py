@@ -760,8 +760,11 @@ def edited_at(message: SlackMessage) -> datetime | None:
 
 
 def text_of(text: str, me: SlackBot) -> str:
-    """Return the text without mentions of the bot and with Slack's markup decoded: links, channels, announcements and
-    entities. Other people stay `<@ID>`, which is also how the agent mentions them."""
+    """Return the text without mentions of the bot and with Slack's markup decoded.
+
+    Decoded are links, channels, announcements and entities. Mentions of other people are left as `<@ID>`, the form in
+    which the agent also writes them.
+    """
     if me.user_id:
         text = re.sub(rf"<@{re.escape(me.user_id)}(\|[^<>]*)?>[ \t]*", "", text)
 

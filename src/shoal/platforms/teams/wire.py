@@ -199,7 +199,7 @@ class FileConsent(msgspec.Struct, frozen=True, rename="camel"):
     upload_info: UploadInfo = UploadInfo()
 
 
-# ---- meaning of activities ----
+# ---- classifying activities ----
 
 
 def is_direct(activity: TeamsActivity) -> bool:

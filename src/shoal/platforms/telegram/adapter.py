@@ -375,7 +375,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         return {"chat_id": self._place(thread)["chat_id"], "message_id": number}
 
     def _number_here(self, thread: ThreadId, message_id: str) -> int:
-        """Return a message's number in the current chat, or 0 if there is none or the message is from before a move."""
+        """Return a message's number in the current chat. 0 if it has none, or if the message is older than a move."""
         channel = thread_address(thread).channel
         chat, _, number = message_id.rpartition("/")
         is_here = (chat or channel) == self._moves.newest_id(channel)

@@ -211,7 +211,7 @@ class TerminalChat:
         self.answer = StreamedAnswer(screen)
         self.thinking = StreamedThinking(screen)
         self.quiet = asyncio.Event()
-        """Set while no turn runs, or while the turn waits for an answer."""
+        """Set while no turn is running, or while the turn is waiting for an answer."""
         self.opened = asyncio.Event()
         """Set when the history is loaded."""
         self._recaps = recaps
@@ -303,7 +303,7 @@ class TerminalChat:
 
     @property
     def is_held(self) -> bool:
-        """Whether the turn waits for an answer. Staged calls do not block it."""
+        """Whether the turn is waiting for an answer. Staged calls do not block it."""
         return any(not request.item.staged for request in self.questions.values())
 
     @property

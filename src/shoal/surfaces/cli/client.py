@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 LINE_BYTES_MAX = 67_108_864
 RULES = "/api/permissions/"
-"""Path prefix of calls whose answers depend on this machine's sandbox."""
+"""Path prefix of calls whose responses depend on this machine's sandbox."""
 _HOLDER = lazy_re.compile(r"process \d+ at (http://\S+)")
 
 
@@ -61,7 +61,7 @@ class Client:
         self.is_remote = transport.is_remote
 
     async def call(self, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
-        """Call the API and return the answer as `into`.
+        """Call the API and return the response as `into`.
 
         Raises NotFound, Conflict, Gone, InvalidInput or Busy for the statuses with these meanings, and ShoalError for
         any other failure.
@@ -111,7 +111,7 @@ def find_server(context: CommandContext) -> Client | None:
 
 
 def call_api(context: CommandContext, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
-    """Call the API and return the answer as `into`.
+    """Call the API and return the response as `into`.
 
     Without a running server, opens the database like `CommandContext.read` for a GET and like `write` for other
     methods. It starts no services, and changes take effect at the next start. Raises the errors of these two methods,
@@ -196,7 +196,7 @@ def get(context: CommandContext, path: str, into: type[T], **query: str | int | 
 
 
 def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T:
-    """Decode an answer as `into`. Raises the error that a failed answer describes."""
+    """Decode a response as `into`. Raises the error that an error response describes."""
     if status < 400:
         try:
             return msgspec.json.decode(content, type=into)

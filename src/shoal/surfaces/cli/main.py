@@ -124,7 +124,7 @@ def _whole_first(args: list[str]) -> list[str]:
 
 
 def _is_added(name: str) -> bool:
-    """Whether an installed package adds a command of this name."""
+    """Return whether an installed package adds a command with this name."""
     from shoal.extensions import extensions
 
     return name in extensions("shoal.cli")

@@ -59,7 +59,7 @@ _LABEL = lazy_re.compile(r" *(?:\S+ {2,})?")
 
 
 def is_dumb() -> bool:
-    """Whether the terminal can only append text. True if the terminal type is unknown."""
+    """Return whether the terminal can only append text. True if the terminal type is unknown."""
     return os.environ.get("TERM", "dumb") == "dumb"
 
 

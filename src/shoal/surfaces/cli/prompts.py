@@ -40,7 +40,10 @@ def ask_yes(question: str, *, default: bool) -> bool:
 
 
 def ask_from(names: Sequence[str], question: str, default: str) -> str:
-    """Read one of many names, given by its number, its name, or a unique part. An ambiguous part narrows the list."""
+    """Ask for a name from a list. Accepts its number, full name or a unique part.
+
+    An ambiguous part narrows the list.
+    """
     shown = list(names)
     while True:
         for number, name in enumerate(shown[:CHOICES_SHOWN], 1):

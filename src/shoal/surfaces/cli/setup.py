@@ -192,7 +192,7 @@ class Setup:
                 self.write({"web.port": port})
 
     def model(self) -> None:
-        """Set up a model that answers."""
+        """Set up a working model."""
         with open_calls(self._context) as calls:
             state = calls.call("GET", "/api/setup", into=SetupState)
             is_chosen = bool(self.config().model.name) or not state.is_demo
@@ -215,7 +215,7 @@ class Setup:
                     raise LeftOut(f"The model of {provider} does not answer.")
 
     def answers(self, calls: SetupCalls) -> bool:
-        """Whether the current model answers. Prints the answer or the reason."""
+        """Test the current model and print its answer or the error. Return whether it answered."""
         try:
             self.say_answer(calls.call("POST", "/api/setup/model/test", into=ModelAnswered))
         except ShoalError as error:
@@ -271,7 +271,7 @@ class Setup:
                 return False
 
     def use_model(self, calls: SetupCalls, path: str, chosen: Mapping[str, object]) -> bool:
-        """Use a model that answers, or one that does not if the person wants to."""
+        """Use a model that answers. A model that does not is used only if the person insists."""
         try:
             self.say_answer(calls.call("PUT", path, chosen, into=ModelAnswered))
         except ShoalError as error:
@@ -347,7 +347,7 @@ class Setup:
         return self.config().platforms.of(platform)
 
     def has_people(self, platform: str) -> bool:
-        """Whether at least one person may write to a platform's account."""
+        """Return whether at least one person may write to a platform's account."""
         accounts = [account for account in self.accounts(platform) if account.enabled]
         return len(accounts) > 1 or any(account.owner or account.allow for account in accounts)
 
@@ -409,7 +409,7 @@ class Setup:
         return values
 
     def is_called(self, chat: ChatChoice, fetches: str) -> bool:
-        """Whether the platform delivers messages by calling Shoal, so that they arrive only while Shoal runs."""
+        """Return whether the platform calls Shoal to deliver messages, which works only while Shoal is running."""
         return bool(chat.owner_question) and not fetches
 
     def connect(self, calls: SetupCalls, chat: ChatChoice, entered: Mapping[str, str]) -> bool:

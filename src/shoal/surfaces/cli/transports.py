@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message
 
 Answer: TypeAlias = tuple[int, AsyncIterator[bytes]]
-"""An answer's status, and its content in chunks."""
+"""A response's status, and its body in chunks."""
 
 REQUEST_SECONDS = 30.0
 PIECE_BYTES = 65_536
 PIECES_MAX = 16
-"""The maximum number of unread chunks of an answer. The application then waits for its reader."""
+"""Maximum number of unread chunks of a response. At the maximum, the application waits for its reader."""
 
 
 class Transport(Protocol):
     """A way to call the API. `place` names the Shoal. `address` is empty in this process.
 
-    `seconds` is the maximum time for an answer, or None for no limit. `is_remote`: Shoal may be restarted while this
-    process runs.
+    `seconds` is the maximum time for a response, or None for no limit. `is_remote` means that Shoal may be restarted
+    while this process is running.
     """
 
     place: str
@@ -35,7 +35,7 @@ class Transport(Protocol):
     is_remote: bool
 
     def open(self, method: str, path: str, accept: str, body: object) -> AbstractAsyncContextManager[Answer]:
-        """Make one call. Leaving the context ends it. Raises ShoalError if nothing answers."""
+        """Make one call. Leaving the context ends it. Raises ShoalError if Shoal does not respond."""
         ...
 
 

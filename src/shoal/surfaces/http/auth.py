@@ -85,7 +85,7 @@ class FailureLimit:
 
 
 class Gate:
-    """Checks of hosts, origins and credentials. They raise ApiError 400, 401, 403 or 429.
+    """Checks the host, origin and credentials of a request. Raises ApiError 400, 401, 403 or 429.
 
     `is_file(path)` returns whether a ticket is valid for a path.
     """
@@ -111,7 +111,7 @@ class Gate:
             ) from error
 
     def is_encrypted(self, request: Request) -> bool:
-        """Whether the browser uses TLS, to this server or to a trusted proxy in front of it."""
+        """Return whether the browser uses TLS, to this server or to a trusted proxy in front of it."""
         if request.scope.get("scheme") == "https":
             return True
         try:
@@ -298,7 +298,7 @@ PROBES = frozenset({"/healthz", "/readyz"})
 
 
 class AccessMiddleware:
-    """Middleware that checks host, origin and credential of every call, and sets the headers of every answer.
+    """Middleware that checks host, origin and credential of every call, and sets the headers of every response.
 
     `is_open(path)` returns whether a path needs no credential.
     """

@@ -9,7 +9,7 @@ like a part of the path gets that part. A parameter whose type is a service's cl
 from a record. Validation, errors and the OpenAPI document are derived from the annotations.
 
 The caller's token is checked here for all calls. It must have one of the endpoint's scopes and access to the thread in
-the path. A confined token can make only calls that name a thread or narrow their answers.
+the path. A confined token can make only calls that name a thread or narrow their responses.
 """
 
 import inspect
@@ -76,11 +76,12 @@ def segments_of(pattern: str) -> tuple[str, ...]:
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One call of the API. `parameters` are the handler's request parameters with their types, except those in `query`.
-    `services` are the classes of its services. `answer` is the type of its JSON, or None.
+    `services` are the classes of its services. `answer` is the type of its JSON response, or None.
 
     The call needs a token with one of the `scopes`. With `owner_only`, the token must also act as the owner. `narrows`:
-    the path names no thread, and the answer leaves out threads and agents that the caller may not see. `raw_body` is
-    the media type of a body that the handler reads itself. `streams`: the call can also answer with server-sent events.
+    the path names no thread, and the response leaves out threads and agents that the caller may not see. `raw_body` is
+    the media type of a body that the handler reads itself. `streams`: the call can also respond with server-sent
+    events.
     """
 
     method: str
@@ -151,8 +152,8 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
     options: WebOptions
 
     async def respond(self, request: Request) -> ASGIApp:
-        """Check the caller and the input, run the call and return its answer. Raises errors that `errors` converts to
-        answers.
+        """Check the caller and the input, run the call and return its response. Raises errors that `errors` converts to
+        responses.
         """
         endpoint = self.endpoint
         request.state.allowed = None
@@ -190,7 +191,7 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
                 403, "owner", "Only the owner can do this. Use the token in the file `token` of the home directory."
             )
         call = endpoint.handler(**given)
-        given.clear()  # free a large body before building the answer
+        given.clear()  # free a large body before building the response
         value = await call
         if isinstance(value, StreamingResponse) and request.state.allowed is not None:
             return EndedWithToken(value, request.state.allowed)
@@ -299,7 +300,7 @@ def caller(request: Request) -> Principal:
 
 
 class Callers:
-    """Limits for a token's calls: the allowed calls, their concurrency, and the duration of answers."""
+    """Limits for a token's calls: the allowed calls, their concurrency, and the duration of responses."""
 
     def __init__(self, store: Store, tokens: AccessTokens, clock: Clock) -> None:
         self._store = store
@@ -343,7 +344,7 @@ class Callers:
         await self._store.audit.record(CHAIN, [entry])
 
     def access_check(self, by: Principal, thread: ThreadId | None = None) -> Allowed | None:
-        """Return a function that tells whether the caller may still make the call, or None for the home's token."""
+        """Return a function that checks whether the caller may still make the call. None for the home's token."""
         if by.token is HOME_TOKEN:
             return None
 
@@ -355,7 +356,7 @@ class Callers:
 
 
 class EndedWithToken:
-    """A streamed answer that ends soon after the caller's token is revoked."""
+    """A streamed response that ends soon after the caller's token is revoked."""
 
     def __init__(self, response: StreamingResponse, allowed: Allowed) -> None:
         self._response = response
@@ -368,7 +369,7 @@ class EndedWithToken:
             group.cancel_scope.cancel()
 
 
-# ---- answers ----
+# ---- responses ----
 
 
 def view(kind: type[StructT], record: object, /, **fields: object) -> StructT:
@@ -379,7 +380,7 @@ def view(kind: type[StructT], record: object, /, **fields: object) -> StructT:
 
 
 def json_answer(value: object, status: int = 200) -> Response:
-    """Return a struct, or a list of them, as a JSON answer."""
+    """Encode a struct or a list of structs as a JSON response."""
     return Response(msgspec.json.encode(value), status, media_type=JSON)
 
 
@@ -399,7 +400,7 @@ async def whole_body(request: Request, bytes_max: int = BODY_BYTES_MAX, *, secon
 
 async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> AsyncIterator[bytes]:
     """Yield the body in chunks. Raises ApiError 413 as soon as the body is known to be too large, 408 if it arrives too
-    slowly, and 401 if the caller's token is revoked meanwhile.
+    slowly, and 401 if the caller's token is revoked during the transfer.
     """
     message = f"The body is larger than {bytes_max // 1_048_576} MiB, the limit of this call. Send less."
     too_large = ApiError(413, "too_large", message)

@@ -1,4 +1,4 @@
-"""Errors as HTTP answers: `{"error": code, "message": text}`. The text says what happened and what to do."""
+"""Errors as HTTP responses: `{"error": code, "message": text}`. The text says what happened and what to do."""
 
 import logging
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """The answer to a failed call. Calls below /v1 get a CompatBody."""
+    """The response to a failed call. Calls below /v1 get a CompatBody."""
 
     error: str
     message: str
@@ -54,7 +54,7 @@ class CompatDetail(msgspec.Struct, frozen=True):
 
 
 class CompatBody(msgspec.Struct, frozen=True):
-    """The answer to a failed call below /v1, in OpenAI's format."""
+    """The response to a failed call below /v1, in OpenAI's format."""
 
     error: CompatDetail
 

@@ -8,7 +8,7 @@ class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `allowed_origins` are additional origins (scheme://host[:port]) from which a browser may call, e.g. a proxy's.
     `trusted_proxies` are addresses or networks whose X-Forwarded-Proto is trusted; loopback's always is. After an early
-    answer, the rest of a body may pause for `linger_seconds`.
+    response, the rest of a body may pause for `linger_seconds`.
     """
 
     token: str

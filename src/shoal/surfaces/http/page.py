@@ -101,7 +101,7 @@ class Page:
         return cls()
 
     def has(self, name: str) -> bool:
-        """Whether the file exists. Only files present at startup count."""
+        """Return whether the file existed at startup."""
         return name in self._names
 
     def read(self, name: str) -> StaticFile:
@@ -120,7 +120,7 @@ class Page:
         return known
 
     def version(self) -> str:
-        """Return a version name for all files, which changes with any of them. This call blocks."""
+        """Return a version name for all files. It changes if any file changes. Blocks."""
         digest = hashlib.sha256()
         for name in sorted(self._names):
             with contextlib.suppress(FileNotFoundError):

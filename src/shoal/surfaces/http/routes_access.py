@@ -248,7 +248,7 @@ Hours = Annotated[int, msgspec.Meta(ge=1, le=87_600)]
 
 
 class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rules for evaluating past actions: those of a `profile`, or `rules`. With `rules`, the answer uses `profile` as
+    """Rules for evaluating past actions: those of a `profile`, or `rules`. With `rules`, the response uses `profile` as
     their name. With `agent`, only that agent's actions are evaluated.
     """
 

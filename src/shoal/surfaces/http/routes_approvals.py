@@ -108,5 +108,5 @@ async def take_back(always: AlwaysAllow, by: Principal, id: str) -> RuleTakenBac
 
 
 def makes_rules(by: Principal) -> bool:
-    """Whether the caller may create rules, which needs the owner and a token of scope admin."""
+    """Return whether the caller may create rules. Only the owner may, with a token of scope admin."""
     return by.asker.trust == "owner" and by.token.scope == "admin"

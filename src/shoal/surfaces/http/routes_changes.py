@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 routes = Routes()
 
 UNANNOUNCED_SECONDS = 4.0
-"""Interval of comparisons without an event. They find new titles, pins and deletions."""
+"""Interval of comparisons without an event, which find new titles, pins and deletions."""
 PAUSE_SECONDS = 0.25
 """Minimum time between two comparisons."""
 

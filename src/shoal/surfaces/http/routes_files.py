@@ -74,7 +74,7 @@ _INLINE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "imag
 
 
 class AttachmentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file for a message: an uploaded file (`file` from the upload's answer), or a small file as base64."""
+    """A file for a message: `file` from the upload response, or base64 `data` for a small file."""
 
     name: Annotated[str, msgspec.Meta(max_length=255)] = ""
     media_type: Annotated[str, msgspec.Meta(max_length=127)] = ""

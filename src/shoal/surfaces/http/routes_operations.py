@@ -36,7 +36,7 @@ from shoal.tools.builtin.overview import Agenda, Overview, look
 routes = Routes()
 
 PROBE_SECONDS_MAX = 2.0
-"""Maximum time to wait for the store's answer."""
+"""Maximum time to wait for the store's response."""
 PROBE_SECONDS = 1.0
 """Lifetime of a result, so that callers cannot cause endless writes."""
 
@@ -135,7 +135,7 @@ async def readyz(home: Home, backend: Backend, runtime: Runtime, probe: StorePro
 
 
 class Counters:
-    """Counters of journal events. They restart at zero with the process, as Prometheus expects."""
+    """Counters of journal events. Like other Prometheus counters, they restart at zero with the process."""
 
     def __init__(self) -> None:
         self._turns: dict[str, int] = dict.fromkeys(("done", "aborted", "failed", "limit"), 0)
@@ -151,7 +151,7 @@ class Counters:
         return counters
 
     def count(self, event: Event) -> None:
-        """Count one event. Never waits and never fails."""
+        """Count one event. Does not block or fail."""
         match event.data:
             case TurnFinished(outcome=outcome):
                 self._turns[outcome] += 1

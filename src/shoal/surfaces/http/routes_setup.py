@@ -1,4 +1,4 @@
-"""Calls that configure a running Shoal: a model, a chat and its owner, MCP servers. They are only for the owner."""
+"""Calls for the owner that configure a running Shoal: a model, a chat and its owner, MCP servers."""
 
 from typing import Annotated
 

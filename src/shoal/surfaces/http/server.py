@@ -33,9 +33,9 @@ CLOSE_SECONDS = 5
 BACKLOG = 512
 
 DROPPED_BYTES_MAX = 256 * 1024 * 1024
-"""Maximum size of the rest of a body that is read after the answer."""
+"""Maximum size of the rest of a body that is read after the response."""
 DROPPED_SECONDS_MAX = 30.0
-"""Maximum time for which a body is read after the answer."""
+"""Maximum time for which a body is read after the response."""
 
 
 class WebApp:
@@ -65,12 +65,12 @@ class WebApp:
 
 
 class BodyDrain:
-    """Middleware that drops the rest of a body after an early answer, so that the client can read the answer.
+    """Middleware that drops the rest of a body after an early response, so that the client can read the response.
 
-    Closing a connection while bytes arrive resets it, and the reset may overtake the answer. A client whose body is too
-    large, or whose token is wrong, would sometimes see a broken connection instead of the reason (RFC 9112, 9.6). The
-    answer is always sent immediately. Only the connection stays open a little longer. The drain gives up after the body
-    has paused for `idle_seconds`.
+    Closing a connection while bytes arrive resets it, and the reset may overtake the response. A client whose body is
+    too large, or whose token is wrong, would sometimes see a broken connection instead of the reason (RFC 9112, 9.6).
+    The response is always sent immediately. Only the connection stays open a little longer. The drain gives up after
+    the body has paused for `idle_seconds`.
     """
 
     def __init__(self, app: ASGIApp, idle_seconds: float) -> None:

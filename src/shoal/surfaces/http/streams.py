@@ -47,7 +47,7 @@ Beat: TypeAlias = Literal["beat"]
 Item: TypeAlias = Event | LiveEvent | Beat
 
 Allowed: TypeAlias = Callable[[], Awaitable[bool]]
-"""A function that tells whether the reader may still see the events."""
+"""A function that returns whether the reader may still see the events."""
 ALLOWED_SECONDS = 0.5
 """Interval of checks with `Allowed`."""
 REPLAY_EVENTS_MAX = 200
@@ -236,7 +236,7 @@ def frame(item: Item, clock: Clock) -> bytes:
 
 
 class EventStream(Response):
-    """A streamed answer. It ends with its chunks, or if the client leaves or stops reading, the server stops, or
+    """A streamed response. It ends with its chunks, or if the client leaves or stops reading, the server stops, or
     `allowed` returns False.
 
     With `beats` it sends keep-alives between chunks. Other streams send their own.
@@ -262,7 +262,7 @@ class EventStream(Response):
         self._beats = beats
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer. Always closes the chunks' generator before it returns."""
+        """Send the response. Always closes the chunks' generator before it returns."""
         with self._admitted:
             async with anyio.create_task_group() as group, aclosing(self._chunks):
                 group.start_soon(_cancel_on_disconnect, receive, group.cancel_scope)

@@ -38,7 +38,7 @@ class RouteModule(NamedTuple):
         return routes
 
     def serves(self, path: str) -> bool:
-        """Whether an endpoint of the module may serve this path."""
+        """Return whether an endpoint of the module may serve this path."""
         segments = path.split("/")
         return not self.paths or any(_is_below(segments, pattern) for pattern in self.paths)
 
@@ -82,7 +82,7 @@ def api() -> Sequence[Endpoint]:
 
 
 def is_open(path: str) -> bool:
-    """Whether a path needs no token: probes, calls with their own authentication, and files without secrets."""
+    """Return whether a path needs no token: probes, calls with their own authentication, and files without secrets."""
     for module in modules_of(path):
         for endpoint in module.load():
             start, brace, _ = endpoint.path.partition("{")
@@ -92,7 +92,7 @@ def is_open(path: str) -> bool:
 
 
 def is_file(path: str) -> bool:
-    """Whether a path is a file of a thread, which the browser displays or saves by its address."""
+    """Return whether a path is a thread's file, which the browser displays or saves by its URL."""
     if not path.startswith(THREADS):
         return False
     segments = path.split("/")

@@ -50,9 +50,7 @@ class Change(NamedTuple):
 
 
 class _UnifiedText(NamedTuple):
-    """A text with `\
-    ` for every line end, and the positions of the line ends that have two characters in the original.
-    """
+    """A text with LF line endings, and the positions of the line endings that are CRLF in the original."""
 
     plain: str
     original: str
@@ -66,14 +64,15 @@ class _UnifiedText(NamedTuple):
 def _unified(content: str) -> _UnifiedText:
     pairs = [match.start() - count for count, match in enumerate(re.finditer("\r\n", content))]
     plain = content.replace("\r\n", "\n")
-    if "\n" not in plain:  # line ends of old Macs
+    if "\n" not in plain:  # classic Mac OS line endings
         plain = plain.replace("\r", "\n")
     return _UnifiedText(plain, content, tuple(pairs))
 
 
 def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: str) -> Change:
-    """Replace `old` with `new`. The kind of line ends is ignored in the search, and the file's line ends are preserved,
-    even if they are mixed.
+    """Replace `old` with `new`.
+
+    The search treats all line endings as equal. The file's line endings are preserved, even if they are mixed.
 
     Raises ToolError if `old` is empty, equal to `new`, missing, or ambiguous without `replace_all`.
     """
@@ -110,7 +109,7 @@ def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: 
 
 
 class _Edit(NamedTuple):
-    """Replacement of a part of a text. `line_end` is the most common line end of the text."""
+    """Replacement of a part of a text. `line_end` is the most common line ending of the text."""
 
     start: int
     end: int
@@ -118,7 +117,7 @@ class _Edit(NamedTuple):
     line_end: str
 
     def in_style(self, content: str) -> "_Edit":
-        """Return the edit with the line ends of the replaced part or, if it has none, of its line."""
+        """Return the edit with the line endings of the text that it replaces, or of the surrounding line."""
         line = content[self.start : content.find("\n", self.end) + 1 or len(content)]
         return self._replace(new=self.new.replace("\n", _line_end(line, self.line_end)))
 
@@ -516,7 +515,7 @@ def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
     """Return numbered lines of a text, as many as one call shows, and the next offset."""
     if not text:
         return f"[{shown} is empty.]"
-    if "\n" not in text:  # line ends of old Macs
+    if "\n" not in text:  # classic Mac OS line endings
         text = text.replace("\r", "\n")
     lines = text.split("\n")
     if not lines[-1]:

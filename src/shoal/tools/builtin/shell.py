@@ -26,7 +26,7 @@ COMMAND_BYTES_MAX = 100_000
 
 _GIT_SETTINGS = (("safe.bareRepository", "explicit"), ("core.fsmonitor", "false"))
 _ENVIRONMENT = (
-    ("PYTHONDONTWRITEBYTECODE", "1"),  # byte code next to the source would count as changed code in an approval
+    ("PYTHONDONTWRITEBYTECODE", "1"),  # bytecode next to the source would count as changed code in an approval
     ("GIT_CONFIG_COUNT", str(len(_GIT_SETTINGS))),
     *((f"GIT_CONFIG_KEY_{number}", key) for number, (key, _) in enumerate(_GIT_SETTINGS)),
     *((f"GIT_CONFIG_VALUE_{number}", value) for number, (_, value) in enumerate(_GIT_SETTINGS)),
