@@ -123,7 +123,7 @@ def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
         configured = dict.fromkeys(platform_names(config))
     may_manage = among(config.agents.managers, standing.approvers)
     checks = Checks(partial(existing_model, models), profiles.check, known_tools)
-    send = orchestrator.send if role != "offline" else None  # offline, no running turns must end first
+    send = orchestrator.send if role != "offline" else None  # offline, no turns are running
     lifecycle = AgentLifecycle(home, store, agents, clock, checks, configured, prompt_files, send)
     versions = AgentVersions(store, home.agent, prompt_files)
     commands = CommandRouter(

@@ -84,7 +84,7 @@ class TaintState(msgspec.Struct, frozen=True):
                 return self if self.sources else TaintState()
             case Compacted() as compacted:
                 left = tuple(source for source in self.sources if source.seq > compacted.upto_seq)
-                name = compacted.tainted_by or self.summarised(compacted.upto_seq)  # An old event does not say.
+                name = compacted.tainted_by or self.summarised(compacted.upto_seq)  # Old events lack the source.
                 if compacted.summary and name:
                     return TaintState((Source(event.seq, name), *left), active=True)
                 return TaintState(left, self.active)

@@ -8,7 +8,7 @@ Position of the cut (pure, tested with vectors of roles):
     in a later turn                      before that turn
     in the first turn                    inside the turn, before a step (a model's message with all its results).
                                          The summary quotes the turn's request.
-    before the first turn                none: there is nothing to summarise
+    before the first turn                none: there is nothing to summarize
 
 The new summary replaces an earlier summary together with the messages after it.
 

@@ -296,12 +296,12 @@ class ContextBuilder:
     ) -> Shares:
         """Split the window for people who see threads that begin with `visible`.
 
-        `learnt` is a window size from a refusal in this turn. Omit both for a request outside a turn.
+        `learnt` is a window size learned from a refusal in this turn. Omit both for a request outside a turn.
         """
         window, factor = self._window_of(route, learnt, visible), self._calibration.factor(_readers(route, visible))
         output = min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, window // 4)
         prefix = Prefix(system.text, tools.listed, tools.deferred, self.meter.prefix(system.text, tools.listed))
-        # Learnt factors change in steps, so that requests keep the same prefix.
+        # Learned factors change in steps, so that requests keep the same prefix.
         total = (window - reserved(self.settings, window, output)) / max(1.0, ceil(factor * 4) / 4)
         if prefix.units > WHOLE_SHARE * total:
             prefix = self._fitted(system, tools, int(FITTED_SHARE * total))
@@ -530,6 +530,6 @@ class ContextBuilder:
 def _readers(route: Route, visible: str) -> str:
     """Return the calibration key of a model and its readers.
 
-    Values learnt from one audience's texts must not reach others.
+    Values learned from one audience's texts must not reach others.
     """
     return f"{route.provider.name}/{route.model} {visible}"

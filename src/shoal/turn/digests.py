@@ -91,7 +91,7 @@ class RequestDigests:
         """Return the mark of a request built from this transcript.
 
         `system` is the whole text and `tools` the digest of all tools, even if a small window receives fewer. Pass
-        `room` if the request omits messages. `window_tokens` is the model's learnt window, or 0.
+        `room` if the request omits messages. `window_tokens` is the model's learned window, or 0.
         """
         if system is not self._system[0]:
             self._system = system, digest_of(system.encode())
