@@ -80,7 +80,7 @@ class Lines(ChatScreen):
     def line(self, text: str) -> None:
         self.lines.append(text)
 
-    def said(self, markdown: str) -> None:
+    def show_answer(self, markdown: str) -> None:
         self.lines.append(markdown)
 
 
