@@ -188,7 +188,7 @@ async def _outlast(health: Health, serve: Service) -> None:
             return await serve()
         except* (StoreUnavailable, StoreReadOnly) as outage:
             log.warning(
-                "the database is unavailable; restarting the services that need it",
+                "database unavailable; restarting the services that need it",
                 extra={"why": str(outage.exceptions[0])},
             )
         except* StoreCorrupt:

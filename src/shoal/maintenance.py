@@ -140,7 +140,7 @@ class Upkeep:
         await self._settings.put(SERVICE_PROBLEMS, name, _encode(ServiceProblem(now, why)).decode())
         if before is None or now - service_problem(before).at >= timedelta(seconds=DAY_SECONDS):
             await self._notify(
-                f"My service “{name}” failed and restarts by itself. `shoal doctor` shows details. {why}"
+                f"The service “{name}” failed. I will restart it. Run `shoal doctor` for details. {why}"
             )
 
 

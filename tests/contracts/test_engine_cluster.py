@@ -133,4 +133,4 @@ async def test_an_unreachable_database_is_reported_once_and_retried(
         await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
         assert not running.done()
         running.cancel()
-    assert [record.message for record in caplog.records] == ["no advisory locks are held while the database is down"]
+    assert [record.message for record in caplog.records] == ["advisory locks released: database unavailable"]

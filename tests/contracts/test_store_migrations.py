@@ -145,7 +145,9 @@ async def test_a_new_migration_runs_once_and_keeps_existing_data(made: Database)
 async def test_an_older_shoal_refuses_a_newer_schema_unchanged(made: Database) -> None:
     await made.migrate(with_next(made.dialect))
     for opening in (made.open, made.look):
-        with pytest.raises(StoreNewer, match=rf"by a newer Shoal \(schema {NEXT[0]}\)\. Install that version"):
+        with pytest.raises(
+            StoreNewer, match=rf"by a newer version of Shoal \(schema {NEXT[0]}\)\. Install that version"
+        ):
             await opening()
     await made.migrate(with_next(made.dialect))
     assert made.rows("select name from moods") == [("kept",)]

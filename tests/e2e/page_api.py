@@ -207,7 +207,7 @@ class PageApi:
 
     async def _threads(self, request: Request) -> Response:
         if not self._known(request):
-            return _refusal(401, "unauthorized", "Open the printed address.")
+            return _refusal(401, "unauthorized", "Open the URL that Shoal printed.")
         known = sorted(
             (name for name, journal in self.journals.items() if journal), key=lambda name: self.journals[name][-1].at
         )
@@ -259,7 +259,7 @@ class PageApi:
 
     async def _changes(self, request: Request) -> Response:
         if not self._known(request):
-            return _refusal(401, "unauthorized", "Open the printed address.")
+            return _refusal(401, "unauthorized", "Open the URL that Shoal printed.")
         return StreamingResponse(self._change_frames(), media_type="text/event-stream")
 
     async def _change_frames(self) -> AsyncIterator[bytes]:
@@ -329,7 +329,7 @@ class PageApi:
 
     async def _list(self, request: Request) -> Response:
         if not self._known(request):
-            return _refusal(401, "unauthorized", "Open the printed address.")
+            return _refusal(401, "unauthorized", "Open the URL that Shoal printed.")
         name = str(request.path_params["name"])
         answer = self.answers.get(name, self.lists[name])
         return PlainTextResponse(answer) if isinstance(answer, str) else JSONResponse(answer)

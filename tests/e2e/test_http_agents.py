@@ -34,8 +34,8 @@ async def test_an_agent_is_created_changed_and_deleted(shoal: Served) -> None:
     ("body", "status", "part"),
     [
         ({"name": "../x"}, 400, "is not a valid agent name"),
-        ({"name": "x", "settings": {"colour": "red"}}, 400, "is not a key of an agent"),
-        ({"name": "x", "settings": {"tools": "nosuch"}}, 400, "There is no tool"),
+        ({"name": "x", "settings": {"colour": "red"}}, 400, "is not an agent setting"),
+        ({"name": "x", "settings": {"tools": "nosuch"}}, 400, "No tool named"),
         ({"name": "x", "colour": 1}, 400, "colour"),
         ({"name": "x", "beside": "nowhere"}, 400, "PLATFORM:CHANNEL"),
     ],
@@ -72,7 +72,7 @@ async def test_commands_over_http_count_as_the_owners(shoal: Served) -> None:
     answer = await shoal.client.post(path, json={"text": "/agent create ops"})
     assert "Created the agent **ops**" in answer.json()["answer"]
     unknown = await shoal.client.post(path, json={"text": "/nosuch thing"})
-    assert unknown.json()["answer"].startswith("There is no command /nosuch")
+    assert unknown.json()["answer"].startswith("No command named /nosuch")
 
 
 async def test_the_system_status_is_reported(shoal: Served) -> None:

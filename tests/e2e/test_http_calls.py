@@ -174,7 +174,7 @@ async def test_unsafe_characters_in_a_thread_id_are_encoded(shoal: Served) -> No
 async def test_a_turn_that_waits_for_its_model_is_retried_on_request(shoal: Served) -> None:
     address = f"/api/threads/{THREAD}/retry"
     refused = await shoal.client.post(address)
-    assert (refused.status_code, refused.json()["message"]) == (409, "No turn of this thread is waiting for its model.")
+    assert (refused.status_code, refused.json()["message"]) == (409, "No turn in this thread is waiting for its model.")
     await shoal.open(await waiting_prompt(shoal))
     assert (await shoal.client.post(address)).json() == {"delivered": True}
     assert (await shoal.client.post(address, json={"model": "demo/other", "turn": "t1"})).status_code == 202

@@ -135,7 +135,7 @@ async def test_a_profile_in_use_cannot_be_deleted(stand: Stand) -> None:
     before = stand.written()
     for name, status, why in (
         ("mine", 409, "main uses the profile mine"),
-        ("open", 404, "no profile 'open' of your own"),
+        ("open", 404, "No custom profile is named 'open'"),
     ):
         answer = await stand.client.delete(f"/api/permissions/profiles/{name}")
         assert (answer.status_code, why in answer.text) == (status, True), answer.text

@@ -136,7 +136,7 @@ async def test_another_model_reuses_the_key(stand: Stand) -> None:
 async def test_the_stored_key_is_sent_to_no_other_address(stand: Stand) -> None:
     await stand.put("/api/setup/providers/server", server(stand, model="fake-1"))
     said = await stand.post("/api/setup/providers/server/test", {"address": "http://127.0.0.1:9/v1"}, 400)
-    assert "give the key again" in said
+    assert "enter the key again" in said
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ async def test_the_stored_key_is_sent_to_no_other_address(stand: Stand) -> None:
         ("server", {"address": "ftp://there"}, "must begin with http:// or https://"),
         ("anthropic", {"key": BOT}, "That is a Telegram bot token, not an Anthropic key."),
         ("anthropic", {"key": ""}, "The key is missing."),
-        ("nobody", {}, "There is no provider 'nobody'"),
+        ("nobody", {}, "Setup has no provider named 'nobody'"),
     ],
 )
 async def test_a_model_that_does_not_answer_changes_nothing(
@@ -205,7 +205,7 @@ async def test_a_bot_is_switched_off_and_on(stand: Stand) -> None:
         ("telegram", OTHER_BOT, "Telegram refused the token for 'main'."),
         ("telegram", "xoxb-1-2", "That is a Slack bot token, not a Telegram bot token."),
         ("telegram", "", "Token of your bot is missing."),
-        ("irc", BOT, "There is no platform 'irc' to set up"),
+        ("irc", BOT, "Setup has no platform named 'irc'"),
     ],
 )
 async def test_a_refused_token_changes_nothing(stand: Stand, platform: str, token: str, told: str) -> None:

@@ -33,7 +33,7 @@ async def test_an_agent_is_created_changed_bound_and_removed(browser: Browser, t
         await ops.get_by_label("Channel id").fill("7")
         await ops.get_by_role("button", name="Bind", exact=True).click()
         await expect(ops.get_by_role("alert")).to_contain_text(
-            "There is no platform 'discord' here. Platforms: matrix."
+            "No platform named 'discord' is connected. Platforms: matrix."
         )
         await ops.get_by_label("Platform").fill("matrix")
         await ops.get_by_label("Channel id").fill("!room:b.c")

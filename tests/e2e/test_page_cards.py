@@ -149,7 +149,7 @@ async def test_a_discarded_card_offers_to_undo_the_files(browser: Browser, api: 
         await expect(page.get_by_role("button", name="Undo the files")).to_have_count(0)
 
 
-OFFER = "Always allow: exactly the command git push, in the workspace of main, when you ask directly."
+OFFER = "Always allow: exactly the command git push, in main's workspace, when you ask in direct messages."
 
 
 async def test_a_rule_is_created_and_undone_on_its_card(browser: Browser, api: PageApi) -> None:

@@ -63,7 +63,7 @@ async def test_an_agent_is_created_with_the_chosen_settings(tmp_path: Path) -> N
         assert (spec.model, spec.profile, spec.system_prompt) == ("demo", "locked", "Keeps it clean, a=b.")
         assert "in fake:deck: named" in await world.ada.asks("/agent list")
         told = await world.ada.asks("/agent create x colour=red")
-        assert "`colour` cannot be set. Settings: listen, model" in told
+        assert "`colour` is not a setting. Settings: listen, model" in told
         assert "Created" not in await world.ada.asks("/agent create x permissions=nope")
         assert world.app[AgentRegistry].names() == ["deck", "main"]
         await world.ada.asks("/agent config deck permissions standard")
@@ -97,9 +97,9 @@ async def test_only_permitted_people_change_agents(tmp_path: Path, command: str)
     ("line", "problem"),
     [
         ("profile nosuch", "There is no permission profile 'nosuch'. Profiles:"),
-        ("tools bash, nosuch", "There is no tool 'nosuch'. Tools:"),
+        ("tools bash, nosuch", "No tool named 'nosuch'. Tools:"),
         ("colour red", "There is no agent 'colour'"),
-        ("main colour red", "'colour' is not a key of an agent. Keys: model,"),
+        ("main colour red", "'colour' is not an agent setting. Available: model,"),
         ("taint maybe", "taint cannot be 'maybe'"),
         ("budget.usd_per_day -1", "budget.usd_per_day cannot be '-1'"),
     ],

@@ -89,7 +89,7 @@ async def test_the_owner_always_allows_a_call_and_reverts_it(tmp_path: Path) -> 
         assert "Always allow: echo with exactly" in card.markdown
         assert "You have not been asked this before." in card.markdown
         said = await clicks(world, card, "Always allow")
-        assert said.startswith('Always allowed: echo with exactly {"text":"one"}, in the workspace of main')
+        assert said.startswith('Always allowed: echo with exactly {"text":"one"}, in main')
         await world.ada.sees("done 1")
         assert rules(world).count("[[permissions.overrides]]") == 1
         assert 'agents = ["main"]' in rules(world)

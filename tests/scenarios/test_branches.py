@@ -352,11 +352,11 @@ async def test_a_journal_of_a_newer_version_is_neither_forked_nor_branched(tmp_p
         copy, (_, event, *_) = ThreadId("web:lobby:copy"), await world.journal()
         with sqlite3.connect(world.app[Home].database_file) as database:
             database.execute(second, ("of_tomorrow",))
-        with pytest.raises(StoreNewer, match="newer Shoal"):
+        with pytest.raises(StoreNewer, match="newer version of Shoal"):
             await world.app[Forks].fork(world.ada.thread, copy, "owner")
-        with pytest.raises(StoreNewer, match="newer Shoal"):
+        with pytest.raises(StoreNewer, match="newer version of Shoal"):
             await world.app[Orchestrator].try_again(world.ada.thread, OWNER, 2)
-        with pytest.raises(StoreNewer, match="newer Shoal"):
+        with pytest.raises(StoreNewer, match="newer version of Shoal"):
             await world.app[Store].branches.branch(world.ada.thread, 0, "owner")
         with sqlite3.connect(world.app[Home].database_file) as database:
             database.execute(second, (event.type,))

@@ -297,7 +297,7 @@ async def test_status_shows_spent_and_remaining_budget(tmp_path: Path) -> None:
             CommandRequest(world.ada.thread, author, "status", "", "k", now)
         )
         assert "Today, in all conversations: 1 model call, 70,002 tokens." in status
-        assert "Left: 929,998 of 1,000,000 tokens (all together today)." in status
+        assert "Left: 929,998 of 1,000,000 tokens (in total today)." in status
 
 
 # ---- people allowed only by `*` ----

@@ -236,16 +236,16 @@ async def test_an_unsavable_turn_is_reported_and_writes_nothing(tmp_path: Path) 
         with pytest.raises(InvalidInput, match=r"^'matches': it is not a regular expression: .* at position 0"):
             await save(world, Expectation(matches="(a"))
         assert not read_cases(folder(world))
-        with pytest.raises(InvalidInput, match=r"There is no tool 'bassh'\. Did you mean 'bash'\?"):
+        with pytest.raises(InvalidInput, match=r"No tool named 'bassh'\. Did you mean 'bash'\?"):
             await save(world, Expectation(never_calls="bassh"))
-        with pytest.raises(InvalidInput, match=r"There is no tool 'bash:.*Did you mean 'bash'\?"):
+        with pytest.raises(InvalidInput, match=r"No tool named 'bash:.*Did you mean 'bash'\?"):
             await save(world, Expectation(calls='bash:{"command":1}'))
         assert not read_cases(folder(world))
         wrong = put(world, "b", '[[messages]]\nrole = "user"\ntext = "hi"\n[[expect]]\nmatches = "(a"\n')
         with pytest.raises(InvalidInput, match="line 5: 'matches': it is not a regular expression"):
             read_cases(folder(world))
         wrong.write_text('[[messages]]\nrole = "user"\ntext = "hi"\n[[expect]]\nnever_calls = "bassh"\n')
-        with pytest.raises(InvalidInput, match=r"cases/b.toml, line 5: There is no tool 'bassh'\. Did"):
+        with pytest.raises(InvalidInput, match=r"cases/b.toml, line 5: No tool named 'bassh'\. Did"):
             read_cases(folder(world), (), world.app[CaseChecks].check_tool)
         wrong.unlink()
         await save(world, SAYS)

@@ -114,7 +114,7 @@ async def test_tasks_lists_pending_work_by_person(tmp_path: Path) -> None:
         await world.ada.says("and more")
         told = await world.ada.asks("/tasks")
         assert "try it (for " in told
-        assert "waiting for a decision, 1 waiting behind)" in told
+        assert "waiting for approval, 1 more waiting)" in told
 
 
 async def test_command_output_is_bounded(tmp_path: Path) -> None:

@@ -247,7 +247,7 @@ def test_settings_of_a_newer_version_are_reported_as_such(
     assert run(["--home", str(tmp_path), "threads", "list"]) != 0
     said = capsys.readouterr().err
     assert "telepathy" in said
-    assert ("was written by a newer Shoal" in said) is is_told
+    assert ("was written by a newer version of Shoal" in said) is is_told
 
 
 # ---- disks ----

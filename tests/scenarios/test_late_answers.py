@@ -145,7 +145,7 @@ async def test_a_card_with_a_removed_tool_explains_itself(tmp_path: Path, surfac
 async def staged(world: World) -> Approval:
     """Return a pending approval at the end of a turn."""
     await world.ada.says("write to bob")
-    await world.ada.sees("Do this?")
+    await world.ada.sees("Run this action?")
     (approval,) = await world.app[Store].approvals.search(thread=world.ada.thread)
     return approval
 

@@ -272,7 +272,7 @@ async def test_a_tool_that_the_profile_denies_cannot_be_listed(tmp_path: Path) -
         await world.ada.sees("refused")
         denied, unknown = await results(world)
         assert "denies bash" in denied.text
-        assert "There is no tool 'nets'" in unknown.text
+        assert "No tool named 'nets'" in unknown.text
         assert world.app[AgentRegistry].spec("main").tools == ()
 
 

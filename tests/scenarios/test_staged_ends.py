@@ -38,7 +38,7 @@ from shoal.tools.storage import delete_thread
 Sections = Mapping[str, Mapping[str, object]]
 STAGES = Traits(effect="outward", can_stage=True, origin="own", changes="nothing", harm="message")
 GONE = "That card is gone. `shoal approvals list` shows pending requests."
-LOST = "Accepted, but it did not happen: the person who asked for it no longer has access."
+LOST = "Accepted, but it did not run: the person who asked for it no longer has access."
 TOKEN = "a-token-of-a-test-that-nobody-can-guess"
 WITH_BEN = AccessRules(owners=("ada",), allow=("ben",))
 WITHOUT_BEN = AccessRules(owners=("ada",))
@@ -96,7 +96,7 @@ async def test_the_step_limit_ends_the_turn_with_its_card(tmp_path: Path, settin
         await world.ada.says("write to bob and many more")
         await world.ada.sees("I had to stop here.")
         assert "limit_reached" in await world.types()
-        assert await pressed(world, "Do this?", "Do it") == "Accepted."
+        assert await pressed(world, "Run this action?", "Do it") == "Accepted."
         await world.happens(world.ada.thread, "turn_finished", 2)
         assert outside.sent == ["bob"]
 
@@ -107,7 +107,7 @@ async def test_the_budget_ends_the_turn_with_its_card(tmp_path: Path, settings: 
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=settings) as world:
         await world.ada.says("write to bob")
         await world.ada.sees("I stopped: the budget")
-        assert await pressed(world, "Do this?", "Do it") == "Accepted."
+        assert await pressed(world, "Run this action?", "Do it") == "Accepted."
         await world.happens(world.ada.thread, "turn_finished", 2)
         assert outside.sent == ["bob"], "what was accepted costs nothing"
 
@@ -116,8 +116,8 @@ async def test_stop_prevents_accepted_calls_from_starting(tmp_path: Path, settin
     slow, model = Slow(), FakeModel(sends("one", "two", "three"), "prepared", "I see.")
     async with scenario(tmp_path, model, tools=[slow.tool()], settings=settings) as world:
         await world.ada.says("write")
-        card = await world.ada.sees("Do these 3 things?")
-        await pressed(world, "Do these 3 things?", "Do all")
+        card = await world.ada.sees("Run these 3 actions?")
+        await pressed(world, "Run these 3 actions?", "Do all")
         await slow.entered.wait()
         await world.ada.stops()
         await world.happens(world.ada.thread, "turn_finished", 2)
@@ -127,7 +127,7 @@ async def test_stop_prevents_accepted_calls_from_starting(tmp_path: Path, settin
         assert slow.sent == []
         assert [one.outcome for one in await approvals(world)] == ["stopped", "not_run", "not_run"]
         assert "Accepted; it was stopped while it ran" in card.markdown
-        assert card.markdown.count("it did not happen: it was stopped before") == 2
+        assert card.markdown.count("Accepted, but stopped before it ran") == 2
         await world.ada.says("well")
         await world.ada.sees("I see.")
         assert model.requests[-1].messages[-1].text.count("- failed: ") == 3
@@ -138,8 +138,8 @@ async def test_calls_after_a_failed_call_run(tmp_path: Path, settings: Sections)
     slow.open.set()
     async with scenario(tmp_path, model, tools=[slow.tool()], settings=settings) as world:
         await world.ada.says("write")
-        card = await world.ada.sees("Do these 3 things?")
-        await pressed(world, "Do these 3 things?", "Do all")
+        card = await world.ada.sees("Run these 3 actions?")
+        await pressed(world, "Run these 3 actions?", "Do all")
         await world.happens(world.ada.thread, "turn_finished", 2)
         await world.rests()
         assert slow.sent == ["one", "three"]
@@ -161,9 +161,9 @@ async def test_a_schedules_staged_calls_ask_in_its_conversation(tmp_path: Path, 
         weekly = NewTrigger("periodic", "10 9 * * *", "send the weekly mail", ADA, "", thread=world.ada.thread)
         await world.app[TriggerService].add(weekly)
         await in_time(clock, world.ada.sees("I prepared the weekly mail."))
-        await in_time(clock, world.ada.sees("Do this?"))
+        await in_time(clock, world.ada.sees("Run this action?"))
         assert outside.sent == []
-        assert await pressed(world, "Do this?", "Do it") == "Accepted."
+        assert await pressed(world, "Run this action?", "Do it") == "Accepted."
         await in_time(clock, world.happens(world.ada.thread, "turn_finished", 2))
         assert outside.sent == ["bob"]
 
@@ -187,7 +187,7 @@ async def test_a_card_of_a_person_without_access_does_nothing(tmp_path: Path, se
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=settings, access=WITH_BEN) as world:
         ben, ada = world.person("ben", "1", "square"), world.person("ada", "1", "square")
         await ben.says("write to bob")
-        card = await ada.sees("Do this?")
+        card = await ada.sees("Run this action?")
         value = card.buttons[0].value
         shut_ben_out(world)
         assert await owner_presses(world, value, ada) == "Accepted."
@@ -200,7 +200,7 @@ async def test_deleting_a_conversation_deletes_its_card(tmp_path: Path, settings
     outside, model = Outside(tmp_path / "sent"), FakeModel(sends("bob"), "prepared")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=settings) as world:
         await world.ada.says("write")
-        card = await world.ada.sees("Do this?")
+        card = await world.ada.sees("Run this action?")
         value = card.buttons[0].value
         await world.is_quiet()
         services = world.app[LiveToolServices]

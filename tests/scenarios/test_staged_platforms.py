@@ -28,7 +28,7 @@ async def card_of(scene: Scene) -> Seen:
     """Stage two messages and return their approval post."""
     await scene.ada.says("write to bob and eve")
     await scene.ada.sees("I prepared two messages.")
-    card = await scene.ada.sees("Do these 2 things?")
+    card = await scene.ada.sees("Run these 2 actions?")
     for part in ("Nothing has been done yet", "1.", "hello bob", "2.", "hello eve"):
         assert part in card.text
     return card
@@ -43,7 +43,7 @@ async def changes(scene: Scene, card: Seen, *, done: int) -> None:
 
     def look() -> Seen | None:
         now = next(seen for seen in scene.stand.said() if seen.id == card.id)
-        counts = now.text.count("Done."), now.text.count("It did not happen.")
+        counts = now.text.count("Done."), now.text.count("It did not run.")
         return now if counts == (done, 2 - done) else None
 
     assert (await scene.until(look)).buttons == ()
@@ -116,7 +116,7 @@ async def test_words_choose_calls_where_messages_cannot_be_edited(tmp_path: Path
     settings = {"permissions": {"default_profile": "standard"}}
     async with scenario(tmp_path, model(), tools=[outside.tool()], settings=settings, chat=chat) as world:
         await world.ada.says("write to bob and eve")
-        card = await world.ada.sees("Do these 2 things?")
+        card = await world.ada.sees("Run these 2 actions?")
         value = next(button.value for button in card.buttons if button.label == "Choose")
         words = await press(value, world.ada.thread, ADA, world.app[OpenInbox])
         assert words == f"Write `do {value.split(':')[1][-8:]} 1 2` to do calls 1 and 2 and discard the rest."

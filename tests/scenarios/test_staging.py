@@ -91,12 +91,12 @@ async def test_the_turn_continues_and_its_final_card_runs_all_calls_in_order(tmp
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
         await world.ada.says("write to bob and eve")
         await world.ada.sees("I prepared two messages.")
-        card = await world.ada.sees("Do these 2 things?")
+        card = await world.ada.sees("Run these 2 actions?")
         assert [button.label for button in card.buttons] == ["Do all", "Choose", "Discard"]
         assert outside.sent == []
         results = [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]
         assert all(result.staged and result.text.startswith("Staged, not done: ") for result in results)
-        assert await pressed(world, "Do these 2 things?", "Do all") == "Accepted."
+        assert await pressed(world, "Run these 2 actions?", "Do all") == "Accepted."
         await world.happens(world.ada.thread, "turn_finished", 2)
         assert outside.sent == ["bob", "eve"]
         await world.rests()
@@ -115,11 +115,11 @@ async def test_discarded_calls_never_run_and_the_model_is_informed(tmp_path: Pat
     model = FakeModel(sends("bob"), "prepared", "I see.")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
         await world.ada.says("write to bob")
-        card = await world.ada.sees("Do this?")
+        card = await world.ada.sees("Run this action?")
         assert [button.label for button in card.buttons] == ["Do it", "Discard"]
-        assert await pressed(world, "Do this?", "Discard") == "Discarded."
+        assert await pressed(world, "Run this action?", "Discard") == "Discarded."
         await world.rests()
-        assert "It did not happen." in card.markdown
+        assert "It did not run." in card.markdown
         await world.ada.says("well")
         await world.ada.sees("I see.")
         assert "discarded by a person, did not happen: send" in model.requests[-1].messages[-1].text
@@ -132,14 +132,14 @@ async def test_ticked_calls_run_in_order(tmp_path: Path) -> None:
     model = FakeModel(sends("one", "two", "three"), "prepared")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
         await world.ada.says("write")
-        card = await world.ada.sees("Do these 3 things?")
-        await pressed(world, "Do these 3 things?", "Choose")
+        card = await world.ada.sees("Run these 3 actions?")
+        await pressed(world, "Run these 3 actions?", "Choose")
         await world.rests()
         assert [button.label[:3] for button in card.buttons[:3]] == ["☑ 1", "☑ 2", "☑ 3"]
-        await pressed(world, "Do these 3 things?", "☑ 2")
+        await pressed(world, "Run these 3 actions?", "☑ 2")
         await world.rests()
         assert [button.label for button in card.buttons[3:]] == ["Do 1 and 3, discard the rest", "Discard"]
-        assert await pressed(world, "Do these 3 things?", "Do 1 and 3") == "Accepted 1 and 3. Discarded 2."
+        assert await pressed(world, "Run these 3 actions?", "Do 1 and 3") == "Accepted 1 and 3. Discarded 2."
         await world.happens(world.ada.thread, "turn_finished", 2)
         assert outside.sent == ["one", "three"]
 
@@ -155,7 +155,7 @@ async def test_words_for_the_card_decide_it_and_a_plain_yes_goes_to_the_agent(
     model = FakeModel(sends("one", "two"), "prepared", "talked on")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
         await world.ada.says("write")
-        await world.ada.sees("Do these 2 things?")
+        await world.ada.sees("Run these 2 actions?")
         await world.ada.says(words)
         if sent is None:
             await world.ada.sees("talked on")
@@ -171,7 +171,7 @@ async def test_an_unanswered_card_expires(tmp_path: Path) -> None:
     model = FakeModel(sends("bob"), "prepared", "I see.")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD, clock=clock) as world:
         await world.ada.says("write")
-        card = await world.ada.sees("Do this?")
+        card = await world.ada.sees("Run this action?")
         value = card.buttons[0].value
         await clock.advance(3_700)
         await in_time(clock, world.happens(world.ada.thread, "approval_decided"))
@@ -188,7 +188,7 @@ async def test_only_the_first_permitted_answer_counts(tmp_path: Path) -> None:
         tmp_path, FakeModel(sends("bob"), "prepared"), tools=[outside.tool()], settings=STANDARD
     ) as world:
         await world.ada.says("write")
-        card = await world.ada.sees("Do this?")
+        card = await world.ada.sees("Run this action?")
         values = [button.value for button in card.buttons]
         eve = Author("eve", "Eve", trusted=False)
         assert "decide" in await press(values[0], world.ada.thread, eve, world.app[OpenInbox])
@@ -248,9 +248,9 @@ async def test_a_failed_turn_lists_the_calls_it_did_not_run(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("ending", "truth"),
     [
-        ("leaves", "Accepted, but it did not happen: the person who asked for it no longer has access."),
-        ("stops", "Accepted, but it did not happen: it was stopped before."),
-        ("breaks", "Accepted, but it did not happen: it was stopped before."),
+        ("leaves", "Accepted, but it did not run: the person who asked for it no longer has access."),
+        ("stops", "Accepted, but stopped before it ran."),
+        ("breaks", "Accepted, but stopped before it ran."),
     ],
 )
 async def test_a_card_shows_that_accepted_calls_never_ran(tmp_path: Path, ending: str, truth: str) -> None:
@@ -261,10 +261,10 @@ async def test_a_card_shows_that_accepted_calls_never_ran(tmp_path: Path, ending
         carl = world.person("carl", "1", "harbour")
         assert carl.thread == world.ada.thread
         await world.ada.says("write")
-        card = await world.ada.sees("Do this?")
+        card = await world.ada.sees("Run this action?")
         await carl.says("wait")
         await door.entered.wait()
-        assert await pressed(world, "Do this?", "Do it") == "Accepted."
+        assert await pressed(world, "Run this action?", "Do it") == "Accepted."
         settings = tmp_path / "agents/main/agent.toml"
         match ending:
             case "leaves":
@@ -293,7 +293,7 @@ async def test_the_same_call_is_staged_once(tmp_path: Path) -> None:
     model = FakeModel(sends("bob"), sends("bob"), "prepared")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
         await world.ada.says("write")
-        await world.ada.sees("Do this?")
+        await world.ada.sees("Run this action?")
         assert len(await world.app[Store].approvals.search()) == 1
 
 
@@ -302,9 +302,9 @@ async def test_a_removed_tool_is_reported_in_one_sentence(tmp_path: Path) -> Non
     model = FakeModel(sends("bob"), "prepared", "I see.")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD, changes=("tools",)) as world:
         await world.ada.says("write")
-        card = await world.ada.sees("Do this?")
+        card = await world.ada.sees("Run this action?")
         world.app[Registry].remove("send")
-        await pressed(world, "Do this?", "Do it")
+        await pressed(world, "Run this action?", "Do it")
         await world.happens(world.ada.thread, "turn_finished", 2)
         await world.rests()
         assert "it did not run, because what it depends on has changed" in card.markdown
@@ -321,9 +321,9 @@ async def test_a_changed_file_asks_again(tmp_path: Path) -> None:
         plan = world.app[AgentRegistry].spec("main").workspace / "plan.txt"
         plan.write_text("as it was shown")
         await world.ada.says("send the plan to the office")
-        await world.ada.sees("Do this?")
+        await world.ada.sees("Run this action?")
         plan.write_text("something else")
-        await pressed(world, "Do this?", "Do it")
+        await pressed(world, "Run this action?", "Do it")
         anew = await world.happens(world.ada.thread, "approval_requested", 2)
         assert "plan.txt" in getattr(anew.data, "reason", "")
         assert "changed since you were asked" in getattr(anew.data, "reason", "")
@@ -338,10 +338,10 @@ async def test_the_card_shows_the_turns_file_changes_and_undoes_them(tmp_path: P
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
         notes = world.app[AgentRegistry].spec("main").workspace / "notes.md"
         await world.ada.says("note it and write to bob")
-        card = await world.ada.sees("Do this?")
+        card = await world.ada.sees("Run this action?")
         assert "`notes.md` added +1" in card.markdown
         assert "+boats: 2" in card.markdown
-        await pressed(world, "Do this?", "Discard")
+        await pressed(world, "Run this action?", "Discard")
         await world.rests()
         assert f"/undo {(await world.journal())[-1].turn}" in card.markdown
         assert world.chat.inbox is not None
@@ -366,7 +366,7 @@ async def test_thousands_of_deletions_share_a_card_with_a_count(tmp_path: Path) 
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD, replays=False) as world:
         await world.ada.says("delete the newsletters")
         async with asyncio.timeout(300):
-            card = await world.chat.sees(world.ada.thread, "Do these 2,847 things?")
+            card = await world.chat.sees(world.ada.thread, "Run these 2,847 actions?")
         assert "- 2,847 × send" in card.markdown
         assert [button.label for button in card.buttons] == ["Do all 2847", "Discard"]
         assert all(len(button.value) <= 64 for button in card.buttons)

@@ -229,7 +229,7 @@ def set_key(folder: Path, key: str, value: str) -> None:
     Raises InvalidInput if the key is unknown or the value is not valid for it. The file is then unchanged.
     """
     if key not in KEYS:
-        raise InvalidInput(f"{key[:80]!r} is not a key of an agent. Keys: {', '.join(KEYS)}.")
+        raise InvalidInput(f"{key[:80]!r} is not an agent setting. Available: {', '.join(KEYS)}.")
     file = folder / FILE
     content = read_regular_text(file) if file.exists() else ""
     path = tuple(key.split("."))
@@ -246,7 +246,7 @@ def set_key(folder: Path, key: str, value: str) -> None:
         raise InvalidInput(f"{error} Change it in {file} yourself.") from error
     except (*BAD_TOML, *UNREADABLE) as error:
         why = refusal(error, AgentFile, table="a table")
-        raise InvalidInput(f"{key} cannot be {value[:200]!r}: {why}.") from error
+        raise InvalidInput(f"Cannot set {key} to {value[:200]!r}: {why}.") from error
     temporary = file.with_suffix(".new")
     temporary.write_text(content, encoding="utf-8")
     temporary.replace(file)

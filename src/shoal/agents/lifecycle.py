@@ -102,7 +102,7 @@ class Checks(msgspec.Struct, frozen=True):
         if not any(fnmatchcase(name, pattern) for pattern in known):
             near = difflib.get_close_matches(name.partition(":")[0], known, 1)
             hint = f"Did you mean {near[0]!r}?" if near else f"Tools: {', '.join(known)}."
-            raise InvalidInput(f"There is no tool {name[:80]!r}. {hint}")
+            raise InvalidInput(f"No tool named {name[:80]!r}. {hint}")
 
 
 class AgentCard(msgspec.Struct, frozen=True):
@@ -211,7 +211,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
             made = await adapter.create_channel(name, channel)
         except PlatformError as error:
             log.warning("channel creation failed", extra={"platform": platform, "agent": name, "why": str(error)})
-            return f"The channel could not be created: {error} To use another channel, write {binds} there."
+            return f"I could not create the channel: {error} To use another channel, write {binds} there."
         return await self.bind(name, make_thread_id(platform, made, "0"), by, listen, made=True)
 
     async def bind(
@@ -227,8 +227,9 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         if address.platform not in self.adapters:
             there = f"Platforms: {', '.join(sorted(self.adapters))}." if self.adapters else "None is set up yet."
             raise InvalidInput(
-                f"There is no platform {address.platform[:80]!r} here. {there} Another account of a platform is "
-                "PLATFORM.ACCOUNT; set it up first."
+                f"No platform named {address.platform[:80]!r} is connected. {there} "
+                "To use another account, set it up and write "
+                "PLATFORM.ACCOUNT."
             )
         binding = Binding(address.platform, address.channel, name, by, self.clock.now(), made, listen)
         await self._bindings.bind(binding)
@@ -362,7 +363,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
     def _existing(self, name: str) -> None:
         known = self.agents.names()
         if name not in known:
-            raise NotFound(f"There is no agent {name[:80]!r}. Agents: {', '.join(known)}.")
+            raise NotFound(f"No agent named {name[:80]!r}. Agents: {', '.join(known)}.")
 
     async def _record(self, what: str, agent: str, by: str, detail: str = "") -> None:
         entry = AuditEntry("agent", f"agent:{what}", "allow", user=by, agent=agent, detail=detail)
@@ -406,7 +407,7 @@ def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
         elif key_named(key) in KEYS:
             chosen[key_named(key)] = value
         else:
-            raise InvalidInput(f"`{key[:40]}` cannot be set. Settings: listen, {', '.join(KEYS)}.")
+            raise InvalidInput(f"`{key[:40]}` is not a setting. Settings: listen, {', '.join(KEYS)}.")
     return name, listen, chosen, rest.strip()
 
 

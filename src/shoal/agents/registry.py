@@ -138,7 +138,7 @@ class ChannelBindings:
             try:
                 chosen[place] = _choices.decode(value)
             except UNREADABLE:
-                log.warning("ignoring unreadable choices of a place", extra={"place": place})
+                log.warning("ignoring unreadable channel settings", extra={"place": place})
                 chosen[place] = NO_CHOICES
         self._bound, self._chosen = bound, chosen
         self._read_at = now if changes == self._changes else None

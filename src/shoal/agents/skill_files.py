@@ -49,7 +49,7 @@ async def fetch_skills(fetcher: Fetcher, url: str) -> bytes:
     except FetchError as error:
         raise InvalidInput(f"{error} Download the archive yourself and install the file.") from error
     if response.status != 200:
-        raise InvalidInput(f"{url[:200]} answered with status {response.status}. Check the address.")
+        raise InvalidInput(f"{url[:200]} returned status {response.status}. Check the URL.")
     if response.cut:
         raise InvalidInput(f"The file at {url[:200]} is larger than {ARCHIVE_BYTES_MAX // 1_048_576} MiB.")
     return response.body
@@ -143,7 +143,8 @@ def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
         if len(path.parts) > DEPTH_MAX or any(
             len(part) > PART_CHARS_MAX or not part.isprintable() for part in path.parts
         ):
-            raise InvalidInput(f"{shown}, whose name is too long, too deep or not printable.")
+            name = repr(entry.filename[:120])
+            raise InvalidInput(f"{name} is too long, nested too deeply, or has unprintable characters. Rename it.")
         if any(part.startswith(".") or part == "__MACOSX" for part in path.parts):
             continue
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

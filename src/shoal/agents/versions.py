@@ -96,7 +96,7 @@ class History:
             undone.update(undoes.split())
             if edited and commit not in undone:
                 return commit, subject, place_of(self._folder, edited)
-        raise NotFound("There is nothing left to undo.")
+        raise NotFound("Nothing is left to undo.")
 
     def changes(self, path: Path, limit: int) -> list["RecordedChange"]:
         """Return the latest recorded changes of a file, newest first."""
@@ -283,7 +283,7 @@ def own_file(folder: Path, name: str) -> Path:
     is_document = len(parts) > 1 and parts[0] == "docs" and all(PART.fullmatch(part) for part in parts)
     path = folder / name
     if not (is_document or name in PERSONA) or path.resolve() != folder.resolve() / name:
-        raise InvalidInput(f"{name[:200]!r} is not a file of an agent. Use {', '.join(PERSONA)}, or docs/….")
+        raise InvalidInput(f"{name[:200]!r} is not an agent file. Use {', '.join(PERSONA)}, or docs/….")
     return path
 
 

@@ -27,39 +27,39 @@ def check(config: Config) -> Iterator[Problem]:
             yield key, f"cannot be used: {error}".rstrip(".")
     for name, provider in config.providers.items():
         if "/" in name:
-            yield ("providers", name), "has a / in its name; allowed: a name without /, as in NAME/MODEL"
+            yield ("providers", name), "must have a name without /, because models are written NAME/MODEL"
         if provider.kind not in PROVIDER_KINDS and provider.kind not in extensions("shoal.providers"):
             known = ", ".join(PROVIDER_KINDS)
-            yield ("providers", name, "kind"), f'is "{provider.kind}"; allowed: {known}, or that of an extension'
+            yield ("providers", name, "kind"), f'must be {known}, or a name from an extension, not "{provider.kind}"'
         yield from (((("providers", name, *keys)), problem) for keys, problem in header_problems(provider.headers))
         prices = {("price",): provider.price, **{("prices", model): price for model, price in provider.prices.items()}}
         for key, price in prices.items():
             if isinstance(price, dict) and "input" not in price:
-                yield ("providers", name, *key), "has no input; allowed: a number, or a table with at least input"
+                yield ("providers", name, *key), "must be a number, or a table with at least input"
         if provider.kind == "local" and not provider.model_file:
-            yield ("providers", name, "model_file"), "is missing; allowed: the path of a GGUF file"
+            yield ("providers", name, "model_file"), "must be the path of a GGUF file"
     try:
         url = config.database.url.reveal() if config.database.url.source in ("value", "env") else ""
     except ConfigError:
         url = ""
     if url and not url.startswith(("postgresql://", "postgres://")):
-        yield ("database", "url"), "is not a PostgreSQL URL; allowed: postgresql://…, or empty for SQLite"
+        yield ("database", "url"), "must be a PostgreSQL URL, postgresql://…, or empty for SQLite"
     shares = config.context.events_share + config.context.artifacts_share
     if shares > 1:
-        yield ("context", "events_share"), f"and artifacts_share are {shares:g} together; allowed: at most 1"
+        yield ("context", "events_share"), f"and artifacts_share must add up to at most 1, not {shares:g}"
     stalled = config.engine.stalled_seconds
     if stalled <= config.engine.heartbeat_seconds:
-        best = "allowed: more than heartbeat_seconds, ideally five times as much"
-        yield ("engine", "stalled_seconds"), f"is {stalled:g}; {best}"
+        best = "more than heartbeat_seconds, ideally five times as much"
+        yield ("engine", "stalled_seconds"), f"must be {best}, not {stalled:g}"
     yield from _permissions(config.permissions)
     kind = config.sandbox.kind
     if kind not in SANDBOX_KINDS and kind not in extensions("shoal.sandboxes"):
-        yield ("sandbox", "kind"), f'is "{kind}"; allowed: {", ".join(SANDBOX_KINDS)}, or that of an extension'
+        yield ("sandbox", "kind"), f'must be {", ".join(SANDBOX_KINDS)}, or a name from an extension, not "{kind}"'
     seen: dict[str, str] = {}
     for name, person in config.access.people.items():
         for identity in person.identities:
             if seen.setdefault(identity, name) != name:
-                where = f"also belongs to {seen[identity]}; allowed: each identity for one person"
+                where = f"also belongs to {seen[identity]}. List each identity under one person"
                 yield ("access", "people", name, "identities"), f"has {identity}, which {where}"
     for name in config.__struct_fields__:
         section = getattr(config, name)
@@ -79,7 +79,7 @@ def _permissions(settings: PermissionsSettings) -> Iterator[Problem]:
     if settings.default_profile not in names:
         yield (
             ("permissions", "default_profile"),
-            f'is "{settings.default_profile}"; allowed: {", ".join(sorted(names))}',
+            f'must be one of {", ".join(sorted(names))}, not "{settings.default_profile}"',
         )
     if not (profiles or overrides):
         return
@@ -91,10 +91,13 @@ def _permissions(settings: PermissionsSettings) -> Iterator[Problem]:
         here = ("permissions", "profiles", name)
         if name in BUILTIN_PROFILES:
             is_sound = False
-            yield here, "is a built-in profile; allowed: a different name, with extends to build on it"
+            yield (
+                here,
+                "is the name of a built-in profile. Choose another name, and set extends to build on the built-in one",
+            )
         if profile.extends and profile.extends not in names - {name}:
             is_sound = False
-            yield (*here, "extends"), f'is "{profile.extends}"; allowed: {", ".join(sorted(names - {name}))}'
+            yield (*here, "extends"), f'must be one of {", ".join(sorted(names - {name}))}, not "{profile.extends}"'
     lists = [(("profiles", name), profile) for name, profile in profiles.items()]
     lists += [(("overrides", str(number)), override) for number, override in enumerate(overrides)]
     for where, rules in lists:
@@ -120,7 +123,7 @@ def _platforms(config: Config) -> Iterator[Problem]:
         for number, account in enumerate(accounts):
             here = ("platforms", platform, str(number)) if len(accounts) > 1 else ("platforms", platform)
             if account.account in seen:
-                yield (*here, "account"), f'is "{account.account}" twice; allowed: a unique name for each account'
+                yield (*here, "account"), f'is "{account.account}" for two accounts. Give each account a different name'
             seen.add(account.account)
             if not account.enabled:
                 continue
@@ -132,6 +135,6 @@ def _platforms(config: Config) -> Iterator[Problem]:
     taken = {*OWN_PLATFORMS, SUBAGENTS, *BUILT_IN, *config.platforms.accounts}
     for name, webhook in config.platforms.webhook.items():
         if name.partition(".")[0] in taken:  # two platforms with this name would share one access gate
-            yield ("platforms", "webhook", name), "has the name of another platform; allowed: a different name"
+            yield ("platforms", "webhook", name), "has the name of another platform. Choose a different name"
         if webhook.enabled and not webhook.secret:
-            yield ("platforms", "webhook", name, "secret"), "is missing; allowed: any text that both sides know"
+            yield ("platforms", "webhook", name, "secret"), "is missing. Set it to a text that both sides know"

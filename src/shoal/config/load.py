@@ -151,12 +151,12 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
         problem = f"{file.parent} is not a directory. Choose another with --home DIR or SHOAL_HOME."
         raise ConfigError([problem]) from error
     except OSError as error:
-        problem = f"{file} cannot be read: {error.strerror}. Make it readable for this user."
+        problem = f"Shoal cannot read {file}: {error.strerror}. Make it readable for this user."
         raise ConfigError([problem]) from error
     except UnicodeDecodeError as error:
         raise ConfigError([f"{file} is not UTF-8 text (byte {error.start}). Save it as UTF-8."]) from error
     except BAD_TOML as error:
-        raise ConfigError([f"{file} cannot be read: {refusal(error)}."]) from error
+        raise ConfigError([f"Shoal cannot read {file}: {refusal(error)}."]) from error
     draft = Draft(file, content)
     draft.list_named_accounts()
     if "home" in draft.content:
@@ -274,7 +274,7 @@ def _near(name: str, known: Collection[str]) -> str:
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"allowed: {', '.join(known) or 'no key'}"
+    return f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known) or 'none'}"
 
 
 def _write_ids(table: Table) -> None:
@@ -303,7 +303,7 @@ class _Salvage:
             self.draft.complain(here, f"is not a known key; {_near(name, known)}")
         for key in known.values():
             if key.required and key.name not in table:
-                self.draft.complain((*path, key.name), f"is missing; allowed: {allowed(key.hint)}")
+                self.draft.complain((*path, key.name), f"is missing. It must be {allowed(key.hint)}")
         return sound if all(key.name in sound for key in known.values() if key.required) else None
 
     def accounts(self, platform: str) -> Iterator[AccountSettings]:
@@ -318,7 +318,7 @@ class _Salvage:
             path = ("platforms", platform, str(number)) if len(given) > 1 else ("platforms", platform)
             table = as_table(account)
             if table is None:
-                self.draft.complain(path, f"is {_shown(account)}; allowed: a table, or several with [[ ]]")
+                self.draft.complain(path, f"must be a table, or several with [[ ]], not {_shown(account)}")
             elif (sound := self.section(table, kind, path)) is not None:
                 yield msgspec.convert(sound, kind, dec_hook=self.decode)
 
@@ -341,8 +341,8 @@ class _Salvage:
         try:
             msgspec.convert(found, hint, dec_hook=self.decode)
         except msgspec.ValidationError:
-            says = "is not a valid secret" if plain is Secret else f"is {_shown(found)}"
-            self.draft.complain(path, f"{says}; allowed: {allowed(hint)}")  # a secret's value is never shown
+            value = "" if plain is Secret else f", not {_shown(found)}"  # a secret's value is never shown
+            self.draft.complain(path, f"must be {allowed(hint)}{value}")
             return None
         return found
 

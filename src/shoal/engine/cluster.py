@@ -141,7 +141,7 @@ class Holder:
                         serving.cancel_scope.cancel()  # the server has released all locks
             except psycopg.OperationalError as error:
                 if not self._is_away:
-                    log.warning("no advisory locks are held while the database is down", extra={"why": why(error)})
+                    log.warning("advisory locks released: database unavailable", extra={"why": why(error)})
                 self._is_away = True
             await anyio.sleep(self._beat_seconds)
 
@@ -323,7 +323,7 @@ class LiveBridge:
                     async with self._pool.connection() as connection:
                         await connection.execute(b"select pg_notify(%s, %s)", [LIVE_CHANNEL, payload])
                 except psycopg.Error as error:  # other processes read the journal again after they reconnect
-                    log.debug("live events were not sent", extra={"why": str(error)})
+                    log.debug("sending live events failed", extra={"why": str(error)})
 
     def next_payload(self) -> str:
         """Return as many waiting items as one notification can carry, encoded. Empty if none wait."""

@@ -272,7 +272,7 @@ class PostgresEngine:
                         job = await self._workers.fetch_job([QUEUE], self._worker)
             except _AWAY as error:
                 if not self._unsure:
-                    log.warning("no work is fetched while the database is down", extra={"why": why(error)})
+                    log.warning("work paused: database unavailable", extra={"why": why(error)})
                 self._unsure = self.missed_signals = True
                 await anyio.sleep(RETRY_SECONDS)
                 continue
@@ -363,12 +363,12 @@ class PostgresEngine:
                     self._stir.set()
                 stalled = {"worker": self._worker, "seconds": float(self._settings.stalled_seconds), "queue": QUEUE}
                 for thread, *_ in await self._execute(_REVIVE, stalled):
-                    log.warning("a worker is silent; taking over its thread", extra={"thread_id": thread})
+                    log.warning("worker stopped responding; taking over its thread", extra={"thread_id": thread})
                     self._stir.set()
             except _AWAY as error:
                 # A warning once other workers may consider it dead.
                 level = logging.DEBUG if self._is_alive() else logging.WARNING
-                log.log(level, "the heartbeat failed", extra={"why": why(error)})
+                log.log(level, "heartbeat failed", extra={"why": why(error)})
                 await anyio.sleep(RETRY_SECONDS)
 
     async def _notice_standstill(self) -> None:

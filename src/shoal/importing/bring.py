@@ -206,7 +206,7 @@ class Bringing:
         """Import an agent's memory as private to the owner, who was its only user in the other product."""
         if "memory" not in FEATURES:
             if agent.memory or agent.notes:
-                self._report("left", f"{agent.name}: memory", "this Shoal has no memory")
+                self._report("left", f"{agent.name}: memory", "memory is not installed here")
             return
         from shoal.features.memory.book import MemoryBook
         from shoal.features.memory.files import MemoryEdit
@@ -274,7 +274,7 @@ class Bringing:
     def _adds(self, what: str, values: dict[str, Value], secrets: dict[str, str]) -> bool:
         """Collect keys to set and return whether all can be set. Invalid and existing keys are reported and skipped."""
         if (values | secrets).keys() & (self._settings | self._secrets).keys():
-            self._report("left", what, "another one has the same name")
+            self._report("left", what, "a setting with this name already exists")
             return False
         try:
             load_config(self._home.root, os.environ, {**self._settings, **self._secrets, **values, **secrets})
@@ -344,7 +344,7 @@ class Bringing:
     async def _schedules(self) -> None:
         if "triggers" not in FEATURES:
             for one in self._found.schedules:
-                self._report("left", f"schedule {one.name}", "this Shoal has no triggers")
+                self._report("left", f"schedule {one.name}", "triggers are not installed here")
             return
         from shoal.features.triggers.records import NewTrigger
         from shoal.features.triggers.schedules import first_time

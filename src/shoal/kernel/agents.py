@@ -116,7 +116,7 @@ LISTENS: tuple[Listen, ...] = get_args(Listen)
 HEARD: Mapping[str, str] = {
     "all": "every message",
     "named": "mentions",
-    "threads": "mentions, replies and all later messages in those threads,",
+    "threads": "mentions, replies, and later messages in threads where it was mentioned,",
 }
 """Description of each choice, shown to people."""
 UNBOUND: Listen = "threads"
@@ -176,8 +176,8 @@ def describe_state(work: Work, now: datetime) -> str:
     since = "now"
     if work.since is not None:
         since = f"for {duration_text(int((now - work.since).total_seconds() * 1000))}"
-    state = "waiting for a decision" if work.questions else f"at step {work.steps + 1}"
-    queued = f", {work.queued} waiting behind" if work.queued else ""
+    state = "waiting for approval" if work.questions else f"at step {work.steps + 1}"
+    queued = f", {work.queued} more waiting" if work.queued else ""
     return f"{since}, {state}{queued}"
 
 
@@ -188,7 +188,7 @@ def servers_scope(platform: str) -> str:
 
 ENDED: dict[Outcome, str] = {
     "done": "has finished",
-    "limit": "stopped at a limit",
+    "limit": "reached a limit",
     "failed": "failed",
     "aborted": "was stopped",
 }

@@ -217,7 +217,7 @@ class CommandTable:
             spec = msgspec.structs.replace(spec, number=number)
         if spec.name in (*self._specs, *ALIASES, WELCOME):
             raise ConfigError(
-                [f"There are two commands /{spec.name}. Uninstall the package that provides one of them."]
+                [f"Two commands are named /{spec.name}. Uninstall the package that provides one of them."]
             )
         other = self._numbered.get(spec.number)
         if other is not None:

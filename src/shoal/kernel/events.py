@@ -443,7 +443,9 @@ def decode_data(kind: str, data: bytes | str) -> EventData:
 def decoder_of(kind: str) -> "msgspec.json.Decoder[EventData]":
     """Return the decoder of an event type. Raises StoreNewer for an unknown type."""
     if kind not in EVENT_CLASSES:
-        raise StoreNewer(f"The journal was written by a newer Shoal ({kind[:40]}). Install that version to use it.")
+        raise StoreNewer(
+            f"The journal was written by a newer version of Shoal ({kind[:40]}). Install that version to use it."
+        )
     return msgspec.json.Decoder(EVENT_CLASSES[kind])
 
 

@@ -105,7 +105,7 @@ def parse_thread_id(text: str) -> ThreadId:
         if not part or len(part) > PART_CHARS_MAX:
             raise InvalidId(f"Thread id {text[:80]!r}: every part needs 1 to {PART_CHARS_MAX} characters.")
         if not is_text(part):
-            raise InvalidId(f"Thread id {text[:80]!r}: lone surrogates are not text.")
+            raise InvalidId(f"Thread id {text[:80]!r} contains invalid Unicode (a lone surrogate).")
         if encode_part(decode_part(part)) != part:
             raise InvalidId(f"Thread id {text[:80]!r}: write the unsafe characters of {part[:40]!r} as %HH.")
     return ThreadId(text)

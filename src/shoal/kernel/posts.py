@@ -80,7 +80,7 @@ class Button(msgspec.Struct, frozen=True):
     value: str
 
 
-CHOOSING = "Tick what you allow."
+CHOOSING = "Select the calls to allow."
 """Answer to a click that made a card show its checkboxes."""
 
 

@@ -65,8 +65,8 @@ class BudgetStatus(msgspec.Struct, frozen=True):
     @property
     def what(self) -> str:
         kind = self.scope.partition(":")[0]
-        named = {"day": "all together today", "total": "in all", "check": "this check"}
-        named |= {"strangers": "all strangers together today"}
+        named = {"day": "in total today", "total": "in total", "check": "this check"}
+        named |= {"strangers": "all strangers today"}
         return named.get(kind, f"this {kind}{' today' if self.day else ''}")
 
 
@@ -516,7 +516,7 @@ class BrokenChain(msgspec.Struct, frozen=True):
         if self.reason == "missing":
             return f"{self.chain}, entry {self.number} is missing."
         end = f"ends at entry {self.number} instead of {self.length}"
-        return f"{self.chain} {end}: entries were cut off or added."
+        return f"{self.chain} {end}: entries were removed or added at the end."
 
 
 class Verification(msgspec.Struct, frozen=True):

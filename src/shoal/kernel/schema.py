@@ -116,19 +116,19 @@ def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") 
         known = ", ".join(key for section in sections for key in keys(section))
         if field[1] == "required":
             return f"{inside} is missing"
-        return f"{inside} is not known{f'; known: {known}' if known else ''}"
+        return f"{inside} is not known{f'. Known fields: {known}' if known else ''}"
     if hint is None or allowed(hint) == "a value":
         if value := re.fullmatch(r"Invalid enum value (.+)", message):
             return f"{what} cannot be {value[1]}"
         named = re.fullmatch(r"Expected `([^`]++)`((?:[^,]|,(?! got `))*+)(?:, got `(.+)`)?", message)
         if named is None:
-            return f"{what} has an invalid form"
+            return f"{what} has the wrong format"
         wanted = ", or ".join(_TYPES.get(type_name, type_name) for type_name in named[1].split(" | "))
-        return f"{what} must be {wanted}{named[2]}{f', and is {_TYPES.get(named[3], named[3])}' if named[3] else ''}"
+        return f"{what} must be {wanted}{named[2]}{f', not {_TYPES.get(named[3], named[3])}' if named[3] else ''}"
     if allowed(hint) == "a table":
         return f"{what} must be {table}"
     value = message.partition("value ")[2]
-    return f"{what} must be {allowed(hint)}{f', and is {value}' if value else ''}"
+    return f"{what} must be {allowed(hint)}{f', not {value}' if value else ''}"
 
 
 def _unreadable(error: Exception) -> str:
@@ -159,7 +159,7 @@ _TOML_PROBLEMS = (
     (r"Expected '=' after a key in a key/value pair", "an = is missing after a key"),
     (r"Expected ['\"]{5}|Unterminated string", "the closing quotes of a string are missing"),
     (r"Found invalid character .+|Illegal character .+", "a string ends with its line, or has a control character"),
-    (r"Escaped character is not a Unicode scalar value", "a string names a character that does not exist"),
+    (r"Escaped character is not a Unicode scalar value", "a string has an escape for a character that does not exist"),
 )  # fmt: skip
 """Error messages of Python's TOML reader, with plainer replacements."""
 
@@ -195,7 +195,7 @@ def allowed(hint: Hint) -> str:
     if meta.description and meta.description[0].islower():
         return meta.description
     if meta.examples is not None:
-        return f"{', '.join(map(str, meta.examples))}, or that of an extension"
+        return f"{', '.join(map(str, meta.examples))}, or a name from an extension"
     value = _SIMPLE.get(plain, "a value")
     if meta.pattern is not None:
         return value + _PATTERNS.get(meta.pattern, f" that matches {meta.pattern}")

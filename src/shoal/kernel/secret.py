@@ -135,9 +135,9 @@ def _from_file(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         todo = "Put the secret there, or correct `file`."
-        raise ConfigError([f"The secret's file {path} cannot be read: {reason}. {todo}"]) from error
+        raise ConfigError([f"Shoal cannot read the secret file {path}: {reason}. {todo}"]) from error
     if not value:
-        raise ConfigError([f"The secret's file {path} is empty. Put the secret into it."])
+        raise ConfigError([f"The secret file {path} is empty. Put the secret into it."])
     return value
 
 
@@ -151,7 +151,7 @@ def _from_command(name: str, command: Sequence[str]) -> str:
     except subprocess.CalledProcessError as error:
         raise ConfigError([f"`{name}` returned no secret: it exited with status {error.returncode}."]) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"`{name}` returned no secret: it could not be run or read."]) from error
+        raise ConfigError([f"`{name}` returned no secret: running it or reading its output failed."]) from error
     value = done.stdout.strip()
     if not value:
         raise ConfigError([f"`{name}` returned no secret: it printed nothing."])

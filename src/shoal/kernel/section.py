@@ -34,4 +34,4 @@ def header_problems(headers: Iterable[str]) -> Iterator[Problem]:
     """Yield the key `headers` for each invalid HTTP header name."""
     for name in headers:
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):  # RFC 9110, 5.1
-            yield ("headers",), f"has the name {ascii(name)[:60]}; allowed: letters, digits and -, as in X-Api-Key"
+            yield ("headers",), f"has the invalid name {ascii(name)[:60]}. Use letters, digits and -, as in X-Api-Key"

@@ -28,7 +28,7 @@ class ModelSettings(Section, frozen=True, kw_only=True):
     max_output_tokens: Annotated[int, Meta(ge=1)] = 4096
     """Longest answer of one model call, in tokens."""
     temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
-    """Sampling temperature. 1.0, the providers' default, is not sent, because some models refuse the field."""
+    """Sampling temperature. 1.0, the providers' default, is not sent, because some models reject it."""
     context_tokens_max: Annotated[int, Meta(ge=0)] = 0
     """Context window to use, in tokens. 0 uses the model's known window, or 128,000 if it is unknown."""
     fallback: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class FilesSettings(Section, frozen=True, kw_only=True):
     url: Annotated[str, Meta(pattern=r"^$|^s3://[A-Za-z0-9][A-Za-z0-9._-]*(/\S*)?$")] = ""
     """S3-compatible store, s3://BUCKET/PREFIX. Empty keeps all files in the home directory, which may be shared."""
     endpoint: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Address of the store, unless it is Amazon S3."""
+    """URL of the store, unless it is Amazon S3."""
     region: str = ""
     """Region of the bucket. Empty uses AWS_REGION."""
     access_key: Secret = NO_SECRET
@@ -228,13 +228,13 @@ class ProfileSettings(Section, frozen=True, kw_only=True):
     extends: str = ""
     """Profile whose rules are inherited."""
     deny: tuple[str, ...] = ()
-    """Actions that are refused."""
+    """Actions that are denied."""
     allow: tuple[str, ...] = ()
     """Actions that run without approval."""
     ask: tuple[str, ...] = ()
     """Actions that need approval."""
     trusted_allow: tuple[str, ...] = ()
-    """Actions that run without approval even after untrusted content was read."""
+    """Actions that run without approval even in a tainted turn."""
     effects: bool = False
     """Whether the effect decides if no rule matches an action: reads and undoable changes run, and the rest needs
     approval."""
@@ -260,13 +260,13 @@ class OverrideSettings(Section, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ()
     """Roles that the rules apply to. A person needs only one of them."""
     deny: tuple[str, ...] = ()
-    """Actions that are refused."""
+    """Actions that are denied."""
     allow: tuple[str, ...] = ()
     """Actions that run without approval."""
     ask: tuple[str, ...] = ()
     """Actions that need approval."""
     trusted_allow: tuple[str, ...] = ()
-    """Actions that run without approval even after untrusted content was read."""
+    """Actions that run without approval even in a tainted turn."""
 
 
 class PermissionsSettings(Section, frozen=True, kw_only=True):
@@ -321,11 +321,11 @@ class BudgetSettings(Section, frozen=True, kw_only=True):
     usd_per_turn: Annotated[float, Meta(ge=0)] = 0.0
     """US dollars per turn."""
     usd_per_thread_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars per thread and day."""
+    """US dollars per thread per day."""
     usd_per_user_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars per user and day."""
+    """US dollars per user per day."""
     usd_per_agent_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars per agent and day."""
+    """US dollars per agent per day."""
     usd_per_day: Annotated[float, Meta(ge=0)] = 0.0
     """US dollars per day in total."""
     usd_total: Annotated[float, Meta(ge=0)] = 0.0
@@ -333,11 +333,11 @@ class BudgetSettings(Section, frozen=True, kw_only=True):
     tokens_per_turn: Annotated[int, Meta(ge=0)] = 0
     """Tokens per turn, input and output."""
     tokens_per_thread_day: Annotated[int, Meta(ge=0)] = 0
-    """Tokens per thread and day, input and output."""
+    """Tokens per thread per day, input and output."""
     tokens_per_user_day: Annotated[int, Meta(ge=0)] = 0
-    """Tokens per user and day, input and output."""
+    """Tokens per user per day, input and output."""
     tokens_per_agent_day: Annotated[int, Meta(ge=0)] = 0
-    """Tokens per agent and day, input and output."""
+    """Tokens per agent per day, input and output."""
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
     """Tokens per day in total, input and output."""
     tokens_total: Annotated[int, Meta(ge=0)] = 0
@@ -370,7 +370,7 @@ class WebSettings(Section, frozen=True, kw_only=True):
     trusted_proxies: tuple[Annotated[str, Meta(pattern=r"^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$")], ...] = ()
     """Addresses or networks of TLS proxies whose X-Forwarded-Proto is trusted. Proxies on loopback always are."""
     public_url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Public address of this server, for webhooks of platforms."""
+    """Public URL of this server, for platform webhooks."""
     push: bool = True
     """Whether browsers can subscribe to notifications of approvals and answers (extra `push`)."""
     push_services: tuple[Annotated[str, Meta(pattern=r"^https?://[^/\s]+$")], ...] = ()

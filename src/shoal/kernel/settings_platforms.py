@@ -29,7 +29,7 @@ class AccountSettings(Section, frozen=True, kw_only=True):
     channels: tuple[str, ...] = ()
     """Channels to listen in. Empty means all channels that the account is a member of."""
     agent: str = ""
-    """Agent that answers. Empty takes agents.default_agent."""
+    """Agent that answers. Empty uses agents.default_agent."""
 
     needed: ClassVar[tuple[str, ...]] = ()
     """Keys that an enabled account must set."""
@@ -47,7 +47,7 @@ class WebhookSettings(AccountSettings, frozen=True, kw_only=True):
     secret: Secret = NO_SECRET
     """Secret for the signatures of both sides."""
     post_url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Address that receives answers."""
+    """URL that receives answers."""
 
 
 class PlatformsSettings(Section, frozen=True, kw_only=True):

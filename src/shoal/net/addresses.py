@@ -89,18 +89,18 @@ def parse_target(url: str) -> WebAddress:
     trailing dots, zones, control characters, backslashes.
     """
     if len(url) > URL_CHARS_MAX or _UNSAFE.search(url):
-        raise FetchError("The address is too long or contains spaces, backslashes or control characters.")
+        raise FetchError("The URL is too long or contains spaces, backslashes or control characters.")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise FetchError("The address has an invalid host or port.") from error
+        raise FetchError("The URL has an invalid host or port.") from error
     if parts.scheme not in PORTS:
-        raise FetchError("Only http:// and https:// addresses can be opened.")
+        raise FetchError("Only http:// and https:// URLs can be opened.")
     if "@" in parts.netloc or "%" in parts.netloc:
-        raise FetchError("An address must not contain a user name, a password or escapes before its path.")
+        raise FetchError("A URL must not contain a user name, a password or escapes before its path.")
     if port == 0 or parts.netloc.endswith(":"):
-        raise FetchError("The address has no usable port.")
+        raise FetchError("The URL has no usable port.")
     host = _host(parts.hostname or "", bracketed=parts.netloc.startswith("["))
     path = quote(parts.path or "/", safe=_PATH_SAFE)
     if parts.query:

@@ -36,7 +36,7 @@ from shoal.net.http import DamagedBody, DirectClient, HttpFailed, decoded, reada
 AGENT = "shoal/0.1"
 ADDRESSES_MAX = 4
 """Maximum number of a host's addresses that are tried."""
-LED_TO = "the host that the address redirects to"
+LED_TO = "the host that the URL redirects to"
 """Name in errors for a host that a server chose. Errors never quote a server, so they never taint a turn."""
 
 
@@ -70,20 +70,20 @@ class GuardedFetcher:
                     try:
                         following = parse_target(urljoin(target.url, location.strip()).partition("#")[0])
                     except (ValueError, FetchError) as error:
-                        raise FetchError("The address redirects to an invalid address.") from error
+                        raise FetchError("The URL redirects to an invalid URL.") from error
                     if request.same_site and site_of(following.url) != site_of(target.url):
                         return answer
                     is_same, repeats = following.origin == target.origin, answer.status in (307, 308)
                     if repeats and not is_same and request.method not in ("GET", "HEAD"):
-                        raise FetchError("The address redirects posted data elsewhere.")
+                        raise FetchError("The URL redirects this POST to another host. Use the final URL.")
                     if not (repeats and is_same):
                         method = "HEAD" if request.method == "HEAD" else "GET"
                         headers = request.headers if is_same else ()
                         request = msgspec.structs.replace(request, method=method, headers=headers, body=b"")
                     target, name = following, LED_TO
-                raise FetchError(f"The address redirects more than {request.redirects_max} times.")
+                raise FetchError(f"The URL redirects more than {request.redirects_max} times.")
         except TimeoutError as error:
-            raise FetchError(f"No answer arrived within {counted(request.seconds_max, 'second')}.") from error
+            raise FetchError(f"No response arrived within {counted(request.seconds_max, 'second')}.") from error
 
     async def addresses(self, target: WebAddress, name: str = "") -> tuple[str, ...]:
         """Return the addresses to connect to.
@@ -97,13 +97,13 @@ class GuardedFetcher:
             try:
                 addresses = await self._resolve(target.host, target.port)
             except (OSError, UnicodeError) as error:
-                raise FetchError(f"There is no host {name}.") from error
+                raise FetchError(f"{_upper(name)} does not exist.") from error
         for address in addresses:
             why = why_refused(address, self._allowed)
             if why:
-                raise FetchError(f"{_upper(name)} may not be opened: it is {why}.")
+                raise FetchError(f"{_upper(name)} cannot be opened: it is {why}.")
         if not addresses:
-            raise FetchError(f"There is no host {name}.")
+            raise FetchError(f"{_upper(name)} does not exist.")
         return tuple(addresses[:ADDRESSES_MAX])
 
     async def fetch_once(self, target: WebAddress, request: FetchRequest, name: str) -> Fetched:
@@ -128,7 +128,7 @@ class GuardedFetcher:
             response = await client.request(request.method, target.path, encoded, request.body)
             try:
                 if not readable(response):
-                    raise FetchError("The answer uses an unsupported compression.")
+                    raise FetchError("The response uses an unsupported compression.")
                 body = bytearray()
                 async with aclosing(decoded(response)) as pieces:
                     async for piece in pieces:
@@ -138,13 +138,13 @@ class GuardedFetcher:
             finally:
                 await response.close()
         except DamagedBody as error:
-            raise FetchError("The answer is damaged and cannot be decompressed.") from error
+            raise FetchError("The compressed response is damaged.") from error
         except HttpFailed as error:  # the error names the host, which a server may have chosen
             if error.kind == "timeout":
                 raise TimeoutError from error
             why = network_reason(error.__cause__ or error).replace(target.host, name)
-            wrong = f": {why}" if error.kind == "unreachable" else " as HTTP asks"
-            raise FetchError(f"{_upper(name)} does not answer{wrong}.") from error
+            wrong = f": {why}" if error.kind == "unreachable" else " with valid HTTP"
+            raise FetchError(f"{_upper(name)} does not respond{wrong}.") from error
         finally:
             await client.close()
         is_cut = len(body) > request.bytes_max

@@ -129,7 +129,7 @@ async def decoded(response: HttpResponse) -> AsyncGenerator[bytes]:
                     yield unpack.decompress(unpack.unconsumed_tail, UNPACKED_BYTES_MAX)
             yield unpack.flush()
         except zlib.error as error:
-            raise DamagedBody("dropped", "The answer's compression is damaged.") from error
+            raise DamagedBody("dropped", "The response's compression is damaged.") from error
 
 
 async def read_whole(response: HttpResponse) -> bytes:
@@ -316,12 +316,12 @@ class HttpConnection(asyncio.Protocol):
                 self._body = "none"
                 return
             silent = not self._buffer and self.status == 0 and self._requests > 1
-            raise ConnectionBroken("It ended before the answer was complete.", reused_and_silent=silent)
+            raise ConnectionBroken("It ended before the response was complete.", reused_and_silent=silent)
         if self._paused and self._transport is not None:
             self._transport.resume_reading()
             self._paused = False
         if self._loop.time() - self._waiting_since > self._idle_seconds:
-            raise ConnectionSilent("No content arrived for too long.")
+            raise ConnectionSilent("No content arrived in time.")
         self._waiter = self._loop.create_future()
         try:
             await self._waiter
@@ -335,7 +335,7 @@ class HttpConnection(asyncio.Protocol):
             rest = max(self._idle_seconds - silent_for, 0.001)
             self._timer = self._loop.call_later(rest, self._watch)
         else:
-            self._waiter.set_exception(ConnectionSilent("Nothing arrived for too long."))
+            self._waiter.set_exception(ConnectionSilent("No data arrived in time."))
 
     # ---- reading ----
 
@@ -346,7 +346,7 @@ class HttpConnection(asyncio.Protocol):
             end = self._buffer.find(b"\r\n\r\n")
             if end < 0:
                 if len(self._buffer) > HEAD_BYTES_MAX:
-                    raise ConnectionBroken("Its headers are too long.")
+                    raise ConnectionBroken("The response headers are too long.")
                 self.status = 0
                 return False
             lines = bytes(self._buffer[:end]).split(b"\r\n")
@@ -372,7 +372,7 @@ class HttpConnection(asyncio.Protocol):
         elif "chunked" in coding:
             self._body, self._left = "chunked", -1
         elif coding != "identity":
-            raise ConnectionBroken("Its answer uses an unsupported encoding.")
+            raise ConnectionBroken("The response uses an unsupported encoding.")
         elif length:
             if not length.isascii() or not length.isdigit() or len(length) > LENGTH_DIGITS_MAX:
                 raise ConnectionBroken("It sent an invalid content-length.")
@@ -480,13 +480,13 @@ class DirectClient:
                 sent_at = clock()
                 if asked_at is not None and sent_at - asked_at > ASKED_SECONDS:
                     self._keep(connection)
-                    raise HttpFailed("dropped", f"Nothing was sent to {self.base.label} for too long.", 0.0)
+                    raise HttpFailed("dropped", f"Sending to {self.base.label} timed out.", 0.0)
                 try:
                     await connection.exchange(head, body, self._idle_seconds)
                     answered = True
                     return DirectResponse(connection, self)
                 except ConnectionSilent as error:
-                    raise HttpFailed("timeout", f"{self.base.label} did not answer in time.") from error
+                    raise HttpFailed("timeout", f"{self.base.label} did not respond in time.") from error
                 except ConnectionBroken as error:
                     if not error.reused_and_silent or clock() - sent_at > STALE_SECONDS:
                         raise HttpFailed("dropped", f"{self.base.label} broke the connection: {error}") from error
@@ -520,7 +520,7 @@ class DirectClient:
     async def _connect(self) -> HttpConnection:
         base = self.base
         if not base.valid:
-            raise HttpFailed("unreachable", f"{base.label} is not a valid address. Check base_url.")
+            raise HttpFailed("unreachable", f"{base.label} is not a valid URL. Check base_url.")
         *others, last = self._addresses or (base.host,)
         for address in others:
             with contextlib.suppress(HttpFailed):
@@ -541,7 +541,7 @@ class DirectClient:
                 )
                 return connection
         except TimeoutError as error:
-            raise HttpFailed("unreachable", f"No connection to {base.label} in time.") from error
+            raise HttpFailed("unreachable", f"Connecting to {base.label} timed out.") from error
         except (OSError, UnicodeError) as error:
             raise HttpFailed(
                 "unreachable", f"{base.label} cannot be reached: {network_reason(error)}. Check base_url."
@@ -567,9 +567,9 @@ class DirectResponse:
             while chunk := await connection.read():
                 yield chunk
         except ConnectionSilent as error:
-            raise HttpFailed("timeout", f"{self._client.base.label} sent nothing more for too long.") from error
+            raise HttpFailed("timeout", f"{self._client.base.label} stopped responding.") from error
         except ConnectionBroken as error:
-            message = f"{self._client.base.label} broke the connection in the middle of its answer."
+            message = f"{self._client.base.label} broke the connection in the middle of its response."
             raise HttpFailed("dropped", message) from error
 
     async def close(self) -> None:

@@ -91,9 +91,9 @@ def _translated(label: str) -> Generator[None]:
     try:
         yield
     except (httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-        raise HttpFailed("unreachable", f"No connection to {label} in time.") from error
+        raise HttpFailed("unreachable", f"Connecting to {label} timed out.") from error
     except (httpx2.TimeoutException, TimeoutError) as error:
-        raise HttpFailed("timeout", f"{label} sent nothing for too long.") from error
+        raise HttpFailed("timeout", f"{label} stopped responding.") from error
     except (httpx2.ConnectError, httpx2.ProxyError, httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
         raise HttpFailed("unreachable", f"{label} cannot be reached: {network_reason(error)}.") from error
     except httpx2.HTTPError as error:

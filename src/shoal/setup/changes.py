@@ -83,7 +83,7 @@ class Changes:
         try:
             yield
         except OSError as error:
-            raise InvalidInput(f"The change could not be written: {error.strerror}.") from error
+            raise InvalidInput(f"Shoal could not write the change: {error.strerror}.") from error
         except ShoalError as error:
             kinds: dict[type[ShoalError], type[InvalidInput]] = {
                 ProviderRefused: KeyRefused,

@@ -204,7 +204,7 @@ class ChatSetup:
         """Reconnect or disconnect a configured account. Raises NotFound, InvalidInput."""
         async with self._changes.changing(f"{'on' if enabled else 'off'} {platform}", by):
             if not any(account.name == platform for account in self.accounts()):
-                raise NotFound(f"There is no account {platform[:80]!r} in the configuration.")
+                raise NotFound(f"No account named {platform[:80]!r} is configured.")
             await self._reconnect(await self._changes.write({f"platforms.{platform}.enabled": enabled}, {}), platform)
         return next(account for account in self.accounts() if account.name == platform)
 
@@ -219,11 +219,9 @@ class ChatSetup:
     def _account(self, platform: str, entered: ChatEntered) -> tuple[dict[str, Value], dict[str, str]]:
         """Return the keys for the configuration file and the secrets that it refers to. Raises InvalidInput."""
         if platform not in platforms():
-            raise InvalidInput(
-                f"There is no platform {platform[:80]!r} to set up. Platforms: {', '.join(platforms())}."
-            )
+            raise InvalidInput(f"Setup has no platform named {platform[:80]!r}. Platforms: {', '.join(platforms())}.")
         if lacking_package(platform):
-            raise InvalidInput(f"This needs the extra `{platform}`. {how_to_add(platform)}, then restart Shoal.")
+            raise InvalidInput(f"This needs the `{platform}` extra. {how_to_add(platform)}, then restart Shoal.")
         accounts: tuple[AccountSettings, ...] = self._config.current.platforms.of(platform)
         account, table = accounts[0] if accounts else None, f"platforms.{platform}"
         given = dict(entered.values)

@@ -218,9 +218,7 @@ class ModelSetup:
     def _provider(self, name: str, entered: ProviderEntered) -> tuple[dict[str, Value], dict[str, str]]:
         """Return the keys for the configuration file and the secrets that it refers to. Raises InvalidInput."""
         if name not in provider_titles():
-            raise InvalidInput(
-                f"There is no provider {name[:80]!r} to set up. Providers: {', '.join(provider_names())}."
-            )
+            raise InvalidInput(f"Setup has no provider named {name[:80]!r}. Providers: {', '.join(provider_names())}.")
         table, known = f"providers.{table_of(name)}", KNOWN_PROVIDERS.get(name)
         row = self._config.current.providers.get(table_of(name))
         values: dict[str, Value] = {
@@ -228,7 +226,7 @@ class ModelSetup:
         }
         secrets = dict[str, str]()
         if lacking_package(name):
-            raise InvalidInput(f"This needs the extra `{name}`. {how_to_add(name)}, then restart Shoal.")
+            raise InvalidInput(f"This needs the `{name}` extra. {how_to_add(name)}, then restart Shoal.")
         if known is None and name != SERVER:
             return values, secrets  # the package configures its provider itself
         kind = key_kind(name)
@@ -238,7 +236,9 @@ class ModelSetup:
             before = row.base_url if row is not None else known.base_url if known is not None else ""
             address = checked_address(entered.address or before, known.base_url if known is not None else "")
             if row is not None and row.api_key and address != row.base_url.rstrip("/") and not entered.key:
-                raise InvalidInput("For a different address, give the key again. The stored key is not sent there.")
+                raise InvalidInput(
+                    "To use a different URL, enter the key again. Shoal does not send the stored key there."
+                )
             values[f"{table}.base_url"] = address
             if name == SERVER:
                 values[f"{table}.kind"] = "openai"
@@ -273,7 +273,7 @@ def gguf_file(path: str) -> str:
         with file.open("rb") as opened:
             begins = opened.read(4)
     except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {error.strerror}. Give the absolute path of a file.") from error
+        raise InvalidInput(f"Shoal cannot read {file}: {error.strerror}. Give the absolute path of a file.") from error
     if begins != b"GGUF":
         raise InvalidInput(f"{file} is not a GGUF file. Choose one whose name ends in .gguf.")
     return str(file)

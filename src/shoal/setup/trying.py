@@ -94,7 +94,7 @@ async def answer_of(config: Config, name: str) -> str:
     return " ".join("".join(texts).split())[:200] or "(nothing)"
 
 
-NOTHING_ASKED = "Models are not called while Shoal is being set up."
+NOTHING_ASKED = "Shoal does not call models during setup."
 
 
 class SetupInbox:

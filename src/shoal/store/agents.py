@@ -168,7 +168,9 @@ class TokenStore(StorePart):
             raise Conflict(f"There are already {TOKENS_MAX} tokens. Revoke one with `shoal token revoke NAME`.")
         stored = yield from query("token_insert", **msgspec.structs.asdict(token))
         if not stored:
-            raise Conflict(f"The token {token.name} already exists. `shoal token revoke {token.name}` revokes it.")
+            raise Conflict(
+                f"The token {token.name} already exists. To replace it, first run `shoal token revoke {token.name}`."
+            )
         what = f"agent {token.agent}, " if token.agent else ""
         until = f"until {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "for good"
         detail = f"{token.scope} as {token.person}, {what}{until}"

@@ -40,7 +40,7 @@ def event(thread: ThreadId, row: Row) -> Event:
     try:
         data = decode_data(text(kind), text(body))
     except UNREADABLE as error:
-        todo = "Install the Shoal that wrote it, or restore a backup."
+        todo = "Install the version that wrote it, or restore a backup."
         raise StoreCorrupt(f"Event {seq} of thread {thread} is unreadable: {refusal(error)}. {todo}") from error
     return Event(number(seq), thread, TurnId(text(turn)), time(at), data)
 

@@ -123,7 +123,9 @@ class Approvals(StorePart):
         for approval, verdict in verdicts.items():
             asked = yield from query("approval_one", id=approval)
             if not asked:
-                raise NotFound(f"There is no approval {approval}. `shoal approvals list` shows the open ones.")
+                raise NotFound(
+                    f"No approval has the ID {approval}. Run `shoal approvals list` to see the pending ones."
+                )
             if verdict == "allow" and scope == "thread" and (why := approval_row(asked[0]).covers.uncovered):
                 raise InvalidInput(f"This can only be allowed once, because {why}.")
             yield from query("thread_lock", thread=asked[0][1])

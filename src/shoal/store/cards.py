@@ -27,11 +27,11 @@ TRUTHS: dict[CardState, str] = {
     "cancelled": "⏹ Cancelled: the turn continued or ended without it. It did not run.",
     "ran": "✅ Allowed; it ran.",
     "failed": "⚠️ Allowed; it failed.",
-    "changed": "⚠️ Allowed, but it did not run, because what it depends on has changed. Ask the agent again.",
-    "asked_anew": "⚠️ Allowed, but it did not run: it needs a new approval, and the newer card says why.",
+    "changed": "⚠️ Allowed, but it did not run, because something it depends on has changed. Ask the agent again.",
+    "asked_anew": "⚠️ Allowed, but it did not run: it needs a new approval, and the newer card explains why.",
     "stopped": "⏹ Allowed; it was stopped while it ran.",
     "interrupted": "⚠️ Allowed; it was interrupted while it ran, so the result is unknown.",
-    "not_run": "⏹ Allowed, but it did not run: it was stopped before.",
+    "not_run": "⏹ Allowed, but stopped before it ran.",
     "no_access": "⚠️ Allowed, but it did not run: the person who asked for it no longer has access.",
 }
 STAGED_TRUTHS: dict[CardState, str] = {
@@ -39,12 +39,12 @@ STAGED_TRUTHS: dict[CardState, str] = {
     "pending": "⏳ Not done yet. Waiting for an answer.",
     "allow": "✅ Accepted{by}.",
     "thread": "✅ Accepted{by}, also for later calls in this thread.",
-    "deny": "⛔ Discarded{by}. It did not happen.",
-    "expired": "⌛ Expired: nobody answered in time. It did not happen.",
+    "deny": "⛔ Discarded{by}. It did not run.",
+    "expired": "⌛ Expired: nobody answered in time. It did not run.",
     "ran": "✅ Done.",
     "failed": "⚠️ Accepted; it failed.",
-    "not_run": "⏹ Accepted, but it did not happen: it was stopped before.",
-    "no_access": "⚠️ Accepted, but it did not happen: the person who asked for it no longer has access.",
+    "not_run": "⏹ Accepted, but stopped before it ran.",
+    "no_access": "⚠️ Accepted, but it did not run: the person who asked for it no longer has access.",
 }
 """The texts for staged calls."""
 
@@ -64,7 +64,7 @@ _SPACES = lazy_re.compile(r" {40,}+")
 _BLANKS = lazy_re.compile(r"\n(?:[ \t]*+\n){5,}+")
 """Pattern for blank lines that would push the rest of a command out of view."""
 WHOLE = (
-    "Part of it is not shown. Read all of it before you allow it: `shoal approvals show {id}`, or on the page{place}."
+    "Part of it is hidden. Before you allow it, read it in full with `shoal approvals show {id}` or on the page{place}."
 )
 
 
@@ -145,9 +145,13 @@ def card_post(thread: ThreadId, calls: Sequence[NewApproval], page: str = "") ->
         return NewPost(card_id(first.id), thread, text, "card", approval=first.id, buttons=buttons)
     card, short = first.item.card, first.item.card[-SHORT_ID_CHARS:]
     do, refuse = ("do", "discard") if first.item.staged else ("allow", "deny")
-    some = f", `{do} {short} 1 {len(calls)}` for some of them by number" if 1 < len(calls) <= CARD_CALLS_MAX else ""
+    some = (
+        f" To decide only some calls, add their numbers: `{do} {short} 1 {len(calls)}`."
+        if 1 < len(calls) <= CARD_CALLS_MAX
+        else ""
+    )
     for_all = f" for all{_including(calls)}" if len(calls) > 1 else ""
-    ways = f"To decide, write `{do} {short}`{for_all}{some}, or `{refuse} {short}`."
+    ways = f"To decide, write `{do} {short}`{for_all}, or `{refuse} {short}`.{some}"
     return NewPost(
         card_id(card), thread, _whole_text(calls, page), "card",
         approval=card, buttons=card_buttons(calls), ways=ways,
@@ -233,7 +237,7 @@ def undoable_turn(calls: Sequence[Approval]) -> str:
 def undo_text(calls: Sequence[Approval]) -> str:
     """Return the instructions for restoring the turn's files, or an empty string if there are none."""
     turn = undoable_turn(calls)
-    return f"The files that the turn changed stay. `/undo {turn}` restores them." if turn else ""
+    return f"The turn's file changes stay. Use `/undo {turn}` to revert them." if turn else ""
 
 
 def _undo_button(calls: Sequence[Approval]) -> tuple[Button, ...]:
@@ -274,8 +278,8 @@ def single_buttons(approval: str, *, only_once: bool, always: bool) -> tuple[But
 
 def rule_text(rule: StandingRule) -> str:
     """Describe the scope of a call's rule to its person."""
-    where = "in this channel" if rule.channel else "directly"
-    return f"{rule.words}, in the workspace of {rule.agent}, when you ask {where}"
+    where = "in this channel" if rule.channel else "in direct messages"
+    return f"{rule.words}, in {rule.agent}'s workspace, when you ask {where}"
 
 
 def offer_text(rule: StandingRule) -> str:
@@ -327,7 +331,7 @@ def _including(calls: Sequence[NewApproval]) -> str:
     if not foreign or len(calls) == 1:
         return ""
     sources = list(dict.fromkeys(source for call in foreign for source in call.item.foreign))
-    source = short_line(shown_name(sources[0]), 30) if len(sources) == 1 else "others' text"
+    source = short_line(shown_name(sources[0]), 30) if len(sources) == 1 else "untrusted text"
     return f", including {listed([call.item.number for call in foreign][:FILES_SHOWN_MAX])} from {source}"
 
 
@@ -343,7 +347,7 @@ def _whole_text(calls: Sequence[NewApproval], page: str) -> str:
     item, chars_max = calls[0].item, _share(len(calls))
     if item.staged:
         return _staged_text(calls, page)
-    head = f"**{counted(len(calls), 'call')} wait for your decision.** {escaped_markdown(_asks(item))}".rstrip()
+    head = f"**{counted(len(calls), 'call')} are waiting for your decision.** {escaped_markdown(_asks(item))}".rstrip()
     parts = [
         f"**{call.item.number}.** {escaped_markdown(strip_controls(call.tool))}\n{_call_text(call, page, chars_max)}"
         for call in calls
@@ -354,14 +358,14 @@ def _whole_text(calls: Sequence[NewApproval], page: str) -> str:
 def _staged_text(calls: Sequence[NewApproval], page: str) -> str:
     """Return the text of the card at the end of a turn, with its file changes and its staged calls, in order."""
     item, shown = calls[0].item, calls
-    question = "Do this?" if len(calls) == 1 else f"Do these {len(calls):,} things?"
+    question = "Run this action?" if len(calls) == 1 else f"Run these {len(calls):,} actions?"
     head = f"**{question}** Nothing has been done yet. {escaped_markdown(_asks(item))}".rstrip()
     parts = [f"This turn changed files. The changes stay unless you undo them:\n{item.files}"] if item.files else []
     if len(calls) > CARD_CALLS_MAX:
         tools = Counter(call.tool for call in calls).most_common()
         counts = "\n".join(f"- {count:,} × {escaped_markdown(strip_controls(tool))}" for tool, count in tools)
         where = f"{page}/#/approvals" if page else "`shoal approvals list`"
-        parts += [counts, f"Some of them; see all at {where}:"]
+        parts += [counts, f"Examples. See all calls at {where}:"]
         shown = [*calls[: EXAMPLES_MAX - 1], calls[-1]]
     chars_max = _share(len(shown))
     parts += [

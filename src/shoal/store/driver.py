@@ -302,4 +302,6 @@ def refuse_other_schemas(number: int, newest: int, what: str, how: str) -> None:
             "and settings, and no history."
         )
     if number > newest:
-        raise StoreNewer(f"{what} was written by a newer Shoal (schema {number}). Install that version to use it.")
+        raise StoreNewer(
+            f"{what} was written by a newer version of Shoal (schema {number}). Install that version to use it."
+        )

@@ -462,7 +462,7 @@ def _write(lease: Lease, commit: Commit, at: datetime, *, last: bool = False) ->
         else:
             yield from put_post(post, at)
     if commit.use_approval and not (yield from query("approval_use", id=commit.use_approval)):
-        raise Conflict(f"Approval {commit.use_approval} was already used or never given.")
+        raise Conflict(f"Approval {commit.use_approval} was already used or never granted.")
     yield from show_outcomes(commit.outcomes, at)
     for approval in commit.approvals:
         yield from insert_approval(thread, commit.turn, approval, at)

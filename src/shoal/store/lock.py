@@ -56,7 +56,7 @@ class HomeLock:
             os.close(file)
             os.close(directory)
             raise HomeLocked(
-                f"Another Shoal is running on {self._path.parent}"
+                f"Shoal is already running in {self._path.parent}"
                 + (f" ({holder})." if holder else ".")
                 + " Stop it first, use its page, or choose another home with --home."
             ) from error

@@ -48,7 +48,9 @@ async def _copy_tables(source: sqlite3.Connection, target: AsyncConnection) -> d
     for table in await tables(target):
         await target.execute(sql.SQL("lock table {} in exclusive mode").format(sql.Identifier(table)))
         if await _count(target, table):
-            raise Conflict(f"The target database already contains Shoal's data (table {table}). Name an empty one.")
+            raise Conflict(
+                f"The target database already contains Shoal's data (table {table}). Choose an empty database."
+            )
     for table in await tables(target):
         await _copy(source, target, table)
         moved[table] = await _count(target, table)

@@ -30,7 +30,7 @@ approval_row = reader(
 )
 
 WHY_DROPPED: dict[CallOutcome, str] = {
-    "not_run": "You accepted this, but the queue was emptied before it ran",
+    "not_run": "You accepted this, but the queue was cleared before it ran",
     "no_access": "This was accepted, but the person who asked for it no longer has access",
 }
 """Reasons why accepted calls never run, by outcome."""

@@ -57,7 +57,7 @@ try:
     from psycopg.waiting import Ready, Wait
     from psycopg_pool import AsyncConnectionPool
 except ModuleNotFoundError as error:
-    lacking = f"database.url needs the extra `postgres`: {error.name} is not installed."
+    lacking = f"database.url needs the `postgres` extra: {error.name} is not installed."
     raise ConfigError([f"{lacking} {how_to_add('postgres')}"]) from error
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
@@ -266,7 +266,8 @@ async def _lacking_jobs(connection: AsyncConnection) -> list[str]:
     steps, done = _job_steps().keys(), await _done(connection, "procrastinate")
     if ahead := sorted(done - steps):
         raise StoreNewer(
-            f"The database was written by a newer Shoal (migration {ahead[-1]}). Install that version to use it."
+            f"The database was written by a newer version of Shoal (migration {ahead[-1]}). "
+            "Install that version to use it."
         )
     return sorted(steps - done)
 
@@ -300,8 +301,8 @@ RECONNECT_SECONDS = 5.0
 """Time for which the pool retries to connect, with growing delays. After that, each request for a connection retries.
 """
 REPLACED = (
-    "Another database answers at database.url than the one Shoal was started with. If it was replaced on purpose, "
-    "restart every Shoal process. Otherwise correct the address, then restart."
+    "database.url now leads to a different database than at startup. If it was replaced on purpose, "
+    "restart every Shoal process. Otherwise correct the URL, then restart."
 )
 _DAMAGE = (errors.DataCorrupted, errors.IndexCorrupted)
 _IDENTITY = (
@@ -460,7 +461,7 @@ def address(url: str) -> str:
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
-        raise InvalidInput("The database address is malformed. Write postgresql://USER@HOST/DATABASE.") from error
+        raise InvalidInput("The database URL is malformed. Write postgresql://USER@HOST/DATABASE.") from error
     return make_conninfo("", **{**_ADDRESS_DEFAULTS, **given})
 
 
@@ -531,17 +532,17 @@ def _meaning(error: Exception) -> ShoalError:
         case errors.DiskFull() | errors.OutOfMemory():
             return StoreFull(f"The database server has no space left: {_line(error)}. Free some space, then try again.")
         case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():
-            return StoreReadOnly(f"The database refuses writes: {_line(error)}. Check the role and its rights.")
+            return StoreReadOnly(f"The database rejects writes: {_line(error)}. Check the role and its rights.")
         case errors.DataCorrupted() | errors.IndexCorrupted():
             return StoreCorrupt(
                 f"The database is damaged: {_line(error)}. Stop every Shoal process, check the server, and restore a "
                 "dump if necessary."
             )
         case errors.QueryCanceled() | errors.LockNotAvailable():
-            return StoreUnavailable("The database took too long to answer. Check it for locks and load.")
+            return StoreUnavailable("The database took too long to respond. Check it for locks and load.")
         case psycopg.OperationalError() | psycopg.InterfaceError():
             reason = _line(error).partition(" Is the server running")[0]  # libpq's own question
-            return StoreUnavailable(f"The database cannot be reached: {reason}. Is the server up?")
+            return StoreUnavailable(f"Shoal cannot reach the database: {reason}. Is the server up?")
         case _:
             return StoreError(f"The database failed: {_line(error)}.")
 

@@ -23,7 +23,7 @@ try:
     from obstore.exceptions import BaseError
     from obstore.store import S3Store
 except ModuleNotFoundError as error:
-    lacking = f"An s3:// address needs the extra `s3`: {error.name} is not installed."
+    lacking = f"An s3:// URL needs the `s3` extra: {error.name} is not installed."
     raise ConfigError([f"{lacking} {how_to_add('s3')}"]) from error
 
 if TYPE_CHECKING:

@@ -85,9 +85,9 @@ async def test_live_events_arrive_until_the_application_ends(parts: Parts) -> No
 
 
 async def test_an_in_process_application_fails_like_a_server(parts: Parts) -> None:
-    with pytest.raises(NotFound, match="There is no agent"):
+    with pytest.raises(NotFound, match="No agent named"):
         await parts.client.call("GET", "/api/agents/nobody")
-    with pytest.raises(InvalidInput, match="There is no agent"):
+    with pytest.raises(InvalidInput, match="No agent named"):
         await ThreadClient(parts.client, THREAD).send("hi", "nobody")
 
 

@@ -48,7 +48,7 @@ def test_an_unreachable_server_is_reported(shoal: Shoal, monkeypatch: pytest.Mon
     monkeypatch.setenv("DATABASE_URL", "postgresql://shoal@127.0.0.1:1/shoal")
     listed = shoal("threads", "list")
     assert listed.code == 1
-    assert listed.err.startswith("shoal: The database cannot be reached")
+    assert listed.err.startswith("shoal: Shoal cannot reach the database")
     assert listed.err.count("\n") == 1
 
 
@@ -65,7 +65,7 @@ def test_the_doctor_reports_what_a_start_would_find(shoal: Shoal, server: str, m
     with psycopg.connect(server, autocommit=True) as connection:
         assert shoal("migrate").code == 0
         connection.execute("insert into shoal.migrations (part, name) values ('store', '9999')")
-    assert database_of(shoal).startswith("fail: The database was written by a newer Shoal")
+    assert database_of(shoal).startswith("fail: The database was written by a newer version of Shoal")
     refused = shoal("worker")
     assert (refused.code, refused.out) == (2, "")
     assert "Install that version" in refused.err

@@ -98,7 +98,7 @@ def test_a_second_shoal_is_refused_with_a_pointer_to_the_first(home: Path) -> No
         second = subprocess.run(command, check=False, capture_output=True, text=True)
         assert (second.returncode, second.stdout) == (1, "")
         assert second.stderr.startswith(
-            f"shoal: Another Shoal is running on {home} (process {server.process.pid} at http://"
+            f"shoal: Shoal is already running in {home} (process {server.process.pid} at http://"
         )
         assert len(second.stderr.splitlines()) == 1
 
@@ -117,7 +117,7 @@ def test_a_wrong_configuration_is_reported_before_anything_starts(home: Path) ->
     (home / "shoal.toml").write_text("[web]\nport = 'x'\n")
     result = subprocess.run([PROGRAM, "--home", str(home), "run"], check=False, capture_output=True, text=True)
     assert result.returncode == 1
-    assert result.stderr == f'shoal: {home}/shoal.toml: web.port is "x"; allowed: a whole number from 0 to 65535.\n'
+    assert result.stderr == f'shoal: {home}/shoal.toml: web.port must be a whole number from 0 to 65535, not "x".\n'
 
 
 def test_ask_uses_the_running_shoal(home: Path, shoal: Shoal) -> None:
@@ -171,7 +171,7 @@ def test_direct_database_commands_are_refused_while_shoal_runs(home: Path, shoal
     with running(home):
         result = shoal("migrate")
         assert result.code == 1
-        assert result.err.startswith("shoal: Another Shoal is running on")
+        assert result.err.startswith("shoal: Shoal is already running in")
 
 
 def test_a_backup_can_be_taken_while_shoal_runs(home: Path, shoal: Shoal, tmp_path: Path) -> None:

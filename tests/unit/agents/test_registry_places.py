@@ -89,4 +89,4 @@ async def test_a_moved_channel_belongs_to_its_new_server(world: World) -> None:
 async def test_unreadable_settings_are_ignored(world: World, caplog: pytest.LogCaptureFixture) -> None:
     await world.store.registry.choose("matrix", "no JSON")
     assert await world.here.chosen(HERE) == (NO_CHOICES, NO_CHOICES)
-    assert "ignoring unreadable choices" in caplog.text
+    assert "ignoring unreadable channel settings" in caplog.text

@@ -38,32 +38,35 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
         ("[modle]\n", "modle is not a known key; did you mean model?"),
         (
             "qqqq = 1",
-            "qqqq is not a known key; allowed: timezone, model, providers, database, files, checkpoints, turns,",
+            "qqqq is not a known key; known keys: timezone, model, providers, database, files, checkpoints, turns,",
         ),
         ("home = '/x'", "home cannot be set in the file; pass --home DIR or set SHOAL_HOME."),
-        ("[turns]\nsteps_max = 'many'", 'turns.steps_max is "many"; allowed: a whole number from 1 to 10000.'),
-        ("[turns]\nsteps_max = 0", "turns.steps_max is 0; allowed: a whole number from 1 to 10000."),
-        ("[turns]\nsteer = 'maybe'", 'turns.steer is "maybe"; allowed: "skip" or "finish".'),
-        ("[logging]\njson = 1", "logging.json is 1; allowed: true or false."),
-        ("[model]\nfallback = 'x'", 'model.fallback is "x"; allowed: a list of text values.'),
-        ("model = 3", "model is 3; allowed: a table."),
-        ("[model]\ntemperature = 2.5", "model.temperature is 2.5; allowed: a number from 0 to 2."),
-        ("[sandbox]\nnetwork = 5", 'sandbox.network is 5; allowed: "off" or "on", or a list of text values.'),
-        ("[sandbox]\nkind = 'jail'", 'sandbox.kind is "jail"; allowed: auto, bubblewrap, docker, host, or that of'),
-        ("[providers.x]\nbase_url = 'http://h'", "providers.x.kind is missing; allowed: anthropic, openai,"),
-        ("[providers.x]\nkind = 'gpt'", 'providers.x.kind is "gpt"; allowed: anthropic, openai,'),
-        ("[providers.openai]\nbase_url = 'ftp://h'", 'providers.openai.base_url is "ftp://h"; allowed: text that'),
-        ("providers = []", "providers is an empty list; allowed: a table."),
-        ("[providers.local]\n", "providers.local.model_file is missing; allowed: the path of a GGUF file."),
-        ("[database]\nurl = 'mysql://h/d'", "database.url is not a PostgreSQL URL; allowed: postgresql://…,"),
+        ("[turns]\nsteps_max = 'many'", 'turns.steps_max must be a whole number from 1 to 10000, not "many".'),
+        ("[turns]\nsteps_max = 0", "turns.steps_max must be a whole number from 1 to 10000, not 0."),
+        ("[turns]\nsteer = 'maybe'", 'turns.steer must be "skip" or "finish", not "maybe".'),
+        ("[logging]\njson = 1", "logging.json must be true or false, not 1."),
+        ("[model]\nfallback = 'x'", 'model.fallback must be a list of text values, not "x".'),
+        ("model = 3", "model must be a table, not 3."),
+        ("[model]\ntemperature = 2.5", "model.temperature must be a number from 0 to 2, not 2.5."),
+        ("[sandbox]\nnetwork = 5", 'sandbox.network must be "off" or "on", or a list of text values, not 5.'),
+        ("[sandbox]\nkind = 'jail'", "sandbox.kind must be auto, bubblewrap, docker, host, or a name from"),
+        ("[providers.x]\nbase_url = 'http://h'", "providers.x.kind is missing. It must be anthropic, openai,"),
+        ("[providers.x]\nkind = 'gpt'", "providers.x.kind must be anthropic, openai,"),
+        ("[providers.openai]\nbase_url = 'ftp://h'", "providers.openai.base_url must be text that"),
+        ("providers = []", "providers must be a table, not an empty list."),
+        ("[providers.local]\n", "providers.local.model_file must be the path of a GGUF file."),
+        ("[database]\nurl = 'mysql://h/d'", "database.url must be a PostgreSQL URL, postgresql://…,"),
         (
             "[context]\nevents_share = 0.9",
-            "context.events_share and artifacts_share are 1.1 together; allowed: at most",
+            "context.events_share and artifacts_share must add up to at most 1, not 1.1.",
         ),
-        ("[engine]\nstalled_seconds = 1", "engine.stalled_seconds is 1; allowed: more than heartbeat_seconds"),
-        ("[permissions]\ndefault_profile = 'lax'", 'permissions.default_profile is "lax"; allowed: guarded, locked,'),
-        ("[permissions.profiles.open]\n", "permissions.profiles.open is a built-in profile; allowed: a different name"),
-        ("[permissions.profiles.p]\nextends = 'q'", 'permissions.profiles.p.extends is "q"; allowed: guarded, locked'),
+        ("[engine]\nstalled_seconds = 1", "engine.stalled_seconds must be more than heartbeat_seconds"),
+        ("[permissions]\ndefault_profile = 'lax'", "permissions.default_profile must be one of guarded, locked,"),
+        (
+            "[permissions.profiles.open]\n",
+            "permissions.profiles.open is the name of a built-in profile. Choose another name",
+        ),
+        ("[permissions.profiles.p]\nextends = 'q'", "permissions.profiles.p.extends must be one of guarded, locked"),
         ("[permissions.profiles.p]\nask = ['a(']", 'permissions.profiles.p.ask has the pattern "a("'),
         (
             "[permissions.profiles.p]\nask = ['(a)\\1']",
@@ -73,26 +76,26 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
             "[permissions.profiles]\np = { extends = 'q' }\nq = { extends = 'p' }",
             "permissions.profiles do not fit: permission profile 'p': it extends itself",
         ),
-        ("[permissions.overrides]\nkinds = ['x']", "permissions.overrides.kinds is a list; allowed: a list of"),
+        ("[permissions.overrides]\nkinds = ['x']", "permissions.overrides.kinds must be a list of"),
         ("[[permissions.overrides]]\nallow = ['[']", 'permissions.overrides.0.allow has the pattern "["'),
         ("[platforms.telegram]\n", "platforms.telegram.token is missing; set it, or set enabled = false."),
         ("[platforms.telegramm]\n", "platforms.telegramm is not a known key; did you mean telegram?"),
-        ("[platforms]\ntelegram = 3", "platforms.telegram is 3; allowed: a table, or several with [[ ]]."),
+        ("[platforms]\ntelegram = 3", "platforms.telegram must be a table, or several with [[ ]], not 3."),
         ("[platforms.slack]\nbot_token = 'x'", "platforms.slack.app_token is missing; Socket Mode needs it"),
         ("[platforms.slack]\nbot_token = 'x'\nmode = 'http'", "platforms.slack.signing_secret is missing;"),
         ("[platforms.matrix]\nhomeserver = 'http://h'\nuser = '@a:b'", "platforms.matrix.access_token is missing;"),
-        ("[platforms.webhook.w]\n", "platforms.webhook.w.secret is missing; allowed: any text that both sides know."),
+        ("[platforms.webhook.w]\n", "platforms.webhook.w.secret is missing. Set it to a text that both sides know."),
         *(
             (
                 f'[platforms.webhook."{name}"]\nsecret = "0123456789abcdef"\n',
-                f"platforms.webhook.{name} has the name of another platform; allowed: a different name.",
+                f"platforms.webhook.{name} has the name of another platform. Choose a different name.",
             )
             for name in ("web", "openai", "terminal", "agent", "telegram", "slack.two")
         ),
         (
             "[platforms.extensions]\n",
             "platforms.extensions is not a known key; "
-            "allowed: telegram, discord, slack, matrix, teams, google_chat, webhook.",
+            "known keys: telegram, discord, slack, matrix, teams, google_chat, webhook.",
         ),
     ],
 )
@@ -124,8 +127,8 @@ def test_all_errors_are_reported_together(tmp_path: Path) -> None:
 def test_an_error_in_a_variable_names_the_variable(tmp_path: Path) -> None:
     assert problems(tmp_path, "", {"SHOAL_TURNS__STEPS_MAX": "many", "SHOAL_TERNS__X": "1"}) == [
         "environment variable SHOAL_TERNS__X: terns is not a known key; did you mean turns?",
-        'environment variable SHOAL_TURNS__STEPS_MAX: turns.steps_max is "many"; '
-        "allowed: a whole number from 1 to 10000.",
+        "environment variable SHOAL_TURNS__STEPS_MAX: turns.steps_max must be "
+        'a whole number from 1 to 10000, not "many".',
     ]
 
 
@@ -134,11 +137,11 @@ def test_an_error_in_a_variable_names_the_variable(tmp_path: Path) -> None:
     [
         (
             b"[model\n",
-            "cannot be read: it is not valid TOML at line 1, column 7: expected ']' at the end of a table declaration.",
+            "it is not valid TOML at line 1, column 7: expected ']' at the end of a table declaration.",
         ),
         (b"a = '\xff'", "is not UTF-8 text (byte 5). Save it as UTF-8."),
-        (b"a = " + b"[" * 60_000, "cannot be read: it is nested too deeply."),
-        (b"a = " + b"9" * 5_000, "cannot be read: it is not valid TOML: a number has too many digits"),
+        (b"a = " + b"[" * 60_000, "it is nested too deeply."),
+        (b"a = " + b"9" * 5_000, "it is not valid TOML: a number has too many digits"),
     ],
 )
 def test_a_file_that_is_not_toml_is_refused(tmp_path: Path, content: bytes, problem: str) -> None:
@@ -146,7 +149,8 @@ def test_a_file_that_is_not_toml_is_refused(tmp_path: Path, content: bytes, prob
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path, {})
     assert len(caught.value.problems) == 1
-    assert caught.value.problems[0].startswith(f"{tmp_path / 'shoal.toml'} {problem}")
+    assert str(tmp_path / "shoal.toml") in caught.value.problems[0]
+    assert problem in caught.value.problems[0]
 
 
 def test_a_home_that_is_a_file_is_refused(tmp_path: Path) -> None:
@@ -214,7 +218,7 @@ def test_a_variable_names_one_of_several_accounts_by_number(tmp_path: Path) -> N
 def test_accounts_of_one_platform_need_distinct_names(tmp_path: Path) -> None:
     text = "[[platforms.discord]]\ntoken = 'a'\n[[platforms.discord]]\ntoken = 'b'\n"
     assert problems(tmp_path, text) == [
-        'platforms.discord.1.account is "main" twice; allowed: a unique name for each account.'
+        'platforms.discord.1.account is "main" for two accounts. Give each account a different name.'
     ]
 
 
@@ -294,14 +298,14 @@ def test_an_extensions_accounts_are_read_with_its_keys_and_those_of_every_platfo
     ("text", "said"),
     [
         ("[platforms.irc]\nserver = 'x'\nprot = 1", "platforms.irc.prot is not a known key; did you mean port?"),
-        ("[platforms.irc]\nport = 'x'", 'platforms.irc.port is "x"; allowed: a whole number.'),
-        ("[platforms.irc]\nport = 1", "platforms.irc.server is missing; allowed: text."),
-        ("[platforms]\nirc = 1", "platforms.irc is 1; allowed: a table, or several with [[ ]]."),
+        ("[platforms.irc]\nport = 'x'", 'platforms.irc.port must be a whole number, not "x".'),
+        ("[platforms.irc]\nport = 1", "platforms.irc.server is missing. It must be text."),
+        ("[platforms]\nirc = 1", "platforms.irc must be a table, or several with [[ ]], not 1."),
         ("[platforms.bad]\nx = 1", "'bad' in shoal.platforms is not a shoal.platforms.record.Platform."),
         ("[platforms.web]\nserver = 'x'", "platforms.web has a reserved name"),
         (
             "[[platforms.irc]]\nserver = 'x'\n[[platforms.irc]]\nserver = 'y'",
-            'platforms.irc.1.account is "main" twice; allowed: a unique name for each account.',
+            'platforms.irc.1.account is "main" for two accounts. Give each account a different name.',
         ),
     ],
 )

@@ -83,13 +83,13 @@ def test_a_secret_is_resolved_at_each_use(tmp_path: Path) -> None:
     ("secret", "problem"),
     [
         (Secret("env", "NOT_THERE", environ={}), "The environment variable NOT_THERE is not set."),
-        (Secret("file", "missing"), "missing cannot be read: No such file or directory."),
+        (Secret("file", "missing"), "secret file missing: No such file or directory."),
         (Secret("file", "empty"), "is empty."),
         (Secret("command", ("false",)), "`false` returned no secret: it exited with status 1."),
         (Secret("command", ("true",)), "`true` returned no secret: it printed nothing."),
         (
             Secret("command", ("no-such-program-here",)),
-            "`no-such-program-here` returned no secret: it could not be run",
+            "`no-such-program-here` returned no secret: running it or reading its output failed",
         ),
     ],
 )

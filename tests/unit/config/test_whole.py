@@ -24,5 +24,5 @@ def test_an_error_in_a_feature_section_lists_the_allowed_values(tmp_path: Path) 
     (tmp_path / "shoal.toml").write_text('[telemetry]\nenabled = "maybe"\nhome = "x"\n', encoding="utf-8")
     with pytest.raises(ConfigError) as refused:
         load_config(tmp_path, {})
-    assert 'telemetry.enabled is "maybe"; allowed: "auto", "on" or "off"' in str(refused.value)
+    assert 'telemetry.enabled must be "auto", "on" or "off", not "maybe"' in str(refused.value)
     assert "telemetry.home" in str(refused.value)

@@ -23,7 +23,7 @@ def test_an_added_commands_number_depends_only_on_its_name() -> None:
 
 @pytest.mark.parametrize("name", ["help", "clear", "start"])
 def test_a_duplicate_name_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"two commands /{name}"):
+    with pytest.raises(ConfigError, match=f"Two commands are named /{name}"):
         CommandTable().add(CommandSpec(name, "mine"))
 
 

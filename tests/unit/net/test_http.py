@@ -461,7 +461,7 @@ async def test_an_unsent_request_is_retried_on_the_same_connection() -> None:
     async with listening(serve) as port:
         one = client(port)
         now = asyncio.get_running_loop().time()
-        with pytest.raises(HttpFailed, match="Nothing was sent") as failed:
+        with pytest.raises(HttpFailed, match="Sending to") as failed:
             await one.request("POST", "/x", [], b"{}", now - http.ASKED_SECONDS - 0.1)
         assert (failed.value.kind, failed.value.retry_after_seconds) == ("dropped", 0.0)
         response = await one.request("POST", "/x", [], b"{}", now)

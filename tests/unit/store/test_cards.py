@@ -91,7 +91,7 @@ def test_a_refused_set_of_any_size_says_how_to_restore_the_files(total: int, ref
         ]
         edit = card_edit(ThreadId("a:b:c"), calls)
         has_button = [button.value for button in edit.buttons if button.label == "Undo the files"] == ["undo:C1"]
-        assert has_button == ("`/undo T1` restores them." in edit.text)
+        assert has_button == ("`/undo T1` to revert them." in edit.text)
         return has_button
 
     assert undo_shown("a file", refused, refused)

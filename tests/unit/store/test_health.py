@@ -646,7 +646,9 @@ async def test_a_failing_disk_asks_for_a_restart_not_a_restore(tmp_path: Path, c
     await again.close()
 
 
-@pytest.mark.parametrize(("version", "says"), [(9_999, "written by a newer Shoal"), (FIRST_MIGRATION, "older schema")])
+@pytest.mark.parametrize(
+    ("version", "says"), [(9_999, "written by a newer version of Shoal"), (FIRST_MIGRATION, "older schema")]
+)
 async def test_tables_of_another_version_are_not_called_damage(tmp_path: Path, version: int, says: str) -> None:
     await SqliteDriver(tmp_path / "shoal.db").close()
     driver = SqliteDriver(tmp_path / "shoal.db", read_only=True)

@@ -15,7 +15,7 @@ def test_a_home_in_use_is_refused(tmp_path: Path, *, is_removed: bool) -> None:
     first.acquire()
     if is_removed:
         path.unlink()
-    with pytest.raises(HomeLocked, match="Another Shoal is running on"):
+    with pytest.raises(HomeLocked, match="Shoal is already running in"):
         second.acquire()
     assert is_held(path)
     first.release()

@@ -17,7 +17,7 @@ class CasesSettings(Section, frozen=True, kw_only=True):
     judge_model: str = ""
     """Model that checks `judged` expectations. If empty, the model under test."""
     steps_max: Annotated[int, Meta(ge=1, le=100)] = 10
-    """Maximum number of model calls per case."""
+    """Maximum number of model calls per test case."""
     edit_seconds_max: Annotated[float, Meta(ge=0, le=600)] = 60.0
     """Time limit for the cases before a person is asked about a change, in seconds. 0 disables them."""
     edit_usd_max: Annotated[float, Meta(ge=0)] = 0.5

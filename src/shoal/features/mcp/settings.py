@@ -49,13 +49,13 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
 
     def problems(self, name: str = "") -> Iterator[Problem]:
         if not re.fullmatch(MCP_NAME, name):
-            yield (), "has an invalid name; allowed: 1 to 24 lower-case letters, digits and -"
+            yield (), "must have a name of 1 to 24 lowercase letters, digits and -"
         yield from header_problems(self.headers)
         if self.enabled and bool(self.command) == bool(self.url):
-            problem = "and url are both given" if self.command else "is missing"
-            yield ("command",), f"{problem}; allowed: a command that starts the server, or the url of a running one"
+            problem = "and url are both set" if self.command else "is missing"
+            yield ("command",), f"{problem}. Set either the command that starts the server, or the url of a running one"
         if self.sandbox and self.url:
-            yield ("sandbox",), "is true for a url; allowed: only with a command"
+            yield ("sandbox",), "must be false for a server with a url"
 
 
 SERVERS = dict[str, McpServerSettings]

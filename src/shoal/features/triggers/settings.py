@@ -46,12 +46,12 @@ class TriggersSettings(Section, frozen=True, kw_only=True):
         for name, hook in self.webhooks.items():
             at = ("webhooks", name)
             if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
-                yield at, "has an invalid name; allowed: letters, digits, - and _"
+                yield at, "must have a name of letters, digits, - and _"
             if not hook.secret:
-                yield (*at, "secret"), "is missing; allowed: any text of at least 16 characters that the caller knows"
+                yield (*at, "secret"), "must be a text of at least 16 characters that the caller knows"
             if bool(hook.thread) == bool(hook.channel):
                 yield at, "needs either a thread or a channel"
             if hook.thread and hook.thread.count(":") != 2:
-                yield (*at, "thread"), f'is "{hook.thread}"; allowed: PLATFORM:CHANNEL:THREAD'
+                yield (*at, "thread"), f'must be PLATFORM:CHANNEL:THREAD, not "{hook.thread}"'
             if hook.channel and hook.channel.count(":") != 1:
-                yield (*at, "channel"), f'is "{hook.channel}"; allowed: PLATFORM:CHANNEL'
+                yield (*at, "channel"), f'must be PLATFORM:CHANNEL, not "{hook.channel}"'

@@ -92,7 +92,7 @@ class Gate:
 
     def __init__(self, options: WebOptions, clock: Clock, tokens: AccessTokens, is_file: Callable[[str], bool]) -> None:
         if not options.token:
-            raise ValueError("The HTTP surface needs a token.")
+            raise ValueError("The HTTP server needs a token.")
         self._token = options.token.encode()
         self._digest = hashlib.sha256(self._token).digest()
         self._clock = clock
@@ -134,7 +134,7 @@ class Gate:
         is_loopback = name == "localhost" or (address is not None and address.is_loopback)
         if name in self._hosts or is_loopback or (self._any_address and address is not None):
             return
-        message = "This Host is not allowed. Add its origin to web.allowed_origins, or use the printed address."
+        message = "This Host is not allowed. Add its origin to web.allowed_origins, or use the URL that Shoal printed."
         raise ApiError(400, "unknown_host", message)
 
     def foreign_origin(self, request: Request) -> str:
@@ -203,9 +203,9 @@ class Gate:
         if seconds:
             raise wait
         self._failures.add(address)
-        logger.warning("a wrong token was sent", extra={"address": address})
+        logger.warning("wrong token received", extra={"address": address})
         raise _unauthorized(
-            "The token is wrong or was revoked. Use the one in the file `token` of Shoal's home directory, or create "
+            "The token is wrong or was revoked. Use the one in the `token` file in Shoal's home directory, or create "
             "one with `shoal token create`."
         )
 

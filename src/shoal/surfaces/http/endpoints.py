@@ -188,7 +188,7 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
                 raise InvalidInput(message) from error
         if endpoint.owner_only and caller(request).asker.trust != "owner":
             raise ApiError(
-                403, "owner", "Only the owner can do this. Use the token in the file `token` of the home directory."
+                403, "owner", "Only the owner can do this. Use the token in the `token` file in the home directory."
             )
         call = endpoint.handler(**given)
         given.clear()  # free a large body before building the response

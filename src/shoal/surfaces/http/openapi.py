@@ -21,7 +21,7 @@ SCOPE_TEXTS = {
     "chat": "Send messages in the person's own threads, and read and steer them.",
     "read": "Read everything except tokens.",
     "approve": "Read everything except tokens, and decide approvals if the person is an approver.",
-    "admin": "Everything that the owner's token may do.",
+    "admin": "Do everything that the owner's token can do.",
 }
 """Permissions of each scope. A token with an agent is also confined to that agent's threads."""
 
@@ -30,7 +30,7 @@ _EVENTS = {**EVENT_CLASSES, ToolResultShown.type: ToolResultShown}
 _PARAMETER = re.compile(r"{(\w+)(:path)?}")
 _PARAMETER_SCHEMAS: dict[str, Schema] = {"thread": {"pattern": "^[^:]+:[^:]+:[^:]+$", "maxLength": 542}}
 _PARAMETER_TEXTS = {
-    "thread": "platform:channel:thread; unsafe characters in a part are written %HH (so %25HH in an address).",
+    "thread": "platform:channel:thread; unsafe characters in a part are written %HH (so %25HH in a URL).",
     "path": "A path from the listing; it may contain slashes.",
 }
 
@@ -127,7 +127,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Schema], components: dict[
         "responses": {
             str(endpoint.status): {"description": summary, "content": content},
             "default": {
-                "description": "The call failed, with the reason.",
+                "description": "Error, with the reason.",
                 "content": {JSON: {"schema": {"anyOf": errors}}},
             },
         },

@@ -74,7 +74,7 @@ messages.</p>
 </main>
 """
 _WHERE = (
-    "<p>The owner's token is in the file <code>token</code> of Shoal's home directory; "
+    "<p>The owner's token is in the <code>token</code> file in Shoal's home directory; "
     "<code>shoal token create</code> creates more.</p>"
 )
 

@@ -349,7 +349,7 @@ async def copy_profile(
     own = config.current.permissions.profiles
     known_profiles.check(body.copies)
     if body.name in known_profiles.names:
-        raise Conflict(f"There is already a profile {body.name}. Choose another name.")
+        raise Conflict(f"A profile already exists with the name {body.name}. Choose another name.")
     source = built_in(body.copies, tools.traits) if body.copies in BUILT_IN else own[body.copies]
     what = f"create profile {body.name} as a copy of {body.copies}"
     await setup.change_rules(what, lambda text: with_profile(text, body.name, source), by.person)
@@ -370,7 +370,7 @@ async def remove_profile(
         None,
     )
     if match is None:
-        raise NotFound(f"There is no profile {name[:80]!r} of your own.")
+        raise NotFound(f"No custom profile is named {name[:80]!r}.")
     if match.agents:
         raise Conflict(
             f"{', '.join(match.agents)} uses the profile {name}. Choose another profile for the agent first."
@@ -456,7 +456,7 @@ def _shown(tools: Registry, rule: OwnRule) -> OwnRuleView:
 def _known(config: LiveConfig, id: str) -> OwnRule:
     own_rule = next((rule for rule in own_rules(config.current.permissions) if rule.key == id), None)
     if own_rule is None:
-        raise NotFound("There is no such rule. `shoal permissions rules` lists them.")
+        raise NotFound("No rule has this ID. Run `shoal permissions rules` to list the rules.")
     return own_rule
 
 
@@ -476,9 +476,9 @@ def _wanted(agents: AgentRegistry, profiles: Profiles, tools: Registry, body: Ne
         profiles.check(body.profile)
     for name in body.agents:
         if not agents.exists(name):
-            raise NotFound(f"There is no agent {name[:80]!r}.")
+            raise NotFound(f"No agent named {name[:80]!r}.")
     if body.subject is not None and body.subject.what == "tool" and body.subject.text not in tools.names():
-        raise InvalidInput(f"There is no tool {body.subject.text[:80]!r}.")
+        raise InvalidInput(f"No tool named {body.subject.text[:80]!r}.")
     pattern = pattern_of(body.subject, tools.traits) if body.subject is not None else body.pattern
     return OwnRule(body.list, pattern, body.profile, body.agents)
 
@@ -539,7 +539,7 @@ async def replay_permissions(
         raise InvalidInput("Name a profile, or give rules.")
     checks = await store.audit.checks(clock.now() - timedelta(hours=body.hours), body.agent)
     if not checks and body.agent and not agents.exists(body.agent):
-        raise NotFound(f"No agent {body.agent!r} exists now or existed at that time.")
+        raise NotFound(f"Agent {body.agent!r} does not exist and did not exist at that time.")
     changed = changed_decisions(checks, profile, executor.situation)
     return HindsightView(sum(check.count for check in checks), len(checks), changed[:CHANGED_MAX])
 
@@ -593,7 +593,7 @@ async def accept_rule(
         None,
     )
     if rule is None:
-        raise NotFound("This rule is no longer suggested. `shoal permissions suggest` lists the suggestions.")
+        raise NotFound("This rule is no longer suggested. Run `shoal permissions suggest` to list the suggestions.")
     if rule.accepted:
         raise Conflict("This rule is already in shoal.toml.")
     override = OverrideSettings(agents=(rule.agent,), allow=rule.allow)

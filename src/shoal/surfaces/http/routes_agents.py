@@ -114,7 +114,7 @@ class Unbound(msgspec.Struct, frozen=True):
 def agent_home(home: Home, agents: AgentRegistry, name: str) -> Path:
     """Return the folder of an existing agent. Raises NotFound."""
     if name not in agents.names():
-        raise NotFound(f"There is no agent {name[:80]!r}.")
+        raise NotFound(f"No agent named {name[:80]!r}.")
     return home.agent(name)
 
 
@@ -135,7 +135,7 @@ async def agent(lifecycle: AgentLifecycle, by: Principal, name: str) -> AgentVie
     """Return one agent."""
     own = by.token.agent
     if own not in ("", name):
-        raise NotFound(f"There is no agent {name[:80]!r}. Agents: {own}.")
+        raise NotFound(f"No agent named {name[:80]!r}. Agents: {own}.")
     return _view(await lifecycle.card(name))
 
 
@@ -469,7 +469,7 @@ async def _put(
 ) -> SkillsView:
     if "/" in name or name.startswith("."):
         raise InvalidInput(
-            f"{name[:80]!r} is not a valid name for a skill. Use lower-case letters and digits, with hyphens between."
+            f"{name[:80]!r} is not a valid skill name. Use lowercase letters and digits, separated by hyphens."
         )
     root, folder = _skill_root(home, agents, scope, agent, thread)
     await put_skill(root, folder, name, text, by.person, store.audit)

@@ -76,7 +76,7 @@ async def _known_approval(store: Store, by: Principal, id: str) -> Approval:
     """Return an approval that the caller may see. Raises NotFound for any other."""
     approval = await store.approvals.get(ApprovalId(id))
     if approval is None or not await may_use(by, store.journal, approval.thread):
-        raise NotFound(f"There is no approval {id[:80]}. `shoal approvals list` shows the open ones.")
+        raise NotFound(f"No approval has the ID {id[:80]}. Run `shoal approvals list` to see the pending ones.")
     return approval
 
 

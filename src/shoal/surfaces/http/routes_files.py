@@ -342,12 +342,12 @@ async def take_attachments(
     taken: list[Attachment] = []
     for number, ref in enumerate(refs):
         if bool(ref.file) == bool(ref.data):
-            raise InvalidInput("An attachment needs either `file`, from an upload's answer, or `data`, base64.")
+            raise InvalidInput("An attachment needs either `file`, from an upload's response, or `data`, in base64.")
         if ref.file:
             try:
                 opened = await anyio.to_thread.run_sync(open_thread_file, home, thread, f"attachments/{ref.file}")
             except NotFound as error:
-                message = f"There is no uploaded file {ref.file[:80]!r} in this thread. Upload it first."
+                message = f"This thread has no uploaded file {ref.file[:80]!r}. Upload it first."
                 raise InvalidInput(message) from error
             with opened.content as content:
                 digest = await anyio.to_thread.run_sync(hashlib.file_digest, content, "sha256")

@@ -117,7 +117,7 @@ async def delete(
     """
     info = await store.journal.thread(thread) if is_child(thread) else None
     if info is not None and info.parent and await store.journal.thread(ThreadId(info.parent)) is not None:
-        raise InvalidInput(f"A subagent's thread is deleted with its caller: delete {info.parent}.")
+        raise InvalidInput(f"A subagent's thread is deleted with its parent. Delete {info.parent}.")
     return await delete_thread(store, home, outlets.artifacts, folders, thread, by.person, by.token.name)
 
 
@@ -165,7 +165,7 @@ async def _exported(
 async def cost(store: Store, thread: ThreadId, turn: str) -> TurnCost:
     """Return the cost of a turn's model calls."""
     if not re.fullmatch(r"[0-9A-Za-z]{1,40}", turn):
-        raise InvalidInput("This is not the id of a turn. Events contain it as `turn`.")
+        raise InvalidInput("This is not a turn id. Use the `turn` field of an event.")
     spent = await store.threads.spent(thread, turn)
     used = sum((step.usage for step in spent), Usage())
     priced = [step.usd for step in spent if step.usd is not None]

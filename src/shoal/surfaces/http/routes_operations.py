@@ -66,13 +66,13 @@ class Alive(msgspec.Struct, frozen=True):
 
 STORE_TROUBLES: tuple[tuple[type[Exception], str], ...] = (
     (StoreFull, "The database's disk is full or failing. Free some space. Shoal then continues automatically."),
-    (StoreReadOnly, "The database is read-only. `shoal doctor` names the file. Fix it, then restart Shoal."),
-    (StoreUnavailable, "The database is unreachable or locked by another program. `shoal doctor` shows the reason."),
-    (StoreError, "The database rejects all changes. `shoal doctor` shows the reason."),
+    (StoreReadOnly, "The database is read-only. Run `shoal doctor` to see which file, fix it, then restart Shoal."),
+    (StoreUnavailable, "The database is unreachable or locked by another program. Run `shoal doctor` for the reason."),
+    (StoreError, "The database rejects all changes. Run `shoal doctor` for the reason."),
     (
         TimeoutError,
-        f"The database has not answered for {PROBE_SECONDS_MAX:g} seconds. Check its disk, load and server. Shoal "
-        "continues automatically when it answers.",
+        f"The database has not responded for {PROBE_SECONDS_MAX:g} seconds. Check its disk, load and server. Shoal "
+        "continues automatically when it responds.",
     ),
 )
 """Messages of `/readyz`. The call is public, so they contain no paths and no addresses."""

@@ -183,12 +183,14 @@ def check_agent(agents: AgentRegistry, by: Principal, agent: str) -> str:
     own = by.token.agent
     if own and agent not in ("", own):
         raise ApiError(
-            403, "confined", f"The token {by.token.name!r} is only for the agent {own}. Name that one, or none."
+            403,
+            "confined",
+            f"The token {by.token.name!r} is only for the agent {own}. Name that agent, or omit `agent`.",
         )
     agent = agent or own
     if agent and agent not in agents.names():
         known = ", ".join(sorted(agents.names()))
-        raise InvalidInput(f"There is no agent {agent[:80]!r}. Agents: {known}.")
+        raise InvalidInput(f"No agent named {agent[:80]!r}. Agents: {known}.")
     return agent
 
 
@@ -307,7 +309,7 @@ async def retry(
     check_model(models, by, body.model)
     receipt = await orchestrator.send(Retry(thread, by.author, body.turn, body.model))
     if not receipt.delivered:
-        raise Conflict("No turn of this thread is waiting for its model.")
+        raise Conflict("No turn in this thread is waiting for its model.")
     return Delivered(True)
 
 
@@ -570,7 +572,7 @@ async def command(
     text = checked_text(body.text)
     spoken = commands.table.parse(text)
     if spoken is None:
-        return CommandAnswer(f"There is no command {text.split()[0][:40]}. /help lists all commands.")
+        return CommandAnswer(f"No command named {text.split()[0][:40]}. Use /help to list all commands.")
     if by.is_confined and spoken.name not in CONFINED_COMMANDS:
         allowed = ", /".join(CONFINED_COMMANDS)
         raise ApiError(403, "scope", f"The token {by.token.name!r} cannot use /{spoken.name}, only /{allowed}.")

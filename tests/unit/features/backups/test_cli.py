@@ -243,7 +243,7 @@ def backup_with_schema(shoal: Shoal, home: Path, file: Path, number: int) -> Non
 def test_a_backup_of_a_newer_version_is_reported_and_restores_nothing(shoal: Shoal, home: Path, file: Path) -> None:
     backup_with_schema(shoal, home, file, 9999)
     ran = restored(shoal, home, file)
-    assert (ran.code, "was written by a newer Shoal" in ran.err) == (2, True)
+    assert (ran.code, "was written by a newer version of Shoal" in ran.err) == (2, True)
     assert not home.exists()
 
 

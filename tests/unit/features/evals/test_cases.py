@@ -80,9 +80,9 @@ def test_a_case_round_trips(
         (
             'role = "user"',
             'role = "person"',
-            f"line 4: `messages[0].role` must be {ROLES}, and is 'person'.",
+            f"line 4: `messages[0].role` must be {ROLES}, not 'person'.",
         ),
-        ("about", 'tools = "sandbx"\nabout', """line 1: `tools` must be "recorded" or "sandbox", and is 'sandbx'."""),
+        ("about", 'tools = "sandbx"\nabout', """line 1: `tools` must be "recorded" or "sandbox", not 'sandbx'."""),
         ('role = "user"\n', "", "line 3: `role` in `messages[0]` is missing"),
         ('role = "user"', 'role = "assistant"', "line 3: the last message must have the role user"),
         ('role = "user"', 'role = "tool"', "line 3: no earlier call has the id ''"),

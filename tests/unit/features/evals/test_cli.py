@@ -31,7 +31,7 @@ WRONG = (
     ("check --agent nobody", "There is no agent 'nobody'."),
     ("check --junit /none/report.xml", "Shoal cannot write /none/report.xml."),
     ("permissions replay --profile none", "There is no permission profile 'none'."),
-    ("permissions replay --profile locked --agent nobody", "There is no agent 'nobody'"),
+    ("permissions replay --profile locked --agent nobody", "Agent 'nobody' does not exist"),
     ("permissions suggest --accept 9", "There is no suggestion 9."),
 )
 """Commands and the error that each prints."""

@@ -47,13 +47,15 @@ def test_every_thread_is_visited_including_pinned_archived_and_newer_ones(
     ran = shoal("replay", "--all")
     assert (ran.code, ran.err) == (2, "")
     first, summary, left_out, _ = ran.out.splitlines()
-    assert first == f"{newer}: The journal was written by a newer Shoal (sung). Install that version to use it."
+    assert (
+        first == f"{newer}: The journal was written by a newer version of Shoal (sung). Install that version to use it."
+    )
     assert summary == "8 requests in 4 threads: 8 identical."
     assert left_out == "1 thread was written by a newer Shoal and skipped."
     assert shoal("replay", "--all", "--since", "9000w").out.splitlines()[1] == "10 requests in 5 threads: 10 identical."
     told = {line["thread"]: line for line in map(json.loads, shoal("replay", "--all", "--json").out.splitlines())}
     assert set(told) == {THREAD, *copies} - {old}
-    assert "newer Shoal" in told[newer]["error"]
+    assert "newer version of Shoal" in told[newer]["error"]
     assert shoal("replay", newer).code == 2
 
 
@@ -134,7 +136,7 @@ def test_other_rules_are_tried_on_past_calls(shoal: Shoal, home: Path) -> None:
     )
     assert shoal("permissions", "replay", "--profile", "nope").code == 2
     ran = shoal("permissions", "replay", "--profile", "/nope.toml")
-    assert (ran.code, ran.err) == (2, "shoal: /nope.toml cannot be read: No such file or directory.\n")
+    assert (ran.code, ran.err) == (2, "shoal: Shoal cannot read /nope.toml: No such file or directory.\n")
     rules.write_text('extends = "nope"\n')
     ran = shoal("permissions", "replay", "--profile", str(rules))
     assert (ran.code, ran.out) == (2, "")

@@ -134,7 +134,7 @@ def test_rules_are_listed_added_and_removed(shoal: Shoal, home: Path) -> None:
     assert (refused.code != 0, "A rule covers one command." in refused.err) == (True, True)
     assert "is built in" in shoal("permissions", "add", "deny", "tool", "bash", "--profile", "locked").err
     assert shoal("permissions", "remove", identity).code == 0
-    assert "There is no such rule." in shoal("permissions", "remove", identity).err
+    assert "No rule has this ID." in shoal("permissions", "remove", identity).err
 
 
 @pytest.mark.parametrize(

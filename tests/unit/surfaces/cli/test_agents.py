@@ -55,7 +55,7 @@ def test_a_change_of_an_agent_is_reverted_and_audited(shoal: Shoal, home: Path) 
     assert file.read_text() == before
     entries = json.loads(shoal("audit", "tail", "--json").out)
     assert "take back: write SOUL.md" in [one["entry"]["action"] for one in entries]
-    assert "nothing left to undo" in shoal("agents", "undo", "main").err
+    assert "Nothing is left to undo" in shoal("agents", "undo", "main").err
 
 
 def test_a_channel_is_bound_and_unbound(shoal: Shoal, home: Path) -> None:
@@ -116,11 +116,11 @@ def test_a_key_is_set_and_removed(shoal: Shoal, home: Path, key: str, value: str
     ("key", "value", "problem"),
     [
         ("taint", "maybe", "taint cannot be 'maybe': 'taint' must be true or false"),
-        ("colour", "red", "'colour' is not a key of an agent. Keys: model, profile,"),
+        ("colour", "red", "'colour' is not an agent setting. Available: model, profile,"),
         ("profile", "lax", "There is no permission profile 'lax'"),
         ("profile", "./lax.toml", "There is no permission profile './lax.toml'"),
-        ("tools", "bash, hammer", "There is no tool 'hammer'. Tools: ask_agent, bash,"),
-        ("tools", '["mcp_gone_echo"]', "There is no tool 'mcp_gone_echo'"),
+        ("tools", "bash, hammer", "No tool named 'hammer'. Tools: ask_agent, bash,"),
+        ("tools", '["mcp_gone_echo"]', "No tool named 'mcp_gone_echo'"),
         ("tools", "[bash]", "tools cannot be '[bash]'"),
         ("fallback", "nosuch/x", "No provider has the model 'nosuch/x'"),
         ("model", "x\ny = 1", "No provider has the model"),
@@ -137,7 +137,7 @@ def test_a_wrong_value_changes_nothing(shoal: Shoal, home: Path, key: str, value
 def test_tools_of_a_configured_mcp_server_are_accepted_unchecked(shoal: Shoal, home: Path) -> None:
     (home / "shoal.toml").write_text("[mcp.files]\ncommand = '/nowhere/server'\n")
     assert shoal("agents", "config", "main", "tools", "read, mcp_files_search").code == 0
-    assert "There is no tool 'mcp_other_search'" in shoal("agents", "config", "main", "tools", "mcp_other_search").err
+    assert "No tool named 'mcp_other_search'" in shoal("agents", "config", "main", "tools", "mcp_other_search").err
 
 
 @pytest.mark.parametrize("place", ["discord:1", "telegram.second:1", "nowhere:1"])
@@ -148,7 +148,8 @@ def test_an_unconfigured_platform_cannot_be_bound(shoal: Shoal, home: Path, plac
     ran = shoal("agents", "bind", "main", place)
     assert ran.code == 1
     assert (
-        f"There is no platform {place.partition(':')[0]!r} here. Platforms: openai, telegram, terminal, web." in ran.err
+        f"No platform named {place.partition(':')[0]!r} is connected. Platforms: openai, telegram, terminal, web."
+        in ran.err
     )
     assert listed(shoal)["main"]["channels"] == []
     assert shoal("agents", "bind", "main", "telegram:1").code == 0

@@ -55,7 +55,7 @@ def test_a_damaged_database_fails(shoal: Shoal, home: Path) -> None:
     connection = sqlite3.connect(home / "shoal.db")
     connection.execute("pragma user_version = 999")
     connection.close()
-    assert findings(shoal)["database"]["message"].endswith("was written by a newer Shoal (schema 999).")
+    assert findings(shoal)["database"]["message"].endswith("was written by a newer version of Shoal (schema 999).")
 
 
 @pytest.mark.parametrize(("key", "status"), [("right", "ok"), ("wrong", "fail")])
@@ -89,7 +89,7 @@ def test_an_unlisted_default_model_is_reported(shoal: Shoal, home: Path, model: 
         ("model = 'openai/other'", "warn", "openai does not offer the model 'other'"),
         ("model = 'nosuch/x'", "fail", "No provider has the model 'nosuch/x'"),
         ("fallback = ['openai/fake-1', 'nosuch/x']", "fail", "No provider has the model 'nosuch/x'"),
-        ("tools = ['read', 'hammer']", "fail", "There is no tool 'hammer'"),
+        ("tools = ['read', 'hammer']", "fail", "No tool named 'hammer'"),
         ("profile = './lax.toml'", "fail", "There is no permission profile './lax.toml'"),
     ],
 )

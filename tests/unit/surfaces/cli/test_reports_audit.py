@@ -52,7 +52,10 @@ def test_an_intact_chain_is_ok(shoal: Shoal) -> None:
         ("update audit set hash = upper(hash) where number = 1", "entry 1 of "),
         ("update audit set previous = upper(hash) where number = 2", "entry 2 of "),
         ("delete from audit where number = 2", "entry 2 is missing"),
-        ("delete from audit where number = (select max(number) from audit where 1)", "entries were cut off or added"),
+        (
+            "delete from audit where number = (select max(number) from audit where 1)",
+            "entries were removed or added at the end",
+        ),
         ("update audit set number = number + 100 where number > 2", "entry 3 is missing"),
     ],
 )

@@ -27,7 +27,7 @@ def test_a_journal_of_a_newer_version_is_reported_and_unchanged(shoal: Shoal, ho
         ran = shoal(*words.split(), THREAD)
         assert (ran.code, ran.out) == (2, "")
         assert ran.err == (
-            "shoal: The journal was written by a newer Shoal (dreamed). Install that version to use it.\n"
+            "shoal: The journal was written by a newer version of Shoal (dreamed). Install that version to use it.\n"
         )
         assert database.execute("select * from events").fetchall() == before
 

@@ -14,7 +14,7 @@ export function MadeRule({ approval }) {
   const { words, agent, channel } = approval.item?.always || {};
   useEffect(() => void attempt(async () => setScope((await api.approval(approval.id)).scope)), [approval.id]);
   const back = () => attempt(async () => setDone((await api.takeBack(approval.item?.card || approval.id)).message));
-  const rule = words && `${visible(words)}, in ${visible(agent)}’s workspace, ${channel ? "when you ask in this channel" : "when you ask in direct messages"}. `;
+  const rule = words && `${visible(words)}, in ${visible(agent)}'s workspace, ${channel ? "when you ask in this channel" : "when you ask in direct messages"}. `;
   return html`
     <p class="verdict">
       ${done || (rule && `${scope === "withdrawn" ? "Removed rule" : "Rule"}: ${rule}`)}
