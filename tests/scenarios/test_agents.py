@@ -98,10 +98,10 @@ async def test_only_permitted_people_change_agents(tmp_path: Path, command: str)
     [
         ("profile nosuch", "There is no permission profile 'nosuch'. Profiles:"),
         ("tools bash, nosuch", "No tool named 'nosuch'. Tools:"),
-        ("colour red", "There is no agent 'colour'"),
+        ("colour red", "No agent named 'colour'"),
         ("main colour red", "'colour' is not an agent setting. Available: model,"),
-        ("taint maybe", "taint cannot be 'maybe'"),
-        ("budget.usd_per_day -1", "budget.usd_per_day cannot be '-1'"),
+        ("taint maybe", "Cannot set taint to 'maybe'"),
+        ("budget.usd_per_day -1", "Cannot set budget.usd_per_day to '-1'"),
     ],
 )
 async def test_an_invalid_setting_is_refused_with_the_valid_ones(tmp_path: Path, line: str, problem: str) -> None:

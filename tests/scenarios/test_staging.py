@@ -307,7 +307,7 @@ async def test_a_removed_tool_is_reported_in_one_sentence(tmp_path: Path) -> Non
         await pressed(world, "Run this action?", "Do it")
         await world.happens(world.ada.thread, "turn_finished", 2)
         await world.rests()
-        assert "it did not run, because what it depends on has changed" in card.markdown
+        assert "it did not run, because something it depends on has changed" in card.markdown
         await world.ada.says("well")
         await world.ada.sees("I see.")
         assert "There is no tool named" in model.requests[-1].messages[-1].text
