@@ -139,9 +139,7 @@ class Upkeep:
         why = f"{type(failure).__name__}: {' '.join(str(failure).split())}"[:PROBLEM_CHARS_MAX]
         await self._settings.put(SERVICE_PROBLEMS, name, _encode(ServiceProblem(now, why)).decode())
         if before is None or now - service_problem(before).at >= timedelta(seconds=DAY_SECONDS):
-            await self._notify(
-                f"The service “{name}” failed. I will restart it. Run `shoal doctor` for details. {why}"
-            )
+            await self._notify(f"The service “{name}” failed. I will restart it. Run `shoal doctor` for details. {why}")
 
 
 class ServiceProblem(msgspec.Struct, frozen=True):

@@ -160,7 +160,7 @@ async def test_always_allow_works_once_by_reaction(tmp_path: Path) -> None:
 async def test_a_card_of_several_calls_makes_a_rule_for_each(tmp_path: Path) -> None:
     async with world_of(tmp_path, says("one", "two"), "done 1", says("two"), says("one"), "done 2") as world:
         await world.ada.says("first")
-        card = await world.ada.sees("2 calls wait")
+        card = await world.ada.sees("2 calls are waiting")
         assert [button.label for button in card.buttons] == ["Allow all", "Choose", "Always allow all", "Deny"]
         await clicks(world, card, "Always allow all")
         await world.ada.sees("done 1")
@@ -173,7 +173,7 @@ async def test_a_card_of_several_calls_makes_a_rule_for_each(tmp_path: Path) -> 
 async def test_only_some_calls_of_a_card_are_always_allowed(tmp_path: Path) -> None:
     async with world_of(tmp_path, says("one", "two"), "done") as world:
         await world.ada.says("first")
-        await world.ada.sees("2 calls wait")
+        await world.ada.sees("2 calls are waiting")
         await world.ada.says("always 2")
         await world.ada.sees("done")
         assert "two" in rules(world)

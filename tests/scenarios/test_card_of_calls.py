@@ -69,7 +69,7 @@ async def test_calls_of_one_message_share_a_card_and_allow_all_runs_each_once(tm
     async with scenario(tmp_path, model, settings=CAREFUL) as world:
         await world.ada.says("go")
         calls = await asked(world, 3)
-        card = await world.ada.sees("3 calls wait")
+        card = await world.ada.sees("3 calls are waiting")
         assert [button.label for button in card.buttons] == ["Allow all", "Choose", "Deny"]
         assert "The model says: “I note three lines.”" in card.markdown.replace("\\", "")
         assert len([text for text in world.chat.texts(world.ada.thread) if "echo" in text]) == 1
@@ -85,7 +85,7 @@ async def test_chosen_calls_run_in_order_and_the_rest_never(tmp_path: Path) -> N
     async with scenario(tmp_path, FakeModel(bash(line(1), line(2), line(3)), "done"), settings=CAREFUL) as world:
         await world.ada.says("go")
         await asked(world, 3)
-        card = await world.ada.sees("3 calls wait")
+        card = await world.ada.sees("3 calls are waiting")
         assert await press(card.buttons[1].value, world.ada.thread, ADA, world.app[OpenInbox]) == CHOOSING
         await delivered(world)
         assert len(card.buttons) == 5
@@ -223,7 +223,7 @@ async def test_values_name_their_author(tmp_path: Path) -> None:
         pay, mail = await asked(world, 2)
         assert pay.item.foreign
         assert [(one.value, one.named_by) for one in mail.item.origins] == [("anna@example.org", "you")]
-        card = await world.ada.sees("2 calls wait")
+        card = await world.ada.sees("2 calls are waiting")
         assert card.buttons[0].label.startswith("Allow all, including 1 from")
         assert card.buttons[1].value.endswith(":2"), "what only the bill asked for is not ticked"
 

@@ -115,13 +115,13 @@ def test_a_key_is_set_and_removed(shoal: Shoal, home: Path, key: str, value: str
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("taint", "maybe", "taint cannot be 'maybe': 'taint' must be true or false"),
+        ("taint", "maybe", "Cannot set taint to 'maybe': 'taint' must be true or false"),
         ("colour", "red", "'colour' is not an agent setting. Available: model, profile,"),
         ("profile", "lax", "There is no permission profile 'lax'"),
         ("profile", "./lax.toml", "There is no permission profile './lax.toml'"),
         ("tools", "bash, hammer", "No tool named 'hammer'. Tools: ask_agent, bash,"),
         ("tools", '["mcp_gone_echo"]', "No tool named 'mcp_gone_echo'"),
-        ("tools", "[bash]", "tools cannot be '[bash]'"),
+        ("tools", "[bash]", "Cannot set tools to '[bash]'"),
         ("fallback", "nosuch/x", "No provider has the model 'nosuch/x'"),
         ("model", "x\ny = 1", "No provider has the model"),
     ],
