@@ -59,7 +59,7 @@ def test_too_much_input_is_reported(shoal: Shoal) -> None:
 
 def test_an_unknown_agent_is_reported_with_the_known_ones(shoal: Shoal) -> None:
     ran = shoal("ask", "--agent", "nobody", "hello")
-    assert (ran.code, ran.out, ran.err) == (1, "", "shoal: There is no agent 'nobody'. Agents: main.\n")
+    assert (ran.code, ran.out, ran.err) == (1, "", "shoal: No agent named 'nobody'. Agents: main.\n")
 
 
 def test_a_wrong_thread_id_is_reported(shoal: Shoal) -> None:
@@ -95,7 +95,7 @@ def test_an_approved_turn_continues_when_its_thread_is_opened(shoal: Shoal) -> N
     decided = "shoal: This was already decided: it was allowed. To change that, ask the agent again.\n"
     assert (again.code, again.err) == (1, decided)
     gone = shoal("approvals", "allow", "01NOSUCHID")
-    assert (gone.code, "`shoal approvals list` shows the open ones" in gone.err.replace("'", "`")) == (1, True)
+    assert (gone.code, "Run `shoal approvals list` to see the pending ones" in gone.err.replace("'", "`")) == (1, True)
 
 
 @pytest.mark.parametrize("as_json", [True, False])

@@ -79,7 +79,7 @@ def test_commands_run_and_failures_are_shown(shoal: Shoal) -> None:
     for words in (
         "/steer TEXT", "This conversation is empty.", "Nothing is running.", "Add a text: /steer TEXT",
         "No turn is running.", "Nothing is waiting for an answer.", "thread   terminal:local:main",
-        "There is no command /nonsense.",
+        "No command named /nonsense.",
     ):  # fmt: skip
         assert words in ran.out
     assert "Hello!" not in ran.out

@@ -172,9 +172,9 @@ def test_broken_agents_and_skills_are_reported(shoal: Shoal, home: Path) -> None
     ("section", "why"),
     [
         ("[mcp.odd]\n", "mcp.odd.command is missing"),
-        ("[mcp.odd]\ncommand = 'x'\nurl = 'http://x'\n", "both given"),
-        ("[mcp.Odd_One]\ncommand = 'x'\n", "lower-case letters"),
-        ("[mcp.odd]\nurl = 'http://x'\nsandbox = true\n", "only with a command"),
+        ("[mcp.odd]\ncommand = 'x'\nurl = 'http://x'\n", "both set"),
+        ("[mcp.Odd_One]\ncommand = 'x'\n", "lowercase letters"),
+        ("[mcp.odd]\nurl = 'http://x'\nsandbox = true\n", "must be false for a server with a url"),
     ],
 )
 def test_an_invalid_mcp_section_lists_the_allowed_values(shoal: Shoal, home: Path, section: str, why: str) -> None:

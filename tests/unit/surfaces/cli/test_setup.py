@@ -87,7 +87,7 @@ def test_command_line_values_are_parsed_like_the_file(shoal: Shoal, home: Path) 
     assert shoal("setup", "--set", "web.allowed_origins=a.example,b.example").code == 0
     assert load_config(home, {}).web.allowed_origins == ("a.example", "b.example")
     ran = shoal("setup", "--set", "web.port=abc")
-    assert (ran.code, "web.port is" in ran.err) == (1, True)
+    assert (ran.code, "web.port must be" in ran.err) == (1, True)
     ran = shoal("setup", "--platform", "matrix")
     assert (ran.code, "--set platforms.matrix.homeserver=VALUE is missing" in ran.out) == (1, True)
 
