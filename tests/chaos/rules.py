@@ -44,9 +44,9 @@ _NOTICE = re.compile(
 )
 _UNDONE = re.compile(r"^Restored \d+ file|^This was already undone")
 _LEFT = re.compile(r"- `(?P<path>[^`]+)` was not restored")
-_NOT_UNDONE = re.compile(r"still running|Keep or overwrite|^There is nothing to restore")
+_NOT_UNDONE = re.compile(r"still running|Keep or overwrite|^Nothing to restore")
 _NOT_FOUND = re.compile(
-    r"changed (no )?files that can still be|could not be read or stored|(?:is|are) no longer stored|disk refused it"
+    r"changed (no )?files that can still be|could not read or store|(?:is|are) no longer stored|disk refused it"
 )
 
 

@@ -206,7 +206,7 @@ async def test_no_text_mentions_anyone_by_accident(peer: Slack) -> None:
 
 @pytest.mark.parametrize(
     ("channel", "advice"),
-    [("C09999999", "invite it there"), ("C00000003", "Invite the bot"), ("C00000004", "archived")],
+    [("C09999999", "Invite the bot there"), ("C00000003", "Invite the bot"), ("C00000004", "archived")],
 )
 async def test_a_channel_that_rejects_posts_is_reported(peer: Slack, channel: str, advice: str) -> None:
     peer.server.add_room(Room("C00000003", "elsewhere", "channel", ["UADA"]))
@@ -349,7 +349,7 @@ async def test_only_slack_receives_the_token(peer: Slack) -> None:
     async with serving(peer.adapter, inbox):
         await peer.server.says(DIRECT, "see", files=(file, other))
         (prompt,) = await inbox.prompts(1)
-    assert all("outside of Slack" in attachment.error for attachment in prompt.attachments)
+    assert all("outside Slack" in attachment.error for attachment in prompt.attachments)
 
 
 async def test_an_oversized_file_is_named_but_not_fetched(peer: Slack) -> None:

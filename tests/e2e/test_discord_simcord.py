@@ -231,7 +231,7 @@ async def test_a_slash_command_is_answered_only_to_its_author(tmp_path: Path, pi
         command = await pier.does("commands", channel=pier.harbour, name="status")
         heard, answer = await pier.hears(command)
         assert (heard.ephemeral, answer.hidden) == (True, True)
-        assert "There are no messages in this channel yet" in answer.text
+        assert "This channel has no messages yet" in answer.text
         command = await pier.does("commands", channel=pier.harbour, name="steer", text="faster")
         assert (await pier.hears(command))[1].hidden
         assert await pier.until(lambda world: [world.said(pier.harbour)]) == [[]]

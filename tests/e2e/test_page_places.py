@@ -207,7 +207,7 @@ async def test_changes_of_an_mcp_server_are_shown_and_confirmed(browser: Browser
             await expect(server).to_contain_text("You denied this.")
             await stand.pins.in_force("odd", {"echo": ("mcp_odd_echo", definition("something else"))})
             await server.get_by_role("button", name="Allow mcp_odd_echo").click()
-            await expect(server.get_by_role("alert")).to_contain_text("now offers another mcp_odd_echo")
+            await expect(server.get_by_role("alert")).to_contain_text("now offers a different mcp_odd_echo")
             await page.reload()
             await server.get_by_role("button", name="Allow mcp_odd_echo").click()
             await expect(server).to_contain_text("1 tool allowed")
@@ -222,7 +222,7 @@ async def test_kinds_of_an_mcp_servers_tools_are_changed_and_confirmed(browser: 
         await stand.pins.in_force("odd", offered)
         async with opened(browser, entry(stand), place="mcp") as page:
             kinds = page.get_by_role("form", name="Tool kinds of odd")
-            await expect(kinds).to_contain_text("2 tools: 1 read and leave this machine (find), 1 write (send).")
+            await expect(kinds).to_contain_text("2 tools: 1 read data outside this machine (find), 1 write (send).")
             await kinds.get_by_label("mcp_odd_find").select_option("read")
             await kinds.get_by_role("button", name="Confirm").click()
             await expect(kinds).to_contain_text("2 tools: 1 read, 1 write (send).")

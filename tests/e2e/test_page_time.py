@@ -189,7 +189,7 @@ async def test_comparisons_are_run_stopped_and_continued(page: Page, shoal: Runn
     await form.get_by_label("Last turns").fill("web:lobby:nobody")
     estimate = form.get_by_role("button", name="Estimate")
     await estimate.click()
-    await expect(form.get_by_role("alert")).to_contain_text("There is no thread web:lobby:nobody.")
+    await expect(form.get_by_role("alert")).to_contain_text("Thread web:lobby:nobody does not exist.")
     await form.get_by_label("Last turns").fill("web:lobby:tide")
     await estimate.click()
     await expect(form.get_by_role("alert")).to_contain_text("The price of fake-2 is unknown")

@@ -90,7 +90,7 @@ class TestChannelCommands:
 
     def test_status_sums_up_the_channel(self, shoal: Running) -> None:
         channel = fresh(shoal)
-        assert "There are no messages in this channel" in slash(shoal, "status", channel=channel)
+        assert "This channel has no messages" in slash(shoal, "status", channel=channel)
         asks(shoal, channel, "status-old")
         gate = works(shoal, channel, "status-new")
         told = slash(shoal, "status", channel=channel)
@@ -101,7 +101,7 @@ class TestChannelCommands:
 
     def test_context_and_new_apply_to_the_last_conversation(self, shoal: Running) -> None:
         channel = fresh(shoal)
-        assert slash(shoal, "context", "history", channel=channel) == "Nothing is saved in this channel."
+        assert slash(shoal, "context", "history", channel=channel) == "This channel has no saved conversations."
         assert "not spoken with me" in slash(shoal, "context", "clear", channel=channel)
         assert "begins a new conversation" in slash(shoal, "new", channel=channel)
         asks(shoal, channel, "ctx-one")
@@ -168,8 +168,8 @@ class TestChannelCommandsElsewhere:
     ) -> None:
         there, word = _Elsewhere(shoal, platform, "harbour"), f"{platform[:5]}-one"
         assert there.command("/stop") == "Nothing is running here."
-        assert "There are no messages in this channel" in there.command("/status")
-        assert "Nothing is saved in this channel" in there.command("/context history")
+        assert "This channel has no messages" in there.command("/status")
+        assert "This channel has no saved conversations" in there.command("/context history")
         assert "not spoken with me" in there.command("/context clear")
         gate = Gate()
         shoal.plays(word, Reply(f"done {word}", gate=gate), f"done {word}")
@@ -206,7 +206,7 @@ class TestNumbers:
         assert re.search(r"#4 .*number-four", slash(shoal, "tasks", channel=channel))
         assert slash(shoal, "thread", "kill 4", channel=channel).startswith("Stopping discord:")
         assert "step" in slash(shoal, "thread", "history #1", channel=channel)
-        assert "There is no thread #9" in slash(shoal, "thread", "kill #9", channel=channel)
+        assert "Thread #9 does not exist" in slash(shoal, "thread", "kill #9", channel=channel)
         shoal.open(gate)
 
 

@@ -235,7 +235,7 @@ async def test_a_turn_does_not_wait_for_a_slow_file_forever(tmp_path: Path) -> N
         shelf.may_answer.set()
         await world.app[Attachments].join()
         assert await asyncio.to_thread(places[0].read_text) == "hello"
-        assert "could not be downloaded: There is no host there." in await asyncio.to_thread(places[1].read_text)
+        assert "not downloaded: There is no host there." in await asyncio.to_thread(places[1].read_text)
 
 
 async def test_a_download_starts_while_an_earlier_turn_runs(tmp_path: Path) -> None:
@@ -329,9 +329,9 @@ async def test_an_unacceptable_file_is_reported_and_the_turn_continues(tmp_path:
     async with scenario(tmp_path, model, settings=SMALL) as world:
         kept = await sent(world, shelf, at("huge"), at("tool"), at("gone"))
         assert [one.error for one in kept] == [
-            "could not be downloaded: it is larger than 10,000 bytes",
+            "not downloaded: it is larger than 10,000 bytes",
             "not stored: it is a program",
-            "could not be downloaded: There is no host there.",
+            "not downloaded: There is no host there.",
         ]
         assert not any(one.path for one in kept)
         text = model.requests[-1].messages[-1].text

@@ -44,7 +44,7 @@ async def waits(scene: Scene, prompts: int) -> None:
 async def test_slash_commands_are_answered_to_their_author(tmp_path: Path, stand: DiscordStand) -> None:
     async with playing(stand, tmp_path, FakeModel("never"), accounts=[NATIVE]):
         heard = await stand.fake.commands(stand.harbour, "status")
-        assert "There are no messages in this channel yet" in await in_time(stand.clock, stand.fake.hears(heard))
+        assert "This channel has no messages yet" in await in_time(stand.clock, stand.fake.hears(heard))
         heard = await stand.fake.commands(stand.harbour, "stop", "all", user=stand.stranger)
         assert "You do not have access here." in await in_time(stand.clock, stand.fake.hears(heard))
     assert not stand.fake.said(stand.harbour)
@@ -137,7 +137,7 @@ async def test_own_replies_are_not_unknown_messages(
         assert stand.fake.said(stand.direct)[-1].reply_to, "Discord calls it a message of the type 19"
         await stand.fake.says(stand.direct, "and then?")
         await sees(stand, stand.direct, "It is high.")
-    assert "message of the type" not in caplog.text
+    assert "message of type" not in caplog.text
 
 
 async def test_server_settings_apply_only_in_their_server(tmp_path: Path, stand: DiscordStand) -> None:

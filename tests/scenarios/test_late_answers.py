@@ -139,7 +139,7 @@ async def test_a_card_with_a_removed_tool_explains_itself(tmp_path: Path, surfac
         world.app[Registry].remove("echo")
         await allows(approval)
         await world.ada.sees("it is gone")
-        assert (await result(world)).startswith("There is no tool named 'echo'. Tools: ")
+        assert (await result(world)).startswith("No tool is named 'echo'. Tools: ")
 
 
 async def staged(world: World) -> Approval:

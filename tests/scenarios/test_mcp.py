@@ -172,7 +172,7 @@ async def test_the_owner_confirms_a_server_in_the_chat_and_its_reads_run_unasked
         await ada.decides(card.id, allow=False)
         await ada.sees("It may not.")
         offered = await ada.asks("/mcp")
-        assert "9 tools: 1 read, 7 read and leave this machine" in offered
+        assert "9 tools: 1 read, 7 read data outside this machine" in offered
         assert "1 write (refuse)" in offered
         digest = offered.partition("/mcp confirm odd ")[2][:12]
         assert "have changed since you looked" in await ada.asks("/mcp confirm odd 000000000000")

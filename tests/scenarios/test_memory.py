@@ -248,7 +248,7 @@ async def test_memory_commands_have_the_limits_of_the_tool(tmp_path: Path) -> No
         memory(world).write_text("- the tide turns at six\n")
         assert "tide" in await world.ada.asks("/memory")
         told = await world.ada.asks("/memory forget tide")
-        assert told == "The permissions of main do not allow that: tool:remember:global forget the tide turns at six"
+        assert told == "main's permissions do not allow that: tool:remember:global forget the tide turns at six"
         assert memory(world).read_text() == "- the tide turns at six\n"
 
 
@@ -257,7 +257,7 @@ async def test_only_its_person_lists_and_changes_a_private_line(tmp_path: Path) 
         memory(world).write_text("- ada is allergic <!-- only fake:ada -->\n- the tide turns at six\n")
         alone = world.person("ada", "dm", "dm", direct=True)
         assert "allergic" not in await world.ada.asks("/memory")
-        assert "Nothing that can be changed here" in await world.ada.asks("/memory forget allergic")
+        assert "No entry that you can change here" in await world.ada.asks("/memory forget allergic")
         listed = await alone.asks("/memory")
         assert "ada is allergic (global, only for you)" in listed
         assert "the tide turns at six (global, for everyone)" in listed

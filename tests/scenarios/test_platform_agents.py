@@ -195,7 +195,7 @@ async def test_threads_are_listed_inspected_and_killed(tmp_path: Path, stand: St
         await scene.until(lambda: scene.app[Backend].engine.running == 0)
         assert "step 1: model demo, " in await scene.bob.asks(f"/thread history {thread}")
         assert (await scene.bob.asks(f"/thread kill {thread}")).startswith("Nothing is running")
-        assert "There is no thread nosuch" in await scene.bob.asks("/thread kill nosuch")
+        assert "Thread nosuch does not exist" in await scene.bob.asks("/thread kill nosuch")
         assert door.left == 0
 
 

@@ -23,7 +23,7 @@ from shoal.testing.scenario import Person, World, scenario
 from shoal.tools.tainted_files import MarkedFiles
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-BY_WORDS = "Found by words only: recall by meaning is not set up."
+BY_WORDS = "Searched by words only: recall by meaning is not set up."
 
 
 def recall(**arguments: object) -> Reply:
@@ -71,7 +71,7 @@ async def test_without_a_model_recall_searches_by_words_and_says_so(tmp_path: Pa
         write(world, "agents/main/docs/fees.docx", docx("Nothing here.", "A berth is a cost of its own."))
         found = await asked(world, world.ada)
         assert "memory (global), line 2: the berth costs ten crowns" in found
-        assert "note of 2025-01-02, line 1: 09:15 the berth cost was settled" in found
+        assert "note for 2025-01-02, line 1: 09:15 the berth cost was settled" in found
         assert "docs/fees.docx, paragraph 1: Nothing here. A berth is a cost of its own." in found
         assert f"[{BY_WORDS}]" in found
         assert "tea" not in found
@@ -163,7 +163,7 @@ async def test_indexing_resumes_after_a_failure(tmp_path: Path) -> None:
             embedder.settings = replace(embedder.settings, api_key="another")
             found = await asked(world, world.ada)
             assert "ten crowns" in found
-            assert "Found by words only: " in found
+            assert "Searched by words only: " in found
             embedder.settings = replace(embedder.settings, api_key="")
             await world.app[Library].catch_up()
             assert "ten crowns" in await asked(world, world.ada, 1)
@@ -305,7 +305,7 @@ async def test_a_day_is_read_whole(tmp_path: Path) -> None:
     model = FakeModel(recall(day="2025-01-02"), "done 0", recall(day="2025-02-30"), "done 1")
     async with scenario(tmp_path, model) as world:
         write(world, "data/memory/202501/20250102.md", "- 09:15 rain\n- mine <!-- only fake:bob -->\n- 10:00 sun\n")
-        assert await asked(world, world.ada) == "Note of 2025-01-02:\n- 09:15 rain\n- 10:00 sun"
+        assert await asked(world, world.ada) == "Note for 2025-01-02:\n- 09:15 rain\n- 10:00 sun"
         assert "is not a date" in await asked(world, world.ada, 1)
 
 

@@ -110,7 +110,7 @@ async def test_a_platform_that_fails_is_reported_and_the_journal_still_searched(
         world.chat.history_trouble = PlatformError("it sleeps")
         text = await found(world)
         assert "treasure!" in text
-        assert "could not be searched: it sleeps" in text
+        assert "history failed: it sleeps" in text
 
 
 ADA = {"access": {"people": {"ada": {"identities": ["fake:ada", "web:owner"]}}}}

@@ -231,7 +231,7 @@ async def test_another_file_is_refused_for_self_edits(tmp_path: Path) -> None:
         await world.ada.says("go")
         await world.ada.sees("done")
         assert [result.is_error for result in await results(world)] == [True, True]
-        assert "a link. Links are not followed" in (await results(world))[1].text
+        assert "a link. Shoal does not follow links" in (await results(world))[1].text
 
 
 async def test_anyone_shortens_the_list_of_tools_and_only_a_granter_extends_it(tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ async def test_a_removed_tool_is_reported_in_one_sentence(tmp_path: Path) -> Non
         assert "it did not run, because something it depends on has changed" in card.markdown
         await world.ada.says("well")
         await world.ada.sees("I see.")
-        assert "There is no tool named" in model.requests[-1].messages[-1].text
+        assert "No tool is named" in model.requests[-1].messages[-1].text
         assert outside.sent == []
 
 

@@ -121,7 +121,7 @@ async def test_malformed_arguments_and_unknown_tools_are_reported_to_the_model(t
         first, second = await data_of(world, ToolFinished)
         assert first.is_error
         assert second.is_error
-        assert "There is no tool named 'dance'" in second.text
+        assert "No tool is named 'dance'" in second.text
 
 
 async def test_a_tool_exception_becomes_a_result_and_the_turn_continues(tmp_path: Path) -> None:

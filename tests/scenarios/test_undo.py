@@ -380,8 +380,8 @@ async def test_a_failed_checkpoint_is_reported_and_the_turn_continues(tmp_path: 
         only = await turn(world)
         assert (workspace(world) / "a.txt").read_text() == "1"
         (before,) = [event.data for event in await world.journal() if isinstance(event.data, Checkpointed)]
-        assert "could not be read or stored" in before.notes[0]
-        with pytest.raises(NotFound, match="could not be read or stored"):
+        assert "could not read or store" in before.notes[0]
+        with pytest.raises(NotFound, match="could not read or store"):
             await world.app[Undo].show(world.ada.thread, only)
         os.unlink(world.app[Home].data / "checkpoints")
 
@@ -556,7 +556,7 @@ async def test_the_last_undo_is_reverted_without_its_id(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "ok", writes("b.txt", "2"), "ok")) as world:
         for _ in range(2):
             await turn(world)
-        assert "There is no undo here" in await world.ada.asks("/undo back")
+        assert "No undo here" in await world.ada.asks("/undo back")
 
         def files() -> list[str]:
             return sorted(path.name for path in workspace(world).iterdir())

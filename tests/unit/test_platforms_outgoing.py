@@ -89,7 +89,7 @@ def test_no_platform_mentions_everyone_by_a_file(call: str) -> None:
         for text in (post.markdown, ""):
             given = msgspec.structs.replace(post, markdown=text)
             assert file_content(given, file.name, MatrixTarget("!r"), "text/plain", b"x")["m.mentions"] == {}
-    for note in (f"The file {file.name} (1 bytes) cannot be sent here.", file.name):
+    for note in (f"I cannot send {file.name} (1 bytes) here.", file.name):
         assert "<users/all>" not in str(content_of(note, ())).lower()
         assert "entities" not in teams_message(note, {"all": "29:1"})
 

@@ -186,7 +186,7 @@ def test_files_and_lines_without_a_conversation_are_named(bring: Bring, shoal: S
     (sessions / "old.jsonl.reset.2026-01-07T00-00-00.000Z").write_text(text[1])
     shutil.rmtree(root / "workspace/projects")
     lines = left(bring("openclaw", root))
-    assert lines["agents/main/sessions/aaaa.jsonl"] == "1 line of it cannot be read as JSON"
+    assert lines["agents/main/sessions/aaaa.jsonl"] == "it has 1 line of invalid JSON"
     assert "agents/main/sessions/rubbish.jsonl" in lines
     assert lines["agents/main/sessions/old.jsonl.reset.2026-01-07T00-00-00.000Z"] == "it was reset or deleted there"
     assert not [what for what in lines if "other files" in what]
@@ -335,13 +335,13 @@ def test_a_folder_that_only_resembles_a_home_is_refused(
     (root / name).write_text(content)
     ran = shoal("import", product, str(root))
     assert (ran.code, len(ran.err.splitlines())) == (1, 1)
-    assert " is not a " in ran.err
+    assert " is not a" in ran.err
 
 
 def test_another_database_is_not_taken_for_open_webui(shoal: Shoal, tmp_path: Path) -> None:
     peers.database(tmp_path / "webui.db", "create table user (id text); create table x (y text)", {"user": [("u",)]})
     ran = shoal("import", "openwebui", str(tmp_path))
-    assert (ran.code, "it contains no person" in ran.err) == (1, True)
+    assert (ran.code, "it contains no users" in ran.err) == (1, True)
 
 
 # ---- arbitrary content ----

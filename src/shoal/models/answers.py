@@ -401,7 +401,7 @@ class AnswerReader:
         words = redact(self.unknown[: 4 * WORDS_CHARS_MAX].decode("utf-8", "replace"), self.context.secrets)
         is_known_end = self.stop or self.complete or self.ended
         kind = "invalid_request" if is_known_end and is_json(self.unknown) else "dropped"
-        message = f"{self.context.provider} sent an answer in an unknown format. Check its kind and base_url. It said:"
+        message = f"{self.context.provider} sent a response in an unknown format. Check its kind and base_url. It said:"
         return ModelFailed(kind, f"{message} {words}")
 
 

@@ -95,7 +95,9 @@ def build_provider(
 
             return LocalProvider(name, folder / settings.model_file, settings.timeout_seconds, clock)
         case _:
-            raise ConfigError([f"providers.{name}.kind is {settings.kind!r}; allowed: {', '.join(BASE_URLS)}, local."])
+            raise ConfigError(
+                [f"providers.{name}.kind must be one of {', '.join(BASE_URLS)}, local, not {settings.kind!r}."]
+            )
     from shoal.models.http_provider import ApiKey, HttpProvider
 
     return HttpProvider(

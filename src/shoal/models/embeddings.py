@@ -69,7 +69,7 @@ class HttpEmbeddings:
         except UNREADABLE as error:
             raise asks.nonsense("embeddings") from error
         if len(vectors) != len(texts) or not all(vectors) or len({len(vector) for vector in vectors}) > 1:
-            raise ProviderDown(f"{asks.provider} answered {len(texts)} texts with {len(vectors)} embeddings.")
+            raise ProviderDown(f"{asks.provider} returned {len(vectors)} embeddings for {len(texts)} texts.")
         return vectors
 
     async def close(self) -> None:

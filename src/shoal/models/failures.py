@@ -167,7 +167,7 @@ _SENTENCES: dict[FailureKind, str] = {
     "server_error": "reported an internal error.",
     "timeout": "took too long to answer.",
     "dropped": "sent no answer.",
-    "unreachable": "redirects requests to another address. Check base_url.",
+    "unreachable": "redirects requests to another URL. Check base_url.",
     "context_overflow": "says that the conversation is too long for the model.",
     "content_filter": "rejected the content under its policy.",
 }
@@ -222,11 +222,11 @@ def failure_in_document(body: bytes, provider: str, secrets: Iterable[str] = ())
     except msgspec.ValidationError:
         holds_something = False
     except UNREADABLE:
-        return ModelFailed("dropped", f"{provider} sent only part of an answer.")
+        return ModelFailed("dropped", f"{provider} sent only part of a response.")
     if holds_something:
-        return ModelFailed("invalid_request", f"{provider} answered without streaming. Check base_url.")
+        return ModelFailed("invalid_request", f"{provider} responded without streaming. Check base_url.")
     words = redact(body[:COMPLAINT_CHARS_MAX].decode("utf-8", "replace"), secrets)
-    return ModelFailed("dropped", f"{provider} sent an answer in an unknown format: {words}")
+    return ModelFailed("dropped", f"{provider} sent a response in an unknown format: {words}")
 
 
 def _first(body: bytes) -> bytes:
@@ -246,7 +246,7 @@ def _failure(
     if 300 <= status < 400:
         sentence = _SENTENCES["unreachable"]
     if kind == "invalid_request" and status == 404:
-        sentence = "does not know that model or address. Check model.name and base_url, or run `shoal models list`."
+        sentence = "does not know that model or URL. Check model.name and base_url, or run `shoal models list`."
     words = redact(complaint.words, secrets)
     quote = f" It said: {words}" if words else ""
     is_passing = kind in RETRYABLE

@@ -131,7 +131,7 @@ class ApiKey:
         """Return the command's output. Unlike `Secret.reveal`, cancelling the call kills the command."""
         _, detail = self._secret.parts()
         command = (detail,) if isinstance(detail, str) else detail
-        what = f"The key command {command[0]!r} of {self._provider}"
+        what = f"Key command {command[0]!r} of {self._provider}"
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -536,7 +536,7 @@ class HttpProvider:
             self._feed(reader, parser.finish())
             reader.failure = reader.failure or ModelFailed(error.kind, str(error))
         except EventTooLarge:
-            reader.failure = ModelFailed("too_large", f"{self.name} sent an answer above the size limit.")
+            reader.failure = ModelFailed("too_large", f"{self.name} sent a response above the size limit.")
         finally:
             await chunks.aclose()
             await response.close()
@@ -601,8 +601,8 @@ class HttpProvider:
             if response.status != 200:
                 return failure_of(response.status, content, response.headers, self.name, (key,), self._clock)
             if is_page:
-                return ModelFailed("dropped", f"{self.name} sent a web page instead of an answer. Check base_url.")
-            message = f"{self.name} sent its answer with an unsupported compression. Check base_url."
+                return ModelFailed("dropped", f"{self.name} sent a web page instead of a response. Check base_url.")
+            message = f"{self.name} sent its response with an unsupported compression. Check base_url."
             return ModelFailed("invalid_request", message)
 
     async def _crowded_out(self, healing: "_Healing") -> int:
@@ -713,7 +713,7 @@ class _Pace:
         elif completed or self._begun_at is None:
             self._begun_at = self._clock()
         elif self._clock() - self._begun_at > EVENT_SECONDS_MAX + partial_bytes / EVENT_BYTES_PER_SECOND:
-            return ModelFailed("timeout", f"{self._name} sends its answer too slowly.")
+            return ModelFailed("timeout", f"{self._name} sends its response too slowly.")
         return None
 
 
@@ -762,7 +762,9 @@ class ModelEndpoint:
 
     def nonsense(self, what: str) -> ProviderDown:
         """Return the error for a response of an unexpected kind."""
-        return ProviderDown(f"{self.provider} did not answer with {what}. Check base_url and the model {self.model!r}.")
+        return ProviderDown(
+            f"{self.provider} did not respond with {what}. Check base_url and the model {self.model!r}."
+        )
 
     async def close(self) -> None:
         await self._http.close()

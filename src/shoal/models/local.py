@@ -134,7 +134,7 @@ def _library() -> ModuleType:
     try:
         return import_module("xllamacpp")
     except ImportError as error:
-        raise ProviderDown(f"Local models need the extra `local`. {how_to_add('local')}") from error
+        raise ProviderDown(f"Local models need the `local` extra. {how_to_add('local')}") from error
 
 
 def _start_server(file: Path, key: str, *, embeds: bool = False) -> tuple[object, str]:

@@ -223,7 +223,7 @@ def samples_of(audio: bytes, rate: int) -> "array[float]":
     try:
         av = import_module("av")
     except ImportError as error:
-        raise ProviderRefused(f"The package av is missing. {how_to_add('voice')}") from error
+        raise ProviderRefused(f"The av package is missing. {how_to_add('voice')}") from error
     samples = array("f")
     try:
         with av.open(io.BytesIO(audio)) as source:
@@ -285,7 +285,7 @@ class EspeakSpeech:
         try:
             process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
         except OSError as error:
-            reason = f"Failed to run {ESPEAK}: {error.strerror}. Install the package {ESPEAK}."
+            reason = f"Failed to run {ESPEAK}: {error.strerror}. Install the {ESPEAK} package."
             raise ProviderRefused(reason) from error
         try:
             async with asyncio.timeout(SECONDS_MAX):
@@ -299,7 +299,7 @@ class EspeakSpeech:
         if process.returncode or not audio:
             reason = error_text.decode(errors="replace").strip()[:200] or f"exit code {process.returncode}"
             raise ProviderRefused(
-                f"{ESPEAK} failed to synthesize speech: {reason}. Check speech.voice, {self._voice!r}."
+                f"{ESPEAK} failed to synthesize speech: {reason}. Check speech.voice (now {self._voice!r})."
             )
         return Spoken(*await encoded(audio, form))
 
@@ -338,7 +338,7 @@ class MoonshineSpeech:
         try:
             moonshine = import_module("moonshine_voice")
         except ImportError as error:
-            raise ProviderRefused(f"The package moonshine-voice is missing. {how_to_add('voice')}") from error
+            raise ProviderRefused(f"The moonshine-voice package is missing. {how_to_add('voice')}") from error
         samples = samples_of(audio, RATE)
         try:
             if self._model is None:

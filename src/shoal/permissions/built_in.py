@@ -3,7 +3,7 @@
 open       everything
 standard   calls that a tool allows for it; the effect decides about all others (`permissions.effects`)
 guarded    everything except commands that change something elsewhere, and calls that a tool excludes; the effect
-           decides about tools of MCP servers
+           decides about MCP tools
 locked     calls that a tool allows for it
 """
 
@@ -61,10 +61,10 @@ _DENIED_COMMANDS = {
     "changing anything on GitHub with hub": (
         rf"{_AT}hub{_FLAGS} (create|fork|pull-request|push|sync|delete|merge|api)( .*)?"
     ),
-    "writing calls of the GitHub or GitLab API": (
+    "write calls to the GitHub or GitLab API": (
         rf"{_AT}(gh|glab) api( .*)? (-X ?|--method[ =])(POST|PUT|PATCH|DELETE)( .*)?"
     ),
-    "calls of the GitHub or GitLab API with fields, which write": (
+    "calls to the GitHub or GitLab API with fields, which write": (
         rf"(?!.* (-X ?|--method[ =])(GET|HEAD)( .*)?$)(?!.* graphql( .*)?$){_AT}(gh|glab) api( .*)? "
         r"(-[fF].*|--(field|raw-field|input|form).*)"
     ),
@@ -73,7 +73,7 @@ _DENIED_COMMANDS = {
         r"(npm |nuget )?(publish|unpublish|push|deploy|deprecate|yank|owner|adduser|login|logout|signin|token|access"
         r"|team|dist-tag|profile|hook|star|install-chart|upgrade-chart)( .*)?"
     ),
-    "scripts of a package that publish, deploy or release": (
+    "package scripts that publish, deploy or release": (
         rf"{_AT}(npm|pnpm|yarn|bun|composer){_FLAGS} (run|run-script)( -\S+)* (publish|deploy|release)[a-z:-]*( .*)?"
     ),
     "installing, changing or removing what Helm manages": (
@@ -115,9 +115,9 @@ _DENIED_COMMANDS = {
     "sending data or files with curl": (
         rf"{_AT}curl( .*)? (-[a-zA-Z0-9#:]*[dFTK].*|--(data|form|json|upload|mail|config|url-query).*)"
     ),
-    "requests of curl that may change something": rf"{_AT}curl( .*)? (-[a-zA-Z0-9#:]*X|--request[ =]) ?[^GHO ].*",
+    "curl requests that could modify data": rf"{_AT}curl( .*)? (-[a-zA-Z0-9#:]*X|--request[ =]) ?[^GHO ].*",
     "sending data with wget": rf"{_AT}wget( .*)? --(post|body|method|config).*",
-    "requests of HTTPie that may change something": (
+    "HTTPie requests that could modify data": (
         rf"{_AT}(http|https|xh)( .*)? ((POST|PUT|PATCH|DELETE)( .*)?|\S+(=|:=|@).*)"
     ),
     "acting as another user, and switching services or the machine off and on": (
@@ -178,11 +178,11 @@ def _guarded(answers: Mapping[str, Treatment], commands: str) -> tuple[WordedRul
     return (
         *denied,
         *_otherwise("deny", others, {AGENT_ITSELF: _ALIKE_EDITORS}),
-        WordedRule("allow", rest, "everything except hardware, tools of MCP servers and messages"),
+        WordedRule("allow", rest, "everything except hardware, MCP tools and messages"),
         *_allowing(others),
         *_otherwise("ask", others),
         WordedRule("ask", f"(?s:tool:{commands}:.*)", "every command without another rule"),
-        WordedRule("ask", MCP_TOOLS, "tools of MCP servers, except those you confirmed as reads"),
+        WordedRule("ask", MCP_TOOLS, "MCP tools, except those you confirmed as reads"),
     )
 
 

@@ -223,7 +223,7 @@ class Profiles:
         if name in BUILT_IN:
             return _built_in(name, self._traits, self._version)
         if name not in self._sources:
-            raise ConfigError([f"there is no permission profile {name!r}; known: {', '.join(self.names)}."])
+            raise ConfigError([f"no permission profile is named {name!r}; known: {', '.join(self.names)}."])
         if name not in self._profiles:
             self._profiles[name] = compile_profile(name, self._sources[name], self._sources, self._traits)
         return self._profiles[name]
@@ -231,7 +231,7 @@ class Profiles:
     def check(self, name: str) -> None:
         """Raise InvalidInput with the known names if no profile has this name."""
         if name not in self.names:
-            raise InvalidInput(f"There is no permission profile {name[:80]!r}. Profiles: {', '.join(self.names)}.")
+            raise InvalidInput(f"No permission profile named {name[:80]!r}. Profiles: {', '.join(self.names)}.")
 
     def effective(self, name: str, asker: Asker, agent: str) -> Profile:
         """Return the profile with the overrides for this asker and agent. Raises ConfigError if no such profile exists.

@@ -69,7 +69,7 @@ def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
     match subject.what:
         case "tool":
             if not re.fullmatch("[A-Za-z0-9_-]+", text):
-                raise InvalidInput(f"{text[:80]!r} is not a tool's name. Names have letters, digits, _ and -.")
+                raise InvalidInput(f"{text[:80]!r} is not a tool name. Tool names have letters, digits, _ and -.")
             return f"(?s:tool:{text}(:.*)?)"
         case "command":
             from shoal.permissions.actions import shell_actions  # Imported here because it is slow.
@@ -83,7 +83,7 @@ def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
             text = parts[0].text.removeprefix("tool:bash:")
         case "web":
             if not re.match(r"https?://[^/\s]", text):
-                raise InvalidInput(f"{text[:80]!r} is not a web address. It must begin with https:// or http://.")
+                raise InvalidInput(f"{text[:80]!r} is not a URL. It must begin with https:// or http://.")
             text = text.rstrip("/") if subject.beginning else text
         case "read" | "write":
             path = text if text.startswith("/") else f"/workspace/{text}"
@@ -122,7 +122,7 @@ def words_of(pattern: str, traits: TraitsByName) -> str:
     if subject is None:
         return _words_of_one(pattern, traits)
     if subject.what == "tool":
-        return f"everything the tool {subject.text} does"
+        return f"everything the {subject.text} tool does"
     more = ", with any arguments" if subject.what == "command" else " and everything below it"
     return f"{_TITLES[subject.what]} {subject.text}{more if subject.beginning else ''}"
 

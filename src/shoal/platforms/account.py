@@ -218,7 +218,7 @@ class ChatAccount(Generic[S]):
         for number, (file, fetch) in enumerate(coming):
             refusal = ""
             if number >= FILES_MAX:
-                refusal = f"Only {FILES_MAX} files of a message are downloaded."
+                refusal = f"Shoal downloads at most {FILES_MAX} files per message."
             elif file.size_bytes > self.download_bytes_max:
                 refusal = f"It has {file.size_bytes} bytes; files over {self.download_bytes_max} are not downloaded."
             if refusal:
@@ -277,7 +277,7 @@ class ChatAccount(Generic[S]):
             name = await self._name_of(channel)
         except PlatformError as error:
             extra = {"platform": self.platform, "channel": channel, "why": str(error)}
-            log.info("the name of a group could not be read", extra=extra)
+            log.info("reading a group name failed", extra=extra)
         if name.strip():
             await self._channel_named(channel, name)
         else:
@@ -372,7 +372,7 @@ class ChatAccount(Generic[S]):
                     after = prompt.at - timedelta(hours=BEFORE_HOURS)
                     heard = [message async for message in self.history(channel, after, BEFORE_MAX + 1)]
         except (PlatformError, TimeoutError) as error:
-            log.info("earlier messages could not be read", extra={"platform": self.platform, "why": str(error)})
+            log.info("reading earlier messages failed", extra={"platform": self.platform, "why": str(error)})
         answered = {prompt.key, prompt.message_id, *(reference.message_id for reference in prompt.refers_to)}
         if opening is not None and opening.message_id in answered:
             opening = None
@@ -453,7 +453,7 @@ class ChatAccount(Generic[S]):
                 post = OutboundPost(thread, f"told:{key}:{number}", piece, kind, reply_to=answered, user=user)
                 await self.post(post)
         except PlatformError as error:
-            log.info("an answer to a command was lost", extra={"platform": self.platform, "why": str(error)})
+            log.info("reply to a command lost", extra={"platform": self.platform, "why": str(error)})
 
     async def post(self, post: OutboundPost) -> str:
         """Post and return the message's id. Raises PlatformError."""

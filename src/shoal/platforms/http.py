@@ -90,18 +90,18 @@ class PlatformHttp:
                 async for part in answer.aiter_bytes():
                     content += part
                     if len(content) > ANSWER_BYTES_MAX:
-                        reason = f"{self._name_first} answered with more than {ANSWER_BYTES_MAX:,} bytes."
+                        reason = f"{self._name_first} sent a response larger than {ANSWER_BYTES_MAX:,} bytes."
                         raise PlatformError(reason, outcome_unknown=method != "GET")
             return ApiAnswer(answer.status_code, answer.headers, bytes(content))
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
-            raise PlatformError(f"{self._name_first} cannot be reached: {network_reason(error)}.") from error
+            raise PlatformError(f"Cannot reach {self.name}: {network_reason(error)}.") from error
         except (httpx2.RequestError, TimeoutError) as error:
             reason = f"The connection to {self.name} broke: {network_reason(error)}."
             raise PlatformError(reason, outcome_unknown=method != "GET") from error
         except httpx2.InvalidURL as error:
-            raise PlatformError(f"The configured address of {self.name} is not a valid URL.", permanent=True) from error
+            raise PlatformError(f"The configured URL of {self.name} is not valid.", permanent=True) from error
         except UnicodeEncodeError as error:
-            reason = f"A request to {self.name} has characters that HTTP cannot send. Check the token and the address."
+            reason = f"A request to {self.name} has characters that HTTP cannot send. Check the token and the URL."
             raise PlatformError(reason, permanent=True) from error
 
     async def download(
@@ -126,15 +126,15 @@ class PlatformHttp:
                     if len(content) > read_max:
                         break
         except (httpx2.RequestError, httpx2.InvalidURL, TimeoutError) as error:
-            raise PlatformError(f"The file could not be downloaded: {network_reason(error)}.") from error
+            raise PlatformError(f"Downloading the file failed: {network_reason(error)}.") from error
         status = answer.status_code
         if status != 200:
             if refuse is not None:
                 raise refuse(status, bytes(content))
             passing = status == 429 or status >= 500
-            raise PlatformError(f"{self._name_first} answered {status} for a file.", permanent=not passing)
+            raise PlatformError(f"{self._name_first} returned status {status} for a file.", permanent=not passing)
         if len(content) > bytes_max:
-            raise PlatformError(f"The file has more than {bytes_max:,} bytes.", permanent=True)
+            raise PlatformError(f"The file is larger than {bytes_max:,} bytes.", permanent=True)
         return Download(bytes(content), answer.headers.get("content-type", ""))
 
     async def fetch(self, url: str, bytes_max: int) -> bytes:
@@ -281,7 +281,7 @@ class RestApi(PlatformHttp):
         answer = await self.request(method, url, seconds=seconds, content=body, headers=headers, params=params)
         if answer.status_code in (429, 503):
             wait_seconds = max(retry_after(answer.headers, self._clock) or 0.0, 1.0)
-            raise PlatformError(f"{self.name} asks us to slow down.", retry_after_seconds=wait_seconds)
+            raise PlatformError(f"{self.name}'s rate limit has been reached.", retry_after_seconds=wait_seconds)
         return answer
 
     async def fetch_own(self, url: str, bytes_max: int) -> bytes:

@@ -267,7 +267,7 @@ class Intake:
                     else:
                         event.error = error
                 except Exception:  # it would fail every time and stop the whole account
-                    log.exception("an event was dropped because of a defect in Shoal", extra=extra)
+                    log.exception("event dropped because of a bug in Shoal", extra=extra)
                     await self._forget(event)
                 waiting.popleft()
                 failures = 0
@@ -281,7 +281,7 @@ class Intake:
     async def _set_aside(self, event: _Event) -> None:
         """Set aside an event that crashes the process. Raises StoreError."""
         log.error(
-            "an event was set aside: it crashed the process twice",
+            "event set aside: it crashed the process twice",
             extra={"platform": self._platform, "channel": event.lane},
         )
         await self._crash_log.set_aside(SetAside(self._platform, event.lane, event.content), self._clock)
@@ -396,7 +396,7 @@ async def save_attachment(
     except PlatformError as error:
         return msgspec.structs.replace(file, error=str(error))
     except OSError as error:
-        return msgspec.structs.replace(file, error=f"could not be stored: {system_words(error)}")
+        return msgspec.structs.replace(file, error=f"not stored: {system_words(error)}")
     return msgspec.structs.replace(file, size_bytes=len(body), path=str(path))
 
 
@@ -418,7 +418,7 @@ def read_file(path: Path, bytes_max: int) -> bytes:
     with open_file(path) as file:
         content = file.read(bytes_max + 1)
     if len(content) > bytes_max:
-        raise PlatformError(f"The file {path.name!r} has more than {bytes_max:,} bytes.", permanent=True)
+        raise PlatformError(f"{path.name!r} is larger than {bytes_max:,} bytes. Send a smaller file.", permanent=True)
     return content
 
 
@@ -430,5 +430,5 @@ def open_file(path: Path) -> Generator[BinaryIO]:
         with open(path, "rb", opener=regular_only) as content:
             yield content
     except OSError as error:
-        reason = f"The file {path.name!r} cannot be read: {error.strerror}."
+        reason = f"Cannot read {path.name!r}: {error.strerror}."
         raise PlatformError(reason, permanent=isinstance(error, FileNotFoundError)) from error

@@ -91,7 +91,7 @@ class WebAdapter(_LocalAdapter):
                 except OSError as error:
                     with contextlib.suppress(OSError):
                         part.unlink(missing_ok=True)
-                    reason = f"The file {file.name!r} could not be copied: {error.strerror}."
+                    reason = f"Copying {file.name!r} failed: {error.strerror}."
                     raise PlatformError(reason, permanent=isinstance(error, FileNotFoundError)) from error
 
             await asyncio.to_thread(copy)

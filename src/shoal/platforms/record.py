@@ -67,7 +67,7 @@ class Platform(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         try:
             adapter: object = getattr(import_module(module), name)
         except (ImportError, AttributeError) as error:
-            raise ConfigError([f"The adapter of {self.title} cannot be imported: {error}."]) from error
+            raise ConfigError([f"Importing the adapter for {self.title} failed: {error}."]) from error
         if not (isinstance(adapter, type) and issubclass(adapter, ChatAccount)):
             raise ConfigError([f"{self.adapter} is not a subclass of shoal.platforms.account.ChatAccount."])
         return cast("type[ChatAccount[AccountSettings]]", adapter)

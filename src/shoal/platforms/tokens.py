@@ -65,7 +65,7 @@ class _KeysDescription(msgspec.Struct, frozen=True):
 def check_package(extra: str) -> None:
     """Raise ConfigError if the package for checking tokens is missing. The message names the extra to install."""
     if find_spec("jwt") is None:
-        raise ConfigError([f"platforms.{extra} needs the extra `{extra}`. {how_to_add(extra)}"])
+        raise ConfigError([f"platforms.{extra} needs the `{extra}` extra. {how_to_add(extra)}"])
 
 
 class KeyRing:
@@ -162,7 +162,7 @@ def _keys_in(body: bytes) -> Mapping[str, SigningKey]:
             for kid, pem in list(certificates.items())[:KEYS_MAX]
         }
     except (*UNREADABLE, ValueError, TypeError) as error:
-        raise PlatformError(f"The signing keys cannot be read: {type(error).__name__}.") from error
+        raise PlatformError(f"Cannot read the signing keys: {type(error).__name__}.") from error
 
 
 def _public(key: object) -> "RSAPublicKey":
@@ -196,7 +196,7 @@ def signed(claims: Mapping[str, object], private_key: str, kid: str) -> str:
     try:
         return jwt.encode(dict(claims), _private(private_key), algorithm=ALGORITHM, headers={"kid": kid})
     except (jwt.PyJWTError, ValueError, TypeError) as error:
-        raise ConfigError(["The private key of the service account cannot be read."]) from error
+        raise ConfigError(["Cannot read the service account's private key."]) from error
 
 
 class Granted(msgspec.Struct, frozen=True):

@@ -293,7 +293,7 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
             try:
                 return base64.b64decode(data, validate=True)
             except ValueError as error:
-                raise PlatformError("could not be read: its data is not base64") from error
+                raise PlatformError("its data is not base64") from error
 
         files: list[IncomingFile] = []
         for file in call.files:
@@ -362,7 +362,7 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
                 return _PostedId()
         if status in (429, 503):
             seconds = retry_after(answer.headers, self._clock) or 1.0
-            raise PlatformError(f"{self.platform} asks us to slow down.", retry_after_seconds=seconds)
+            raise PlatformError(f"The rate limit of {self.platform} has been reached.", retry_after_seconds=seconds)
         if status in (401, 403):
             raise PlatformError(
                 f"{self.platform} refused the signature. Give both sides the same platforms.webhook."

@@ -410,7 +410,7 @@ class DockerApi:
 
     def _away(self, error: Exception) -> SandboxError:
         return SandboxError(
-            f"The Docker daemon at {self._socket} does not answer: {network_reason(error)}. Is it running?"
+            f"The Docker daemon at {self._socket} does not respond: {network_reason(error)}. Is it running?"
         )
 
 

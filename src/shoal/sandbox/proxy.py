@@ -153,7 +153,7 @@ class HostProxy:
                         str(info[4][0]) for info in infos if self._allowed.may_open(target.host, str(info[4][0]))
                     ]
                     if not addresses:
-                        raise ProxyRefusal(f"403 {target.host} leads to a private address")
+                        raise ProxyRefusal(f"403 {target.host} resolves to a private address")
                     far_reader, far_writer = await asyncio.open_connection(addresses[0], target.port)
             except (OSError, TimeoutError, UnicodeError) as error:
                 raise ProxyRefusal(f"502 {target.host} cannot be reached") from error
@@ -161,7 +161,7 @@ class HostProxy:
             try:
                 own, far = (str(far_writer.get_extra_info(name)[0]) for name in ("sockname", "peername"))
                 if own == far and isinstance(self._allowed, PublicHosts):  # A public address of this machine.
-                    raise ProxyRefusal(f"403 {target.host} leads to this machine")
+                    raise ProxyRefusal(f"403 {target.host} resolves to this machine")
                 if target.head:
                     far_writer.write(target.head)
                 else:

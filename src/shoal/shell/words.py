@@ -319,7 +319,7 @@ def _ansi_char(match: re.Match[str]) -> str:
         return str(itself)
     code = int(octal, 8) if octal else int(byte or short or long, 16)
     if code == 0 or code > 0x10FFFF or 0xD800 <= code < 0xE000 or (code > 0x7F and (byte or octal)):
-        raise Unreadable("an escape of an invalid character")
+        raise Unreadable("an escape sequence for an invalid character")
     return chr(code)
 
 

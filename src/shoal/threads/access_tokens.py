@@ -59,11 +59,11 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         if not TOKEN_NAME.fullmatch(wanted.name):
             raise InvalidInput(f"A token's name has 1 to 64 of a-z, 0-9, - and _, not {wanted.name[:80]!r}.")
         if wanted.scope not in TOKEN_SCOPES:
-            raise InvalidInput(f"There is no scope {wanted.scope[:40]!r}. Scopes: {', '.join(TOKEN_SCOPES)}.")
+            raise InvalidInput(f"No scope named {wanted.scope[:40]!r}. Scopes: {', '.join(TOKEN_SCOPES)}.")
         if wanted.agent and wanted.scope == "admin":
             raise InvalidInput("A token of scope admin covers every agent. Omit the agent, or choose another scope.")
         if wanted.agent and wanted.agent not in self.agents():
-            raise InvalidInput(f"There is no agent {wanted.agent[:80]!r}. Agents: {', '.join(self.agents())}.")
+            raise InvalidInput(f"No agent named {wanted.agent[:80]!r}. Agents: {', '.join(self.agents())}.")
         now = self.clock.now()
         text = f"{PREFIX}{secrets.token_urlsafe(ENTROPY_BYTES)}"
         token = AccessToken(
@@ -86,7 +86,7 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
     async def revoke(self, name: str, by: str, via: str = "") -> None:
         """Revoke a token. Its next call is rejected, and live streams end within a second. Raises NotFound."""
         if not await self.store.tokens.revoke(name, by, via):
-            raise NotFound(f"There is no token {name[:80]!r}; `shoal token list` shows all tokens.")
+            raise NotFound(f"No token named {name[:80]!r}. `shoal token list` shows all tokens.")
         self.pairing.removed()
 
     async def find(self, text: str) -> AccessToken | None:

@@ -21,7 +21,7 @@ from shoal.threads.orchestrator import GONE, Orchestrator
 ONLY_THE_OWNER = "Only the owner can add rules."
 NO_RULE_HERE = "I cannot make a rule from this, because it would allow more than is shown."
 UNWRITTEN = "This installation cannot change rules."
-NOTHING_TO_TAKE_BACK = "No rule of this card is in force. `shoal permissions rules` lists all rules."
+NOTHING_TO_TAKE_BACK = "No rule from this card is in force. `shoal permissions rules` lists all rules."
 
 
 class StandingRules(Protocol):

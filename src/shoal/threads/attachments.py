@@ -206,11 +206,11 @@ class Attachments:
                 await self._marked.note(download.path.parent, paths, download.source)
             return taken
         except FetchError as error:
-            return _failed(attachment, f"could not be downloaded: {error}")
+            return _failed(attachment, f"not downloaded: {error}")
         except OSError as error:
-            return _failed(attachment, f"could not be stored: {system_words(error)}")
+            return _failed(attachment, f"not stored: {system_words(error)}")
         except StoreError as error:
-            return _failed(attachment, f"could not be marked as untrusted: {error}")
+            return _failed(attachment, f"marking it as untrusted failed: {error}")
 
     def _with_stored_file(self, attachment: Attachment, content: bytes, path: Path) -> Attachment:
         media_type = media_type_of(content)

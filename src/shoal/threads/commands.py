@@ -209,7 +209,7 @@ class CommandRouter:
         """
         answer, spec = self._answers.get(asked.name), self.table.get(asked.name)
         if answer is None:
-            return f"There is no command /{asked.name}. /help lists all commands."
+            return f"No command named /{asked.name}. Use /help to list all commands."
         try:
             await self._note_readers(asked)
             if spec is not None and spec.needs != "nothing":
@@ -314,7 +314,7 @@ class CommandRouter:
         if info is None:
             return NOTHING_SAID
         zone = await self.zone(asked)
-        doing = "A turn is running or waits for a decision" if info.open_turn else "Idle"
+        doing = "A turn is running or waiting for approval" if info.open_turn else "Idle"
         agent = info.agent or "not chosen yet"
         counts = f"{counted(await self._store.windows.messages(thread), 'message')} in this conversation"
         active = f"last active {moment_text(info.updated_at, zone)}"
@@ -333,7 +333,7 @@ class CommandRouter:
             if info.thread.startswith(channel)
         ]
         if not infos:
-            return "There are no messages in this channel yet. Every message to me begins a conversation."
+            return "This channel has no messages yet. Every message to me begins a conversation."
         works = await self._working_in(asked)
         spec = await agent_here(self._store, self._agents, asked.thread)
         count = f"{len(infos)}{' or more' if len(infos) == THREADS_READ_MAX else ''}"
@@ -607,12 +607,12 @@ class CommandRouter:
                     two = f"{name} is ambiguous: it is the number of one thread and the end of another thread's id."
                     raise InvalidInput(f"{two} Write `#{name}` or `{thread}`.")
                 if numbered is None:
-                    raise NotFound(f"There is no thread {name}. `/thread list` shows them.")
+                    raise NotFound(f"Thread {name} does not exist. `/thread list` shows them.")
                 thread = numbered
         if not thread.startswith(self._within(asked)):
             raise Forbidden("That is in another channel. Only my owner can see it, in a private chat.")
         if await self._store.journal.thread(thread) is None:
-            raise NotFound(f"There is no thread {name[:80]}. `/thread list` shows them.")
+            raise NotFound(f"Thread {name[:80]} does not exist. `/thread list` shows them.")
         return thread
 
     def _within(self, asked: CommandRequest) -> str:
@@ -731,7 +731,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
             case _:  # undo
                 name = rest or await self._name_here(asked)
                 if not self.agents.exists(name):
-                    raise InvalidInput(f"There is no agent {name[:80]!r}.")
+                    raise InvalidInput(f"No agent named {name[:80]!r}. `/agent list` shows them.")
                 return await self.versions.undo(name, asked.author.id)
 
     async def settings(self, asked: CommandRequest) -> str:

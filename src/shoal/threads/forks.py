@@ -43,7 +43,7 @@ class Forks(msgspec.Struct, eq=False):
             raise InvalidInput("This thread belongs to a subagent. Fork the conversation that started it.")
         info = await self.store.journal.thread(source)
         if info is None:
-            raise NotFound(f"There is no thread {source}.")
+            raise NotFound(f"Thread {source} does not exist.")
         home, upto, seq = self.files.home, after or info.last_seq, 0
         there, here = home.thread(source), home.thread(thread)
         if await self.store.journal.thread(thread) is not None or (here / "attachments").exists():

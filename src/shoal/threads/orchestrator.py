@@ -273,7 +273,7 @@ class Orchestrator:
         journal = self._store.journal
         info = await journal.thread(thread)
         if info is None:
-            raise NotFound(f"There is no thread {thread}.")
+            raise NotFound(f"Thread {thread} does not exist.")
         if seq > info.last_seq:
             raise InvalidInput(f"{thread} has only {counted(info.last_seq, 'event')}; event {seq} does not exist.")
         tip = seq or info.last_seq
@@ -301,7 +301,7 @@ class Orchestrator:
                     text = f"{data.text}\n\n{revision_text(change)}" if data.joined else change.text
                     data = msgspec.structs.replace(data, text=text, author=change.author)
                 return of_turn[0].seq, data, event
-        raise InvalidInput("There is no answered message here.")
+        raise InvalidInput("No message here has been answered.")
 
     async def react(self, reaction: Reaction) -> str:
         """Process an emoji reaction to a post.
@@ -370,7 +370,7 @@ class Orchestrator:
         """
         info, address = await self._store.journal.thread(source), thread_address(source)
         if info is None:
-            raise NotFound(f"There is no thread {source}.")
+            raise NotFound(f"Thread {source} does not exist.")
         place = unopened(address.platform, address.channel)
         post = NewPost(key, place, COPIED, "opening", copies=CopyOf(source, info.last_seq, by))
         await self.services.senders.post(post)
@@ -463,7 +463,7 @@ class Orchestrator:
         """
         row = await self._store.approvals.get(approval)
         if row is None:
-            raise NotFound(f"There is no approval {approval}. `shoal approvals list` shows the open ones.")
+            raise NotFound(f"Approval {approval} does not exist. `shoal approvals list` shows the open ones.")
         roles, by = by.roles, self.services.links.people.asker(by)
         if not may_decide(row, by, self._approvers, allow=allow):
             log.warning("approval rejected: not an approver", extra={"thread_id": row.thread})

@@ -138,7 +138,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             if await self._change(platform, let_in):
                 await self._note("pair", platform, user, by)
                 return platform, user
-        raise NotFound("There is no such pairing code, or it has expired. Ask the person to write again.")
+        raise NotFound("This pairing code does not exist or has expired. Ask the person to write again.")
 
     async def remove(self, platform: str, user: str, by: str) -> None:
         """Remove a person who was admitted by code. Raises NotFound, Conflict, StoreError."""

@@ -105,7 +105,7 @@ async def may_use(principal: Principal, journal: Journal, thread: ThreadId) -> b
 
 def no_such_thread(thread: ThreadId) -> NotFound:
     """Return the error for a thread that does not exist or is hidden from the caller."""
-    return NotFound(f"There is no thread {thread[:200]}. `shoal threads list` shows them.")
+    return NotFound(f"Thread {thread[:200]} does not exist. `shoal threads list` shows them.")
 
 
 async def bearer_of(tokens: AccessTokens, token: AccessToken) -> Principal | None:

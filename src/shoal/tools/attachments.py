@@ -153,9 +153,9 @@ def _by_head(content: bytes, head: ImageHead | None, bytes_max: int) -> tuple[by
     if not head.is_whole:
         raise InvalidInput("it is damaged")
     if len(content) > bytes_max:
-        raise InvalidInput(f"an image may have at most {bytes_max:,} bytes; the extra `images` can shrink larger ones")
+        raise InvalidInput(f"an image may have at most {bytes_max:,} bytes; the `images` extra can shrink larger ones")
     if max(head.width, head.height) > SIDE_MAX:
-        raise InvalidInput(f"it has {head.width} × {head.height} pixels; the extra `images` can shrink it")
+        raise InvalidInput(f"it has {head.width} × {head.height} pixels; the `images` extra can shrink it")
     return content, head.media_type
 
 

@@ -75,7 +75,7 @@ class Checkpoints:
             async with self.alone(name):
                 taken = await self.take(name)
         except OSError as error:
-            why = f"The workspace could not be read or stored ({system_words(error)}), so this cannot be undone."
+            why = f"Shoal could not read or store the workspace ({system_words(error)}), so this cannot be undone."
             return (Checkpointed(name, "", author, (why,)),)
         return (Checkpointed(name, taken.tree, author, taken.notes),)
 
@@ -91,7 +91,7 @@ class Checkpoints:
             trees = self.trees(before.workspace)
             changed = await in_thread(lambda: len(files_of(list(trees.changes(before.tree, taken.tree)))))
         except OSError as error:
-            return (FilesChanged("", 0, (f"The workspace could not be read at the end ({system_words(error)}).",)),)
+            return (FilesChanged("", 0, (f"Shoal could not read the workspace at the end ({system_words(error)}).",)),)
         return (FilesChanged(taken.tree, changed, tuple(dict.fromkeys((*before.notes, *taken.notes)))),)
 
     async def take(self, workspace: str) -> Scan:
@@ -119,7 +119,7 @@ class Checkpoints:
             async with self.alone(name):
                 return " ".join((await self.take(name)).notes)
         except OSError as error:
-            return f"The workspace could not be read or stored ({system_words(error)})."
+            return f"Shoal could not read or store the workspace ({system_words(error)})."
 
     def marking(self, workspace: str, source: str, seconds_max: float) -> AbstractAsyncContextManager[None]:
         """Mark changes in a workspace while the block runs, for at most `seconds_max`. Does nothing without a

@@ -98,7 +98,7 @@ async def pdf_text(content: bytes) -> str:
     try:
         parts = await _read_apart("pdf", content)
     except ToolError as error:
-        raise ToolError(f"The PDF cannot be read: {error}.") from error
+        raise ToolError(f"Reading the PDF failed: {error}.") from error
     text = "\n\n".join(part.text for part in parts)[:TEXT_CHARS_MAX].strip()
     return text or "[The PDF has no text; its pages may be pictures.]"
 

@@ -71,7 +71,7 @@ log = logging.getLogger(__name__)
 
 DENIED = "Permission denied: {action} is not allowed here{rule}." + ASK_OR_LOOK
 HOOK_DENIED = "Permission denied by the hook {hook!r}: {reason}" + ASK_OR_LOOK
-UNKNOWN_TOOL = "There is no tool named {name!r}. Tools: {names}."
+UNKNOWN_TOOL = "No tool is named {name!r}. Tools: {names}."
 STEERED = TaintState(active=True)
 VERDICTS: dict[Verdict, str] = {
     "deny": "A person denied this call." + ASK_INSTEAD,
@@ -247,7 +247,7 @@ class Executor:
             decision, actions, context, taint, self._situation(context, taint, covered=not gap)
         )
         if gap and asks and not reason:
-            reason = f"It may change what cannot be undone: {gap}"
+            reason = f"It may make changes that cannot be undone: {gap}"
         if decision == "allow" and taint.active and agent.taint:
             mapped, traits = self._maps(context.mounts), self.registry.traits
             held = [action for action in actions if not all(trusted(profile, action) for profile in profiles)]
@@ -512,7 +512,7 @@ class Executor:
         try:
             await self._shown.show(context.thread, folder)
         except OSError as error:
-            log.warning("stored results could not be shown as files", extra={"why": str(error)})
+            log.warning("stored results not available as files", extra={"why": str(error)})
 
     def _bound(self, output: ToolOutput, mounts: Sequence[Mount]) -> BoundedOutput:
         text, bounds = self.redactor.redact(output.text), self._bounds
@@ -523,8 +523,8 @@ class Executor:
         try:
             return bound_output(text, bounds, self._services.artifacts.keep, raw, shown)
         except OSError as error:
-            log.warning("a result could not be stored", extra={"why": str(error)})
-            why = f"[The rest of the output could not be stored: {system_words(error)}]"
+            log.warning("storing a result failed", extra={"why": str(error)})
+            why = f"[Storing the rest of the output failed: {system_words(error)}]"
             return BoundedOutput(f"{excerpt(text, bounds.excerpt_chars_max)}\n{why}")
 
     async def _marked_taint(self, actions: Sequence[Action], context: CallContext) -> TaintState | None:

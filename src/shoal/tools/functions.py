@@ -269,7 +269,7 @@ def _signature_of(function: Callable[..., object], name: str) -> _Signature:
         )
         signature = _Signature(hints, description, arguments, schema_of(arguments))
     except TypeError as error:
-        raise InvalidInput(f"The tool {name} has a parameter that cannot be described: {error}") from error
+        raise InvalidInput(f"Tool {name} has a parameter of an unsupported type: {error}") from error
     if key is not None:
         if len(_signatures) >= SIGNATURES_MAX:
             _signatures.clear()
@@ -291,7 +291,9 @@ def _documented_fields(
             continue
         unusable = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY)
         if hint is None or parameter.kind in unusable:
-            raise InvalidInput(f"The tool {name}: parameter {parameter.name} needs a type and must be usable by name.")
+            raise InvalidInput(
+                f"Tool {name}: parameter {parameter.name} needs a type annotation and must accept a keyword argument."
+            )
         base, *extras = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         words = next((extra for extra in extras if isinstance(extra, str)), described.get(parameter.name, ""))
         metas = [extra for extra in extras if isinstance(extra, msgspec.Meta)]

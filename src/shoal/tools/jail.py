@@ -338,7 +338,7 @@ _TOLD = {
     errno.ENOENT: "does not exist",
     errno.ENOTDIR: "is not below a directory",
     errno.EXDEV: "is outside the directories you may use",
-    errno.ELOOP: "is or contains a link that is circular or was created in the meantime",
+    errno.ELOOP: "is, or passes through, a link that loops or has just been created",
     errno.EACCES: "may not be accessed",
     errno.EPERM: "may not be accessed",
     errno.ENAMETOOLONG: "has too long a name",

@@ -37,7 +37,7 @@ async def open_files(settings: FilesSettings, home: Home) -> Files:
         if settings.url:
             await asyncio.to_thread(files.keep, b"")
     except OSError as error:
-        raise StoreUnavailable(f"{settings.url} cannot be used: {error}") from error
+        raise StoreUnavailable(f"Cannot use {settings.url}: {error}") from error
     return files
 
 
@@ -110,12 +110,12 @@ class Retention(msgspec.Struct, eq=False):
             try:
                 await in_thread(partial((self.home.shown_artifacts(thread) / digest).unlink, missing_ok=True))
             except OSError as error:
-                log.warning("an artifact is still shown to commands", extra={"digest": digest, "why": str(error)})
+                log.warning("artifact still shown to commands", extra={"digest": digest, "why": str(error)})
         for digest in expired.unkept:
             try:
                 gone += await in_thread(partial(self.files.remove, digest))
             except OSError as error:
-                log.warning("an artifact could not be deleted", extra={"digest": digest, "why": str(error)})
+                log.warning("deleting an artifact failed", extra={"digest": digest, "why": str(error)})
         return gone
 
     async def expire_checkpoints(self) -> int:
@@ -128,7 +128,7 @@ class Retention(msgspec.Struct, eq=False):
             try:
                 gone += await self.checkpoints.sweep(workspace, await rows.trees(workspace))
             except OSError as error:
-                log.warning("old checkpoints could not be deleted", extra={"folder": workspace, "why": str(error)})
+                log.warning("deleting old checkpoints failed", extra={"folder": workspace, "why": str(error)})
         return gone
 
 
@@ -165,7 +165,7 @@ async def delete_thread(
         except OSError as error:
             where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             raise Conflict(
-                f"A file of {thread_id} cannot be deleted ({where}). Delete it by hand, then try again."
+                f"Shoal cannot delete a file of {thread_id} ({where}). Delete it by hand, then try again."
             ) from error
     deleted = await store.threads.delete(thread, by, token)
     for thread_id in tree:  # includes files written at the end of the last turn

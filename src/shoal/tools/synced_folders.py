@@ -28,8 +28,8 @@ from shoal.tools.workspaces import WorkspaceSync
 log = logging.getLogger(__name__)
 
 MET = "[{count} changed here and on another machine at the same time; the other version is stored as NAME.conflict.]"
-STAYS = "[Changes made here could not be stored for other machines: {why} Shoal retries after the next call.]"
-BEHIND = "[Changes made on other machines could not be fetched: {why}]"
+STAYS = "[Storing the changes made here for other machines failed: {why} Shoal retries after the next call.]"
+BEHIND = "[Fetching the changes made on other machines failed: {why}]"
 PROJECTED = frozenset({LOG, CONTEXT})
 """Files that each machine writes from the journal."""
 
@@ -58,7 +58,7 @@ class SyncedFolders(Folders):
             except OSError as error:
                 raise StoreUnavailable(f"The files of {folder.name} are unavailable: {_why(error)}") from error
             except (StoreCorrupt, InvalidInput) as error:
-                log.error("a directory could not be updated", extra={"folder": folder.name, "why": str(error)})
+                log.error("directory update failed", extra={"folder": folder.name, "why": str(error)})
                 notices.append(BEHIND.format(why=error))
         return tuple(notices)
 
@@ -69,9 +69,7 @@ class SyncedFolders(Folders):
             try:
                 notices += await self._transfer(self._sync.push, folder)
             except (OSError, Conflict, StoreCorrupt, InvalidInput) as error:
-                log.warning(
-                    "a directory's changes could not be uploaded", extra={"folder": folder.name, "why": str(error)}
-                )
+                log.warning("directory upload failed", extra={"folder": folder.name, "why": str(error)})
                 notices.append(STAYS.format(why=_why(error)))
         return tuple(notices)
 
@@ -93,7 +91,7 @@ class SyncedFolders(Folders):
         async with lock, lock_file(file):
             met = len(await transfer(folder.name, folder.root, folder.wanted, folder.marked))
             if met and folder.is_silent:
-                log.warning("files were changed on two machines at once", extra={"folder": folder.name})
+                log.warning("files changed on two machines at once", extra={"folder": folder.name})
                 return []
             count = "A file was" if met == 1 else f"{met} files were"
             return [MET.format(count=count)] if met else []  # file names could bring other people's text into a prompt

@@ -293,7 +293,7 @@ def notes_of(
     lacking = Counter(entry.lacks for entry in entries if entry.kind == "file" or entry.lacks == "closed")
     note = (
         (lacking["large"], f"larger than {settings.file_bytes_max:,} bytes"),
-        (lacking["full"], f"beyond the {settings.bytes_max:,} bytes that are stored of a workspace"),
+        (lacking["full"], f"beyond the {settings.bytes_max:,} bytes that are stored per workspace"),
         (lacking["closed"], "not readable"),
     )
     notes = [f"Files that are {why}: {count:,}. Their changes cannot be undone." for count, why in note if count]

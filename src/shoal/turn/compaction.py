@@ -264,7 +264,7 @@ def _blocks(summary: str) -> dict[str, str]:
 
 
 NOT_SUMMARISED = (
-    "I could not summarise the older part of this conversation. In this turn, the model may see less of it."
+    "I could not summarize the older part of this conversation. In this turn, the model may see less of it."
 )
 NO_SUMMARY = "(The earlier conversation is omitted because the model's provider rejected it.)"
 LEFT_BEHIND = "{provider} rejected the earlier part of this conversation, so I continue with a summary of it."
@@ -376,7 +376,7 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
             if failure is not None:
                 raise failure
         except InvalidInput as error:
-            log.warning("a conversation was not summarised", extra={"thread_id": view.thread, "why": str(error)})
+            log.warning("conversation not summarized", extra={"thread_id": view.thread, "why": str(error)})
             return
         if isinstance(done, ModelDone) and done.message.text.strip() and await _still_has(view, plan):
             tainted_by = view.taint.summarised(plan.upto_seq)
@@ -413,7 +413,7 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
         return False
 
     async def note_failure(self, run: TurnRun, why: str) -> None:
-        log.warning("a conversation could not be summarised", extra={"thread_id": run.view.thread, "why": why})
+        log.warning("conversation summary failed", extra={"thread_id": run.view.thread, "why": why})
         await run.view.commit(Failed("compaction", NOT_SUMMARISED, self.context.clean(why), fatal=False))
 
     async def _summary(self, run: TurnRun, route: Route, plan: Plan) -> ModelDone | ModelFailed:

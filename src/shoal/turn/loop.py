@@ -97,7 +97,7 @@ FRIENDLY: dict[FailureKind, str] = {
     "unreachable": "I cannot reach the model right now. Please try again, or check the connection with `shoal doctor`.",
     "dropped": "The connection to the model broke several times. Please try again.",
     "timeout": "The model did not answer in time. Please try again.",
-    "quota": "The model's quota is used up. The person who runs this agent must raise it or name another model.",
+    "quota": "The model's quota is used up. The person who runs this agent must raise it or choose another model.",
     "auth": "The provider rejected the API key. The person who runs this agent can check it with `shoal doctor`.",
     "invalid_request": "The model rejected the request. The details are in the console.",
     "too_large": "The model's answer was too long, so I dropped it. Ask for a shorter answer.",
@@ -105,7 +105,7 @@ FRIENDLY: dict[FailureKind, str] = {
     "content_filter": "The model's provider declined to answer this.",
 }
 TOO_MUCH = (
-    "Your message, with the instructions it needs, does not fit into the model's window. Send a shorter message. "
+    "Your message, with the instructions it needs, does not fit in the model's context window. Send a shorter message. "
     "The person who runs this agent can shorten its files or choose a model with a larger window."
 )
 WAITING: dict[FailureKind, str] = {

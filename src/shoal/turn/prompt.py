@@ -229,7 +229,7 @@ _RULES = (
     ),
     (
         _ANY_TOOL,
-        "- Each tool call is checked first, and some wait for a person's approval. If one is refused, do not attempt "
+        "- Each tool call is checked first, and some wait for a person's approval. If one is denied, do not attempt "
         "the same in another way: say what you wanted to do, or continue without it.",
     ),
 )

@@ -108,7 +108,7 @@ async def read_branch(journal: Journal, thread: ThreadId) -> tuple[ThreadInfo, l
     """Return a thread and the journal of its current branch. Raises NotFound, StoreCorrupt."""
     info = await journal.thread(thread)
     if info is None:
-        raise NotFound(f"There is no thread {thread}. `shoal threads list` shows all threads.")
+        raise NotFound(f"Thread {thread} does not exist. `shoal threads list` shows all threads.")
     events: list[Event] = []
     while batch := await journal.along(thread, info.last_seq, events[-1].seq if events else 0, READ_AT_ONCE):
         events += batch
@@ -297,12 +297,12 @@ def changed_tools(sent: Sequence[ToolSpec], now: Mapping[str, ToolSpec]) -> str:
     for tool in sent:
         today = now.get(tool.name)
         if today is None:
-            return f"the tool {tool.name} no longer exists"
+            return f"the {tool.name} tool no longer exists"
         was, reads = (f"{spec.description}\n{spec.parameters}" for spec in (tool, today))
         if was != reads:
             at = next((place for place, (a, b) in enumerate(zip(was, reads, strict=False)) if a != b), len(was))
             old_part, says = was[at : at + TOOL_CHARS], reads[at : at + TOOL_CHARS]
-            return f"the tool {tool.name} has a different description: {says!r} instead of {old_part!r}"
+            return f"the {tool.name} tool has a different description: {says!r} instead of {old_part!r}"
     return ""
 
 

@@ -188,7 +188,7 @@ class SkillReader:
                 self._parsed[path] = (text, scope, parsed)
                 yield parsed
             else:
-                why = f"Skill {name!r} is skipped: {SKILL_FILE} is empty or cannot be read."
+                why = f"Skill {name!r} is skipped: {SKILL_FILE} is empty or unreadable."
                 yield SkillProblem(Path(path), why)
 
 

@@ -181,7 +181,7 @@ def exact(encoding: Encoding = "o200k_base") -> Count:
     Takes about half a second, so call it in a thread. Raises ShoalError if the extra is missing or its file is damaged.
     """
     if not can_count_exactly():
-        raise ShoalError(f"Exact token counts need the extra `tokens`. {how_to_add('tokens')}")
+        raise ShoalError(f"Exact token counts need the `tokens` extra. {how_to_add('tokens')}")
     import gzip
     from importlib.resources import files
 

@@ -16,6 +16,6 @@ def test_a_running_shoal_is_asked(shoal: Shoal, home: Path) -> None:
         assert [person["by"] for person in json.loads(shoal("pair", "list", "--json").out)["paired"]] == ["web:owner"]
         again = shoal("pair", ada)
         assert (again.code, again.err.count("\n")) == (1, 1)
-        assert "no such pairing code" in again.err
+        assert "pairing code does not exist" in again.err
         assert shoal("pair", "remove", "telegram:ada").code == 0
         assert json.loads(shoal("pair", "list", "--json").out) == {"paired": [], "waiting": []}

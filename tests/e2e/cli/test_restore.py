@@ -5,7 +5,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from tests.unit.features.backups.test_cli import backup_with_schema, is_one_sentence, make_home, restored
+from tests.unit.features.backups.test_cli import backup_with_schema, is_one_line, make_home, restored
 from tests.unit.surfaces.cli.conftest import Shoal
 
 
@@ -16,7 +16,7 @@ def test_a_backup_from_before_the_first_release_says_how_to_start_over(
     make_home(shoal, home)
     backup_with_schema(shoal, home, file, 17)
     result = restored(shoal, home, file)
-    assert is_one_sentence(result), result
+    assert is_one_line(result), result
     suggestion = re.search(
         r"'(tar -xzf .+)' into an empty home directory. Shoal then starts with your agents", result.err
     )

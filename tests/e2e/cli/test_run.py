@@ -145,7 +145,7 @@ def test_an_approval_reaches_the_running_shoal(home: Path, shoal: Shoal) -> None
         assert "✓ bash" in shoal("chat", "--thread", "terminal:ask:mine").out
         again = shoal("approvals", "allow", asked["approvals"][0]["id"])
         assert again.code == 1
-        assert shoal("approvals", "deny", "nonsense").err.startswith("shoal: There is no approval nonsense")
+        assert shoal("approvals", "deny", "nonsense").err.startswith("shoal: Approval nonsense does not exist")
 
 
 def test_chat_uses_the_running_shoal(home: Path, shoal: Shoal) -> None:

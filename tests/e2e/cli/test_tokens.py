@@ -37,7 +37,7 @@ def test_a_running_shoal_creates_lists_and_revokes_a_token(shoal: Shoal, home: P
         again = shoal("token", "revoke", "ben")
         assert (again.code, again.err) == (
             1,
-            "shoal: There is no token 'ben'; 'shoal token list' shows all tokens.\n",
+            "shoal: No token named 'ben'. 'shoal token list' shows all tokens.\n",
         )
     assert shoal("token", "revoke", "early").code == 0
     assert json.loads(shoal("token", "list", "--json").out) == []

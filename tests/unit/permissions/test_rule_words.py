@@ -37,13 +37,13 @@ CASES: tuple[tuple[RuleSubject, str, tuple[str, ...], tuple[str, ...]], ...] = (
     ),
     (
         RuleSubject("tool", "remind"),
-        "everything the tool remind does",
+        "everything the remind tool does",
         ("tool:remind:tomorrow\nat 9", "tool:remind"),
         ("tool:remindx:", "tool:bash:remind"),
     ),
     (
         RuleSubject("tool", "mcp_home_GetLiveContext"),
-        "everything the tool mcp_home_GetLiveContext does",
+        "everything the mcp_home_GetLiveContext tool does",
         ("tool:mcp_home_GetLiveContext:{}", "tool:mcp_home_GetLiveContext"),
         ("tool:mcp_home_getlivecontext:{}",),
     ),
@@ -92,8 +92,8 @@ def test_a_rule_that_names_an_opaque_command_allows_it() -> None:
         (RuleSubject("command", "# nothing"), "covers one command"),
         (RuleSubject("read", "/workspace/../etc"), "cannot contain"),
         (RuleSubject("write", "/"), "Name a file or a folder"),
-        (RuleSubject("web", "example.org"), "not a web address"),
-        (RuleSubject("tool", "ba(sh"), "not a tool's name"),
+        (RuleSubject("web", "example.org"), "not a URL"),
+        (RuleSubject("tool", "ba(sh"), "not a tool name"),
     ],
 )
 def test_unsupported_actions_are_refused(subject: RuleSubject, why: str) -> None:

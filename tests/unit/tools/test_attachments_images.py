@@ -130,8 +130,8 @@ def test_an_unreadable_image_is_refused_with_the_reason(content: bytes, why: str
 def test_without_pillow_an_image_is_judged_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = [drawn("PNG"), drawn("JPEG"), drawn("GIF", mode="P"), drawn("WEBP")]
     refused = {
-        drawn("PNG", (2001, 5)): "2001 × 5 pixels; the extra `images`",
-        noise("PNG", 1100): "may have at most 3,000,000 bytes; the extra `images`",
+        drawn("PNG", (2001, 5)): "2001 × 5 pixels; the `images` extra",
+        noise("PNG", 1100): "may have at most 3,000,000 bytes; the `images` extra",
         drawn("PNG")[:-20]: "damaged",
         drawn("WEBP")[:-9]: "damaged",
         drawn("BMP"): "models accept no BMP images",

@@ -108,7 +108,7 @@ def test_a_differently_assembled_system_text_is_reported(past: Past) -> None:
     ("now", "told"),
     [
         (SPEC, ""),
-        (None, "the tool echo no longer exists"),
+        (None, "the echo tool no longer exists"),
         (ToolSpec("echo", "Say it louder.", '{"type":"object"}'), "a different description: 'louder.\\n{"),
     ],
 )

@@ -21,5 +21,5 @@ def test_tokens_are_counted_with_the_models_vocabulary_if_configured(model: str,
 
 def test_exact_counts_without_their_extra_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "can_count_exactly", lambda: False)
-    with pytest.raises(ShoalError, match=r"extra `tokens`. Run: "):
+    with pytest.raises(ShoalError, match=r"`tokens` extra. Run: "):
         meter_as_set("exact", "")

@@ -49,9 +49,9 @@ class SpiDev(Protocol):
     def close(self) -> None: ...
 
 
-BusNumber = Annotated[int, Meta(ge=0, le=255, description="Number of the bus, e.g. 1 for /dev/i2c-1.")]
+BusNumber = Annotated[int, Meta(ge=0, le=255, description="Bus number, such as 1 for /dev/i2c-1.")]
 Address = Annotated[int, Meta(ge=ADDRESSES[0], le=ADDRESSES[-1], description="Address of the device, e.g. 32 (0x20).")]
-Hex = Annotated[str, Meta(description="Bytes as hexadecimal digits, e.g. 00ff.", min_length=2, max_length=3 * 4096)]
+Hex = Annotated[str, Meta(description="Bytes in hexadecimal, such as 00ff.", min_length=2, max_length=3 * 4096)]
 
 BUS = Traits(
     group="hardware",
@@ -70,7 +70,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
         try:
             return load(name)
         except ImportError as error:
-            raise ToolError(f"The package {name} is missing. {how_to_add_package('shoal-hardware')}") from error
+            raise ToolError(f"The {name} package is missing. {how_to_add_package('shoal-hardware')}") from error
 
     def i2c(number: int) -> closing[SMBus]:
         opened = cast("Callable[[int], SMBus]", getattr(package("smbus2"), "SMBus"))  # noqa: B009 (untyped package)
@@ -87,7 +87,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
                     with suppress(OSError):
                         opened.read_byte(address)
                         names.append(f"0x{address:02x}")
-            return f"Devices answer at {', '.join(names)}." if names else "No device answers on this bus."
+            return f"Devices responded at {', '.join(names)}." if names else "No device responded on this bus."
 
         return _planned("i2c_scan", f"{bus}", f"I2C bus {bus}", work)
 
@@ -97,7 +97,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
         address: Address,
         length: Annotated[int, Meta(ge=1, le=I2C_BYTES_MAX, description="Number of bytes.")] = 1,
         register: Annotated[
-            Annotated[int, Meta(ge=0, le=255)] | None, "Register to read from. Default: the current one."
+            Annotated[int, Meta(ge=0, le=255)] | None, "Register to read from. Default: the device's current register."
         ] = None,
     ) -> Invocation:
         """Read up to 32 bytes from a device on an I2C bus of this machine."""
@@ -132,8 +132,8 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
 
     @tool(BUS, example={"bus": 0, "device": 0, "data": "ff00"})
     def spi_transfer(
-        bus: Annotated[int, Meta(ge=0, le=255, description="Number of the bus, the B of /dev/spidevB.D.")],
-        device: Annotated[int, Meta(ge=0, le=255, description="Chip select, the D of /dev/spidevB.D.")],
+        bus: Annotated[int, Meta(ge=0, le=255, description="Bus number: B in /dev/spidevB.D.")],
+        device: Annotated[int, Meta(ge=0, le=255, description="Chip select: D in /dev/spidevB.D.")],
         data: Hex,
         speed_hz: Annotated[int, Meta(ge=1000, le=50_000_000, description="Clock in hertz.")] = 500_000,
         mode: Annotated[int, Meta(ge=0, le=3, description="SPI mode.")] = 0,
@@ -164,7 +164,7 @@ def _planned(name: str, detail: str, device: str, work: Callable[[], str], more:
             hint = "Check that it exists and that its driver (i2c-dev, spidev) is loaded."
             raise ToolError(f"This machine has no {device}. {hint}") from error
         except PermissionError as error:
-            raise ToolError(f"{device} cannot be opened. Add Shoal's user to the group i2c or spi.") from error
+            raise ToolError(f"Cannot open {device}. Add Shoal's user to the i2c or spi group.") from error
         except OSError as error:
             raise ToolError(f"{device}: no answer ({error.strerror or error}).") from error
 
@@ -176,9 +176,9 @@ def _bytes(text: str, length_max: int) -> bytes:
     try:
         data = bytes.fromhex(text.removeprefix("0x"))
     except ValueError as error:
-        raise ToolError("data must be pairs of hexadecimal digits, e.g. 00ff.") from error
+        raise ToolError("data must be pairs of hexadecimal digits, such as 00ff.") from error
     if not 1 <= len(data) <= length_max:
-        raise ToolError(f"data has {len(data)} bytes; allowed are 1 to {length_max}.")
+        raise ToolError(f"data must have 1 to {length_max} bytes, not {len(data)}.")
     return data
 
 

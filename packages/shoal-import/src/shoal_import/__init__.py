@@ -43,7 +43,7 @@ def import_home(context: CommandContext, product: str, path: Path | None, dry: b
     places = [Path(place).expanduser() for place in HOMES[product]]
     root = path or next((place for place in places if place.exists()), places[0])
     if not root.exists():
-        raise InvalidInput(f"{root} does not exist. Name the home of {product}: `shoal import {product} PATH`.")
+        raise InvalidInput(f"{root} does not exist. Give {product}'s home directory: `shoal import {product} PATH`.")
     found = READERS[product](root.absolute())
     found.title = TITLES[product]
     lines = bring_into(context, found, dry=dry, keys=keys, trust=trust)
@@ -58,4 +58,4 @@ def import_home(context: CommandContext, product: str, path: Path | None, dry: b
     if not trust:
         echo("Imported files count as untrusted until you have read and saved (or touched) them: `shoal docs import`.")
     name = found.agents[0].name
-    print(f'Next: agents.default_agent = "{name}" in shoal.toml makes {name} the default agent.')
+    print(f'Next: set agents.default_agent = "{name}" in shoal.toml to make {name} the default agent.')

@@ -79,7 +79,7 @@ class Tree:
         text = self.data(path, JSON_BYTES_MAX).decode("utf-8", "replace")
         value = parsed(text.strip("\ufeff"))
         if text.strip() and not value and text.strip() not in ("{}", "[]"):
-            self.leave(path, "it is damaged and cannot be read as JSON")
+            self.leave(path, "it is damaged: not valid JSON")
         return value
 
     def lines(self, path: Path) -> Iterator[dict[str, Json]]:
@@ -94,9 +94,9 @@ class Tree:
                         if entry:
                             yield entry
         except OSError as error:
-            self.leave(path, f"it cannot be read: {error.strerror}")
+            self.leave(path, f"reading it failed: {error.strerror}")
         if damaged:
-            self.leave(path, f"{counted(damaged, 'line', 'lines')} of it cannot be read as JSON")
+            self.leave(path, f"it has {counted(damaged, 'line', 'lines')} of invalid JSON")
 
     def data(self, path: Path, bytes_max: int = TEXT_BYTES_MAX) -> bytes:
         """Return the content or beginning of a file, or an empty value if it is missing."""
@@ -106,7 +106,7 @@ class Tree:
             with path.open("rb") as file:
                 content = file.read(bytes_max + 1)
         except OSError as error:
-            self.leave(path, f"it cannot be read: {error.strerror}")
+            self.leave(path, f"reading it failed: {error.strerror}")
             return b""
         if len(content) > bytes_max:
             self.leave(path, f"it is longer than {bytes_max // 1_048_576} MiB: the rest was skipped")
@@ -141,7 +141,7 @@ class Tree:
                     if not tables:
                         self.leave(path, "it contains no table")
                 except (sqlite3.Error, OSError) as error:
-                    self.leave(path, f"it cannot be read as a database: {error}")
+                    self.leave(path, f"it is not a readable database: {error}")
                     connection = stack.enter_context(closing(sqlite3.connect(":memory:")))
             connection.row_factory = sqlite3.Row
             connection.text_factory = partial(str, encoding="utf-8", errors="replace")
@@ -152,7 +152,7 @@ class Tree:
                         yield dict(row)
                 except sqlite3.Error as error:
                     if not str(error).startswith("no such table"):
-                        self.leave(path, f"{table} cannot be read to its end: {error}")
+                        self.leave(path, f"reading {table} failed partway: {error}")
 
             yield rows
 
@@ -293,7 +293,7 @@ def leave_files(found: Found, tree: Tree, folder: Path, agent: str) -> None:
     """Report the files of a workspace that were not read, if any."""
     if names := tree.unread(folder):
         shown = f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
-        what = f"{agent}: other files of {folder} ({shown})"
+        what = f"{agent}: other files in {folder} ({shown})"
         found.leave(what, f"copy the files that the agent needs to agents/{agent}/workspace")
 
 
@@ -391,7 +391,7 @@ def json5(text: str, where: Path) -> Json:
     except (ValueError, RecursionError) as error:
         near = error.doc[error.pos :][:30] if isinstance(error, json.JSONDecodeError) else ""
         place = f" near {near!r}" if near else ": its end is missing, or it is nested too deeply"
-        raise InvalidInput(f"{where} cannot be read as JSON{place}. Correct it, then import again.") from error
+        raise InvalidInput(f"{where} is not valid JSON{place}. Correct it, then import again.") from error
 
 
 def dotenv(text: str) -> dict[str, str]:

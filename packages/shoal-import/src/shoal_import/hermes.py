@@ -30,8 +30,8 @@ from shoal_import.files import Options, Tree, changed_at, dotenv, folders_and_fi
 
 REASONS = {
     "logs": "logs", "cache": "a cache", "sessions": "copies of data in state.db", "cron": "records of past runs",
-    "auth.json": "its own logins", "pairing": "logins of its own", "gateway": "the state of its own server",
-    "hooks": "programs for its own use", "plugins": "programs written for it", "sandboxes": "its sandboxes",
+    "auth.json": "its own logins", "pairing": "logins of its own", "gateway": "its server's state",
+    "hooks": "programs for internal use", "plugins": "programs written for it", "sandboxes": "its sandboxes",
     "images": "files of past messages", "audio": "files of past messages",
     "skills": "it is part of Hermes, or has no SKILL.md", "checkpoints": "a cache",
     "memories": "an archive of old memory", "hermes-agent": "the program itself",
@@ -63,7 +63,7 @@ def read(root: Path) -> Found:
     has_persona = (root / "SOUL.md").is_file() and ((root / "memories").is_dir() or (root / ".env").is_file())
     if not (has_talk or has_persona or KNOWN & set(settings)):
         needed = "it has no config.yaml with a model, no state.db with sessions, and no SOUL.md next to memories/"
-        raise InvalidInput(f"{root} is not a home of Hermes Agent: {needed}. Name the folder that has them.")
+        raise InvalidInput(f"{root} is not a Hermes Agent home: {needed}. Give the folder that has them.")
     read_profile(found, tree, root, FoundAgent("hermes"))
     for folder in folders_and_files(root / "profiles"):
         if folder.is_dir():
@@ -91,7 +91,7 @@ def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> Non
     written = tree.text(home / "config.yaml")
     options, variables = Options(yaml_subset(written)), dotenv(tree.text(home / ".env"))
     if written.strip() and not options.content:
-        tree.leave(home / "config.yaml", "no key in it could be read")
+        tree.leave(home / "config.yaml", "it contains no readable key")
     zone = options.text("timezone") or local_zone()
     read_models(found, options, variables, agent, is_first=is_first)
     read_channels(found, variables, is_first=is_first)
@@ -150,9 +150,7 @@ def read_channels(found: Found, variables: dict[str, str], *, is_first: bool) ->
         if not any(secrets.values()):
             continue
         if not is_first:
-            found.leave(
-                f"{platform} of a profile", "only one account per platform is imported, that of the default profile"
-            )
+            found.leave(f"{platform} of a profile", "Shoal imports one account per platform: the default profile's")
             continue
         if variables.pop("GATEWAY_ALLOW_ALL_USERS", "").lower() == "true" or "*" in people:
             found.leave(f"channel {platform}: everybody", 'it was open to everyone; set allow = ["*"] to keep that')

@@ -33,10 +33,10 @@ from shoal_import.files import Options, Tree, changed_at, json5, leave_files, no
 
 REASONS = {
     "logs": "logs", "bridge": "its bridge to WhatsApp", "media": "files of past messages", "history": "a cache",
-    "sessions": "the state of its conversations",
+    "sessions": "conversation state",
 }  # fmt: skip
 OPTIONS = {
-    "gateway": "settings of its own server", "tools": "permissions of tools: see `shoal docs permissions`",
+    "gateway": "its server's settings", "tools": "tool permissions: see `shoal docs permissions`",
     "audio": "voice settings", "agents": "Shoal has no equivalent setting", "webui": "its own page",
 }  # fmt: skip
 SECRETS = {
@@ -53,12 +53,12 @@ def read(root: Path) -> Found:
     found = Found("nanobot", root)
     tree = Tree(found, root)
     if not (root / "config.json").is_file():
-        raise InvalidInput(f"{root} is not a home of nanobot: it has no config.json. Name the folder that has it.")
+        raise InvalidInput(f"{root} is not a nanobot home: it has no config.json. Give the folder that has it.")
     options = Options(json5(tree.text(root / "config.json"), root / "config.json"))
     has_place = isinstance(options.content, dict) and (root / "workspace").is_dir()
     if not has_place and not {"agents", "providers", "channels"} & set(as_dict(options.content)):
-        needed = "its config.json has neither agents, providers nor channels, and there is no workspace"
-        raise InvalidInput(f"{root} is not a home of nanobot: {needed}. Name the folder that nanobot made.")
+        needed = "its config.json has no agents, providers or channels, and it has no workspace"
+        raise InvalidInput(f"{root} is not a nanobot home: {needed}. Give the folder that nanobot created.")
     agent = found.add_agent(FoundAgent("nanobot"), "nanobot")
     files, workspace = tree.workspace(options.text("agents", "defaults", "workspace"), root / "workspace")
     read_workspace(found, files, workspace, agent)
@@ -108,7 +108,7 @@ def read_threads(found: Found, tree: Tree, folder: Path, known: set[str]) -> int
         first = next((entry for entry in entries if entry.get("_type") == "metadata"), dict[str, Json]())
         key = text_of(first.get("key")) or path.stem.replace("_", ":", 1)
         if not entries:
-            tree.leave(path, "it contains no entries of a conversation")
+            tree.leave(path, "it contains no conversation entries")
             continue
         if key in known:
             tree.leave(path, "it is also in sessions.sqlite3 or another file")
@@ -124,7 +124,7 @@ def read_thread(
     """Read an entry list as a conversation if it is one. Returns the number of tool results in it."""
     known.add(key)
     if key.startswith(("cron:", "heartbeat")):
-        found.leave(f"nanobot: {key}", "a run of a schedule, not a conversation")
+        found.leave(f"nanobot: {key}", "a scheduled run, not a conversation")
         return 0
     talk: list[Entry] = [(entry.get("role"), entry.get("content"), entry.get("timestamp")) for entry in entries]
     return found.add_thread(key, "nanobot", title, talk, since)

@@ -53,17 +53,17 @@ KEYS = {"ANTHROPIC_API_KEY": "anthropic", "OPENAI_API_KEY": "openai", "GEMINI_AP
         "OPENROUTER_API_KEY": "openrouter"}  # fmt: skip
 REASONS = {
     "credentials": "its own logins; reconnect each platform with `shoal setup chat`",
-    "devices": "its apps' pairings", "identity": "the identity of its own gateway", "nodes": "its remote nodes",
+    "devices": "its apps' pairings", "identity": "its gateway's identity", "nodes": "its remote nodes",
     "logs": "logs", "cache": "a cache", "media": "files of past messages", "sandboxes": "workspaces of its sandboxes",
-    "extensions": "programs for its own use", "plugins": "programs written for it", "hooks": "programs written for it",
+    "extensions": "programs for internal use", "plugins": "programs written for it", "hooks": "programs written for it",
     "cron": "records of past runs", "exec-approvals.json": "allowed commands; Shoal asks again",
-    "canvas": "pages of its own display", "browser": "profiles of its own browser", "subagents": "records of past runs",
-    "tasks": "records of past runs", "state": "the state of its own server", "settings": "settings of its own page",
+    "canvas": "pages for its own display", "browser": "its browser's profiles", "subagents": "records of past runs",
+    "tasks": "records of past runs", "state": "its server's state", "settings": "its page's settings",
     "update-check.json": "a cache",
 }  # fmt: skip
 OPTIONS = {
-    "gateway": "settings of its own server", "hooks": "webhooks; add them under [triggers.webhooks]",
-    "browser": "Shoal has no browser", "tools": "permissions of tools: see `shoal docs permissions`", "meta": "its "
+    "gateway": "its server's settings", "hooks": "webhooks; add them under [triggers.webhooks]",
+    "browser": "Shoal has no browser", "tools": "tool permissions: see `shoal docs permissions`", "meta": "its "
                                                                                                               "own "
                                                                                                               "notes",
     "session": "how it splits conversations; here a thread is a conversation", "messages": "its style in chats",
@@ -98,12 +98,12 @@ def read(root: Path) -> Found:
     tree = Tree(found, root)
     file = next((root / name for name in NAMES if (root / name).is_file()), None)
     if file is None:
-        raise InvalidInput(f"{root} is not a home of OpenClaw: it has no {NAMES[0]}. Name the folder that has it.")
+        raise InvalidInput(f"{root} is not an OpenClaw home: it has no {NAMES[0]}. Give the folder that has it.")
     options = Options(json5(tree.text(file), file))
     known = {"agents", "agent", "channels", "models", "identity", "env", *OPTIONS}
     if not known & set(as_dict(options.content)) and not (root / "agents").is_dir():
         raise InvalidInput(
-            f"{root} is not a home of OpenClaw: {file.name} has none of its keys. Name the folder of OpenClaw."
+            f"{root} is not an OpenClaw home: {file.name} has none of OpenClaw's keys. Give OpenClaw's folder."
         )
     variables = dotenv(tree.text(root / ".env")) | {
         name: value for name, value in options.table("env").items() if isinstance(value, str)
@@ -197,7 +197,7 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
             if place in damaged:
                 damaged[place].update(id=row.get("event_id"), parentId=row.get("parent_id"))
         what = counted(len(damaged), "entry of a conversation", "entries of conversations")
-        found.leave(f"{agent}: {what}", "damaged: their content cannot be read")
+        found.leave(f"{agent}: {what}", "damaged: their content is unreadable")
     results = 0
     for session, numbered in sessions.items():
         window = windows.get(session, dict[str, Json]())
@@ -236,7 +236,7 @@ def read_files(found: Found, tree: Tree, folder: Path, agent: str, known: set[st
         entries = list(tree.lines(path))
         key, own = about.get(session.split("-topic-")[0], (session, dict[str, Json]()))
         if not entries:
-            tree.leave(path, "it contains no entries of a conversation")
+            tree.leave(path, "it contains no conversation entries")
             continue
         results += read_thread(found, agent, session, key, _title(own), entries, "", changed_at(path))
     found.leave_results(agent, results)
@@ -253,7 +253,7 @@ def read_thread(
 ) -> int:  # fmt: skip
     """Read one conversation along the branch that ends in its leaf. Returns the number of tool results in it."""
     if ":cron:" in key or ":subagent:" in key or key.startswith(("cron:", "hook:")):
-        found.leave(f"{agent}: {key}", "a run of a schedule, a hook or a subagent, not a conversation")
+        found.leave(f"{agent}: {key}", "a run by a schedule, hook or subagent, not a conversation")
         return 0
     talk: list[Entry] = []
     for entry in branch_of(entries, leaf):
@@ -350,15 +350,13 @@ def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping
         groups = {**table.table("groups"), **table.table("guilds"), **table.table("channels")}
         if groups:
             what = f"channel {name}: {counted(len(groups), 'group', 'groups')}"
-            found.leave(what, "add the rooms to `channels` by their ids")
+            found.leave(what, "add the groups' ids to `channels`")
         people = tuple(dict.fromkeys(_PREFIX.sub("", person) for person in allow if person not in ("", "*")))
         plain = {key: table.text(field) for key, field in PLAIN_KEYS.get(platform, {}).items()}
         token = {key: secret_of(table.get(field), variables) for key, field in ACCOUNT_KEYS[platform].items()}
         for key in ACCOUNT_KEYS[platform].values():
             if as_dict(table.get(key)) and not secret_of(table.get(key), variables):
-                found.leave(
-                    f"channel {name}: {key}", "it is stored outside of OpenClaw's files; use `shoal setup chat`"
-                )
+                found.leave(f"channel {name}: {key}", "it is stored outside OpenClaw's files; use `shoal setup chat`")
         found.add_account(platform, people, plain, token)
     options.get("channels")
 

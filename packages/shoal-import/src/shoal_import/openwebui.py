@@ -34,7 +34,7 @@ REASONS = {
     "audit.log": "logs",
 }  # fmt: skip
 TABLES = {
-    "tool": "programs for its own use: `shoal docs extending`", "function": "programs written for it",
+    "tool": "programs for internal use: `shoal docs extending`", "function": "programs written for it",
     "knowledge": "collections of documents; copy the files to an agent's docs/", "note": "its notes",
     "prompt": "saved prompts; write them as skills", "file": "files of past messages", "channel": "its own channels",
 }  # fmt: skip
@@ -52,17 +52,17 @@ def read(path: Path) -> Found:
             row = as_dict(entry)
             read_chat(found, {**row, "chat": row.get("chat") or row}, {}, changed_at(path))
         if not found.threads:
-            raise InvalidInput(f"{path} contains no chats of Open WebUI. Export them under Settings, Data Controls.")
+            raise InvalidInput(f"{path} contains no Open WebUI chats. Export them under Settings, Data Controls.")
         return found
     file = next(
         (candidate for candidate in (path, root / "webui.db", root / "data" / "webui.db") if candidate.is_file()), None
     )
     if file is None:
-        raise InvalidInput(f"{root} is not a folder of Open WebUI: it has no webui.db. Name the folder that has it.")
+        raise InvalidInput(f"{root} is not an Open WebUI folder: it has no webui.db. Give the folder that has it.")
     with tree.database(file) as database:
         people = sorted(database("user"), key=lambda user: (user.get("role") != "admin", str(user.get("created_at"))))
         if not people or "role" not in people[0]:
-            raise InvalidInput(f"{file} is not a database of Open WebUI: it contains no person. Name another file.")
+            raise InvalidInput(f"{file} is not an Open WebUI database: it contains no users. Give another file.")
         read_database(found, database, people[0], main)
     tree.leave_rest(REASONS)
     return found
@@ -98,7 +98,7 @@ def read_database(found: Found, database: Database, person: Mapping[str, Json], 
     for row in mine("model"):
         key, params, meta = text_of(row.get("id")), _table(row.get("params")), _table(row.get("meta"))
         if not row.get("base_model_id") and not params.get("system"):
-            found.leave(f"model {key}", "settings of a model without a persona")
+            found.leave(f"model {key}", "model settings without a persona")
             continue
         prompt = "\n\n".join(filter(None, (text_of(meta.get("description")), text_of(params.get("system")))))
         title = text_of(row.get("name")) or key
@@ -139,7 +139,7 @@ def read_providers(found: Found, settings: Mapping[str, Json]) -> None:
     for address in as_list(ollama.get("base_urls"))[:1]:
         found.providers.append(FoundProvider("ollama", "", f"{text_of(address).rstrip('/')}/v1"))
     if settings:
-        found.leave("its other settings", "settings of its own server")
+        found.leave("its other settings", "its server's settings")
 
 
 def read_skill(row: Mapping[str, Json]) -> tuple[FoundSkill, str]:

@@ -112,7 +112,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
         target = channel if is_channel(channel) else await self._nick_of(channel, connection)
         text = render_markup(plain(post.markdown), IRC_MARKUP)
         if post.file is not None:
-            text = f"{text}\n(The file {plain(post.file.name)} cannot be sent here.)"
+            text = f"{text}\n(I cannot send the file {plain(post.file.name)} here.)"
         message_id = hashlib.sha256(post.key.encode()).hexdigest()[:20]
         for number, piece in enumerate(pieces(text, target)):
             await connection.say(target, piece, f"{message_id}.{number}")

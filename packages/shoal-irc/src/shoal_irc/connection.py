@@ -89,7 +89,7 @@ class Connection:
                 case "CAP", "ACK" if "sasl" in line.params[-1].split():
                     self.send("AUTHENTICATE", "PLAIN")
                 case "CAP", "NAK":
-                    raise PlatformError(f"{own.server} rejected what it had offered: {line.params[-1]}")
+                    raise PlatformError(f"{own.server} rejected capabilities that it had offered: {line.params[-1]}")
                 case ("CAP", "ACK") | ("903", _):
                     self.send("CAP", "END")
                 case "433", _:
@@ -141,7 +141,7 @@ class Connection:
     async def say(self, target: str, text: str, token: str) -> None:
         """Send a message and wait until the server confirms it. Raises PlatformError."""
         if "," in target:
-            raise PlatformError(f"{target!r} names more than one recipient.", permanent=True)
+            raise PlatformError(f"{target!r} contains more than one recipient.", permanent=True)
         await self._confirmed(target, token, "PRIVMSG", target, text)
 
     async def whois(self, nick: str) -> set[str]:
@@ -204,4 +204,4 @@ async def connect(settings: IrcSettings) -> Connection:
             )
             return Connection(*await opened, settings)
     except OSError as error:
-        raise PlatformError(f"{settings.server}:{settings.port} cannot be reached: {error}.") from error
+        raise PlatformError(f"Cannot reach {settings.server}:{settings.port}: {error}.") from error

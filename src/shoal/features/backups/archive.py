@@ -26,6 +26,7 @@ from shoal.features.backups.storage import FOLDERS
 from shoal.files.deep_folders import walk
 from shoal.kernel.errors import InvalidInput, StoreCorrupt, StoreError
 from shoal.kernel.home import Home
+from shoal.kernel.phrases import counted
 from shoal.kernel.regular_files import read_regular
 from shoal.store.driver import migrations
 from shoal.store.sqlite import refuse_schema, schema_number
@@ -115,7 +116,7 @@ def write_archive(
         if home.config_file.exists():
             _add_configuration(archive, home, notes, with_secrets=with_secrets)
         if not with_secrets and any(path.is_file() for path in _below(home.secrets)):
-            notes.append("The files of secrets/ were left out; --with-secrets keeps them.")
+            notes.append("Left out the files in secrets/. Use --with-secrets to include them.")
         for path in (home.token_file, *_below(home.secrets)) if with_secrets else ():
             if path.exists():
                 _add(archive, path, path.relative_to(home.root).as_posix())
@@ -170,7 +171,7 @@ def _left_out(home: Home, errors: list[OSError]) -> str:
     first = errors[0]
     place = os.path.relpath(os.fsdecode(first.filename), home.root)
     shown = place if len(place) <= PLACE_CHARS_MAX else f"{place[:PLACE_CHARS_MAX]}…"
-    return f"Folders that could not be read were left out: {len(errors)}. The first is {shown}: {first.strerror}."
+    return f"Skipped {counted(len(errors), 'unreadable folder')}. First: {shown} ({first.strerror})."
 
 
 class _Padded(io.RawIOBase):
@@ -215,12 +216,10 @@ def _add_configuration(archive: tarfile.TarFile, home: Home, notes: list[str], *
     if not with_secrets:
         redacted = without_secrets(text)
         if redacted is None:
-            notes.append(
-                f"{CONFIGURATION} was left out because its secrets could not be separated. Keep your own copy."
-            )
+            notes.append(f"Left out {CONFIGURATION}: Shoal could not separate its secrets. Keep your own copy.")
             return
         if redacted != text:
-            notes.append(f"The secrets written in {CONFIGURATION} were left out; --with-secrets keeps them.")
+            notes.append(f"Left out the secrets in {CONFIGURATION}. Use --with-secrets to include them.")
         text = redacted
     content = text.encode("utf-8", "surrogateescape")
     entry = tarfile.TarInfo(CONFIGURATION)
@@ -241,9 +240,9 @@ def extract(file: Path, target: Path) -> tuple[dict[str, int], int]:
         for entry in archive:
             name = PurePosixPath(entry.name)
             if name.is_absolute() or ".." in name.parts or not name.parts:
-                raise InvalidInput(f"{file} is not a backup of Shoal: it names the path {entry.name!r}.")
+                raise InvalidInput(f"{file} is not a Shoal backup: it contains the path {entry.name!r}.")
             if name.parts[0] not in (*FOLDERS, DATABASE, DUMP, CONFIGURATION, "token", "secrets"):
-                raise InvalidInput(f"{file} is not a backup of Shoal: it contains {entry.name!r}.")
+                raise InvalidInput(f"{file} is not a Shoal backup: it contains {entry.name!r}.")
             path = target / name
             if len(os.fsencode(path)) >= PATH_BYTES_MAX:
                 too_long += 1

@@ -59,7 +59,7 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
             asyncio.run(answering(url))  # refuses a database with another schema version
         keep = config.section(BackupSettings).keep
         made = make_backup(context.home, _configured_storage(context), datetime.now(UTC), keep, url)
-        print(f"Made and checked {_line(made)}.")
+        print(f"Created and checked {_line(made)}.")
         return
     if file.exists() and not force:
         raise Conflict(f"{file} already exists. Name another file, or replace it with --force.")
@@ -74,7 +74,7 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
     finally:
         partial.unlink(missing_ok=True)
     if context.config().database.url:
-        notes.append("The database is on a server and not included. Back it up with pg_dump.")
+        notes.append("The database is on a server and is not included. Back it up with pg_dump.")
     print(f"Wrote {file} ({file.stat().st_size:,} bytes).")
     for note in notes:
         echo(note)
@@ -112,18 +112,18 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
         if file or into:
             raise InvalidInput("--accept-loss repairs the existing database. Omit FILE and --into.")
         context.migrate(accept_loss=True)
-        echo(f"{context.home.database_file} can be used again. `shoal doctor` checks it.")
+        echo(f"Repaired {context.home.database_file}. Run `shoal doctor` to check it.")
     elif not file:
         backups = listed_in(_configured_storage(context))
         if not backups:
-            echo("There is no backup in backup.to. Restore a file with `shoal restore FILE`.")
+            echo("backup.to contains no backup. Restore from a file with `shoal restore FILE`.")
             return
         root, fresh = context.root, context.root.with_name(f"{context.root.name}.restored")
         print(f"The newest backup is {_line(backups[0])}. To restore it:")
         print(f"  1. shoal --home {root} restore {backups[0].name} --into {fresh}")
         print(f"  2. Stop Shoal, then mv {root} {root}.before && mv {fresh} {root}")
-        echo("  3. Set the secrets that step 1 lists, if any, and start again.")
-        echo("`shoal backup --list` shows older ones.")
+        echo("  3. Set any secrets that step 1 lists, then start Shoal.")
+        echo("Run `shoal backup --list` to see older backups.")
     else:
         target = CommandContext(into) if into else context
         root = target.root
@@ -132,7 +132,7 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
         is_file = Path(file).is_file()
         where = backup_storage(context.config(), context.home) if context.root.is_dir() and not is_file else None
         if not is_file and (where is None or file not in where.sizes()):
-            raise NotFound(f"There is no file or backup {file}. `shoal backup --list` shows them.")
+            raise NotFound(f"No file or backup named {file}. `shoal backup --list` shows the backups.")
         if root.exists() and any(root.iterdir()):
             raise Conflict(f"{root} is not empty. Move it away, or name another directory with --into DIR.")
         if where is None:
@@ -183,7 +183,7 @@ def _make_from(file: Path, context: CommandContext, source: str) -> None:
         ) from error
     text = context.home.config_file.read_text("utf-8", "surrogateescape") if context.home.config_file.exists() else ""
     missing = missing_secrets(text, root)
-    todo = f" The backup left secrets out. Set them again: {', '.join(missing)}." if missing else ""
+    todo = f" The backup does not contain these secrets. Set them again: {', '.join(missing)}." if missing else ""
     echo(
         f"Made {root} from {source}. `shoal doctor` checks it.{todo} Turns and approvals that were open in "
         "the backup do not continue. Their threads say so."

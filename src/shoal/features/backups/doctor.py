@@ -26,10 +26,10 @@ async def look_at_backups(context: CommandContext, config: Config) -> AsyncGener
     try:
         backups = await asyncio.to_thread(listed_in, where)
     except OSError as error:
-        yield fail("backups", f"{settings.to} cannot be read: {error}.", "Check backup.to.")
+        yield fail("backups", f"Cannot read {settings.to}: {error}.", "Check backup.to.")
         return
     hours = settings.every_hours
-    newest = f"{len(backups)} are kept, the newest is {backups[0].name}." if backups else "no backup yet."
+    newest = f"{len(backups)} stored, the newest is {backups[0].name}." if backups else "no backup yet."
     late = (
         hours
         and backups
@@ -38,6 +38,6 @@ async def look_at_backups(context: CommandContext, config: Config) -> AsyncGener
     if problem:
         yield fail("backups", f"{newest} The last attempt failed: {problem}", "`shoal backup` tries again.")
     elif late:
-        yield warn("backups", newest, f"One is due every {hours:g} hours while `shoal run` is running.")
+        yield warn("backups", newest, f"Shoal makes one every {hours:g} hours while `shoal run` is running.")
     else:
         yield ok("backups", newest)

@@ -17,8 +17,8 @@ FEATURE = Feature(
     ),
     cli=(
         CliCommand("replay", "Rebuild past model requests and compare them.", "cli:replay", job="Inspect"),
-        CliCommand("compare", "Ask another model what you asked before.", "cli:compare", job="Inspect"),
-        CliCommand("cases", "Turns saved as tests of an agent: save, list.", "cli:cases", job="Set up agents"),
+        CliCommand("compare", "Send past requests to another model.", "cli:compare", job="Inspect"),
+        CliCommand("cases", "Turns saved as test cases: save, list.", "cli:cases", job="Set up agents"),
         CliCommand("check", "Run an agent's cases.", "cli:check", job="Set up agents"),
     ),
 )

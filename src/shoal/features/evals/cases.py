@@ -98,7 +98,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     def problem(self) -> str:
         """An error that the schema cannot express, or an empty string."""
         if not self.kind:
-            return f"an [[expect]] table has exactly one of {', '.join(KINDS)}."
+            return f"an [[expect]] table must have exactly one of {', '.join(KINDS)}."
         if self.arguments and self.kind not in ("calls", "never_calls"):
             return "`arguments` is valid only with `calls` or `never_calls`."
         return ""

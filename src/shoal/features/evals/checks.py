@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 THREAD = make_thread_id("web", "check", "case")
-NOTHING_RECORDED = "[Nothing is recorded for this call in the case.]"
+NOTHING_RECORDED = "[The test case has no recorded result for this call.]"
 ASKS = "Not run: this call needs approval, and nobody can approve it during a check."
 SHOWN_CHARS = 2_000
 CASE_CHARS_MAX = 400_000
@@ -147,7 +147,7 @@ def read_cases(
         try:
             body = path.read_bytes() if path.is_file() and not path.is_symlink() else None
             if body is None or len(body) > CASE_BYTES_MAX:
-                raise InvalidInput(f"{shown} is not a file of at most {CASE_BYTES_MAX:,} bytes. Remove it.")
+                raise InvalidInput(f"{shown} is not a regular file of at most {CASE_BYTES_MAX:,} bytes. Remove it.")
             text = body.decode()
             cases[path.stem] = case = parse_case(text, shown)
             for number, expectation in enumerate(case.expect):
@@ -234,7 +234,7 @@ async def save_case(
             case _:
                 pass
     if not first:
-        wanted = f"turn {turn[:80]} that asked a model" if turn else "turn that asked a model"
+        wanted = f"turn {turn[:80]} that called a model" if turn else "turn that called a model"
         raise NotFound(f"{thread} has no {wanted}. `shoal threads log` shows its turns.")
     case = Case(
         messages=tuple(first),
@@ -356,7 +356,7 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
         except TimeoutError:
             is_late = True
         except (InvalidInput, OSError) as error:
-            return f"Its cases could not be run: {error}"
+            return f"Shoal could not run the agent's cases: {error}"
         tried = [outcome for outcome in outcomes if not outcome.error]
         failed = [result.name for result in tried if not result.passed]
         of = f"{len(names)} case{'s' if len(names) != 1 else ''}"
@@ -364,8 +364,8 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
             why = next(
                 (outcome.error for outcome in outcomes), f"none finished within {settings.edit_seconds_max:g} s."
             )
-            return f"Its {of} could not be run: {why}"
-        rest = "" if len(tried) == len(names) else f", and {len(names) - len(tried)} could not be run"
+            return f"Shoal could not run the agent's {of}: {why}"
+        rest = "" if len(tried) == len(names) else f", and {len(names) - len(tried)} did not run"
         rest = f"{rest} in the time allowed" if is_late else rest
         if not failed:
             return f"{len(tried)} of {of} would pass{rest}."

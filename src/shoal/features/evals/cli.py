@@ -57,7 +57,7 @@ class ThreadReplay(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @command(example="shoal replay terminal:local:main")
 @click.argument("id", required=False)
-@click.option("--turn", default="", help="Only this turn of the thread.")
+@click.option("--turn", default="", help="Only this turn in the thread.")
 @click.option("--all", "every", is_flag=True, help="Every thread, including archived ones.")
 @click.option("--since", help="With --all: threads active within this time, such as 12h or 2w. [default: 30d]")
 @as_usage()
@@ -65,7 +65,7 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
     """Rebuild the requests of past model calls and compare them with the requests that were sent. ID is a thread's.
     Exits with 1 if a request differs, and with 2 if the thread or turn does not exist or a newer Shoal wrote it."""
     if every == (id is not None):
-        raise click.UsageError("Name a thread, or use --all.")
+        raise click.UsageError("Give a thread, or use --all.")
     if since is not None and not every:
         raise click.UsageError("--since needs --all.")
     lately = timedelta(hours=hours_of(since or "30d"))
@@ -94,7 +94,7 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
         for first in sorted(firsts.values(), key=lambda first: first.seq):
             print(f"{thread}, event {first.seq}: {printable(first.detail)}")
         if len(replay_view.differences) > len(firsts):
-            print(f"  and {counted(len(replay_view.differences) - len(firsts), 'more call')} of this thread")
+            print(f"  and {counted(len(replay_view.differences) - len(firsts), 'more call')} in this thread")
     if not as_json:
         within = f" in {counted(count, 'thread')}" if id is None else ""
         parts = [f"{identical} identical"]
@@ -103,7 +103,7 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
             parts.append(f"{kinds.total()} different ({what})")
         print(f"{counted(calls, 'request')}{within}: {', '.join(parts)}.")
         if unread:
-            print(f"{unread} {'thread was' if unread == 1 else 'threads were'} written by a newer Shoal and skipped.")
+            print(f"{unread} {'thread was' if unread == 1 else 'threads were'} written by a newer version and skipped.")
         if not compared:
             print("Shoal is not running, so current tools, options and instructions were not compared.")
     return EXIT_UNREAD if unread else 1 if kinds else 0
@@ -140,13 +140,17 @@ def all_as_usage() -> Generator[None]:
 
 @command(example="shoal compare --model ollama/qwen3 --last 5")
 @click.option("--model", required=True, help="The model to ask, PROVIDER/MODEL.")
-@click.option("--thread", default="", metavar="ID", help="The calls of this thread.")
-@click.option("--last", default=0, type=click.IntRange(0), help="The calls of the latest N turns in all threads.")
-@click.option("--tag", default="", help="The calls of threads with #TAG in their title.")
+@click.option("--thread", default="", metavar="ID", help="The calls in this thread.")
+@click.option("--last", default=0, type=click.IntRange(0), help="Calls in the latest N turns across all threads.")
+@click.option("--tag", default="", help="Calls in threads with #TAG in their title.")
 @click.option("--profile", default="", help="Use the tools that this permission profile allows.")
 @click.option("--system", type=click.Path(path_type=Path), help="Use the instructions in this file.")
 @click.option(
-    "--runs", default=1, show_default=True, type=click.IntRange(1, RUNS_MAX), help="Number of times to ask each call."
+    "--runs",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, RUNS_MAX),
+    help="Number of times to repeat each call.",
 )
 @usd_option
 def compare(
@@ -170,7 +174,7 @@ def compare(
         try:
             text = system.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise click.UsageError(f"{system} cannot be read: {getattr(error, 'strerror', '') or error}.") from error
+            raise click.UsageError(f"Cannot read {system}: {getattr(error, 'strerror', '') or error}.") from error
     wanted = Wanted(model, thread, last, tag.removeprefix("#"), profile, text, runs)
     try:
         return asyncio.run(_compare(context, wanted, usd_max, as_json=as_json))
@@ -298,19 +302,19 @@ def step_figures(before: Sequence[float], after: Sequence[float], unit: str = ""
 # ---- cases ----
 
 
-cases = click.Group("cases", help="Turns saved as tests of an agent.", epilog="Example: shoal cases list")
+cases = click.Group("cases", help="Turns saved as test cases for an agent.", epilog="Example: shoal cases list")
 
 
 @command(cases, example="shoal cases save terminal:local:main --name weather --contains Kiel")
 @click.option("--name", required=True, help="Name of the case: lower-case letters, digits and hyphens.")
-@click.option("--turn", default="", help="The turn. [default: the last one]")
-@click.option("--about", default="", help="One sentence on its purpose.")
+@click.option("--turn", default="", help="The turn to save. [default: the last turn]")
+@click.option("--about", default="", help="The case's purpose, in one sentence.")
 @click.option("--calls", multiple=True, metavar="TOOL", help="The agent calls this tool.")
 @click.option(
     "--arguments",
     multiple=True,
     metavar="JSON",
-    help="Arguments that the call has at least, as a JSON object. One for each --calls.",
+    help="Arguments that the call must include, as a JSON object. One for each --calls.",
 )
 @click.option("--never", "never_calls", multiple=True, metavar="TOOL", help="The agent never calls this tool.")
 @click.option("--contains", multiple=True, metavar="TEXT", help="The answer contains this.")
@@ -369,7 +373,7 @@ def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
 @command(example="shoal check --agent main")
 @click.argument("names", nargs=-1, metavar="[CASE…]")
 @agent_option("The agent.", "main")
-@click.option("--model", default="", help="Use this model instead of the agent's.")
+@click.option("--model", default="", help="Use this model instead of the agent's model.")
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit XML to this file.")
 @usd_option
 def check(

@@ -180,7 +180,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         Raises InvalidInput, NotFound.
         """
         if sum(map(bool, (wanted.thread, wanted.last, wanted.tag))) != 1:
-            raise InvalidInput("Name either a thread, how many of the last turns, or a tag.")
+            raise InvalidInput("Give a thread, a number of recent turns, or a tag.")
         route = self.spending.models.route(wanted.model)
         if wanted.profile:
             self.profiles.check(wanted.profile)
@@ -190,7 +190,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         is_priced = self.spending.models.usd(route, Usage(1, 1)) is not None
         if usd_max and not is_priced:
             raise InvalidInput(
-                f"The price of {route.model} is unknown, so a cost limit cannot be enforced. Use --usd-max 0 for no "
+                f"The price of {route.model} is unknown, so Shoal cannot enforce a cost limit. Use --usd-max 0 for no "
                 "limit."
             )
         question = msgspec.structs.replace(wanted, runs=1)
@@ -218,7 +218,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         """Return a comparison. Raises NotFound."""
         comparison = await self.rows.get(id)
         if comparison is None:
-            raise NotFound(f"There is no comparison {id[:40]}. `shoal compare` makes one.")
+            raise NotFound(f"Comparison {id[:40]} does not exist. Run `shoal compare` to create one.")
         return comparison
 
     async def state(self, comparison: Comparison) -> ComparisonState:
@@ -331,7 +331,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                         await self._add_turns(turns, info.thread)
             if not turns:
                 raise NotFound(
-                    f"No thread has #{wanted.tag} in its title. Tag one by its name: "
+                    f"No thread has #{wanted.tag} in its title. Add the tag to a title: "
                     f'`shoal threads rename ID "Its title #{wanted.tag}"`.'
                 )
         else:

@@ -108,7 +108,7 @@ class CheckStart(msgspec.Struct, frozen=True):
 def known_agent(agents: AgentRegistry, name: str) -> AgentSpec:
     """Return an agent by name. Raises NotFound with the names that exist."""
     if not agents.exists(name):
-        raise NotFound(f"There is no agent {name[:80]!r}. Agents: {', '.join(agents.names())}.")
+        raise NotFound(f"No agent named {name[:80]!r}. Agents: {', '.join(agents.names())}.")
     return agents.spec(name)
 
 
@@ -148,7 +148,7 @@ async def replay(
         today = Today(context, models, tools.every(), agents.known)
     result = await replay_thread(store.journal, info.thread, context.meter, today, turn)
     if turn and not result.calls:
-        raise NotFound(f"{thread} has no turn {turn[:80]} that asked a model.")
+        raise NotFound(f"{thread} has no turn {turn[:80]} that called a model.")
     return ReplayView(result.calls, result.identical, result.differences, today is not None)
 
 
@@ -247,7 +247,8 @@ async def check_agent_cases(
     ceiling = checks.ceiling(agent.model, body.usd_max)
     if results and body.usd_max and ceiling is None:
         raise InvalidInput(
-            f"The price of {agent.model} is unknown, so a cost limit cannot be enforced. Use --usd-max 0 for no limit."
+            f"The price of {agent.model} is unknown, so Shoal cannot enforce a cost limit. "
+            "Use --usd-max 0 for no limit."
         )
 
     async def items() -> AsyncGenerator[msgspec.Struct]:

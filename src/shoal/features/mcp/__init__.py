@@ -13,7 +13,7 @@ FEATURE = Feature(
     cli=(
         CliCommand(
             "mcp",
-            "Tools of MCP servers: list, show, confirm, allow, deny.",
+            "MCP tools: list, show, confirm, allow, deny.",
             "cli:mcp",
             job="Decide who may do what",
         ),

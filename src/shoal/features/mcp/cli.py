@@ -14,7 +14,7 @@ from shoal.text.order import natural
 
 mcp = click.Group(
     "mcp",
-    help="Tools of MCP servers. Confirm once per server which tools read and which write. Later changes need your OK.",
+    help="MCP tools. Confirm once per server which tools read and which write. Later changes need your OK.",
     epilog="Example: shoal mcp confirm mail",
 )
 
@@ -50,16 +50,21 @@ def show_mcp(context: CommandContext, name: str) -> None:
     """Show how a server changed tool NAME, as a diff, or show the allowed definition."""
     tool = next((one for server in _servers(context) for one in server.tools if one.name == name), None)
     if tool is None:
-        raise NotFound(f"There is no tool {name[:80]!r} of an MCP server. `shoal mcp list` shows them.")
+        raise NotFound(f"No MCP tool named {name[:80]!r}. `shoal mcp list` shows them.")
     if tool.state == "allowed":
         print(f"{tool.name} is allowed in this form:\n")
         print(printable(tool.text))
         return
-    print(f"{tool.name} is {tool.state}. Lines with - are what you allowed, lines with + what the server offers:\n")
+    print(
+        f"{tool.name} is {tool.state}. Lines with - are from the definition you allowed, "
+        "lines with + from the server's new one:\n"
+    )
     print(printable(tool.change))
     print(f"\nTo allow it: shoal mcp allow {tool.name} {tool.digest[:DIGEST_CHARS]}")
     if tool.proposed is not None:
-        print(f"By its annotations, it is one of the tools that {WORDS[tool.proposed]}. --kind overrides that.")
+        print(
+            f"According to its annotations, it is one of the tools that {WORDS[tool.proposed]}. --kind overrides that."
+        )
 
 
 @command(mcp, "confirm", example="shoal mcp confirm mail --write archive")
@@ -100,7 +105,7 @@ def confirm_mcp(
 
 
 @command(mcp, "allow", example="shoal mcp allow mcp_home_GetLiveContext 5f2c9a")
-@click.option("--kind", type=click.Choice(KINDS), help="Its kind, if the annotations are wrong.")
+@click.option("--kind", type=click.Choice(KINDS), help="The tool's kind, if its annotations are wrong.")
 def allow_mcp(context: CommandContext, name: str, digest: str, kind: str | None) -> None:
     """Let agents use tool NAME with the definition DIGEST. 'mcp list' and 'mcp show' print the digest."""
     call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "allow", "digest": digest, "kind": kind})

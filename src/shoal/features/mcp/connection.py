@@ -138,7 +138,7 @@ WARNINGS_MAX = 20
 """Maximum number of different warnings logged per connection."""
 
 LOST = "The MCP server {} was lost during the call, so its outcome is unknown. Check before repeating."
-UNCLEAR = "The MCP server {} sent an unreadable answer, so the outcome is unknown. Check before repeating."
+UNCLEAR = "The MCP server {} sent an unreadable response, so the outcome is unknown. Check before repeating."
 
 LEFT_OUT_SHOWN = 5
 METHOD_NOT_FOUND = -32601
@@ -256,11 +256,14 @@ class McpConnection:
 
         try:
             if settings.sandbox and self.enclose is None:
-                raise SandboxError("Servers run in a sandbox only with bubblewrap. See sandbox.kind.")
+                raise SandboxError(
+                    "MCP servers can be sandboxed only with bubblewrap. Set sandbox.kind to it, "
+                    "or turn off the server's `sandbox`."
+                )
             try:
                 await asyncio.to_thread(import_module, "mcp")
             except ModuleNotFoundError as error:
-                raise ToolError(f"MCP servers need the extra `mcp`. {how_to_add('mcp')}") from error
+                raise ToolError(f"MCP servers need the `mcp` extra. {how_to_add('mcp')}") from error
             from mcp import types
             from mcp.client.session import ClientSession
 
@@ -296,7 +299,7 @@ class McpConnection:
                         await self._offer(session)
                     except StoreError as error:
                         log.warning(
-                            "MCP tools could not be checked; the allowed ones remain",
+                            "MCP tools check failed; keeping the allowed tools",
                             extra={"server": self.server.name, "why": str(error)},
                         )
                 why = "The server ended the connection."
@@ -304,7 +307,7 @@ class McpConnection:
             why = _reason(error)
         finally:
             self._session = None
-        return visible(f"{why} It said: {words.last_line}" if words.last_line else why)
+        return visible(f"{why} Its last output: {words.last_line}" if words.last_line else why)
 
     def release(self) -> None:
         """Stop following decisions about its tools."""
@@ -328,7 +331,7 @@ class McpConnection:
                     return []
                 if self._lost.is_set() or not page:
                     raise
-                self._warn("MCP list of tools is incomplete", error.message)
+                self._warn("MCP tool list incomplete", error.message)
                 break
             tools += listed(cast("dict[str, object]", (answer.meta or {})[RAW]))
             cursor = answer.next_cursor or ""
@@ -514,7 +517,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ExceptionGroup):
         return _reason(cast("ExceptionGroup[Exception]", error).exceptions[0])
     if isinstance(error, TimeoutError):
-        return "It did not answer in time."
+        return "It did not respond in time."
     if isinstance(error, ShoalError):
         return " ".join(str(error).split())[:300]
     return f"{network_reason(error)[:300].rstrip('.')}."

@@ -35,7 +35,7 @@ TRAITS: Mapping[Kind, Traits] = MappingProxyType(
     }
 )
 WORDS: Mapping[Kind, str] = MappingProxyType(
-    {"read": "read", "read_outside": "read and leave this machine", "write": "write"}
+    {"read": "read", "read_outside": "read data outside this machine", "write": "write"}
 )
 
 PROPOSED_FOR: Mapping[Kind, str] = MappingProxyType(

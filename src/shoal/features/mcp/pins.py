@@ -293,14 +293,14 @@ class Pins:
             raw, known = await self._read(server) if server in self._servers else (None, None)
             own_names = {} if known is None else {pin.name: own for own, pin in known.tools.items()}
             if known is None or name not in own_names:
-                raise NotFound(f"There is no tool {name[:80]!r} of an MCP server. `shoal mcp list` shows them.")
+                raise NotFound(f"No MCP tool named {name[:80]!r}. `shoal mcp list` shows them.")
             pin = known.tools[own_names[name]]
             offered = pin.offered
             if offered is None:
-                raise NotFound(f"No change of {pin.name} is pending. Agents use what its server offers.")
+                raise NotFound(f"No change to {pin.name} is pending. Agents use what its server offers.")
             if len(digest) < DIGEST_CHARS or not offered.digest.startswith(digest):
                 raise Conflict(
-                    f"The server now offers another {pin.name}. Look at it again with `shoal mcp show {pin.name}`."
+                    f"The server now offers a different {pin.name}. Look at it again with `shoal mcp show {pin.name}`."
                 )
             if allow:
                 confirmed = (kind or offered.hints.kind) if confirms else None
@@ -367,14 +367,14 @@ def change_notice(server: str, waiting: Sequence[Pin], change_chars_max: int = 1
     """Return the notice for the owner: the pending changes as diffs, and how to decide."""
     lines = [
         f"The MCP server {server} changed its tools. Agents keep using the definitions you allowed and do "
-        "not see new tools. Shoal asks before calls of changed tools until you decide."
+        "not see new tools. Shoal asks before every call to a changed tool until you decide."
     ]
     for pin in waiting[:5]:
         change = pin.change if len(pin.change) <= change_chars_max else f"{pin.change[:change_chars_max]}\n…"
         fenced = change.replace("```", "'''")
         digest = pin.offered.digest[:DIGEST_CHARS] if pin.offered is not None else ""
         kind = (
-            f" By its annotations, it is one of the tools that {WORDS[pin.proposed]}."
+            f" According to its annotations, it is one of the tools that {WORDS[pin.proposed]}."
             if pin.proposed is not None
             else ""
         )
@@ -383,6 +383,6 @@ def change_notice(server: str, waiting: Sequence[Pin], change_chars_max: int = 1
             f"To allow it: `shoal mcp allow {pin.name} {digest}`.{kind}"
         )
     if len(waiting) > 5:
-        lines.append(f"{len(waiting) - 5} more tools wait. `shoal mcp list` shows them.")
+        lines.append(f"{len(waiting) - 5} more tools are waiting. `shoal mcp list` shows them.")
     lines.append("The page shows them under MCP. `shoal mcp deny NAME DIGEST` keeps the allowed definition.")
     return "\n\n".join(lines)

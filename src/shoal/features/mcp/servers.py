@@ -78,7 +78,7 @@ class McpServers:
                 for connection in self.connections:
                     await connection.has_tried.wait()
         except TimeoutError:
-            log.warning("MCP servers start slowly; their tools appear when they are ready")
+            log.warning("MCP servers still starting; their tools appear when they are ready")
 
     async def probe(self) -> list[McpState]:
         """Connect each server once, read everything that it offers, and disconnect. Without pins, nothing is stored."""

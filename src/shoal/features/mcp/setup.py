@@ -133,7 +133,7 @@ class McpSetup:
                 learned_from(key, Secret("value", value), self._redactor.learn)(value)
             state = await self._probe(name, servers_of(self._changes.loaded({**values, **secrets}))[name])
             if state.status != "up":
-                raise InvalidInput(f"The server does not answer. {state.why}".strip())
+                raise InvalidInput(f"The server does not respond. {state.why}".strip())
             await self._apply(await self._changes.write(values, secrets), name)
         return next(server for server in self.servers() if server.name == name)
 
@@ -157,7 +157,7 @@ class McpSetup:
 
     def _check_known(self, name: str) -> None:
         if name not in servers_of(self._config.current):
-            raise NotFound(f"There is no MCP server {name[:80]!r} in the configuration.")
+            raise NotFound(f"No MCP server named {name[:80]!r} is configured. `shoal mcp list` shows them.")
 
     async def _end(self, name: str) -> None:
         await self._backend.end(f"mcp {name}")

@@ -9,7 +9,5 @@ FEATURE = Feature(
     chat_commands="commands:chat_commands",
     routes="routes:routes",
     paths=("/api/memory",),
-    cli=(
-        CliCommand("memory", "What agents remember: show, correct, forget, undo.", "cli:memory", job="Set up agents"),
-    ),
+    cli=(CliCommand("memory", "Agents' memory: show, correct, forget, undo.", "cli:memory", job="Set up agents"),),
 )

@@ -103,7 +103,7 @@ class MemoryBook:
             newest = await self.history.newest(LOOKED_MAX)
             change = next((change for change in newest if not change.undone), None)
         if change is None:
-            raise NotFound(f"There is no memory change {id[:80]}." if id else "There is nothing left to undo.")
+            raise NotFound(f"Memory change {id[:80]} does not exist." if id else "There is nothing left to undo.")
         if change.undone:
             raise Conflict("This change was already undone.")
         edit = MemoryEdit(

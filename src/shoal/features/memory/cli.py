@@ -12,7 +12,7 @@ from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import echo, print_json, print_records, printable
 
-IN_THREAD = click.option("--thread", default="", help="A thread of the platform or channel.")
+IN_THREAD = click.option("--thread", default="", help="A thread on the platform or in the channel.")
 FILE_SCOPE = click.option(
     "--scope", type=click.Choice(["global", "platform", "channel", "note"]), default="global", show_default=True
 )
@@ -20,7 +20,7 @@ OF_DAY = click.option("--day", default="", help="The day of the note, YYYY-MM-DD
 
 memory = click.Group(
     "memory",
-    help="What agents remember: MEMORY.md at three scopes, and daily notes.",
+    help="Agents' memory: MEMORY.md at three scopes, and daily notes.",
     epilog="Example: shoal memory show",
 )
 
@@ -36,7 +36,7 @@ def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
         print_json(files)
         return
     for memory_file in files:
-        title = f"notes of {memory_file.day}" if memory_file.day else memory_file.scope
+        title = f"notes for {memory_file.day}" if memory_file.day else memory_file.scope
         print(f"# {title} ({memory_file.path})\n{printable(memory_file.text).strip() or '(no memory yet)'}\n")
 
 

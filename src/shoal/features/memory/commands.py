@@ -113,7 +113,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
         ]
         await self.store.audit.record(asked.thread, checks)
         if decision == "deny":  # a rule that asks is satisfied: the person's command is the approval
-            raise Forbidden(f"The permissions of {agent.name} do not allow that: {rulings[0].action}")
+            raise Forbidden(f"{agent.name}'s permissions do not allow that: {rulings[0].action}")
         for edit in edits_of(entries, new):
             await self.book.amend(
                 msgspec.structs.replace(edit, changed_by=asker.identity, agent=agent.name, thread=asked.thread)
@@ -157,7 +157,7 @@ def _matching_entries(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryE
     matches = matches or entries_saying((entry for entry in known if entry.is_changeable), wanted)
     if not matches:
         more = EVERYBODYS if of_id or entries_saying(known, wanted) else "`/memory` shows what I remember."
-        raise NotFound(f"Nothing that can be changed here contains {wanted[:200]!r}. {more}")
+        raise NotFound(f"No entry that you can change here contains {wanted[:200]!r}. {more}")
     if len({entry_key(entry.words) for entry in matches}) > 1:
         raise InvalidInput("\n".join(["Several entries match. Name one by its id:", _listed(matches, "")]))
     return matches

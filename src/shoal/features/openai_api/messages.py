@@ -139,10 +139,10 @@ class CompatMessage(msgspec.Struct, frozen=True):
                 yield _file(part.file or own, place)
             elif part.type == "input_audio":
                 if not accepts_audio:
-                    raise InvalidInput(f"{place}: `input_audio` needs speech recognition, and none is set up here.")
+                    raise InvalidInput(f"{place}: `input_audio` needs speech recognition, which is not configured.")
                 yield _recording(part.input_audio or AudioPart(), place)
             else:
-                raise InvalidInput(f"{place}: a part of type {part.type[:40]!r} is not supported.")
+                raise InvalidInput(f"{place}: parts of type {part.type[:40]!r} are not supported.")
 
 
 def spoken(items: Sequence[CompatMessage]) -> list[CompatMessage]:
@@ -155,7 +155,7 @@ def spoken(items: Sequence[CompatMessage]) -> list[CompatMessage]:
         if item.type in ("reasoning", "function_call"):  # another model's reasoning
             continue
         if item.type not in ("message", "function_call_output"):
-            raise InvalidInput(f"input[{number}]: an item of type {item.type[:40]!r} is not supported. Send messages.")
+            raise InvalidInput(f"input[{number}]: items of type {item.type[:40]!r} are not supported. Send messages.")
         if item.type == "message" and item.role not in _ROLES:
             named = f"an unknown `role` {item.role[:40]!r}" if item.role else "no `role`"
             raise InvalidInput(f"messages[{number}] has {named}. Roles: {', '.join(_ROLES)}.")

@@ -173,7 +173,7 @@ def agent_of(api: Conversations, by: Principal, model: str) -> str:
     if model in models_of(api, by):
         return model
     known = ", ".join((DEFAULT_MODEL, *models_of(api, by)))
-    raise ApiError(404, "model_not_found", f"There is no agent {model[:80]!r}. Set `model` to one of: {known}.")
+    raise ApiError(404, "model_not_found", f"No agent named {model[:80]!r}. Set `model` to one of: {known}.")
 
 
 def response_id(fresh_id: str, thread: ThreadId) -> str:
@@ -363,7 +363,10 @@ async def whole_reply(api: Conversations, begun: PendingReply) -> TurnFinished:
         raise failure
     if finished is None:
         raise ApiError(
-            401, "unauthorized", "The token ended before the answer was ready. Ask for a new token.", _NO_RETRY
+            401,
+            "unauthorized",
+            "The token expired or was revoked before the answer was ready. Ask for a new token.",
+            _NO_RETRY,
         )
     _check_outcome(finished)
     await _remember(api, begun, finished.reply)
@@ -630,7 +633,7 @@ async def responses(api: Conversations, request: Request, by: Principal, body: R
             NO_TOOLS: bool(body.tools),
             "`text.format` must be text.": _not_text(body.text and body.text.format),
             "`background` is not supported. Stream the answer instead.": bool(body.background),
-            "`prompt` is not supported. Write the agent's persona instead.": body.prompt is not None,
+            "`prompt` is not supported. Set the agent's persona instead.": body.prompt is not None,
             "`top_logprobs` is not supported.": bool(body.top_logprobs),
         }
     )

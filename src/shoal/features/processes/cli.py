@@ -20,7 +20,7 @@ processes = click.Group(
 
 
 @command(processes, "list", example="shoal processes list --running")
-@agent_option("Only processes of this agent.")
+@agent_option("Only this agent's processes.")
 @click.option("--running", is_flag=True, help="Only running processes.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 def list_processes(context: CommandContext, agent: str, running: bool, limit: int, as_json: bool) -> None:

@@ -179,7 +179,7 @@ class ProcessService(msgspec.Struct, eq=False):
     async def kill(self, process: str, by: str) -> Process:
         """Kill a process, or ask the machine that runs it to kill it. Raises NotFound if the process is not running."""
         if not await self.rows.kill(process, by):
-            raise NotFound(f"There is no running process {process[:80]}.")
+            raise NotFound(f"No process {process[:80]} is running. `shoal processes list --running` shows them.")
         live = self._live.get(process)
         if live is not None:
             live.end(by)
@@ -189,7 +189,7 @@ class ProcessService(msgspec.Struct, eq=False):
         """Return a process. Raises NotFound."""
         row = await self.rows.get(process)
         if row is None:
-            raise NotFound(f"There is no process {process[:80]}.")
+            raise NotFound(f"Process {process[:80]} does not exist. `shoal processes list` shows them.")
         return row
 
     async def read(self, process: Process, *, offset: int = -1, lines_max: int = 100, contains: str = "") -> LogPiece:
@@ -256,7 +256,7 @@ class ProcessService(msgspec.Struct, eq=False):
             for id, live in list(self._live.items()):
                 stored = mine.get(id) or await self.rows.get(id)  # `mine` lacks processes started since
                 if stored is not None and stored.state != "running":
-                    live.end("another server, which considered it lost")
+                    live.end("another server, which lost contact with it")
                 elif stored is not None and stored.killed_by:
                     live.end(stored.killed_by)
             if not self.settings.alone:
@@ -289,7 +289,7 @@ class ProcessService(msgspec.Struct, eq=False):
                         log.warning("old process log not deleted", extra={"process_id": process.id, "why": str(error)})
                 self._forgets_at = self.clock.monotonic() + FORGET_SECONDS
         except StoreUnavailable as error:
-            log.warning("processes continue while the database is unavailable", extra={"why": str(error)})
+            log.warning("database unavailable; processes keep running", extra={"why": str(error)})
             self._is_pending = True
 
     def _has_died(self, process: Process) -> bool:

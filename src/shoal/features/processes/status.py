@@ -14,9 +14,9 @@ def ending_of(process: Process) -> str:
         case "killed":
             return f"was killed{after}{f': {process.reason}' if process.reason else ''}"
         case "lost":
-            return f"was lost{after}: {process.reason}"
+            return f"disappeared{after}: {process.reason}"
         case "failed":
-            return f"could not be started: {process.reason}"
+            return f"failed to start: {process.reason}"
         case "running":
             return f"running since {process.started_at:%Y-%m-%d %H:%M} UTC"
 

@@ -38,7 +38,9 @@ class HookArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     on: Annotated[
         Literal["exit", "output", "timeout"],
-        Meta(description="exit: the process ended. output: a line matches. timeout: it still runs after some time."),
+        Meta(
+            description="exit: the process ended. output: a line matches. timeout: it is still running after some time."
+        ),
     ]
     note: Annotated[str, Meta(description="What to do then. The new turn shows it to you.", max_length=2000)] = ""
     codes: Annotated[tuple[int, ...], Meta(description="exit: only with one of these exit codes.", max_length=32)] = ()
@@ -101,7 +103,7 @@ def process_tools(
     @PROCESS_START
     def process_start(
         context: ToolContext,
-        command: Annotated[str, "The command, run by bash in the workspace."],
+        command: Annotated[str, "Shell command to run with bash in the workspace."],
         name: Annotated[str, Meta(description="A short name for lists.", max_length=60)] = "",
         hooks: Annotated[
             tuple[HookArguments, ...],

@@ -144,9 +144,9 @@ class WebPush(msgspec.Struct, eq=False):
         if not self.settings.push:
             return "Notifications are turned off: web.push is false."
         if find_spec("http_ece") is None or find_spec("jwt") is None:
-            return f"Notifications need the extra `push`. {how_to_add('push')}"
+            return f"Notifications need the `push` extra. {how_to_add('push')}"
         if not self.settings.token and not self.home.token_file.exists():
-            return f"Notifications need the token of the page, in web.token or {self.home.token_file}."
+            return f"Notifications need the page's token, in web.token or {self.home.token_file}."
         return ""
 
     async def public_key(self) -> str:
@@ -172,7 +172,7 @@ class WebPush(msgspec.Struct, eq=False):
         except (FetchError, ValueError) as error:
             raise InvalidInput(f"This is not a browser subscription: {error}") from error
         if address.scheme != "https" and not self._is_own(browser.endpoint):
-            raise InvalidInput("The address of a push service must use https.")
+            raise InvalidInput("A push service's URL must use https.")
         if (len(keys[0]), keys[0][:1], len(keys[1])) != (65, b"\x04", 16):
             raise InvalidInput("The keys p256dh and auth are invalid.")
         key = _name(browser.endpoint)
@@ -254,7 +254,7 @@ class WebPush(msgspec.Struct, eq=False):
         try:
             token = self.settings.token.reveal() or await asyncio.to_thread(read_token, self.home)
         except (ConfigError, OSError) as error:
-            raise InvalidInput("Shoal cannot read the token of the page. Run `shoal doctor` for details.") from error
+            raise InvalidInput("Shoal cannot read the page's token. Run `shoal doctor` for details.") from error
         return hashlib.sha256(token.strip().encode()).hexdigest()
 
     def _is_own(self, endpoint: str) -> bool:
@@ -381,10 +381,10 @@ def _key(home: Home) -> bytes:
         pem = read_regular(path, KEY_BYTES_MAX)
         key = load_pem_private_key(pem, None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError if the key has a passphrase
-        raise InvalidInput(f"Shoal cannot use the key for notifications in {path}: {error}") from error
+        raise InvalidInput(f"Shoal cannot use the notification key in {path}: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise InvalidInput(
-            f"The key for notifications in {path} is not a P-256 key. Remove it, and Shoal will create a new one."
+            f"The notification key in {path} is not a P-256 key. Remove it, and Shoal will create a new one."
         )
     return pem
 

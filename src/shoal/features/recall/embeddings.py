@@ -21,7 +21,7 @@ def build_embeddings(
     settings = providers.get(provider)
     if settings is None or not model:
         known = ", ".join(providers) or "none"
-        raise ConfigError([f"recall.model is {name!r}. Write PROVIDER/MODEL with one of these providers: {known}."])
+        raise ConfigError([f"recall.model must be PROVIDER/MODEL, not {name!r}. Providers: {known}."])
     match settings.kind:
         case "local":
             from shoal.models.local import LocalEmbeddings

@@ -51,7 +51,7 @@ def recall_tool(
         """Return the passages closest in meaning among these files and conversations, or a note that explains why there
         are none."""
         if library.embeddings is None:
-            return [], "Found by words only: recall by meaning is not set up."
+            return [], "Searched by words only: recall by meaning is not set up."
         within, person = context.within, context.purpose.audience.person
 
         def may_see(source: str) -> bool:
@@ -63,7 +63,7 @@ def recall_tool(
         try:
             return await library.nearest(query, may_see, person, limit), ""
         except ProviderError as error:
-            return [], f"Found by words only: {error}"
+            return [], f"Searched by words only: {error}"
 
     async def found(query: str, context: ToolContext, limit: int) -> list[tuple[str, str]]:
         """Return the answer's lines, each with its untrusted source or an empty string."""
@@ -114,9 +114,9 @@ def recall_tool(
             text = shown_to(await in_thread(lambda: read_memory(path)), person).strip()
             text = text.encode("utf-8", "replace").decode()
             source = (await marked.sources([context.home.root], person))(path) if text else ""
-            tainted_by = written_after(f"the note of {day_found}", source)
+            tainted_by = written_after(f"the note for {day_found}", source)
             return ToolOutput(
-                f"Note of {day_found}:\n{text}" if text else f"There is no note of {day_found}.", tainted_by=tainted_by
+                f"Note for {day_found}:\n{text}" if text else f"No note exists for {day_found}.", tainted_by=tainted_by
             )
 
         return planned(name, f"note {day_found}", work, day=str(day_found), person=person)
@@ -168,7 +168,7 @@ def _named(source: str, path: Path, context: ToolContext) -> str:
         depth = len(PurePosixPath(source).parts)
         return f"memory ({('global', 'platform', 'channel')[min(depth, 4) - 2]})"
     if path.is_relative_to(home.data / "memory"):
-        return f"note of {note_day(path.stem)}"
+        return f"note for {note_day(path.stem)}"
     if path.is_relative_to(context.agent.home):
         return path.relative_to(context.agent.home).as_posix()
     return f"/attachments/{path.relative_to(home.attachments(context.thread)).as_posix()}"

@@ -224,7 +224,7 @@ class SelfEditor(msgspec.Struct, eq=False):
                     write_file(there / edit.name, edit.new)
                 after = read_agent(there)
             except (OSError, InvalidInput) as error:
-                return f"Its cases could not be run: {error}"
+                return f"Shoal could not run the agent's cases: {error}"
             own = {key: getattr(after, key) for key in ("model", "system_prompt", "tools", "profile")}
             new = {key: value for key, value in own.items() if value != getattr(before, key)}
             spec = msgspec.structs.replace(agent, home=there, **new)
@@ -251,7 +251,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         home = context.agent.home.resolve()
         path = place_of(home, name)
         if path.resolve() != path:
-            raise ToolError(f"{name} is a link. Links are not followed.")
+            raise ToolError(f"{name} is a link. Shoal does not follow links.")
         if path.is_dir():
             raise ToolError(f"{name} is a directory.")
         content = read_file(path)

@@ -153,7 +153,7 @@ def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
 
         def change(old: str | None) -> str:
             if old is None:
-                raise ToolError(f"There is no document {path}.")
+                raise ToolError(f"Document {path} does not exist.")
             return replace_text(old, old_string, new_string, replace_all=False, shown=path).content
 
         return document("edit_doc", path, change, context)

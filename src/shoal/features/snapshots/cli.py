@@ -10,7 +10,7 @@ from shoal.surfaces.cli.output import print_records, printable
 
 snapshot = click.Group(
     "snapshot",
-    help="Save, list and restore conversations. ID is the thread's.",
+    help="Save, list and restore conversations. ID is a thread id.",
     epilog="Example: shoal threads snapshot list terminal:local:main",
 )
 

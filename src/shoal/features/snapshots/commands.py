@@ -49,7 +49,7 @@ class SavedConversations:
         ]
         if len(lines) > LINES_MAX:
             lines = [*lines[:LINES_MAX], f"- and {len(lines) - LINES_MAX} more"]
-        return "\n".join(lines) or "Nothing is saved in this channel."
+        return "\n".join(lines) or "This channel has no saved conversations."
 
     async def restore(self, asked: CommandRequest) -> str:
         name = _rest(asked)

@@ -65,7 +65,7 @@ class Children(msgspec.Struct, eq=False):
     def check(self, task: Task, context: ToolContext) -> None:
         """Check a task. Raises ToolError for an unknown agent or model, or if subagents are nested too deep."""
         if task.agent and task.agent not in self.agents.names():
-            raise ToolError(f"There is no agent {task.agent!r}. Agents: {', '.join(self.agents.names())}.")
+            raise ToolError(f"No agent named {task.agent!r}. Agents: {', '.join(self.agents.names())}.")
         if task.model:
             try:
                 self.models.route(task.model)
@@ -126,7 +126,7 @@ class Children(msgspec.Struct, eq=False):
         if child is None or child.finished is None:
             if child is not None and child.works:
                 return ToolOutput("", is_pending=True)
-            return ToolOutput(f"The subagent {thread} was stopped before it began.", is_error=True)
+            return ToolOutput(f"The subagent {thread} was stopped before it started.", is_error=True)
         ended = child.finished
         head = f"[The subagent {thread} {ENDED[ended.outcome]}.]"
         is_error = ended.outcome in ("failed", "aborted")

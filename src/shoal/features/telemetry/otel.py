@@ -69,7 +69,7 @@ try:
     from opentelemetry.sdk.trace.id_generator import IdGenerator
     from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 except ModuleNotFoundError as error:
-    raise ConfigError([f"Telemetry is on, but the extra `otel` is not installed. {how_to_add('otel')}"]) from error
+    raise ConfigError([f"Telemetry is on, but the `otel` extra is not installed. {how_to_add('otel')}"]) from error
 
 log = logging.getLogger("shoal.terminal.telemetry")
 """Logger whose messages `shoal ask` also shows."""
@@ -332,7 +332,7 @@ class _Trouble(logging.Handler):
             errno = re.search(r"\[Errno -?\d+\] ([\w ]+)", record.getMessage())
             where = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
             log.warning(
-                "Telemetry is not sent to %s: %s. Start a collector there, or unset OTEL_EXPORTER_OTLP_ENDPOINT.",
+                "Sending telemetry to %s failed: %s. Start a collector there, or unset OTEL_EXPORTER_OTLP_ENDPOINT.",
                 where, errno[1] if errno is not None else record.getMessage().rstrip("."),
             )  # fmt: skip
         if self.gave_up is not None:
@@ -354,7 +354,7 @@ async def telemetry(
         protocol = os.environ.get(f"OTEL_EXPORTER_OTLP_{name}PROTOCOL", "http/protobuf")
         if protocol != "http/protobuf":
             log.warning(
-                "Telemetry is sent as http/protobuf, the only supported protocol, although %s is %s.",
+                "Sending telemetry as http/protobuf, the only supported protocol. Ignored %s=%s.",
                 f"OTEL_EXPORTER_OTLP_{name}PROTOCOL", protocol,
             )  # fmt: skip
     resource = Resource.create({"service.version": VERSION})

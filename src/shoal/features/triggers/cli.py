@@ -29,19 +29,21 @@ class TriggerTime(msgspec.Struct, frozen=True):
 
 
 triggers = click.Group(
-    "triggers", help="Turns that start by the clock, once or repeatedly.", epilog="Example: shoal triggers next"
+    "triggers", help="Turns that start on a schedule, once or repeatedly.", epilog="Example: shoal triggers next"
 )
 
 
 @command(example="shoal brief 8:30 --working-days")
 @click.argument("at", metavar="AT")
-@click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: yours]")
+@click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: your time zone]")
 @click.option("--working-days", is_flag=True, help="Only from Monday to Friday.")
-@click.option("--thread", default="", help="The thread that gets it.  [default: your own chat with the agent]")
+@click.option("--thread", default="", help="The thread that receives it.  [default: your own chat with the agent]")
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
 @click.option(
-    "--agent", default="", help="Agent that sends it. The template 'brief' is for this.  [default: the default agent]"
+    "--agent",
+    default="",
+    help="Agent that sends it. Create one from the 'brief' template.  [default: the default agent]",
 )
 def brief(context: CommandContext, at: str, timezone: str, working_days: bool, **given: str) -> None:
     """Get a brief every morning AT a time such as 8 or 8:30, or turn it off with 'off'. It reports what was done and
@@ -84,11 +86,11 @@ def list_triggers(context: CommandContext, as_json: bool) -> None:
 
 @command(triggers, example='shoal triggers add "every weekday at 8:30" "List my open tasks."')
 @click.argument("when_", metavar="WHEN")
-@click.option("--thread", help=f"The thread of its turns. [default: {THREAD}]")
+@click.option("--thread", help=f"Thread for its turns. [default: {THREAD}]")
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
-@click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: yours]")
-@agent_option("Agent that answers. [default: that of the thread or channel]")
+@click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: your time zone]")
+@agent_option("Agent that answers. [default: the thread's or channel's agent]")
 @click.option("--name", default="", help="A name for lists.")
 def add(context: CommandContext, when_: str, text: str, thread: str | None, **given: str) -> None:
     """Schedule TEXT as a task for the agent.

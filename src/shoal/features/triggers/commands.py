@@ -73,9 +73,7 @@ class RemindCommand:
             end = rest.strip()
             fitting = [trigger for trigger in scheduled if end and trigger.id.lower().endswith(end.lower())]
             if len(fitting) != 1:
-                raise NotFound(
-                    f"There is no {end[:80] or 'such reminder'!r} here. `/remind list` shows what is scheduled."
-                )
+                raise NotFound(f"No reminder {end[:80]!r} here. `/remind list` shows what is scheduled.")
             await self._triggers.triggers.remove(fitting[0].id)
             return f"Cancelled: {short_line(fitting[0].spec.text)}"
         wanted = parse_reminder(asked.argument, await self._commands.zone(asked), self._triggers.clock.now())

@@ -186,7 +186,7 @@ class EventFiles:
         """Ignore a file until it changes."""
         self._known[name] = stamp
         log.warning(
-            "event file cannot be read or moved; check the permissions of its directory",
+            "event file not processed; check the permissions of its directory",
             extra={"file": name, "why": error.strerror},
         )
 

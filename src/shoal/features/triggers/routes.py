@@ -112,7 +112,7 @@ def _trigger_view(trigger: Trigger, title: str = "") -> TriggerView:
 
 
 def _no_trigger(id: str) -> NotFound:
-    return NotFound(f"There is no trigger {id[:80]}. `shoal triggers list` shows them.")
+    return NotFound(f"Trigger {id[:80]} does not exist. `shoal triggers list` shows them.")
 
 
 async def _known_trigger(triggers: TriggerStore, id: str) -> Trigger:
@@ -211,7 +211,7 @@ async def _wanted(
         raise InvalidInput("Give either `thread`, or `platform` and `channel`.")
     if body.platform and body.platform not in {*connections.configured, *OWN_PLATFORMS}:
         known = ", ".join(sorted(connections.configured)) or "none"
-        raise InvalidInput(f"There is no platform {body.platform[:80]!r} here. Connected platforms: {known}.")
+        raise InvalidInput(f"Platform {body.platform[:80]!r} is not connected. Connected: {known}.")
     from shoal.features.triggers.when import parse_schedule, parse_when
 
     timezone, now = body.timezone or await zone_of(config, timezones, by), clock.now()
@@ -348,7 +348,7 @@ async def take_hook(
     second turn."""
     hook = hooks.get(name)
     if hook is None:
-        raise NotFound("There is no webhook with this name. Add [triggers.webhooks.NAME] to shoal.toml.")
+        raise NotFound("No webhook has this name. Add [triggers.webhooks.NAME] to shoal.toml.")
     body = await whole_body(request, seconds=options.body_seconds)
     headers = {key.lower(): value for key, value in request.headers.items()}
     now = clock.now()

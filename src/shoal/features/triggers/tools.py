@@ -67,7 +67,7 @@ def remind_tool(add_trigger: AddTrigger) -> FunctionTool[Invocation]:
     def remind(
         context: ToolContext,
         when: Annotated[str, f"When: {WHEN_FORMS}."],
-        text: Annotated[str, "The message you receive then in this conversation.", Meta(max_length=4000)],
+        text: Annotated[str, "Message that you will receive in this conversation.", Meta(max_length=4000)],
         timezone: Annotated[str, ZONE] = "",
     ) -> Invocation:
         """Schedule a message to yourself in this conversation, once or repeatedly. You then act on it and answer."""
@@ -133,7 +133,7 @@ def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTo
         ToolError."""
         fitting = [trigger for trigger in await own(context) if trigger.id.endswith(id)]
         if len(fitting) != 1:
-            raise ToolError(f"There is no {id!r} in this conversation. Use list to see the ids.")
+            raise ToolError(f"No schedule {id!r} in this conversation. Use list to see the ids.")
         trigger = fitting[0]
         if do == "cancel":
             await triggers.remove(trigger.id)

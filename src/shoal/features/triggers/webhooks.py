@@ -44,7 +44,7 @@ def render(template: str, name: str, body: bytes) -> str:
         try:
             content = msgspec.json.decode(body)
         except UNREADABLE:
-            raise InvalidInput(f"The template of the webhook {name!r} needs a JSON body.") from None
+            raise InvalidInput(f"The template for webhook {name!r} needs a JSON body.") from None
     filled: dict[str, str] = {}
     for place in places:
         value = _at(content, place.split("."))

@@ -566,7 +566,9 @@ class _PhraseReader:
             written = " ".join(self._written[: self._at])
             raise InvalidInput(f"Add a time to {written!r}, for example {EXAMPLES}.")
         if len({clock.minute for clock in times}) > 1:
-            raise InvalidInput("A schedule has one minute of the hour. Add a schedule for each of these times.")
+            raise InvalidInput(
+                "A schedule can have only one minute of the hour. Add a schedule for each of these times."
+            )
         hours = ",".join(str(hour) for hour in sorted({clock.hour for clock in times}))
         return self._periodic(f"{times[0].minute} {hours} {days.fields}")
 

@@ -9,7 +9,7 @@ FEATURE = Feature(
     routes="routes:routes",
     paths=("/api/threads/*/turns/*/changes", "/api/threads/*/turns/*/undo"),
     cli=(
-        CliCommand("changes", "Show what a turn did to files, or an undo.", "cli:changes", group="threads"),
+        CliCommand("changes", "Show the files that a turn or an undo changed.", "cli:changes", group="threads"),
         CliCommand("undo", "Restore the files that a turn changed.", "cli:undo", group="threads"),
     ),
 )

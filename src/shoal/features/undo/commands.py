@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 UNDOABLE_MAX = 5
 UNDO = CommandSpec(
     "undo",
-    "what my last turn did to files, and restore them",
+    "show or undo what my last turn did to files",
     "[last|back|NUMBER|ID [keep|overwrite]]",
     number=7,
     needs="past",

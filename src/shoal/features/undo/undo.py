@@ -205,7 +205,7 @@ class Undo:
                 chosen = [change for change in able if not change.since or since == "overwrite"]
                 if not chosen:
                     why = [f"{shown_path(change.change.path)}: {_why_left(change)}" for change in planned[:NAMED_MAX]]
-                    raise InvalidInput(f"There is nothing to restore. {' '.join(why)}".rstrip())
+                    raise InvalidInput(f"Nothing to restore. {' '.join(why)}".rstrip())
                 own, above = {change.change.path for change in chosen}, set[Parts]()
                 for path in own:
                     above.update(path[:depth] for depth in range(1, len(path)))
@@ -239,7 +239,7 @@ class Undo:
         try:
             await in_thread(lambda: (trees.entries(undo.before), trees.entries(undo.after)))
         except OSError as error:
-            log.warning("undo waits for the machine that has its files", extra={"undo": undo.id, "why": str(error)})
+            log.warning("undo waiting for the machine that has its files", extra={"undo": undo.id, "why": str(error)})
             return False
         return True
 
@@ -291,7 +291,7 @@ class Undo:
             "done",
             user=user,
             turn=undo.undoes,
-            detail=f"{', '.join(names)}{f'; {len(left)} were left' if left else ''}",
+            detail=f"{', '.join(names)}{f'; {len(left)} not restored' if left else ''}",
             token=token,
         )
         services.hub.publish(await self._undos.end(undo, after, event, audit))
@@ -307,7 +307,7 @@ class Undo:
             undos = (row for row in await self._rows.newest(thread) if row.undoes and not row.undone_by)
             if (last := max(undos, key=lambda row: (row.turn_seq, row.id), default=None)) is None:
                 await self._check_is_no_copy(thread, LAST_TURN)
-                raise NotFound("There is no undo here that can be reversed.")
+                raise NotFound("No undo here can be reversed.")
             turn = last.id
         if turn == LAST_TURN or (turn.isdecimal() and len(turn) <= NUMBER_DIGITS_MAX):
             number = 1 if turn == LAST_TURN else int(turn)
@@ -323,7 +323,7 @@ class Undo:
                 raise NotFound(NOT_KEPT)
             raise NotFound(f"Turn {turn[:80]} of {thread} has changed no files that can still be restored.")
         if not row.before or (row.ended_at is not None and not row.after):
-            raise NotFound("The workspace could not be read or stored when this turn began or ended.")
+            raise NotFound("Shoal could not read or store the workspace when this turn began or ended.")
         return row
 
     async def _check_is_no_copy(self, thread: ThreadId, turn: str) -> bool:

@@ -30,7 +30,7 @@ async def look_at_voice(context: CommandContext, config: Config) -> AsyncGenerat
             continue
         await model.close()
         if model.name == ESPEAK and shutil.which(ESPEAK) is None:
-            yield fail(check, f"The program {ESPEAK} is not installed.", f"Install the package {ESPEAK}.")
+            yield fail(check, f"{ESPEAK} is not installed.", f"Install the package {ESPEAK}.")
         elif model.name == MOONSHINE and not (find_spec("moonshine_voice") and find_spec("av")):
             yield fail(check, f"The extra for {MOONSHINE} is not installed.", how_to_add("voice"))
         else:

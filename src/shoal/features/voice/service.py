@@ -153,7 +153,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         seconds = seconds_of(audio)
         if seconds > self.settings.seconds_max:
             allowed = self.settings.seconds_max
-            raise ProviderRefused(f"it lasts {seconds:.0f} seconds, and speech.seconds_max allows {allowed:g}.")
+            raise ProviderRefused(f"it lasts {seconds:.0f} seconds; the limit is {allowed:g} (speech.seconds_max).")
         digest = hashlib.sha256(audio).hexdigest()[:32]
         charge = Charge(f"heard:{thread}:{digest}", recognition.name, thread, TurnId(""), agent, asker)
         heard = await self._stored(thread, digest, HEARD, Heard)

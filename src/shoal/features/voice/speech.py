@@ -42,10 +42,7 @@ def build_speech(
     provider = providers.get(name)
     if provider is None:
         raise ConfigError(
-            [
-                f"speech.{key} is {named!r}. Write PROVIDER/MODEL with one of these providers: "
-                f"{', '.join(providers) or 'none'}."
-            ]
+            [f"speech.{key} must be PROVIDER/MODEL, not {named!r}. Providers: {', '.join(providers) or 'none'}."]
         )
     address = address_of(provider)
     is_official = address == BASE_URLS.get(provider.kind)

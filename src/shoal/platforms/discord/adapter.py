@@ -145,7 +145,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         self, platform: str, settings: DiscordSettings, home: Home, store: Settings, clock: Clock, inbound_url: str = ""
     ) -> None:
         if find_spec("websockets") is None:
-            raise ConfigError([f"platforms.discord needs the extra `discord`. {how_to_add('discord')}"])
+            raise ConfigError([f"platforms.discord needs the `discord` extra. {how_to_add('discord')}"])
         super().__init__(platform, settings, home, store, clock, inbound_url)
         self.limits = limits_of(opens_threads=settings.opens_threads)
         self._api = DiscordApi(settings, clock)
@@ -240,7 +240,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                             self._registered = True
                         except PlatformError as error:  # commands still work as plain text
                             log.warning(
-                                "slash commands could not be registered: %s", error, extra={"platform": self.platform}
+                                "slash command registration failed: %s", error, extra={"platform": self.platform}
                             )
                     self.connected.set()
                     log.info(
@@ -332,7 +332,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         try:
             return await self._api.messages(channel, self._missed_since, MISSED_A_CHANNEL_MAX)
         except PlatformRefusal as error:
-            log.info("a channel could not be read back", extra={"channel": channel, "why": str(error)})
+            log.info("reading back a channel failed", extra={"channel": channel, "why": str(error)})
             return []
 
     async def _direct_channels(self) -> Sequence[str]:
@@ -346,11 +346,11 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         """Process a message. Returns whether it was addressed to the bot. Raises PlatformError and StoreError."""
         if not is_from_person(message, self._me):
             if message.type not in KNOWN_TYPES:
-                self._not_understood(f"message of the type {message.type}")
+                self._not_understood(f"message of type {message.type}")
             elif is_from_others(message, self._me):
                 self._left_out("message of a bot")
             elif message.author is None or message.author.id != self._me:
-                self._left_out(f"message of the type {message.type}")
+                self._left_out(f"message of type {message.type}")
             return False
         message = await self._with_own_role(message)
         place = await self._place(message.channel_id, message.guild_id)
@@ -504,7 +504,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             for piece in rest:
                 await self._api.call("POST", base, msgspec.Raw, {**message_body(piece), "flags": EPHEMERAL})
         except (PlatformError, StoreError) as error:
-            log.warning("a command or click was not answered: %s", error, extra={"platform": self.platform})
+            log.warning("reply to a command or click failed: %s", error, extra={"platform": self.platform})
 
     # ---- posts ----
 
@@ -549,7 +549,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             me = self._me or (await self._api.call("GET", "/users/@me", DiscordUser)).id
             read = await self._read(target.channel, snowflake_at(self._clock.now() - LOOK_BACK), LOOK_BACK_MAX)
         except PlatformRefusal as error:
-            log.info("a post could not be searched for", extra={"platform": self.platform, "why": str(error)})
+            log.info("searching for a post failed", extra={"platform": self.platform, "why": str(error)})
             return []
         mine = (message for message in read if message.author is not None and message.author.id == me)
         return [message.id for message in mine if is_try_of(post, body, message)]
@@ -705,7 +705,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             await self._api.call("POST", f"{path}/threads", DiscordChannel, thread_body(text_of(starter, self._me)))
         except PlatformRefusal as error:
             if error.code != THREAD_EXISTS:
-                log.info("a thread could not be opened", extra={"platform": self.platform, "why": str(error)})
+                log.info("opening a thread failed", extra={"platform": self.platform, "why": str(error)})
                 target = DiscordTarget(target.parent, answers=target.channel)
                 self._moved.put(target.answers, target)
         return target

@@ -346,7 +346,9 @@ class DiscordApi(PlatformHttp):
             wait = asked or retry_after(answer.headers) or 1.0
             # Without JSON, the network in front of Discord blocks this address.
             everywhere = failure is None or failure.everywhere or "x-ratelimit-global" in answer.headers
-            raise PlatformError("Discord asks us to slow down.", retry_after_seconds=wait, everywhere=everywhere)
+            raise PlatformError(
+                "Discord's rate limit has been reached.", retry_after_seconds=wait, everywhere=everywhere
+            )
         if status == 401:
             raise PlatformError(_REFUSALS[4004].format(account=self._account))
         if 400 <= status < 500 and failure is not None:
@@ -439,7 +441,7 @@ class Gateway:
                 ping_interval=None,
             )  # fmt: skip
         except (OSError, TimeoutError, WebSocketException) as error:
-            raise PlatformError(f"Discord's gateway cannot be reached: {network_reason(error)}.") from error
+            raise PlatformError(f"Cannot reach Discord's gateway: {network_reason(error)}.") from error
         try:
             hello = await self._frame(socket)
             if hello is None or hello.op != HELLO:

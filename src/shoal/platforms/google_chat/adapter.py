@@ -174,7 +174,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             log.info("an event was refused", extra={"platform": self.platform, "why": str(error)})
             return UNAUTHORIZED
         except PlatformError as error:
-            log.warning("Google Chat's events cannot be verified: %s", error, extra={"platform": self.platform})
+            log.warning("cannot verify Google Chat events: %s", error, extra={"platform": self.platform})
             return NOT_READY
         if self._inbox is None:
             return NOT_READY
@@ -187,7 +187,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             )  # as if it had been published
             await self._put(envelope if push is None else push.message)
         except (StoreError, PlatformError):
-            log.exception("an event was not accepted", extra={"platform": self.platform})
+            log.exception("event not accepted", extra={"platform": self.platform})
             return NOT_STORED
         return TAKEN
 
@@ -333,7 +333,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
                 async with asyncio.timeout(CONTEXT_SECONDS_MAX):
                     quoted = await self._api.resource("GET", reference.message_id, SpaceMessage)
             except (PlatformError, TimeoutError) as error:
-                log.info("a message could not be read", extra={"platform": self.platform, "why": str(error)})
+                log.info("reading a message failed", extra={"platform": self.platform, "why": str(error)})
                 continue
             names = (f"[file {file.content_name}]" for file in quoted.attachment)
             text = "\n".join(filter(None, (text_of(quoted), cards_of(quoted), *names))) or reference.text
@@ -383,7 +383,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             try:
                 size = (await asyncio.to_thread(file.stat)).st_size
             except OSError as error:
-                reason = f"The file {file.name!r} cannot be read: {error.strerror}."
+                reason = f"Cannot read {file.name!r}: {error.strerror}."
                 raise PlatformError(reason, permanent=isinstance(error, FileNotFoundError)) from error
             note = f"Google Chat does not accept files from apps, so {file.name} ({size:,} bytes) was not sent."
             post = msgspec.structs.replace(post, markdown=f"{post.markdown}\n\n{note}".strip())

@@ -563,6 +563,6 @@ def _service_account(path: Path) -> _ServiceAccount:
     try:
         return msgspec.json.decode(read_regular(path, ACCOUNT_BYTES_MAX), type=_ServiceAccount)
     except OSError as error:
-        raise ConfigError([f"{where} {path.name!r} cannot be read: {error.strerror}."]) from error
+        raise ConfigError([f"{where} Cannot read {path.name!r}: {error.strerror}."]) from error
     except UNREADABLE as error:
         raise ConfigError([f"{where} {path.name!r} is not a service account's key."]) from error

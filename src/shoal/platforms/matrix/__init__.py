@@ -9,7 +9,7 @@ PLATFORM = Platform(
     adapter="shoal.platforms.matrix.adapter:MatrixAdapter",
     variables={"access_token": "MATRIX_ACCESS_TOKEN"},
     questions=(
-        SetupQuestion("homeserver", "Address of the homeserver, https://…"),
+        SetupQuestion("homeserver", "Homeserver URL, https://…"),
         SetupQuestion("user", "The bot's user id, @name:server"),
         SetupQuestion("access_token", "The bot's access token", "a Matrix access token"),
     ),

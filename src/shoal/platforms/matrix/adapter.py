@@ -74,7 +74,7 @@ DIRECT_MEMBERS = 2
 ENCRYPTED_TYPE = "application/octet-stream"
 UNREADABLE_ROOM = (
     "This room is encrypted, and encryption is not installed, so I cannot read it. "
-    "Write to me in a room without encryption, or ask the owner to add the extra `matrix`; `shoal doctor` explains how."
+    "Write to me in a room without encryption, or ask the owner to add the `matrix` extra; `shoal doctor` explains how."
 )
 LATE_KEY_SECONDS = 60.0
 """Time after which the author of an undecryptable message is notified. Shoal still waits for the key."""
@@ -169,7 +169,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         inbound_url: str = "", *, seals: bool = True, encryption: Encryption | None = None,
     ) -> None:  # fmt: skip
         if not settings.homeserver:
-            raise ConfigError(["platforms.matrix.homeserver is missing: the address of your homeserver."])
+            raise ConfigError(["platforms.matrix.homeserver is missing. Set it to your homeserver's URL."])
         super().__init__(platform, settings, home, store, clock, inbound_url)
         self._scope = f"matrix:{platform}"
         self._api = MatrixApi(settings, store, self._scope)
@@ -218,7 +218,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 try:
                     await self._encryption.take(raw)
                 except PlatformRefusal as error:  # unencrypted rooms still work
-                    log.warning("keys could not be exchanged: %s", error, extra={"platform": self.platform})
+                    log.warning("key exchange failed: %s", error, extra={"platform": self.platform})
                 for event in (event for joined in synced.rooms.join.values() for event in joined.timeline.events):
                     if event.type == "m.room.redaction" and (redacted := redacted_by(event)) in self._undecrypted:
                         await self._forget_undecrypted(redacted)
@@ -293,7 +293,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 await self._greet(prompt, inbox)
             log.info("an invitation was %s", "accepted" if accepted else "declined", extra=extra)
         except PlatformRefusal as error:
-            log.warning("an invitation could not be answered: %s", error, extra=extra)
+            log.warning("reply to an invitation failed: %s", error, extra=extra)
 
     # ---- rooms ----
 
@@ -382,7 +382,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         try:
             await self._encryption.request_key(room, event)
         except PlatformError as error:
-            log.info("a key could not be requested", extra={"platform": self.platform, "why": str(error)})
+            log.info("key request failed", extra={"platform": self.platform, "why": str(error)})
 
     async def _note_undecrypted(self, waiting: _Undecrypted) -> None:
         id = waiting.event.event_id
@@ -393,7 +393,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         waiting = self._undecrypted.pop(id)
         if why:
             extra = {"platform": self.platform, "channel": waiting.room, "why": why}
-            log.warning("a message could not be decrypted", extra=extra)
+            log.warning("message decryption failed", extra=extra)
         await self._store.drop(f"undecrypted:{self.platform}", id, msgspec.json.encode(waiting).decode())
 
     async def _retry_undecrypted(self, *, are_keys_new: bool) -> None:
@@ -543,7 +543,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             async with asyncio.timeout(CONTEXT_SECONDS_MAX):
                 event = await self._api.call("GET", path_of("rooms", room, "event", event_id), MatrixEvent)
         except (PlatformError, TimeoutError) as error:
-            log.info("a message could not be read", extra={"platform": self.platform, "why": str(error)})
+            log.info("reading a message failed", extra={"platform": self.platform, "why": str(error)})
             return None
         decrypted = self._decrypted(room, event)
         content = content_of(decrypted) if decrypted is not None else None
@@ -606,7 +606,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 if content is not None and content.post == transaction and event.sender == me:
                     return [event.event_id]
         except PlatformRefusal as error:
-            log.info("a post could not be searched for", extra={"platform": self.platform, "why": str(error)})
+            log.info("searching for a post failed", extra={"platform": self.platform, "why": str(error)})
         return []
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:

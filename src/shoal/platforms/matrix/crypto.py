@@ -159,7 +159,7 @@ class MegolmEncryption(Encryption):
                     olm.outbound_group_sessions[room].shared = True
                 _, sealed = client.encrypt(room, kind, content)
             except (EncryptionError, LocalProtocolError) as error:
-                raise PlatformError(f"The message could not be encrypted: {error}") from error
+                raise PlatformError(f"Encrypting the message failed: {error}") from error
         return {**sealed}
 
     def encrypt_file(self, content: bytes) -> tuple[bytes, JsonObject]:
@@ -172,7 +172,7 @@ class MegolmEncryption(Encryption):
             file = msgspec.json.decode(message, type=_EncryptedMessage).file
             return decrypt_attachment(content, file.key.k, file.hashes.sha256, file.iv)
         except (EncryptionError, *UNREADABLE) as error:
-            raise PlatformError("The file could not be decrypted: its key does not match.", permanent=True) from error
+            raise PlatformError("Decrypting the file failed: its key does not match.", permanent=True) from error
 
     # ---- parts ----
 
@@ -181,7 +181,7 @@ class MegolmEncryption(Encryption):
         if self._client is None:
             login = await self._api.login()
             if not login.device_id:
-                raise PlatformError("The access token has no device, so encryption is not possible with it.")
+                raise PlatformError("The access token has no device, so Shoal cannot encrypt with it.")
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             config = ClientConfig(store=SqliteStore, store_name="keys.db", encryption_enabled=True)
             client = Client(login.user_id, login.device_id, str(self._folder), config)

@@ -132,14 +132,14 @@ class MatrixApi(PlatformHttp):
                 "POST", url, seconds=TRANSFER_SECONDS, params={"filename": name}, content=content, headers=headers
             )
         except PlatformError as error:  # nothing is posted yet, so retrying is safe
-            raise PlatformError(f"The file {name!r} could not be uploaded. {error}") from error
+            raise PlatformError(f"Uploading {name!r} failed. {error}") from error
         return self._result(answer, _UploadedMedia).content_uri
 
     async def fetch_media(self, address: str, bytes_max: int) -> bytes:
         """Download an mxc URI. Raises PlatformError."""
         server, _, media = address.removeprefix("mxc://").partition("/")
         if not address.startswith("mxc://") or not server or not media:
-            raise PlatformError("The file's address is not a Matrix address.", permanent=True)
+            raise PlatformError("The file's URL is not a Matrix URL.", permanent=True)
         headers = {"authorization": f"Bearer {(await self.login()).access_token}"}
         url = self._base + path_of("download", server, media, base=AUTHENTICATED_MEDIA)
         with Tolerating("M_UNRECOGNIZED"):
@@ -173,7 +173,9 @@ class MatrixApi(PlatformHttp):
         if status == 429:
             asked = failure.retry_after_ms / 1000 if failure.retry_after_ms is not None else None
             seconds = asked if asked is not None else asked_seconds or 1.0
-            return PlatformError("The homeserver asks us to slow down.", retry_after_seconds=seconds, everywhere=True)
+            return PlatformError(
+                "The homeserver's rate limit has been reached.", retry_after_seconds=seconds, everywhere=True
+            )
         is_logged_out = status == 401 or failure.errcode in ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN")
         if is_logged_out:
             self._login = None
@@ -334,7 +336,7 @@ class SyncResult(msgspec.Struct, frozen=True):
 
 # ---- encryption ----
 
-_INSTALL = "Reading it needs the extra `matrix`; `shoal doctor` says how to add it."
+_INSTALL = "Reading it needs the `matrix` extra; `shoal doctor` says how to add it."
 
 
 class Encryption:

@@ -232,7 +232,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         try:
             await self._intake.put(lane_of(event), msgspec.json.encode(event).decode())
         except (StoreError, PlatformError):
-            log.exception("an event was not stored; Slack will repeat it", extra={"platform": self.platform})
+            log.exception("event not stored; Slack will send it again", extra={"platform": self.platform})
             return False
         return True
 
@@ -313,7 +313,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         Messages in the bot's own threads are answered."""
         key = key_of(event.channel, event.ts)
         if is_of_unknown_kind(event):
-            self._not_understood(f"message of the subtype {event.subtype}")
+            self._not_understood(f"message of subtype {event.subtype}")
         if not is_written(event, self._me) or key in self._done:
             if event.bot_id and event.bot_id != self._me.bot_id:
                 self._left_out("message of a bot")
@@ -387,10 +387,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             if failure is not None:
                 raise failure
             if file.is_external:
-                raise PlatformError("The file is stored outside of Slack and was not downloaded.")
+                raise PlatformError("The file is stored outside Slack and was not downloaded.")
             content = await self._api.fetch_file(file.url_private_download or file.url_private, self.download_bytes_max)
             if content.media_type.startswith("text/html") and not file.mimetype.startswith("text/"):
-                raise PlatformError("Slack showed a login page. Give the app the scope files:read.")
+                raise PlatformError("Slack returned a login page. Give the app the scope files:read.")
             return content.body
 
         others = file.others(sharer)
@@ -477,7 +477,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             for message in sorted(messages, key=lambda message: message.ts):
                 await self._take_event(message, inbox)
         except (PlatformError, StoreError) as error:
-            text = "missed messages could not be read and may stay unanswered: %s"
+            text = "reading missed messages failed; they may stay unanswered: %s"
             log.warning(text, error, extra={"platform": self.platform})
 
     async def _recent_threads(self) -> tuple[Sequence[ThreadId], str]:
@@ -544,7 +544,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 if refusal.code == THREAD_NOT_FOUND and around is not None:
                     stray = await self._find(msgspec.structs.replace(post, thread=around))
                     raise await self._refusal_of_deleted(post.thread, stray) from refusal
-                log.info("a post could not be searched for", extra={"platform": self.platform, "why": str(refusal)})
+                log.info("searching for a post failed", extra={"platform": self.platform, "why": str(refusal)})
                 given = message_of(msgspec.structs.replace(post, markdown=REPEATED + post.markdown))
             else:
                 if sent:
@@ -736,7 +736,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 if people:
                     await self._api.call("conversations.invite", Ok, {"channel": made, "users": ",".join(people)})
                 return made
-        raise PlatformError(f"Channels named {name!r} exist already. Choose another name.", permanent=True)
+        raise PlatformError(f"Channels named {name!r} already exist. Choose another name.", permanent=True)
 
     async def has_channel(self, channel: str) -> bool:
         """Return whether the channel exists and the bot may write to it. Raises PlatformError if unknown."""

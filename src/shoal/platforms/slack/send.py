@@ -300,7 +300,7 @@ class SlackStreams:
                 raise
             if isinstance(error, PlatformRefusal) and error.code in NOT_OFFERED:
                 self._offered = False
-                log.info("Slack does not stream here; previews are edited", extra={"why": error.code})
+                log.info("slack streaming unavailable; editing messages instead", extra={"why": error.code})
             return ""
         self._streams.put(started.ts, _OpenStream(channel, text, markdown, self._clock.monotonic()))
         return started.ts

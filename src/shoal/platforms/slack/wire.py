@@ -80,7 +80,7 @@ SIGNED_SECONDS_MAX = 300
 
 _DIGITS_MAX = 20
 _ADVICE = {
-    "channel_not_found": " The channel is gone, or the bot may not see it: invite it there.",
+    "channel_not_found": " The channel does not exist, or the bot cannot see it. Invite the bot there.",
     "not_in_channel": " Invite the bot to that channel.",
     "is_archived": " The channel is archived.",
     "link_disabled": " Turn Socket Mode on in the app's settings.",
@@ -107,7 +107,7 @@ class _WebApiAnswer(msgspec.Struct, frozen=True):
 
 
 def _slow_down(asked_seconds: float | None) -> PlatformError:
-    return PlatformError("Slack asks us to slow down.", retry_after_seconds=max(asked_seconds or 0.0, 1.0))
+    return PlatformError("Slack's rate limit has been reached.", retry_after_seconds=max(asked_seconds or 0.0, 1.0))
 
 
 # ---- event fields ----
@@ -370,9 +370,9 @@ class SlackApi(PlatformHttp):
                 f"Slack refused the {which} of {self._account!r}: {code}. Set platforms.slack.{key}, then restart."
             )
         if code in PASSING_ERRORS:
-            raise PlatformError(f"Slack failed at {method}: {code}.")
+            raise PlatformError(f"Slack's {method} failed: {code}.")
         if code in UNKNOWN_ERRORS or not code:
-            raise PlatformError(f"Slack failed at {method}: {code}.", outcome_unknown=True)
+            raise PlatformError(f"Slack's {method} failed: {code}.", outcome_unknown=True)
         needed = outcome.needed
         advice = f" Give the app the scope {needed} and install it again." if needed else _ADVICE.get(code, "")
         closed, gone = code in CLOSED_ERRORS, code in GONE_ERRORS
@@ -383,14 +383,14 @@ class SlackApi(PlatformHttp):
         headers = {"content-type": "application/json"}
         answer = await self._post(url, content=msgspec.json.encode(content), headers=headers)
         if answer.status_code != 200:
-            raise PlatformError(f"Slack answered {answer.status_code} to a response.")
+            raise PlatformError(f"Slack returned status {answer.status_code} for a reply.")
 
     async def upload(self, path: Path) -> str:
         """Upload a file without sharing it, and return its id. Raises PlatformError."""
         try:
             length = str(path.stat().st_size)
         except OSError as error:
-            raise PlatformError(f"The file {path.name!r} cannot be read: {error.strerror}.", permanent=True) from error
+            raise PlatformError(f"Cannot read {path.name!r}: {error.strerror}.", permanent=True) from error
         given: Fields = {"filename": path.name, "length": length}
         slot = await self.call("files.getUploadURLExternal", _UploadSlot, given)
         try:
@@ -401,7 +401,7 @@ class SlackApi(PlatformHttp):
                 raise
             raise PlatformError(str(error)) from error
         if answer.status_code != 200:
-            raise PlatformError(f"Slack answered {answer.status_code} to the upload of {path.name!r}.")
+            raise PlatformError(f"Slack returned status {answer.status_code} for the upload of {path.name!r}.")
         return slot.file_id
 
     async def newest(self, channel: str, thread_ts: str, oldest: str, limit: int) -> Sequence[SlackMessage]:
@@ -462,7 +462,7 @@ class SlackApi(PlatformHttp):
         is_slack = host == "slack.com" or host.endswith((".slack.com", ".slack-files.com"))
         is_own = (asked.scheme, asked.netloc) == (own.scheme, own.netloc)
         if not (is_own or (is_slack and asked.scheme == "https")):
-            raise PlatformError("The file is stored outside of Slack and was not downloaded.", permanent=True)
+            raise PlatformError("The file is stored outside Slack and was not downloaded.", permanent=True)
         return await self.download(url, bytes_max, {"authorization": f"Bearer {self._token()}"})
 
     async def _post(self, url: str, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]") -> ApiAnswer:
@@ -512,7 +512,7 @@ Confirm: TypeAlias = Callable[[], Awaitable[None]]
 def check_package(package: str = "websockets") -> None:
     """Check that the package for Socket Mode is installed. Raises ConfigError if not."""
     if find_spec(package) is None:
-        raise ConfigError([f"Slack's Socket Mode needs the extra `slack`. {how_to_add('slack')}"])
+        raise ConfigError([f"Slack's Socket Mode needs the `slack` extra. {how_to_add('slack')}"])
 
 
 async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, Confirm], object]) -> None:

@@ -178,7 +178,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             log.info("an activity was refused", extra={"platform": self.platform, "why": str(error)})
             return UNAUTHORIZED
         except PlatformError as error:
-            log.warning("Teams' activities cannot be verified: %s", error, extra={"platform": self.platform})
+            log.warning("cannot verify Teams activities: %s", error, extra={"platform": self.platform})
             return NOT_READY
         if self._inbox is None:
             return NOT_READY
@@ -193,7 +193,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             self._not_understood(f"{activity.type} without a conversation")
             return TAKEN
         except StoreError:
-            log.exception("an activity was not stored", extra={"platform": self.platform})
+            log.exception("activity not stored", extra={"platform": self.platform})
             return NOT_STORED
 
     async def _take(self, activity: TeamsActivity, inbox: InboxPort) -> HttpAnswer:
@@ -298,7 +298,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         try:
             await self.delete(thread, message_id)
         except PlatformError as error:
-            log.info("a consent card was not removed", extra={"platform": self.platform, "why": str(error)})
+            log.info("consent card not removed", extra={"platform": self.platform, "why": str(error)})
 
     async def _take_consent(self, consent: FileConsent) -> str:
         """Upload an accepted file once, or drop a declined one. Returns the message to the person. Raises
@@ -323,14 +323,14 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             }
             answer = await self._api.send("PUT", upload.upload_url, content, headers, seconds=TRANSFER_SECONDS)
             if answer.status_code not in (200, 201, 202):
-                raise PlatformError(f"the upload was answered with {answer.status_code}.")
+                raise PlatformError(f"the upload returned status {answer.status_code}.")
             about: Json = {"uniqueId": upload.unique_id, "fileType": upload.file_type}
             card: Json = {"contentType": FILE_CARD, "contentUrl": upload.content_url, "name": upload.name}
             message: Fields = {"type": "message", "attachments": [{**card, "content": about}]}
             await self._api.call_thread("POST", offer.thread, message)
         except PlatformError as error:
             await self._store.put(self._offers, key, stored)
-            return f"The file could not be sent: {error}"
+            return f"Sending the file failed: {error}"
         return ""
 
     # ---- sending ----
@@ -367,7 +367,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             }  # fmt: skip
             asked: Json = {"contentType": CONSENT, "name": path.name, "content": about}
             return await self._send(post, {"type": "message", "attachments": [asked]})
-        note = f"The file {path.name} ({len(content):,} bytes) cannot be sent here: write to me directly to get it."
+        note = f"I cannot send {path.name} ({len(content):,} bytes) here. Write to me directly to get it."
         post = msgspec.structs.replace(post, markdown=f"{post.markdown}\n\n{note}".strip())
         return await self._send(post, self._message(post))
 

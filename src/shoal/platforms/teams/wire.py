@@ -501,7 +501,7 @@ class TeamsApi(RestApi):
     """Bot Connector API client for one bot."""
 
     def __init__(self, platform: str, settings: TeamsSettings, store: Settings, clock: Clock) -> None:
-        advice = "Set platforms.teams.app_id, app_password and tenant of the bot's registration, then restart."
+        advice = "Set platforms.teams.app_id, app_password and tenant from the bot's registration, then restart."
         super().__init__("Teams", advice, clock)
         self._scope = f"service:{platform}"
         self._settings = settings
@@ -603,7 +603,7 @@ class TeamsApi(RestApi):
         host = host_of(url)
         is_sharing = host.endswith((".sharepoint.com", ".sharepoint.us", ".svc.ms", ".1drv.com"))
         if not (self._trusts(url) or self._is_emulated(url) or (url.startswith("https://") and is_sharing)):
-            raise PlatformError("The file's address is not one that Teams uses.", permanent=True)
+            raise PlatformError("The file's URL is not a Teams URL.", permanent=True)
 
     def _trusts(self, url: str) -> bool:
         """Return whether the bot's token may be sent to a URL: a configured host over HTTPS, or one on this machine."""

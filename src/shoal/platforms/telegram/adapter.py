@@ -54,7 +54,7 @@ ALLOWED_UPDATES: list[Json] = [
     "my_chat_member",
 ]  # fmt: skip
 CHANNEL_GREETING = (
-    "Hello! Telegram does not tell me who writes here, so I answer posts that mention me once this channel may speak: "
+    "Hello! Telegram does not tell me who writes here. To let me answer posts that mention me, "
     "add {chat} to platforms.telegram.allow."
 )
 UPDATE_SECONDS_MAX = 172_800.0

@@ -117,7 +117,7 @@ class TelegramApi(PlatformHttp):
             return answer.result
         code, hints = answer.error_code or response.status_code, answer.parameters
         if code == 429:
-            raise PlatformError("Telegram asks us to slow down.", retry_after_seconds=hints.retry_after or 1.0)
+            raise PlatformError("Telegram's rate limit has been reached.", retry_after_seconds=hints.retry_after or 1.0)
         if code in (401, 404):
             raise PlatformError(
                 f"Telegram refused the token for {self._account!r}. "
@@ -125,7 +125,7 @@ class TelegramApi(PlatformHttp):
             )
         if code == 409:
             raise PlatformError(
-                f"Another program receives the updates of {self._account!r}. Stop it: a bot has one receiver."
+                f"Another program receives updates for {self._account!r}. Stop it: a bot can have only one receiver."
             )
         if hints.migrate_to_chat_id is not None:
             raise ChatMigrated(hints.migrate_to_chat_id)

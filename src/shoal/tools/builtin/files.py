@@ -305,7 +305,7 @@ def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
                 try:
                     image, image_type = fit_image(content)
                 except InvalidInput as problem:
-                    raise ToolError(f"{place.shown} cannot be shown: {problem}.") from problem
+                    raise ToolError(f"Cannot show {place.shown}: {problem}.") from problem
                 copy = keep_copy(context.home, context.thread, PurePosixPath(place.shown).name, image)
                 text = f"[The image {place.shown}, {media_type}, {len(content):,} bytes]"
                 return ToolOutput(text, images=(Image(str(copy), image_type),))
@@ -485,7 +485,7 @@ def _planned_edit(
         async def fail() -> ToolOutput:
             raise problem
 
-        shown = f"{name} {place.shown}\n\nThis edit cannot be made. Running it only tells the agent why."
+        shown = f"{name} {place.shown}\n\nShoal cannot make this edit. Running it only tells the agent why."
         return planned(name, place.shown, fail, shown, **effect, before="")
 
     def apply() -> ToolOutput:
@@ -522,7 +522,7 @@ def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
         lines.pop()
     first, last = max(1, offset), min(len(lines), max(1, offset) + limit - 1)
     if first > len(lines):
-        raise ToolError(f"{shown} has {counted(len(lines), 'line')}, so there is no line {first}.")
+        raise ToolError(f"{shown} has {counted(len(lines), 'line')}, so line {first} does not exist.")
     numbered: list[str] = []
     chars = 0
     for number in range(first, last + 1):

@@ -92,7 +92,7 @@ def search_channel_tool(
                         if all(word in message.text.casefold() for word in words):
                             messages[message.key] = message
         except PlatformError as error:
-            note = f"[The platform's own history could not be searched: {error}]"
+            note = f"[Searching the platform's own history failed: {error}]"
         except TimeoutError:
             note = "[The platform's own history took too long; only the journal was searched.]"
         hits: list[Hit] = []
@@ -241,7 +241,7 @@ def read_artifact_tool(
             elif piece := text[offset : offset + limit]:
                 shown = f"{piece}\n[Characters {offset:,} to {offset + len(piece):,} of {len(text):,}.]"
             else:
-                shown = f"[Nothing at offset {offset:,}: there are {len(text):,} characters.]"
+                shown = f"[Nothing at offset {offset:,}: the text has {len(text):,} characters.]"
             return ToolOutput(shown, tainted_by=tainted_by, is_piece=True)
 
         shown = f"read_artifact {name} {grep}".rstrip()

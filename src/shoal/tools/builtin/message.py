@@ -145,7 +145,7 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
         """Say something to people now: in this conversation, before your turn ends or instead of its last text, or in
         another channel. What you send to this conversation counts as your answer."""
         if not text.strip() and not file:
-            raise ToolError("There is nothing to send. Give a text or a file.")
+            raise ToolError("Nothing to send. Give a text or a file.")
         if as_file and not text.strip():
             raise ToolError("The file has no text. Give `text`, or a path as `file`.")
         if not as_file:

@@ -86,7 +86,7 @@ def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionT
     @BASH
     def bash(
         context: ToolContext,
-        command: Annotated[str, "The command, run by bash."],
+        command: Annotated[str, "Shell command to run with bash."],
         timeout_seconds: Annotated[float, Meta(ge=0, description="Time limit in seconds; 0 for the default.")] = 0.0,
     ) -> Invocation:
         """Run a shell command with bash in the workspace and get its standard output, standard error and exit code.

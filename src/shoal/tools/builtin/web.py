@@ -81,7 +81,7 @@ def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
         request = FetchRequest(url, headers=headers, bytes_max=PDF_BYTES_MAX, same_site=same_site)
         page = await _fetch(fetcher, request)
         if page.status >= 400:
-            raise ToolError(f"{_named(page, url)} answered with status {page.status}.")
+            raise ToolError(f"{_named(page, url)} returned status {page.status}.")
         if page.status in REDIRECTS and page.header("location"):
             return page, LEADS_ON.format(address=urljoin(page.url, page.header("location")))
         if _kind(page) != "application/pdf" and not page.body.startswith(b"%PDF-"):
@@ -96,7 +96,7 @@ def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
     @READ_URL
     def read_url(
         context: ToolContext,
-        url: Annotated[str, Meta(description="Address that begins with http:// or https://.", max_length=2048)],
+        url: Annotated[str, Meta(description="URL that begins with http:// or https://.", max_length=2048)],
     ) -> Invocation:
         """Read a web page as text: HTML becomes Markdown, a PDF its text. Public addresses only; at most 50,000
         characters."""
@@ -132,7 +132,9 @@ def web_search_tool(
         url = f"{DUCKDUCKGO}?{urlencode({'q': query})}"
         answer = await _fetch(fetcher, FetchRequest(url, headers=(("Accept", "text/html"),)))
         if answer.status != 200:
-            raise ToolError("DuckDuckGo rejects searches at the moment. A key for Brave (tools.brave_api_key) helps.")
+            raise ToolError(
+                "DuckDuckGo rejects searches at the moment. Set tools.brave_api_key to use Brave Search instead."
+            )
         return await asyncio.to_thread(duckduckgo_results, answer.body)
 
     @described
@@ -178,7 +180,7 @@ def brave_results(body: bytes) -> list[WebResult]:
     try:
         answer = msgspec.json.decode(body, type=_BraveAnswer)
     except UNREADABLE as error:
-        raise ToolError("Brave Search sent an unreadable answer.") from error
+        raise ToolError("Brave Search sent an unreadable response.") from error
     results = answer.web.results if answer.web is not None else []
     return [
         WebResult(_plain(result.title), _shown(result.url), _plain(result.description))

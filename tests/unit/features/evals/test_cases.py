@@ -86,7 +86,11 @@ def test_a_case_round_trips(
         ('role = "user"\n', "", "line 3: `role` in `messages[0]` is missing"),
         ('role = "user"', 'role = "assistant"', "line 3: the last message must have the role user"),
         ('role = "user"', 'role = "tool"', "line 3: no earlier call has the id ''"),
-        ('contains = "storm"', 'contains = "storm"\nlacks = "calm"', "line 14: an [[expect]] table has exactly one of"),
+        (
+            'contains = "storm"',
+            'contains = "storm"\nlacks = "calm"',
+            "line 14: an [[expect]] table must have exactly one of",
+        ),
         ('contains = "storm"', 'contains = "storm"\narguments = {a = 1}', "line 14: `arguments` is valid only with"),
         ('contains = "storm"', 'contains = "storm', "line 15"),
         (

@@ -51,7 +51,7 @@ def test_every_thread_is_visited_including_pinned_archived_and_newer_ones(
         first == f"{newer}: The journal was written by a newer version of Shoal (sung). Install that version to use it."
     )
     assert summary == "8 requests in 4 threads: 8 identical."
-    assert left_out == "1 thread was written by a newer Shoal and skipped."
+    assert left_out == "1 thread was written by a newer version and skipped."
     assert shoal("replay", "--all", "--since", "9000w").out.splitlines()[1] == "10 requests in 5 threads: 10 identical."
     told = {line["thread"]: line for line in map(json.loads, shoal("replay", "--all", "--json").out.splitlines())}
     assert set(told) == {THREAD, *copies} - {old}

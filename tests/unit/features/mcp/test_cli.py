@@ -76,8 +76,8 @@ def test_a_change_is_shown_and_allowed(shoal: Shoal, home: Path) -> None:
 
 def test_a_change_that_is_not_pending_is_reported(shoal: Shoal) -> None:
     for name in ("bash", "mcp_odd_none"):
-        assert "There is no tool" in shoal("mcp", "allow", name, "0" * 12).err
-    assert "There is no tool" in shoal("mcp", "show", "bash").err
+        assert "No MCP tool named" in shoal("mcp", "allow", name, "0" * 12).err
+    assert "No MCP tool named" in shoal("mcp", "show", "bash").err
 
 
 def test_kinds_are_confirmed_and_moved(shoal: Shoal, home: Path) -> None:

@@ -67,7 +67,7 @@ def test_an_offer_is_described_in_words() -> None:
         ("map", "read_outside"),
     ]
     assert offer_text("mail", tools) == (
-        "The MCP server mail offers 4 tools: 1 read, 1 read and leave this machine (map), 2 write (delete, send)."
+        "The MCP server mail offers 4 tools: 1 read, 1 read data outside this machine (map), 2 write (delete, send)."
     )
     many: list[tuple[str, Kind]] = [(f"t{number:02}", "write") for number in range(30)]
     assert offer_text("mail", many).endswith("t19 and 10 more).")

@@ -150,7 +150,7 @@ async def test_only_what_was_shown_is_allowed(owner: Owner) -> None:
     shown = await owner.pin("echo")
     await owner.sees(echo="harmful")
     assert shown.offered is not None
-    with pytest.raises(Conflict, match="offers another"):
+    with pytest.raises(Conflict, match="offers a different"):
         await owner.decides("echo", allow=True, digest=shown.offered.digest)
     for short in ("", shown.offered.digest[: DIGEST_CHARS - 1]):
         with pytest.raises(Conflict):

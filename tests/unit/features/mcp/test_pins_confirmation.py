@@ -84,7 +84,7 @@ async def test_no_tool_has_a_kind_before_the_owner_confirms_it(pins: Pins) -> No
         assert set(kinds_of(await pins.in_force("odd", offered, tell)).values()) == {None}
     (question,) = asked
     assert question.startswith(
-        "The MCP server odd offers 3 tools: 1 read, 1 read and leave this machine (look), 1 write (send)."
+        "The MCP server odd offers 3 tools: 1 read, 1 read data outside this machine (look), 1 write (send)."
     )
     digest = (await known(pins)).digest[:12]
     assert f"`/mcp confirm odd {digest}`" in question

@@ -45,4 +45,4 @@ async def test_other_peoples_new_entries_are_not_announced(
         machine.write(memory_path(machine.home, "global", THREAD), text)
     assert await a.folders.push(THREAD, a.agent) == ()
     assert await b.folders.push(THREAD, b.agent) == ()
-    assert "files were changed on two machines" in caplog.text, "but the operator is told"
+    assert "files changed on two machines" in caplog.text, "but the operator is told"

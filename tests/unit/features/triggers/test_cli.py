@@ -44,7 +44,7 @@ def test_a_trigger_may_open_threads_in_a_channel(shoal: Shoal) -> None:
         (("0 9 * * *", " "), "'text' is empty"),
         (("0 9 * * *", "hi", "--timezone", "Mars"), "The time zone 'Mars' is not known."),
         (("0 9 * * *", "hi", "--platform", "discord"), "Give --thread, or --platform and --channel."),
-        (("0 9 * * *", "hi", "--platform", "discord", "--channel", "42"), "There is no platform 'discord' here."),
+        (("0 9 * * *", "hi", "--platform", "discord", "--channel", "42"), "Platform 'discord' is not connected."),
         (("0 9 * * *", "hi", "--thread", "x"), "must have three parts"),
     ],
 )

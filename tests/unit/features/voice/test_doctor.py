@@ -28,7 +28,7 @@ async def test_models_of_providers_are_named(tmp_path: Path) -> None:
         (
             "speech.speaking",
             "fail",
-            "speech.speaking is 'two/tts-1'. Write PROVIDER/MODEL with one of these providers: one.",
+            "speech.speaking must be PROVIDER/MODEL, not 'two/tts-1'. Providers: one.",
         )
     ]
 
@@ -36,5 +36,5 @@ async def test_models_of_providers_are_named(tmp_path: Path) -> None:
 async def test_a_missing_program_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert await findings(tmp_path, speaking="espeak-ng") == [
-        ("speech.speaking", "fail", "The program espeak-ng is not installed.")
+        ("speech.speaking", "fail", "espeak-ng is not installed.")
     ]

@@ -41,7 +41,7 @@ def test_the_audit_log_records_who_created_and_revoked_a_token(shoal: Shoal) -> 
     ("arguments", "words"),
     [
         (("Ben", "--scope", "chat"), "A token's name has 1 to 64"),
-        (("ben", "--scope", "chat", "--agent", "nobody"), "There is no agent 'nobody'. Agents: main."),
+        (("ben", "--scope", "chat", "--agent", "nobody"), "No agent named 'nobody'. Agents: main."),
         (("ben", "--scope", "admin", "--agent", "main"), "covers every agent"),
         (("ben", "--scope", "chat", "--as", "telegram:1"), "is not a person: write PLATFORM:USER"),
         (("ben", "--scope", "chat", "--as", "ada"), "is not a person: write PLATFORM:USER"),

@@ -90,7 +90,7 @@ def test_an_unlisted_default_model_is_reported(shoal: Shoal, home: Path, model: 
         ("model = 'nosuch/x'", "fail", "No provider has the model 'nosuch/x'"),
         ("fallback = ['openai/fake-1', 'nosuch/x']", "fail", "No provider has the model 'nosuch/x'"),
         ("tools = ['read', 'hammer']", "fail", "No tool named 'hammer'"),
-        ("profile = './lax.toml'", "fail", "There is no permission profile './lax.toml'"),
+        ("profile = './lax.toml'", "fail", "No permission profile named './lax.toml'"),
     ],
 )
 def test_an_agents_own_settings_are_checked(
@@ -142,7 +142,7 @@ def test_a_platforms_required_packages_match_its_adapters_imports(
     assert findings(shoal)["discord main"]["status"] == "ok"
     monkeypatch.setattr("shoal.platforms.discord.adapter.find_spec", lambda name: None)
     found = findings(shoal)["discord main"]
-    assert (found["status"], found["message"]) == ("fail", "platforms.discord needs the extra `discord`.")
+    assert (found["status"], found["message"]) == ("fail", "platforms.discord needs the `discord` extra.")
     assert found["todo"].startswith("Run: ")
     assert found["todo"].endswith("[discord]'")
 

@@ -73,7 +73,7 @@ def test_an_unknown_command_is_reported_with_the_nearest(shoal: Shoal) -> None:
         (["frobnicate"], "No command named 'frobnicate'. Run 'shoal --help' to list them."),
         (["run", "--port", "abc"], "Invalid value for '--port': 'abc' is not a whole number."),
         (["import", "nosuch"], "'nosuch' is not one of 'openclaw', 'hermes', 'nanobot', 'openwebui'."),
-        (["restore", "nosuch.tar.gz"], "There is no file or backup nosuch.tar.gz."),
+        (["restore", "nosuch.tar.gz"], "No file or backup named nosuch.tar.gz."),
     ],
 )
 def test_a_typo_is_reported_in_plain_words(shoal: Shoal, words: list[str], told: str) -> None:

@@ -79,7 +79,7 @@ def test_rebuild_creates_the_same_files(shoal: Shoal, home: Path) -> None:
 def test_an_unknown_thread_is_reported(shoal: Shoal, words: str) -> None:
     ran = shoal("threads", words, "terminal:ask:other")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == ("shoal: There is no thread terminal:ask:other. 'shoal threads list' shows them.\n")
+    assert ran.err == ("shoal: Thread terminal:ask:other does not exist. 'shoal threads list' shows them.\n")
 
 
 def test_message_text_cannot_control_the_terminal(shoal: Shoal) -> None:
@@ -105,7 +105,7 @@ def test_memory_shows_files_and_notes(shoal: Shoal, home: Path) -> None:
         ("channel", "- quiet here\n"),
         ("note", "- rained\n"),
     ]
-    assert "# notes of 2026-01-02" in shoal("memory", "show").out
+    assert "# notes for 2026-01-02" in shoal("memory", "show").out
 
 
 def test_memory_is_forgotten_and_restored(shoal: Shoal, home: Path) -> None:

@@ -119,7 +119,7 @@ async def test_long_pages_are_cut_and_say_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pages", "why"),
     [
-        (Pages(b"%PDF-1.7", "application/pdf"), "PDF cannot be read"),
+        (Pages(b"%PDF-1.7", "application/pdf"), "Reading the PDF failed"),
         (Pages(b"\x89PNG", "image/png"), "image/png"),
         (Pages(b"", status=404), "404"),
     ],
@@ -245,7 +245,7 @@ async def test_more_than_twenty_results_are_refused_and_failures_reported(tmp_pa
         await search(tmp_path, Pages(), count=21)
     with pytest.raises(ToolError, match="brave_api_key"):
         await search(tmp_path, Pages(status=401), "key")
-    with pytest.raises(ToolError, match="unreadable answer"):
+    with pytest.raises(ToolError, match="unreadable response"):
         await search(tmp_path, Pages(b"<html>"), "key")
     with pytest.raises(ToolError, match="DuckDuckGo"):
         await search(tmp_path, Pages(status=202))
