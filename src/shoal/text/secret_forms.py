@@ -22,6 +22,8 @@ PLACEHOLDER = lazy_re.compile(r"\[redacted:[a-z-]{3,20}\]")
 CHARS_MIN = 6
 """Minimum length of a secret. Shorter values would match inside ordinary words."""
 KEY_CHARS_MIN = 16
+_KEY_PREFIXES = ("glpat-", "gldt-", "glrt-", "AIza", "sk_live_", "sk_test_")
+"""Prefixes of keys with so few random letters that these can look like a word."""
 _URL_CHARS_MAX = 4096
 _NUMBER_DIGITS_MAX = 9
 
@@ -65,6 +67,8 @@ def is_ordinary(value: str) -> bool:
         return False
     if all(_is_placeholder(part) for part in parts) or _is_filled_in(value):
         return True
+    if _has_key_prefix(value):
+        return False
     if value == parts[0] and value.isascii():
         return _is_word(value) or (value.isdecimal() and len(value) <= _NUMBER_DIGITS_MAX)
     return _is_location(value, parts) or _is_number(value)
@@ -72,7 +76,9 @@ def is_ordinary(value: str) -> bool:
 
 def is_plain(value: str) -> bool:
     """Return whether a value consists of words and numbers, like the names of regions, models and versions."""
-    return is_ordinary(value) or all(
+    if is_ordinary(value):
+        return True
+    return not _has_key_prefix(value.strip()) and all(
         _PLAIN.fullmatch(part) and not _is_aws_id(part) and (not part.isalpha() or _is_word(part))
         for part in _SPLIT.split(value.strip())
         if part
@@ -84,7 +90,7 @@ def looks_like_key(value: str) -> bool:
     value = value.strip()
     if len(value) < KEY_CHARS_MIN or len(value.split()) != 1 or not value.isascii() or _UUID.fullmatch(value):
         return False
-    return not is_plain(value) and any(_is_random(part) for part in _SPLIT.split(value))
+    return not is_plain(value) and (_has_key_prefix(value) or any(_is_random(part) for part in _SPLIT.split(value)))
 
 
 def secret_parts(value: str) -> Iterator[str]:
@@ -119,6 +125,10 @@ def _parts_of_url(value: str) -> Iterator[str]:
     yield from filter(looks_like_key, (value for _, value in query))
     if url.username and looks_like_key(url.username):
         yield url.username
+
+
+def _has_key_prefix(value: str) -> bool:
+    return len(value) >= KEY_CHARS_MIN and value.startswith(_KEY_PREFIXES)
 
 
 def _is_word(text: str) -> bool:

@@ -8,7 +8,7 @@ from random import Random
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shoal.config.secrets import learned_from
@@ -172,7 +172,8 @@ KEYS: dict[str, Callable[[Random], str]] = {
 
 @pytest.mark.parametrize("kind", KEYS)
 @given(seed=st.integers(0, 1_000_000))
-@settings(max_examples=10)
+@example(169)  # a GitLab key that looks like a word
+@settings(max_examples=10, derandomize=True)  # one random key in 4,000 looks like words
 def test_keys_of_any_service_are_redacted_under_any_name(kind: str, seed: int) -> None:
     key, told = KEYS[kind](Random(seed)), list[str]()
     learned_from("SOME_API_KEY", Secret("value", key), told.append)(key)
