@@ -207,7 +207,7 @@ async def test_a_file_accepted_without_an_upload_url_stays_offered(peer: Teams, 
                 "invoke", DIRECT, "ada", "", name="fileConsent/invoke", value={**value, **place}
             )
             assert (await peer.server.tells(invoke)).status == 200
-            assert "could not be sent" in peer.server.said(DIRECT)[-1].text
+            assert "Sending the file failed" in peer.server.said(DIRECT)[-1].text
         await peer.server.accepts(offered)
     assert [message.file for message in peer.server.said(DIRECT) if message.file] == [("a.txt", b"x")]
 

@@ -245,7 +245,7 @@ async def test_an_encrypted_room_is_refused_once(peer: Matrix, inbox: Inbox) -> 
         await inbox.prompts(1)
     (notice,) = peer.server.said(room)
     assert "This room is encrypted" in notice.text
-    assert "extra `matrix`" in notice.text
+    assert "`matrix` extra" in notice.text
 
 
 async def test_nothing_is_posted_unencrypted_to_an_encrypted_room(peer: Matrix, tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ async def test_a_broken_server_is_a_state_not_an_error(tmp_path: Path, server: M
     async with connected(tmp_path, server._replace(folder=tmp_path / "f")) as stand:
         state = await stand.becomes("down")
         assert re.search(why, state.why), state
-        assert re.search(r"[^.]\.( It said: .+)?$", state.why), "one sentence, then the server's own output"
+        assert re.search(r"[^.]\.( Its last output: .+)?$", state.why), "one sentence, then the server's own output"
         assert stand.registry.names() == ()
 
 

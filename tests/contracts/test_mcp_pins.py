@@ -72,7 +72,7 @@ async def test_without_a_store_no_tool_is_offered(tmp_path: Path, owner: Owner) 
     store_settings.broken = True
     pins = Pins(store_settings, owner.store.audit, owner.clock, {"odd": McpServerSettings(command="x")})
     async with connected(tmp_path, odd(tmp_path), pins=pins) as stand:
-        assert "disk is gone" in (await stand.becomes("down")).why
+        assert "disk failed" in (await stand.becomes("down")).why
         assert stand.registry.names() == ()
         store_settings.broken = False
         await stand.clock.advance_to_next()

@@ -167,7 +167,7 @@ def is_untouched(url: str) -> bool:
 
 async def test_a_home_moves_only_once(home: Home, target: str) -> None:
     await migrate_sqlite_to_postgres(home, target)
-    with pytest.raises(Conflict, match="empty one"):
+    with pytest.raises(Conflict, match="empty database"):
         await migrate_sqlite_to_postgres(home, target)
 
 

@@ -395,7 +395,7 @@ async def test_keys_that_cannot_be_stored_are_rejected(driver: PostgresDriver) -
 
 
 async def test_an_unreachable_server_is_reported(postgres_database: str) -> None:
-    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+    with pytest.raises(StoreUnavailable, match="cannot reach the database"):
         await open_postgres(make_conninfo(postgres_database, host="127.0.0.1", port=1), PoolSettings(wait_seconds=1))
     with pytest.raises(StoreUnavailable, match="does not exist"):
         await open_postgres(make_conninfo(postgres_database, dbname="absent"), PoolSettings(wait_seconds=1))

@@ -318,7 +318,7 @@ class Stand:
         services.add(self.commands, CommandRouter)
         services.add(self, Status)
         services.add(SimpleNamespace(adapters=self.adapters, configured=self.adapters), Connections)
-        services.add(SimpleNamespace(hear=None), Attachments)
+        services.add(SimpleNamespace(transcribe=None), Attachments)
         taken = {kind for endpoint in api() for kind in endpoint.services.values()} | {ThreadTitles, Notices, Profiles}
         for kind in taken:
             if kind.__module__.startswith(("shoal.surfaces.", "shoal.setup.")) or kind is Conversations:

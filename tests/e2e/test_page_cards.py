@@ -138,7 +138,7 @@ async def test_a_discarded_card_offers_to_undo_the_files(browser: Browser, api: 
         api.append(THREAD, settled)
     async with opened(browser, api.address) as page:
         if is_open:
-            api.decided = {"message": "Discarded. The files that the turn changed stay.", "undo": "t1"}
+            api.decided = {"message": "Discarded. The turn's file changes stay.", "undo": "t1"}
             await page.get_by_role("button", name="Discard").click()
             api.lists["approvals"] = []
             api.append(THREAD, settled)

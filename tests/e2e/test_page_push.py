@@ -145,7 +145,7 @@ async def test_a_late_answer_is_reported(notified: Notified) -> None:
     await notified.stand.client.post(f"/api/approvals/{asked}", json={"decision": "deny"})
     await notified.worker.evaluate(CLICK, "allow")
     (note,) = await notified.shown()
-    assert note["title"] == "Not decided: May bash run this?"
+    assert note["title"] == "Could not save your decision: May bash run this?"
     assert note["actions"] == []
 
 

@@ -503,11 +503,11 @@ async def test_rules_are_edited_through_menus(browser: Browser, tmp_path: Path) 
             await expect(page.get_by_text("It would run without asking.")).to_be_visible()
 
             await card.get_by_role("button", name="Change").click()
-            await card.get_by_role("combobox", name="Decision").select_option("Refused")
+            await card.get_by_role("combobox", name="Decision").select_option("Denied")
             assert await violations(page) == []
             await assert_fits(page)
             await card.get_by_role("button", name="Save").click()
-            await expect(card.locator(".tag")).to_have_text("Refused")
+            await expect(card.locator(".tag")).to_have_text("Denied")
             await page.get_by_role("button", name="Ask", exact=True).click()
             await expect(page.get_by_text("It would be denied.")).to_be_visible()
 

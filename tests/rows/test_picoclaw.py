@@ -225,7 +225,7 @@ class TestP8:
     def test_a_missing_bus_is_reported(self, shoal: Running) -> None:
         shoal.asks("web:lobby:p8bus", 'tools=1 tool=i2c_scan words=0 args={"bus":250}')
         (told,) = shoal.results("web:lobby:p8bus")
-        assert ("/dev/i2c-250" if find_spec("smbus2") else "smbus2 is missing") in told
+        assert ("/dev/i2c-250" if find_spec("smbus2") else "The smbus2 package is missing") in told
 
     def test_the_web_is_searched(self, tmp_path: Path) -> None:
         (found,) = asked(tmp_path / "home", 'tools=1 tool=web_search words=0 args={"query":"tides","count":2}')

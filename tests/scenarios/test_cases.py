@@ -95,7 +95,7 @@ async def test_a_case_runs_no_tool_and_reports_missing_results(tmp_path: Path) -
         (outcome,) = await check(world)
         assert outcome.passed
         assert ran == ["a"]
-        assert "Nothing is recorded" in model.requests[-1].messages[-1].text
+        assert "no recorded result" in model.requests[-1].messages[-1].text
 
 
 async def test_a_case_uses_a_throwaway_workspace(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ async def test_cases_run_against_a_changed_model_and_skill(tmp_path: Path, edit:
 @pytest.mark.parametrize(
     ("step", "case", "said"),
     [
-        (Refusal(400, "no such thing"), "contains = 'x'", "Its 1 case could not be run"),
+        (Refusal(400, "no such thing"), "contains = 'x'", "Shoal could not run the agent's 1 case"),
         ("unused", "contians = 'x'", "line 5: unknown key 'contians'. Did you mean 'contains'?"),
     ],
 )
@@ -211,7 +211,7 @@ async def test_cases_before_a_change_are_bounded(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(edit), profile="standard", settings=settings, replays=False) as world:
         put(world, "a", '[[messages]]\nrole = "user"\ntext = "hi"\n[[expect]]\ncontains = "x"\n')
         await world.ada.says("change")
-        assert "could not be run" in (await world.ada.is_asked()).reason
+        assert "could not run" in (await world.ada.is_asked()).reason
 
 
 async def test_a_case_contains_no_secrets(tmp_path: Path) -> None:

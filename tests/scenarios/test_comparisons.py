@@ -232,7 +232,7 @@ async def test_a_limit_in_dollars_needs_a_price(tmp_path: Path) -> None:
         for wrong in (
             Wanted("other", thread="fake:harbour:9"), Wanted("other", tag="x"), Wanted("other", last=1, profile="x"),
         ):  # fmt: skip
-            with pytest.raises((InvalidInput, NotFound), match=r"There is no|No thread"):
+            with pytest.raises((InvalidInput, NotFound), match=r"No thread|does not exist|No permission profile"):
                 await comparisons(world).begin(wrong, 1.0)
         with pytest.raises(InvalidInput, match="either"):
             await comparisons(world).begin(Wanted("other"), 0.0)

@@ -183,7 +183,7 @@ def test_a_backup_leaves_out_only_what_no_path_reaches(tmp_path: Path) -> None:
     with (tmp_path / "backup").open("wb") as target:
         write_archive(home, target, notes, with_secrets=False)
     assert len(notes) == 1
-    assert "left out: 1" in notes[0]
+    assert "Skipped 1 unreadable folder" in notes[0]
     assert len(notes[0]) < 250
 
 

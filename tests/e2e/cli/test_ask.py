@@ -114,6 +114,6 @@ async def test_a_discarded_card_offers_to_undo_the_files(home: Path, tmp_path: P
         shown = await asyncio.to_thread(decide)
     finally:
         await model.stop()
-    assert "Discarded. The files that the turn changed stay." in shown
+    assert "Discarded. The turn's file changes stay." in shown
     assert ("Restored 1 file." in shown) is (answer == "u")
     assert notes.exists() is (answer != "u")

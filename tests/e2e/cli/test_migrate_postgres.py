@@ -30,7 +30,7 @@ def test_a_home_moves_and_continues_there(
     assert "1 threads" in moved.out
     again = shoal("migrate", "--to", server)
     assert again.code == 1
-    assert "Name an empty one" in again.err
+    assert "Choose an empty database" in again.err
     monkeypatch.setenv("DATABASE_URL", "postgresql:///?" + "&".join(server.split()))
     assert database_of(shoal).endswith("its schema is current.")
     assert json.loads(shoal("threads", "list", "--json").out) == before

@@ -145,7 +145,7 @@ def test_an_approval_reaches_the_running_shoal(home: Path, shoal: Shoal) -> None
         assert "✓ bash" in shoal("chat", "--thread", "terminal:ask:mine").out
         again = shoal("approvals", "allow", asked["approvals"][0]["id"])
         assert again.code == 1
-        assert shoal("approvals", "deny", "nonsense").err.startswith("shoal: Approval nonsense does not exist")
+        assert shoal("approvals", "deny", "nonsense").err.startswith("shoal: No approval has the ID nonsense.")
 
 
 def test_chat_uses_the_running_shoal(home: Path, shoal: Shoal) -> None:
@@ -153,7 +153,7 @@ def test_chat_uses_the_running_shoal(home: Path, shoal: Shoal) -> None:
         result = shoal("chat", stdin="hello\nrun touch .git\ny\n/status\n")
         assert result.code == 0
         assert result.out.index("Hello!") < result.out.index("allowed by owner") < result.out.index("✓ bash")
-        assert f"the Shoal at {server.address}" in result.out
+        assert f"Shoal at {server.address}" in result.out
 
 
 def test_triggers_reach_the_running_shoal(home: Path, shoal: Shoal) -> None:
