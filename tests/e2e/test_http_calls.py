@@ -84,7 +84,7 @@ async def test_not_ready_if_the_store_cannot_write(shoal: Served) -> None:
     [
         (StoreFull("x"), "Free some space"),
         (StoreReadOnly("x"), "is read-only"),
-        (TimeoutError(), "has not answered"),
+        (TimeoutError(), "has not responded"),
     ],
 )
 async def test_a_store_problem_is_reported_in_one_sentence(

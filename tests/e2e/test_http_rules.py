@@ -116,8 +116,8 @@ async def test_a_copied_profile_behaves_alike_until_changed(stand: Stand, copied
 @pytest.mark.parametrize(
     ("body", "status", "why"),
     [
-        ({"name": "builder", "copies": "standard"}, 409, "There is already a profile builder"),
-        ({"name": "open", "copies": "standard"}, 409, "There is already a profile open"),
+        ({"name": "builder", "copies": "standard"}, 409, "with the name builder"),
+        ({"name": "open", "copies": "standard"}, 409, "with the name open"),
         ({"name": "mine", "copies": "nosuch"}, 400, "Profiles: "),
         ({"name": "my profile", "copies": "standard"}, 400, "name"),
     ],
@@ -147,8 +147,8 @@ async def test_a_profile_in_use_cannot_be_deleted(stand: Stand) -> None:
     [
         ({"list": "allow", **subject("ls"), "profile": "standard"}, 409, "is built in."),
         ({"list": "allow", **subject("ls"), "profile": "nosuch"}, 400, "Profiles: "),
-        ({"list": "allow", **subject("ls"), "agents": ["nosuch"]}, 404, "no agent"),
-        ({"list": "allow", "subject": {"what": "tool", "text": "nosuch"}}, 400, "no tool"),
+        ({"list": "allow", **subject("ls"), "agents": ["nosuch"]}, 404, "No agent"),
+        ({"list": "allow", "subject": {"what": "tool", "text": "nosuch"}}, 400, "No tool"),
         ({"list": "allow", "pattern": "tool:bash:(ls"}, 400, "not a regular expression"),
         ({"list": "allow"}, 400, "Give a `subject` or a `pattern`"),
         ({"list": "sometimes", **subject("ls")}, 400, "sometimes"),

@@ -101,7 +101,7 @@ async def test_a_skill_with_an_irregular_name_and_file_is_installed_and_deleted(
         (archive({"a/SKILL.md": skill("other"), "b/SKILL.md": skill("Other")}), "two skills named 'other'"),
         (archive({"a/SKILL.md": skill("a"), "b/SKILL.md": "no front matter"}), "cannot be installed"),
         (archive({"a/SKILL.md": skill("a"), "a/x": "1", "a/x/y": "2"}), "below a path that is also a file"),
-        (archive({"b/SKILL.md": skill("b"), "a/SKILL.md": skill("a") + "x" * 70_000}), "may have 65,536 bytes"),
+        (archive({"b/SKILL.md": skill("b"), "a/SKILL.md": skill("a") + "x" * 70_000}), "may have at most 65,536 bytes"),
         (archive({"a/SKILL.md": b"\xff\xfe"}), "not UTF-8 text"),
     ],
 )
@@ -142,7 +142,7 @@ async def test_skills_are_installed_from_an_address(tmp_path: Path, content: byt
 @pytest.mark.parametrize(
     ("status", "body", "cut", "why"),
     [
-        (404, b"", False, "answered with status 404. Check the address"),
+        (404, b"", False, "returned status 404. Check the URL"),
         (200, b"PK", True, "is larger than 5 MiB"),
         (200, b"<html>", False, "not a readable zip archive"),
     ],
@@ -158,7 +158,7 @@ async def test_a_url_without_skills_is_rejected(tmp_path: Path, status: int, bod
         ("https://127.0.0.1/x.zip", "not a public address"),
         ("https://169.254.169.254/x.zip", "not a public address"),
         ("http://example.org/x.zip", "Only https:// is allowed here"),
-        ("file:///etc/passwd", "Only http:// and https:// addresses"),
+        ("file:///etc/passwd", "Only http:// and https:// URLs"),
     ],
 )
 async def test_addresses_blocked_for_agents_are_blocked_for_skills(stand: Stand, url: str, why: str) -> None:

@@ -39,5 +39,5 @@ async def test_incoming_files_are_received_and_outgoing_ones_named(tmp_path: Pat
     async with playing(stand, tmp_path, model) as scene:
         await stand.fake.sends_file(stand.direct, "question.txt", b"When is high tide?\n")
         await scene.ada.sees("Done.")
-        await scene.ada.sees("Google Chat accepts no files")
+        await scene.ada.sees("Google Chat does not accept files")
     assert "When is high tide?" in str(model.requests[0].messages[-1])

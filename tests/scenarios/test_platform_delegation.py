@@ -52,7 +52,7 @@ async def test_a_self_edit_is_allowed_by_button_and_reverted(tmp_path: Path, sta
         assert "Only my owner" in await scene.bob.asks("/agent undo main")
         assert "write_doc" in await scene.ada.asks("/agent undo main")
         assert not document.exists()
-        assert "nothing left" in await scene.ada.asks("/agent undo")
+        assert "Nothing is left" in await scene.ada.asks("/agent undo")
 
 
 # ---- subagents ----

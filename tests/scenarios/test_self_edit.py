@@ -88,7 +88,7 @@ async def test_undo_reverts_changes_one_by_one(tmp_path: Path) -> None:
         assert (home(world) / "docs" / "a.md").read_text() == "one\n"
         assert "write_doc" in await undo(world)
         assert not (home(world) / "docs" / "a.md").exists()
-        assert "nothing left" in await undo(world)
+        assert "Nothing is left" in await undo(world)
 
 
 async def test_later_changes_by_people_are_not_reverted(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ async def test_the_shared_agents_file_is_changed_in_place_and_reverted(tmp_path:
         shared(world).write_text("jq is here.\n")
         assert "set_persona SYSTEM.md (data/SYSTEM.md)" in await undo(world)
         assert not shared(world).exists()
-        assert "nothing left" in await undo(world)
+        assert "Nothing is left" in await undo(world)
 
 
 async def test_only_a_granter_changes_the_shared_agents_file(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ async def test_a_schedule_of_another_conversation_is_not_found(tmp_path: Path) -
         await world.ada.asks("/remind in 2 hours stretch")
         (made,) = await world.app[TriggerStore].all()
         bob = world.person("bob", "2")
-        assert "There is no" in await bob.asks(f"/remind cancel {made.id[-6:]}")
+        assert "No reminder" in await bob.asks(f"/remind cancel {made.id[-6:]}")
         assert len(await world.app[TriggerStore].all()) == 1
         assert "Write the time first" in await bob.asks("/remind soon stretch")
         assert "is past" in await bob.asks("/remind 2020-01-01T09:00 stretch")

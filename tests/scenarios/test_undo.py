@@ -654,7 +654,7 @@ async def test_a_large_content_is_never_overwritten(tmp_path: Path, by: str) -> 
             first = await turn(world)
         else:
             file.write_text("x" * 500)
-        with pytest.raises(InvalidInput, match=r"nothing to restore\. f: It is too large to be stored"):
+        with pytest.raises(InvalidInput, match=r"Nothing to restore\. f: It is too large to be stored"):
             await world.app[Undo].undo(world.ada.thread, first, OWNER, "overwrite")
         assert file.stat().st_size == 500
 

@@ -209,7 +209,7 @@ async def test_teams_setup_shows_the_messaging_endpoint(start: Start, home: Path
         await at(terminal, "Microsoft App ID", app_id)
         await at(terminal, "App Tenant ID", tenant)
         await at(terminal, "Client secret", password)
-        await at(terminal, "internet reaches this server", public_url)
+        await at(terminal, "Public URL of this server", public_url)
         await at(terminal, said)
     await at(terminal, "https://bot.example.org/platforms/teams")
     await at(terminal, "Your object id", "aad-ada")
@@ -356,9 +356,9 @@ async def test_a_wrong_answer_repeats_the_question(start: Start, tmp_path: Path)
         ("not a url", "not a url is not a URL."),
         ("a1b2c3d4e5f6a1b2c3d4e5f6", "That is not a URL."),
     ):
-        await at(terminal, "Its address", answer)
+        await at(terminal, "Address", answer)
         await at(terminal, said)
-    await at(terminal, "Its address", "http://127.0.0.1:1/v1")
+    await at(terminal, "Address", "http://127.0.0.1:1/v1")
     await at(terminal, "Key, if required", "")
     await at(terminal, "Address (- goes back) [http://127.0.0.1:1/v1]: ", "-")
     await at(terminal, "Number [1]: ", "demo")
