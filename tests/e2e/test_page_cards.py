@@ -142,7 +142,7 @@ async def test_a_discarded_card_offers_to_undo_the_files(browser: Browser, api: 
             await page.get_by_role("button", name="Discard").click()
             api.lists["approvals"] = []
             api.append(THREAD, settled)
-        await expect(page.get_by_text("The files that the turn changed stay.")).to_be_visible()
+        await expect(page.get_by_text("The turn's file changes stay.")).to_be_visible()
         await page.get_by_role("button", name="Undo the files").click()
         await expect(page.get_by_text("Restored 1 file.")).to_be_visible()
         assert (api.sent[-1].target, api.sent[-1].body) == (undo, {"since": "ask"})

@@ -153,7 +153,7 @@ def test_chat_uses_the_running_shoal(home: Path, shoal: Shoal) -> None:
         result = shoal("chat", stdin="hello\nrun touch .git\ny\n/status\n")
         assert result.code == 0
         assert result.out.index("Hello!") < result.out.index("allowed by owner") < result.out.index("✓ bash")
-        assert f"Shoal at {server.address}" in result.out
+        assert f"the Shoal server at {server.address}" in result.out
 
 
 def test_triggers_reach_the_running_shoal(home: Path, shoal: Shoal) -> None:
