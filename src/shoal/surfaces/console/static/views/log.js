@@ -195,7 +195,7 @@ function StagedRow({ item, thread, turn, session }) {
       <div class="body">
         ${calls.length
           ? html`<${Later} key="calls" load=${callsCard} calls=${calls} session=${session} />`
-          : html`<${Later} key="answered" load=${answeredCard} text=${answer?.text || "The files that the turn changed stay."} thread=${thread} turn=${stays ? item.turn : ""} session=${session} />`}
+          : html`<${Later} key="answered" load=${answeredCard} text=${answer?.text || "The turn’s file changes stay."} thread=${thread} turn=${stays ? item.turn : ""} session=${session} />`}
       </div>
     </div>
   `;
