@@ -50,7 +50,7 @@ class Backend:
 
     Once the database is damaged, every write raises StoreCorrupt and services that need the database stop. The process
     continues, because it may hold the only copy of the data (decision 035). `health` describes known damage. `recovers`
-    is set if threads with unfinished work must be woken at the start. Otherwise, their jobs still exist.
+    is set if threads with unfinished work must be woken at startup. Otherwise, their jobs still exist.
     """
 
     recovers: bool = True

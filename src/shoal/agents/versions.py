@@ -99,7 +99,7 @@ class History:
         raise NotFound("Nothing is left to undo.")
 
     def changes(self, path: Path, limit: int) -> list["RecordedChange"]:
-        """Return the latest recorded changes of a file, newest first."""
+        """Return the latest recorded changes to a file, newest first."""
         if not (self._folder / ".git").exists():
             return []
         form, name = "%H%x00%aI%x00%an%x00%s%x1e", name_of(self._folder, path)
@@ -154,7 +154,7 @@ class History:
     def _run(self, *words: str) -> subprocess.CompletedProcess[bytes]:
         git = shutil.which("git")
         if git is None:
-            raise ToolError("git is not installed. Install it to undo changes of the agent.")
+            raise ToolError("git is not installed. Install it to undo changes to the agent.")
         # An inherited GIT_DIR or similar variable must not redirect this to another repository.
         environ = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
         environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}

@@ -219,7 +219,7 @@ def hint_at(path: tuple[str, ...]) -> Hint | None:
 
 
 def is_live(path: tuple[str, ...]) -> bool:
-    """Return whether a change of a key on the page or with the API takes effect immediately."""
+    """Return whether changing a key on the page or with the API takes effect immediately."""
     for end in range(len(path)):
         hint = bare(hint_at(path[:end]))
         entry = list_of(hint)

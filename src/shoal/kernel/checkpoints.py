@@ -44,7 +44,7 @@ class TreeEntry(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
     """Digest of a file's content or a folder's tree, or a link's target."""
     size: int = 0
     modified: int = 0
-    """Modification time in nanoseconds. Detects changes of missing content."""
+    """Modification time in nanoseconds. Detects changes to missing content."""
     lacks: Lacks = ""
     """Why content is missing: the file is `large`, the limit was reached (`full`), or it is unreadable (`closed`).
 

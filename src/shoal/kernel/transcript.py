@@ -51,7 +51,7 @@ CONTEXT_HEAD = "<context>\n(From Shoal, not from the person: the current state.)
 CONTEXT_CHANGES = "Changed since your instructions above were written:\n"
 """Start of the last part of a turn's context, before CONTEXT_TAIL.
 
-The part lists changes of live sections since the system text.
+The part lists changes to live sections since the system text.
 """
 CONTEXT_TAIL = "</context>"
 

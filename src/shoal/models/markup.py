@@ -108,7 +108,7 @@ class MarkupFilter:
 
     @property
     def pieces(self) -> int:
-        """Number of pieces buffered until the response ends."""
+        """Number of pieces to buffer until the response ends."""
         return len(self._rest)
 
     def feed(self, text: str) -> None:

@@ -174,13 +174,13 @@ _MANY_IMAGES = lazy_re.compile(
 """Words of a refusal for too many images."""
 _NUMBER = lazy_re.compile(r"(?<![\d.])\d{1,5}(?![\d.]\d)")
 MANY_IMAGES = 20
-"""Number of images from which Anthropic rejects images with a side of more than 2,000 pixels."""
+"""Number of images in a request at which Anthropic begins to reject images wider or higher than 2,000 pixels."""
 _HEAVY = lazy_re.compile(
     r"(?:payload|body|entity|request|message)(?: size)?.{0,24}(?:too large|exceed|over the)|request_too_large"
     r"|(?:too large|exceeds).{0,40}(?:payload|body|entity)|maximum (?:request|payload|body) size",
     re.IGNORECASE,
 )
-"""Words of a refusal for too many bytes."""
+"""Words with which services reject images that have too many bytes."""
 _LONG = lazy_re.compile(r"token|context", re.IGNORECASE)
 _THINKING_FAULT = lazy_re.compile(
     r"signature\W{1,3}in\W{1,3}thinking|thinking\W.{0,60}(?:cannot be modified|signature)|encrypted.content.{0,300}"

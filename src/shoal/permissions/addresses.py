@@ -38,7 +38,7 @@ GIVEN_MAX = 2_000
 """Maximum number of URLs from people and searches. The newest are kept."""
 SITES_MAX = 64
 LINKS_MAX = 256
-"""Maximum number of links on a site that may be followed: the first ones on its pages."""
+"""Maximum number of links that may be followed on a site. The first ones on its pages count."""
 FOLLOWED_MAX = 16
 """Maximum number of links on a site that a turn may follow without approval."""
 READS_MAX = 50

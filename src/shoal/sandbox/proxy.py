@@ -3,7 +3,7 @@
 The only interface in the command's network namespace is loopback. A forwarder inside it listens on loopback and sends
 each connection through a unix socket, the only way out, to the proxy in this process. The proxy accepts `CONNECT` and
 plain `http://` requests, checks the host and the port, and resolves the name. It connects to the public address that it
-has checked, or to one that the list names. Later changes of a DNS answer have no effect. The proxy never connects to
+has checked, or to one that the list names. Later changes to a DNS answer have no effect. The proxy never connects to
 this machine's own public addresses. Programs find it by the usual variables. A program that ignores them reaches
 nothing.
 """

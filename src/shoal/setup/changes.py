@@ -110,6 +110,6 @@ class Changes:
 
 
 def _takes_effect(key: str) -> bool:
-    """Return whether a change of a key takes effect immediately. Tables of accounts and providers are replaced as a
+    """Return whether changing a key takes effect immediately. Tables of accounts and providers are replaced as a
     whole."""
     return key == PUBLIC_URL or key.startswith(("platforms.", "providers.")) or is_live(tuple(key.split(".")))

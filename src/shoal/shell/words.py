@@ -98,7 +98,7 @@ class Word(msgspec.Struct, frozen=True):
     bare: bool = False
     """Whether the word has no quoting."""
     pieces: tuple[Piece, ...] = ()
-    """Parts of a word without a known value."""
+    """Parts of a word whose value is unknown."""
 
     @property
     def certain(self) -> bool:

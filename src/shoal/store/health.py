@@ -61,7 +61,7 @@ from shoal.store.wal_index import INDEX, WalIndex, parse_index, read_index, salt
 log = logging.getLogger(__name__)
 
 START_CHECK_SECONDS = 1.0
-"""Time limit of the check at the start. A larger file is checked in the background."""
+"""Time limit for the check at startup. A larger file is checked in the background."""
 BACKGROUND_CHECK_SECONDS = 120.0
 """Time limit of the daily check, which delays the reuse of the -wal."""
 RESCUES_MAX = 100

@@ -187,7 +187,7 @@ class Inbox(StorePart):
         return Revision(Receipt("delivered", message.message_id), events)
 
     async def waiting(self) -> list[ThreadId]:
-        """Return the threads to wake at the start, which have an open turn or a queued prompt."""
+        """Return the threads to wake at startup, which have an open turn or a queued prompt."""
         return [ThreadId(text(row[0])) for row in await self._read("inbox_waiting")]
 
     @reads

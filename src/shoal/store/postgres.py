@@ -298,7 +298,7 @@ STATEMENT_SECONDS = 30
 IDLE_SECONDS = 5
 """Time limit of an idle transaction. Scripts wait only for the database."""
 RECONNECT_SECONDS = 5.0
-"""Time for which the pool retries to connect, with growing delays. After that, each request for a connection retries.
+"""How long the pool keeps trying to connect, with growing delays. After that, each request for a connection retries.
 """
 REPLACED = (
     "database.url now leads to a different database than at startup. If it was replaced on purpose, "

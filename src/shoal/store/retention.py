@@ -67,7 +67,7 @@ class Bookkeeping(StorePart):
         super().__init__(driver, clock)
         self.walks = [*WALKS]
         self.repeat_seconds = REPEATED_SECONDS
-        """Time for which a repeated request must be recognized by its row. Features can raise it."""
+        """How long a repeated request must be recognized by its row. Features can raise it."""
 
     async def run(self, days: float) -> None:
         """Delete rows finished more than `days` ago (0 means never), some minutes after the start and then daily.

@@ -26,7 +26,7 @@ from shoal.tools.tainted_files import MarkedFiles
 from shoal.tools.trees import Names, Scan, SeenFolder, Trees
 
 SEEN_SECONDS = 21_600.0
-"""Time for which a scan is reused. After that, content that is missing from the store is stored again."""
+"""How long a scan is reused. After that, content that is missing from the store is stored again."""
 SEEN_WORKSPACES_MAX = 32
 SEEN_FOLDERS_MAX = 20_000
 """Maximum number of workspaces, and of folders in all of them, cached in memory."""

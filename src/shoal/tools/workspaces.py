@@ -57,7 +57,7 @@ TRANSFERS_MAX = 8
 SWEEP_SECONDS = 86_400.0
 """Interval at which a machine deletes content that no manifest names."""
 PULL_SECONDS_MAX = 900.0
-"""Time for which a pull that ends in a crash marks changes."""
+"""How long a pull that ends in a crash taints changed files."""
 APART_SECONDS = 0.04
 """Delay between fetching unmarked and marked files, so that their timestamps differ."""
 

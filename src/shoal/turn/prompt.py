@@ -5,7 +5,7 @@ While no file changes, building it again costs one stat per file and returns the
 
 A thread's requests begin with the same bytes for as long as its window lasts, so that providers' caches hit. The system
 text sent is therefore that of the window's first turn (the *base*). Changes of live sections (skills, memory) are
-reported in the volatile block of the next turn. The current text becomes the base after a change of any other
+reported in the volatile block of the next turn. The current text becomes the base after a change to any other
 (*frozen*) section, a cleared or compacted window, a change too long to report, or a line removed from a section that
 forgets, such as memory: forgotten text must not be in the next request.
 

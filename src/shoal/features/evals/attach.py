@@ -1,4 +1,4 @@
-"""Run an agent's cases before a person is asked to approve a change of it."""
+"""Run an agent's cases before a person is asked to approve a change to it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

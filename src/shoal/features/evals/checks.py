@@ -338,7 +338,7 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
     async def before_edit(
         self, agent: AgentSpec, folder: Path, asker: Asker, change: SystemChange | None = None
     ) -> str:
-        """Run an agent's cases in `folder`, and return a report for the person who approves a change of the agent.
+        """Run an agent's cases in `folder`, and return a report for the person who approves a change to the agent.
 
         The report is empty if there are no cases. Never raises, and stops at the time limit in the settings.
         """

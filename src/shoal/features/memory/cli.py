@@ -79,7 +79,7 @@ def amend(context: CommandContext, entry: str, text: str, scope: str, thread: st
 @command(memory, example="shoal memory changes --limit 5")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000))
 def changes(context: CommandContext, limit: int, as_json: bool) -> None:
-    """List changes of memory and who made them, newest first."""
+    """List changes to memory and who made them, newest first."""
     changes = get(context, "/api/memory/changes", list[MemoryChange], limit=limit)
     rows = [
         (

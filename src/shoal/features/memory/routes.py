@@ -129,7 +129,7 @@ async def forget(
 async def changes(
     book: MemoryBook, *, limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50, below: Text64 = ""
 ) -> list[MemoryChange]:
-    """List changes of memory and who made them, newest first. `below` starts after the change with that id."""
+    """List changes to memory and who made them, newest first. `below` starts after the change with that id."""
     return await book.history.newest(limit, below)
 
 

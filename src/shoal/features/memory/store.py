@@ -41,7 +41,7 @@ _change = reader(
 
 
 class MemoryHistory(StorePart):
-    """Database access for changes of memory files. Their ids sort by time."""
+    """Database access for changes to memory files. Their ids sort by time."""
 
     async def note(self, change: MemoryChange) -> None:
         """Record a change before it is made."""

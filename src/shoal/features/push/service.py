@@ -55,7 +55,7 @@ TEXT_CHARS_MAX = 500
 NOTIFIED_CHARS_MAX = 100
 """Length of text that every operating system shows in a notification. Longer commands must be approved on the page."""
 ANSWER_SECONDS = 86_400
-"""Time for which a push service stores an answer for a phone that is off, in seconds. Approval requests are stored
+"""How long a push service stores an answer for a phone that is off, in seconds. Approval requests are stored
 until they expire."""
 SEND_SECONDS = 15.0
 SIGNED_SECONDS = 3600

@@ -73,7 +73,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         )
 
     def setting(self, key: str, value: str, context: ToolContext) -> PlannedEdit:
-        """Plan a change of a key in agent.toml. Raises ToolError for an invalid value."""
+        """Plan a change to a key in agent.toml. Raises ToolError for an invalid value."""
         try:
             self.checks.check(key, value)
             if key == "profile":
@@ -117,7 +117,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         return self.setting("tools", msgspec.json.encode(list(names)).decode() if names else "", context)
 
     def persona(self, file: str, text: str, context: ToolContext) -> PlannedEdit:
-        """Plan a change of a persona file or of SYSTEM.md. Raises ToolError if the person who asks may not change
+        """Plan a change to a persona file or of SYSTEM.md. Raises ToolError if the person who asks may not change
         SYSTEM.md."""
         if file == SYSTEM_FILE and not self.may_widen(context.asker):
             raise ToolError(
@@ -150,7 +150,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         return "\n".join(f"{name}: {value}" for name, value in lines.items())
 
     def document(self, path: str, change: Callable[[str | None], str | None], context: ToolContext) -> PlannedEdit:
-        """Plan a change of a file below docs/. Raises ToolError for any other path."""
+        """Plan a change to a file below docs/. Raises ToolError for any other path."""
         parts = PurePosixPath(path.removeprefix("/docs/")).parts
         if not parts or not all(PART.fullmatch(part) for part in parts):
             raise ToolError(

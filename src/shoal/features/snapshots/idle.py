@@ -52,7 +52,7 @@ class IdleWatch(msgspec.Struct, eq=False):
     post: Callable[[NewPost], Awaitable[None]]
 
     async def run(self) -> None:
-        """Check at the start and then every minute, until cancelled."""
+        """Check at startup and then every minute, until cancelled."""
         while True:
             await self.check()
             await self.clock.sleep(CHECK_SECONDS)

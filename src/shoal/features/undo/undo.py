@@ -64,7 +64,7 @@ TURN_EVENTS_MAX = 10_000
 NUMBER_DIGITS_MAX = 3
 """Maximum number of digits of a turn's number."""
 RESTORE_SECONDS_MAX = 900.0
-"""Time for which files changed by an interrupted restoration remain tainted, in seconds."""
+"""How long files changed by an interrupted restoration remain tainted, in seconds."""
 NOT_HERE = (
     "The files before this turn are not stored on this machine. Undo it on the machine that ran it, or share them "
     "between machines with [files] url."

@@ -90,7 +90,7 @@ PAGES_MAX = 20
 """Maximum number of pages read of one conversation. Older messages are skipped."""
 PEOPLE_MAX = 2000
 KNOWN_SECONDS = 3600.0
-"""Time for which a person's name and roles are cached."""
+"""How long a person's name and roles are cached."""
 
 
 # ---- Web API ----

@@ -38,7 +38,7 @@ from shoal.surfaces.cli.terminal_markdown import cropped, pieces, rows, styled, 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.2
 PRINT_SECONDS = 0.02
-"""Time for which output is collected before it is printed."""
+"""How long output is collected before it is printed."""
 THINKING_LINES = 6
 """Lines of the model's thinking, and the characters at its end that are wrapped to fill them."""
 THINKING_CHARS = 2000

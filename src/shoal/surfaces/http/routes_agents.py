@@ -436,7 +436,7 @@ async def install(
 async def write_skill(
     store: Store, home: Home, agents: AgentRegistry, by: Principal, name: str, body: SkillText
 ) -> SkillsView:
-    """Create or replace a skill. `/agent undo` undoes a change of an agent's skill."""
+    """Create or replace a skill. `/agent undo` undoes a change to an agent's skill."""
     return await _put(store, home, agents, by, name, body.text, body.scope, body.agent, body.thread)
 
 

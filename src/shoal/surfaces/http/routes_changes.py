@@ -53,7 +53,7 @@ async def change_frames(
 ) -> AsyncGenerator[bytes, None]:
     """Yield server-sent events with the names of the lists that have changed.
 
-    Only lists that the caller may read are compared, so changes of others are not revealed. The stream ends if the
+    Only lists that the caller may read are compared, so other lists' changes are not revealed. The stream ends if the
     database fails.
     """
     yield OPENING

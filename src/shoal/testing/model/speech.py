@@ -26,7 +26,7 @@ class _SpeechRequest(msgspec.Struct):
 
 
 def recording(text: str, form: str = "ogg") -> bytes:
-    """Create a recording of a text as `ogg` (Opus), `mp3` or `wav`. It lasts one second per CHARS_A_SECOND
+    """Record a text as `ogg` (Opus), `mp3` or `wav`. It lasts one second per CHARS_A_SECOND
     characters."""
     words, frames = b"WORDS=" + text.encode() + b"\0", max(1, 50 * len(text) // CHARS_A_SECOND)
     if form == "mp3":

@@ -204,7 +204,7 @@ class FakeGoogleChat(FakePlatform):
             await self._call(event)
 
     async def publishes(self, kind: str, content: Given) -> None:
-        """Report a change of a message through Pub/Sub, which pushes it or holds it for the next pull."""
+        """Report a change to a message through Pub/Sub, which pushes it or holds it for the next pull."""
         await self._publish({"data": _encoded(content), "attributes": {"ce-type": f"google.workspace.chat.{kind}"}})
 
     async def _publish(self, content: Given) -> None:

@@ -239,6 +239,6 @@ export const api = {
   follow: (thread, seq, { signal, opened, take }) =>
     readStream({ url: `${at(thread)}/events?after=${seq}`, lastEventId: seq, silenceMs: SILENCE_MS, signal, check, opened, take }),
 
-  /** Follow changes of lists, `{changed: ["threads", "approvals"]}`, until the stream ends. Throws ApiError if the server refuses. */
+  /** Follow changes to lists, `{changed: ["threads", "approvals"]}`, until the stream ends. Throws ApiError if the server refuses. */
   followChanges: ({ signal, take }) => readStream({ url: "/api/changes", silenceMs: SILENCE_MS, signal, check, take }),
 };
