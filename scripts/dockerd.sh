@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Starts a private Docker daemon for the tests, with an image of this machine's programs, or stops it.
-#   scripts/dockerd.sh start DIR    needs root, dockerd and curl; creates the socket DIR/docker.sock and the image shoal-test
+#   scripts/dockerd.sh start DIR    needs root, dockerd and curl; creates the socket DIR/docker.sock and the image shoal-test.
+#                                   dockerd may be in .docker, where scripts/test-deps.sh unpacks it.
 #   scripts/dockerd.sh stop DIR
 # It downloads nothing and changes none of the machine's network or firewall rules.
 set -euo pipefail
 
+checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+PATH=$PATH:$checkout/.docker/usr/sbin:$checkout/.docker/usr/bin
 action=${1:?start or stop}
 dir=${2:?a directory}
 socket=$dir/docker.sock
@@ -37,6 +40,7 @@ make_image() { # from the programs and their libraries
 
 case $action in
 start)
+    command -v dockerd >/dev/null || { echo "dockerd is not installed (Debian: docker.io)" >&2; exit 1; }
     mkdir -p "$dir"
     dockerd --host "unix://$socket" --data-root "$dir/data" --exec-root "$dir/run" --pidfile "$dir/dockerd.pid" \
         --iptables=false --bridge=none --ip-masq=false </dev/null >"$dir/dockerd.log" 2>&1 &
