@@ -95,7 +95,7 @@ class BubblewrapSandbox(MountedPaths):
             detail = result.stderr.decode(errors="replace").strip().splitlines()[0]
             if any(f" on /newroot{file.path}: " in detail for file in command.runs):
                 raise ContentChanged(detail)
-            raise SandboxError(f"bubblewrap could not set up the sandbox ({detail}). Run `shoal doctor` for help.")
+            raise SandboxError(f"bubblewrap could not set up the sandbox: {detail.rstrip('.')}.")
         return result
 
     @asynccontextmanager
@@ -150,7 +150,7 @@ class BubblewrapSandbox(MountedPaths):
 
     def _require_program(self) -> None:
         if not self._program:
-            raise SandboxError("bubblewrap is not installed. Install its package, or choose another sandbox.")
+            raise SandboxError("bubblewrap is not installed (Debian: apt-get install bubblewrap).")
 
     def _find_groups(self) -> ControlGroups:
         if self._groups is None:

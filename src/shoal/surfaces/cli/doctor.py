@@ -283,7 +283,7 @@ async def _sandbox(_: CommandContext, config: Config) -> AsyncGenerator[DoctorFi
         return
     await chosen.sandbox.close()
     if chosen.note:
-        todo = "Install bubblewrap (Debian: apt-get install bubblewrap)." if not chosen.sandbox.isolated else ""
+        todo = "" if chosen.sandbox.isolated else "`shoal docs sandbox` lists what a sandbox needs."
         yield warn("sandbox", f"{chosen.note} Commands reach {reach(chosen.sandbox, config.sandbox)}.", todo)
     else:
         yield ok("sandbox", f"{chosen.sandbox.name}. Commands reach {reach(chosen.sandbox, config.sandbox)}.")
