@@ -1,23 +1,33 @@
-"""Names are meaningful, public functions have docstrings, and the public interface is fixed."""
+"""Names are meaningful, and the public interface is fixed and documented."""
 
 import ast
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 import shoal
 from shoal import testing
-from tests.tidy.source import GROUP, PACKAGE, RATCHETS, Function, nodes, python_files, tree, type_of_function, where
+from tests.tidy.public_api import MODULES
+from tests.tidy.source import (
+    GROUP,
+    PACKAGE,
+    RATCHETS,
+    ROOT,
+    Function,
+    nodes,
+    python_files,
+    tree,
+    type_of_function,
+    where,
+)
 
 pytestmark = pytest.mark.xdist_group(GROUP)
 
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-UNDOCUMENTED_LINES_MAX = 9  # a function or record this short may rely on its names and types
 
 
 def words(name: str) -> set[str]:
@@ -49,55 +59,24 @@ def test_words_of_a_name() -> None:
     assert words("_read_common_part2") == {"read", "common", "part"}
 
 
-@cache
-def port_methods() -> frozenset[str]:
-    """Return the methods that a Protocol documents. Implementations need not repeat that."""
-    protocols = (
-        node
-        for path in python_files("src")
-        for node in nodes(tree(path))
-        if isinstance(node, ast.ClassDef) and any(ast.unparse(base).startswith("Protocol") for base in node.bases)
-    )
-    return frozenset(
-        method.name
-        for protocol in protocols
-        for method in protocol.body
-        if isinstance(method, type_of_function) and ast.get_docstring(method)
-    )
+def public_definitions(path: str, names: tuple[str, ...]) -> Iterator[tuple[str, Function | ast.ClassDef]]:
+    for node in tree(ROOT / path).body:
+        if isinstance(node, (*type_of_function, ast.ClassDef)) and node.name in names:
+            yield node.name, node
+            if isinstance(node, ast.ClassDef):
+                yield from (
+                    (f"{node.name}.{method.name}", method)
+                    for method in node.body
+                    if isinstance(method, type_of_function) and not method.name.startswith("_")
+                )
 
 
-def public_definitions(body: list[ast.stmt], owner: str = "") -> Iterator[tuple[str, Function | ast.ClassDef]]:
-    """Yield public functions, classes and methods with their full names. Nested functions are not public."""
-    for node in body:
-        if not isinstance(node, (*type_of_function, ast.ClassDef)) or node.name.startswith("_"):
-            continue
-        yield f"{owner}{node.name}", node
-        if isinstance(node, ast.ClassDef):
-            yield from public_definitions(node.body, f"{owner}{node.name}.")
-
-
-def needs_no_docstring(name: str, node: Function | ast.ClassDef) -> bool:
-    """Return whether a definition may omit its docstring.
-
-    That applies to short functions, plain records, overloads, methods that a Protocol documents, `of` of
-    shoal/services.py, and tests, whose names are rules.
-    """
-    is_short = (node.end_lineno or node.lineno) - node.lineno < UNDOCUMENTED_LINES_MAX
-    if isinstance(node, ast.ClassDef):
-        return is_short and not any(isinstance(part, type_of_function) for part in node.body)
-    if is_short or node.name.startswith("test_"):
-        return True
-    decorators = {ast.unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
-    is_documented_by_port = "." in name and node.name in {*port_methods(), "of"}
-    return bool(decorators & {"overload", "override", "setter"}) or is_documented_by_port
-
-
-def test_public_functions_have_docstrings() -> None:
+def test_the_public_interface_has_docstrings() -> None:
     undocumented = [
-        where(path, node, name)
-        for path in python_files("src")
-        for name, node in public_definitions(tree(path).body)
-        if not ast.get_docstring(node) and not needs_no_docstring(name, node)
+        name
+        for path, names in MODULES.items()
+        for name, node in public_definitions(path, names)
+        if not ast.get_docstring(node) and len(node.body) > 1
     ]
     assert not undocumented
 
@@ -115,8 +94,9 @@ def test_every_fake_is_available_in_one_module() -> None:
     shipped = {
         name
         for path in (PACKAGE / "testing").rglob("*.py")
-        for name, node in public_definitions(tree(path).body)
-        if isinstance(node, ast.ClassDef) and re.fullmatch(r"Fake\w+", name) and "contracts" not in path.parts
+        for node in tree(path).body
+        if isinstance(node, ast.ClassDef) and re.fullmatch(r"Fake\w+", name := node.name)
+        if "contracts" not in path.parts
     }
     offered = set(dir(testing))
     assert {f"Fake{name}" for name in ("Model", "Chat", "Telegram", "Discord", "Slack", "Matrix")} <= offered
