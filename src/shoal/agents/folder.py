@@ -40,7 +40,7 @@ _COMMIT = (
 
 
 class AgentFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The contents of `agent.toml`. Missing keys use the values of the configuration."""
+    """The contents of `agent.toml`. The configuration supplies missing values."""
 
     model: str = ""
     profile: str = ""
@@ -64,7 +64,7 @@ KEYS = (
 
 
 def checked_name(name: str) -> str:
-    """Return the name if it is valid for an agent. Raises InvalidInput otherwise."""
+    """Return the name unchanged if it is valid for an agent. Raises InvalidInput otherwise."""
     if not NAME.fullmatch(name):
         raise InvalidInput(
             f"{name[:80]!r} is not a valid agent name. Use at most 64 lowercase letters, digits, - and _."
@@ -73,9 +73,9 @@ def checked_name(name: str) -> str:
 
 
 def read_shared(home: Home) -> dict[str, object]:
-    """Read the defaults for all agents from `data/settings.json`, with the keys of agent.toml.
+    """Read the defaults for all agents from `data/settings.json`, which has the keys of agent.toml.
 
-    Returns an empty dict if the file does not exist. Raises InvalidInput if it is invalid or unreadable.
+    Returns an empty dict if the file does not exist. Raises InvalidInput if the file is invalid or unreadable.
     """
     try:
         body = decode_settings(_settings(home.data / SHARED))
@@ -92,7 +92,7 @@ def read_shared(home: Home) -> dict[str, object]:
 
 
 def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})) -> AgentFile:
-    """Return an agent's settings, completed with the `shared` defaults.
+    """Read an agent's settings. The `shared` defaults supply missing values.
 
     Raises InvalidInput if the file is invalid or unreadable.
     """
@@ -111,7 +111,6 @@ def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})
 
 
 def _checked(file: AgentFile, folder: Path) -> AgentFile:
-    """Check an agent's settings and return them. Raises InvalidInput if the time zone does not exist."""
     try:
         zone_named(file.timezone or "UTC")
     except InvalidInput as error:
@@ -120,7 +119,6 @@ def _checked(file: AgentFile, folder: Path) -> AgentFile:
 
 
 def _settings(file: Path) -> bytes:
-    """Read a settings file up to its size limit. Raises FileNotFoundError, or InvalidInput if it is unreadable."""
     try:
         return read_regular(file, FILE_BYTES_MAX)
     except FileNotFoundError:
@@ -130,7 +128,7 @@ def _settings(file: Path) -> bytes:
 
 
 def digest_of(folder: Path) -> str:
-    """Return a digest of an agent's settings files."""
+    """Return a digest of agent.toml, or an empty string if the file is missing or unreadable."""
     try:
         return hashlib.sha256(_settings(folder / FILE)).hexdigest()
     except (OSError, InvalidInput):
@@ -138,10 +136,9 @@ def digest_of(folder: Path) -> str:
 
 
 def make_folder(home: Home, name: str) -> list[str]:
-    """Create the missing files of `agents/NAME/` from `template/`.
+    """Create the missing files of `agents/NAME/` from `template/`. Return their paths relative to the home.
 
-    Returns their paths relative to the home. A new workspace becomes a git repository with a first commit if git is
-    installed. Blocks. Raises OSError.
+    If git is installed, a new workspace becomes a git repository with a first commit. Blocks. Raises OSError.
     """
     folder, made = home.agent(name), list[str]()
     folder.mkdir(parents=True, exist_ok=True)
@@ -193,7 +190,7 @@ def make_directory(home: Home, path: Path, made: list[str]) -> None:
 def write_new(home: Home, path: Path, content: bytes, made: list[str], mode: int = 0o644) -> None:
     """Create a missing file durably and add its path to `made`. Safe to call concurrently.
 
-    A partly written file is removed. Raises OSError.
+    Removes a file that could not be written completely. Raises OSError.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -211,7 +208,7 @@ def write_new(home: Home, path: Path, content: bytes, made: list[str], mode: int
 
 
 def remove_folder(home: Home, name: str, at: datetime, *, keep: bool) -> Path:
-    """Move `agents/NAME/` to `removed/` atomically and return its new path. Unless `keep` is set, delete it there.
+    """Move `agents/NAME/` to `removed/` atomically and return its new path. Without `keep`, also delete it there.
 
     Blocks. Raises OSError.
     """
@@ -224,9 +221,9 @@ def remove_folder(home: Home, name: str, at: datetime, *, keep: bool) -> Path:
 
 
 def set_key(folder: Path, key: str, value: str) -> None:
-    """Set a key of an agent.toml and preserve its comments. An empty value removes the key. Blocks.
+    """Set a key of agent.toml and preserve the comments. An empty value removes the key. Blocks.
 
-    Raises InvalidInput if the key is unknown or the value is not valid for it. The file is then unchanged.
+    Raises InvalidInput if the key is unknown or the value is invalid. The file is then unchanged.
     """
     if key not in KEYS:
         raise InvalidInput(f"{key[:80]!r} is not an agent setting. Available: {', '.join(KEYS)}.")
@@ -237,7 +234,7 @@ def set_key(folder: Path, key: str, value: str) -> None:
         if value:
             content = with_value(content, path, _value(key, value))
         else:
-            with suppress(CannotEdit):  # the file does not have the key
+            with suppress(CannotEdit):  # The file may not have the key.
                 content = without_key(content, path)
                 if len(path) > 1 and not decode_toml(content).get(path[0]):
                     content = without_key(content, path[:1])
@@ -253,7 +250,7 @@ def set_key(folder: Path, key: str, value: str) -> None:
 
 
 def _value(key: str, value: str) -> Value:
-    """Parse the text as a TOML value. If the result is not valid for the key, return the text."""
+    """Parse the text as a TOML value. If the result is invalid for the key, return the text itself."""
     try:
         parsed: object = decode_toml(f"{key} = {value}")
         msgspec.convert(parsed, AgentFile)

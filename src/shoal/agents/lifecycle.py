@@ -1,7 +1,7 @@
 """Lifecycle of agents in files and database: create, bind to channels, configure and destroy.
 
-Turns read `agents/NAME/`. The database has the list of agents and their channels. Mismatches between the two, and lost
-channels, are reported at startup and never repaired silently.
+The files in `agents/NAME/` define an agent. The database lists the agents and their channels. Mismatches between the
+two, and lost channels, are reported at startup and never repaired silently.
 """
 
 import asyncio
@@ -59,11 +59,11 @@ LISTS = ("tools", "fallback")
 
 
 class EditCheck(NamedTuple):
-    """Test of a change that an agent proposes for itself.
+    """A check of a change that an agent proposes for itself.
 
-    Its result is one line for the person who approves the change. `applies` takes the agent's directory and returns
-    whether the check has anything to test. `run` receives the changed agent, its current directory, the requester, and
-    the change of its instructions. It never raises.
+    - `applies`: returns True if an agent's directory contains anything to test.
+    - `run`: returns one line for the person who approves the change, and never raises. Its arguments are the changed
+      agent, its current directory, the requester, and the change of its instructions.
     """
 
     applies: Callable[[Path], bool]
@@ -71,16 +71,16 @@ class EditCheck(NamedTuple):
 
 
 class Checks(msgspec.Struct, frozen=True):
-    """Checks of names in an agent's settings. `model` and `profile` raise InvalidInput for an unknown name."""
+    """Checks the names in an agent's settings. `model` and `profile` raise InvalidInput for an unknown name."""
 
     model: Callable[[str], None]
     profile: Callable[[str], None]
     tools: Callable[[], Collection[str]]
 
     def check(self, key: str, value: str) -> None:
-        """Check the names in a setting's value.
+        """Check the names in a setting's value. Raises InvalidInput for an unknown name.
 
-        Raises InvalidInput for an unknown one. The value's type is checked when it is written.
+        The type of the value is checked when it is written.
         """
         match key:
             case "model":
@@ -97,7 +97,7 @@ class Checks(msgspec.Struct, frozen=True):
                 pass
 
     def tool(self, name: str) -> None:
-        """Check a tool's name. Raises InvalidInput if no tool has this name. `*` matches any text."""
+        """Raise InvalidInput if no tool matches the name. Names of registered tools may contain `*`."""
         known = sorted(self.tools())
         if not any(fnmatchcase(name, pattern) for pattern in known):
             near = difflib.get_close_matches(name.partition(":")[0], known, 1)
@@ -106,7 +106,7 @@ class Checks(msgspec.Struct, frozen=True):
 
 
 class AgentCard(msgspec.Struct, frozen=True):
-    """An agent in a list."""
+    """A list entry for an agent."""
 
     name: str
     spec: AgentSpec | None
@@ -119,7 +119,7 @@ class AgentCard(msgspec.Struct, frozen=True):
 
 
 class DoomedAgent(msgspec.Struct, frozen=True):
-    """An agent before its deletion, with its files, channels and turns."""
+    """The files, channels and turns that deleting an agent would remove or stop."""
 
     name: str
     files: int
@@ -145,7 +145,10 @@ class AgentLifecycle(msgspec.Struct, eq=False):
     send: Callable[[Inbound], Awaitable[Receipt]] | None
 
     async def cards(self, within: str = "") -> list[AgentCard]:
-        """Return all agents, with the running turns of threads whose ids begin with `within`. Raises StoreError."""
+        """Return all agents. `at_work` counts the running turns of threads whose ids begin with `within`.
+
+        Raises StoreError.
+        """
         bindings = await self.store.registry.bindings()
         works = await self.store.registry.at_work(limit=1000, within=within)
         cards: list[AgentCard] = []
@@ -160,12 +163,15 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         return cards
 
     async def card(self, name: str, within: str = "") -> AgentCard:
-        """Return one agent. Raises NotFound, StoreError."""
+        """Return one entry of `cards`. Raises NotFound and StoreError."""
         self._existing(name)
         return next(card for card in await self.cards(within) if card.name == name)
 
     async def doomed(self, name: str) -> DoomedAgent:
-        """Return everything that `destroy` would remove. Raises NotFound, StoreError."""
+        """Count the files, channels and turns that `destroy` would remove or stop.
+
+        Raises NotFound, Conflict for the default agent, and StoreError.
+        """
         await self._check_destroyable(name)
         folder = self.home.agent(name)
         files, size_bytes, digest = await asyncio.to_thread(_contents, folder)
@@ -176,8 +182,10 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         return DoomedAgent(name, min(files, FILES_COUNTED_MAX), is_more, size_bytes, tuple(places), at_work, digest)
 
     async def create(self, name: str, settings: Mapping[str, str], by: str) -> None:
-        """Create `agents/NAME/` from the template. Raises InvalidInput, Conflict if the agent exists, StoreError,
-        OSError."""
+        """Create `agents/NAME/` from the template.
+
+        Raises InvalidInput, Conflict if the agent exists, StoreError and OSError.
+        """
         if self.agents.exists(checked_name(name)) and self.home.agent(name).exists():
             raise Conflict(f"The agent {name} already exists. Destroy it first, or choose another name.")
         settings = {key: listed(key, value) for key, value in settings.items()}
@@ -198,7 +206,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
     async def give_channel(self, name: str, beside: ThreadId, by: str, listen: Listen = "all") -> Binding | str:
         """Create a channel next to `beside` and bind it to the agent.
 
-        Return why the platform does not allow this, if so.
+        If the platform cannot create it, return the reason instead.
         """
         address = thread_address(beside)
         platform, channel = address.platform, address.channel
@@ -219,8 +227,8 @@ class AgentLifecycle(msgspec.Struct, eq=False):
     ) -> Binding:
         """Bind the thread's channel to the agent, starting with the next message.
 
-        `listen` selects the messages that it answers there. Raises NotFound, InvalidInput for an unknown platform,
-        StoreError.
+        `listen` selects the messages that the agent answers there. Raises NotFound, InvalidInput for an unknown
+        platform, and StoreError.
         """
         self._existing(name)
         address = thread_address(thread)
@@ -246,9 +254,9 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         await self._record("unbind", "", by, place_of(thread))
 
     async def configure(self, name: str, key: str, value: str, by: str) -> AgentSpec:
-        """Set a key of the agent's file. An empty value removes it. Takes effect on the next turn.
+        """Set a key of the agent's file. An empty value removes the key. Takes effect on the next turn.
 
-        Raises NotFound, InvalidInput with the allowed values, OSError.
+        Raises NotFound, InvalidInput with the allowed values, and OSError.
         """
         self._existing(name)
         key = key_named(key)
@@ -266,13 +274,13 @@ class AgentLifecycle(msgspec.Struct, eq=False):
     async def destroy(self, name: str, by: str, *, keep: bool) -> str:
         """Stop the agent's turns and remove its bindings and directory. Its journals remain.
 
-        With `keep`, returns the path of its files, otherwise an empty string. Raises NotFound, Conflict for the default
-        agent or if its turns do not end, StoreError, OSError.
+        Returns the path of its files with `keep`, otherwise an empty string. Raises NotFound, Conflict for the
+        default agent or if the agent's turns do not end, StoreError and OSError.
         """
         await self._check_destroyable(name)
         await self.store.registry.retire(name)
         self._bindings.changed()
-        if self.send is not None:  # Without it, no turn of the agent is running.
+        if self.send is not None:  # If `send` is None, no turns are running.
             until = self.clock.monotonic() + STOP_SECONDS_MAX
             while works := await self.store.registry.at_work(name):
                 if self.clock.monotonic() > until:
@@ -288,7 +296,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         return where
 
     async def choose(self, place: str, choices: ChannelChoices, by: str) -> None:
-        """Set the choices for PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL. Raises InvalidInput, StoreError."""
+        """Set the choices for PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL. Raises InvalidInput and StoreError."""
         if choices.model:
             self.checks.model(choices.model)
         if choices.profile:
@@ -297,7 +305,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         await self._record("settings", "", by, f"{place} model={choices.model} profile={choices.profile}")
 
     async def reconcile(self) -> list[str]:
-        """Compare directories and rows. Record new agents and return one sentence per mismatch."""
+        """Compare directories with the database. Record new agents, and return one sentence per mismatch."""
         rows = {row.name: row for row in await self.store.registry.all()}
         bindings = await self.store.registry.bindings()
         present = [name for name in self.agents.names() if self.home.agent(name).is_dir()]
@@ -336,7 +344,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
     async def lost_channels(self) -> list[str]:
         """Return one sentence for each bound channel that no longer exists on its platform.
 
-        Raises PlatformError if the platform cannot tell now, StoreError.
+        Raises PlatformError if the platform does not respond, and StoreError.
         """
         notices: list[str] = []
         for binding in await self.store.registry.bindings():
@@ -371,9 +379,9 @@ class AgentLifecycle(msgspec.Struct, eq=False):
 
 
 def _contents(folder: Path) -> tuple[int, int, str]:
-    """Count the files below a folder (up to FILES_COUNTED_MAX + 1).
+    """Return the number of files below a folder, their bytes, and a digest of their names, sizes and times.
 
-    Returns their number, their bytes, and a digest of their names, sizes and times.
+    Stops after FILES_COUNTED_MAX + 1 files. Skips `.git`.
     """
     digest, count, size_bytes = hashlib.sha256(), 0, 0
     for place, folders, names in walk(folder):
@@ -392,7 +400,7 @@ def _contents(folder: Path) -> tuple[int, int, str]:
 def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
     """Parse an agent's name and the KEY=VALUE words after it.
 
-    Returns the name, `listen`, other settings, and the rest. Raises InvalidInput for an unknown key.
+    Returns the name, `listen`, the other settings, and the remaining text. Raises InvalidInput for an unknown key.
     """
     name, _, rest = text.partition(" ")
     listen: Listen = "all"
@@ -412,20 +420,19 @@ def choices_in(text: str) -> tuple[str, Listen, dict[str, str], str]:
 
 
 def key_named(name: str) -> str:
-    """Return the key of agent.toml for a name that people use. In /settings, the profile is "permissions"."""
+    """Return the agent.toml key for a name in /settings, where the profile is called "permissions"."""
     return "profile" if name == "permissions" else name
 
 
 def listed(key: str, value: str) -> str:
-    """Convert names separated by commas into a list for a list key. Return values for other keys unchanged."""
+    """Convert comma-separated names to a list if the key expects one. Return values for other keys unchanged."""
     if key not in LISTS or not value or value.startswith("["):
         return value
     return msgspec.json.encode([part.strip() for part in value.split(",") if part.strip()]).decode()
 
 
 def _names_in(value: str) -> tuple[str, ...]:
-    """Return the names of a list in TOML or JSON. Return nothing for any other value, which is rejected when it is
-    set."""
+    """Return the names of a TOML or JSON list. Empty for other values, which are rejected when they are set."""
     try:
         return msgspec.toml.decode(f"names = {value}".encode(), type=dict[str, tuple[str, ...]])["names"]
     except UNREADABLE:

@@ -1,11 +1,9 @@
 """Agent registry, channel bindings, and the choices for channels, servers and accounts.
 
-Bindings and choices are cached for SECONDS or until they change in this process. Changes by other machines take effect
-after that time, so messages need no query.
-
 Agents are directories under `agents/`, each with an `agent.toml` that is read again when it changes.
 
-`info_lines` describes the running parts for startup, `shoal doctor`, the page and the API.
+Bindings and choices are cached, so a message usually needs no query. Changes in this process take effect
+immediately. Changes by other machines take effect within SECONDS.
 """
 
 import logging
@@ -47,9 +45,9 @@ _choices = msgspec.json.Decoder(ChannelChoices)
 
 
 class ChannelBindings:
-    """Channel bindings, and the choices of channels, servers and accounts.
+    """Channel bindings, and the choices for channels, servers and accounts.
 
-    `accounts` maps accounts to the agents that they name.
+    `accounts` maps each account to the agent that its configuration names.
     """
 
     def __init__(self, registry: AgentStore, clock: Clock, accounts: Mapping[str, str]) -> None:
@@ -62,9 +60,9 @@ class ChannelBindings:
         self._changes = 0
 
     async def agent_for(self, thread: ThreadId, asked: str) -> str:
-        """Return the agent that answers a message for `asked`. Empty means the default agent. Raises StoreError.
+        """Return the agent that answers a message addressed to `asked`. Empty means the default agent.
 
-        Returns `asked`, unless that is only the account's agent. A channel's binding takes precedence over the account.
+        The channel's binding overrides the account's agent, but not another agent in `asked`. Raises StoreError.
         """
         account = self.accounts.get(thread_address(thread).platform, "")
         if asked and asked != account:
@@ -74,15 +72,14 @@ class ChannelBindings:
         return bound.agent if bound is not None else account
 
     async def listens(self, thread: ThreadId) -> Listen:
-        """Return which messages the agent answers in the thread's channel. Raises StoreError."""
         await self._fresh()
         bound = self._bound.get(place_of(thread))
         return bound.listen if bound is not None else UNBOUND
 
     async def chosen(self, thread: ThreadId) -> tuple[ChannelChoices, ChannelChoices]:
-        """Return the model and profile chosen for the thread's server (or account), and those for its channel.
+        """Return the choices for the thread's server and account, and the choices for its channel.
 
-        Raises StoreError.
+        A server's choices override those of its account. Raises StoreError.
         """
         await self._fresh()
         platform = thread_address(thread).platform
@@ -93,14 +90,13 @@ class ChannelBindings:
         return wide, self._chosen.get(place_of(thread), NO_CHOICES)
 
     async def chosen_for(self, place: str) -> ChannelChoices:
-        """Return the choices for exactly this channel, server or account. Raises StoreError."""
         await self._fresh()
         return self._chosen.get(place, NO_CHOICES)
 
     async def widest(self, thread: ThreadId) -> str:
-        """Return the server or account that contains a thread's channel.
+        """Return PLATFORM@SERVER for the thread's channel, or PLATFORM if it has no server.
 
-        PLATFORM@SERVER, or PLATFORM without a server. Raises StoreError.
+        Raises StoreError.
         """
         address = thread_address(thread)
         server = await self._registry.server_of(address.platform, address.channel)
@@ -112,19 +108,18 @@ class ChannelBindings:
         self.changed()
 
     async def bind(self, binding: Binding) -> None:
-        """Bind a channel. Raises StoreError."""
         await self._registry.bind(binding)
         self.changed()
 
     async def unbind(self, thread: ThreadId) -> bool:
-        """Remove the binding of the thread's channel. Return False if it has none. Raises StoreError."""
+        """Remove the binding of the thread's channel. Returns False if it has none. Raises StoreError."""
         address = thread_address(thread)
         row = await self._registry.unbind(address.platform, address.channel)
         self.changed()
         return row
 
     def changed(self) -> None:
-        """Mark the cache as outdated, so that the next access reads the bindings again."""
+        """Invalidate the cache."""
         self._read_at = None
         self._changes += 1
 
@@ -163,7 +158,6 @@ class AgentDefaults(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, config: Config, model: str) -> Self:
-        """Return the defaults from a configuration."""
         return cls(
             agent=config.agents.default_agent,
             model=model,
@@ -176,7 +170,7 @@ class AgentDefaults(msgspec.Struct, frozen=True):
 
 
 class _LoadedAgent(NamedTuple):
-    """A loaded agent. `file` has the agent's own settings, `spec` the effective ones."""
+    """A loaded agent. `file` contains its own settings, and `spec` the effective settings."""
 
     path: Path
     stamp: tuple[int, ...]
@@ -185,7 +179,7 @@ class _LoadedAgent(NamedTuple):
 
 
 class AgentRegistry:
-    """Agents by name. Without `bindings`, no channel is bound."""
+    """Loads agents by name. Without `bindings`, no channel is bound."""
 
     def __init__(self, home: Home, defaults: AgentDefaults, bindings: ChannelBindings | None = None) -> None:
         self._home = home
@@ -195,12 +189,12 @@ class AgentRegistry:
         self.defaults = defaults
 
     def answer_with(self, model: str) -> None:
-        """Set the model of agents without their own. Takes effect on their next turns."""
+        """Set the model for agents that do not set their own. Takes effect on their next turns."""
         self.defaults = msgspec.structs.replace(self.defaults, model=model)
         self._read.clear()
 
     def names(self) -> list[str]:
-        """Return the names of all agents with a directory. Always includes the default agent."""
+        """Return the names of all agents with a directory, and of the default agent."""
         folder, names = self._home.root / "agents", set[str]()
         with suppress(OSError):
             names = {entry.name for entry in folder.iterdir() if entry.is_dir()}
@@ -210,13 +204,17 @@ class AgentRegistry:
         return name == self.defaults.agent or bool(NAME.fullmatch(name) and self._home.agent(name).is_dir())
 
     async def agent_name_for(self, thread: ThreadId, name: str) -> str:
-        """Return the agent that answers a message for `name`. An empty name is no specific agent. Raises StoreError."""
+        """Return the agent that answers a message addressed to `name` (see `ChannelBindings.agent_for`).
+
+        Raises StoreError.
+        """
         return name if self.bindings is None else await self.bindings.agent_for(thread, name)
 
     async def resolve(self, name: str, thread: ThreadId) -> AgentSpec:
-        """Return the named agent, the one bound to the thread's channel, or the default agent.
+        """Return the named agent, or the agent bound to the thread's channel, or the default agent.
 
-        Applies the channel's choices. Raises InvalidInput for a broken file, StoreError.
+        Applies the choices for the channel, server and account. Raises InvalidInput if the agent's file is broken,
+        and StoreError.
         """
         name = name or await self.agent_name_for(thread, "")
         loaded = self._ready(name if name and self.exists(name) else self.defaults.agent)
@@ -232,7 +230,7 @@ class AgentRegistry:
         return msgspec.structs.replace(loaded.spec, model=model, profile=profile)
 
     async def zone_of(self, name: str, place: ThreadId | None) -> str:
-        """Return the time zone of the named agent, or of the agent that answers in a place.
+        """Return the time zone of the named agent, or of the agent that answers in `place`.
 
         If the agent's file is broken, return the shared time zone. Raises StoreError.
         """
@@ -244,14 +242,14 @@ class AgentRegistry:
             return self.defaults.timezone
 
     def spec(self, name: str) -> AgentSpec:
-        """Return the agent from its current file. Returns the same object until the file changes.
+        """Load the agent from its current file. Returns the same object until the file changes.
 
         Raises InvalidInput if the file or the directory cannot be used.
         """
         return self._ready(name).spec
 
     def known(self, name: str) -> AgentSpec | None:
-        """Return the agent, or None if it does not exist."""
+        """Return the agent, or None if it does not exist. Raises InvalidInput if its file is broken."""
         return self.spec(name) if self.exists(name) else None
 
     def default(self) -> AgentSpec | None:
@@ -269,7 +267,6 @@ class AgentRegistry:
             return AgentBudget()
 
     def _ready(self, name: str) -> _LoadedAgent:
-        """Load the agent's current file and create its workspace."""
         loaded = self._current(name)
         ensure_folder(loaded.spec.workspace)
         return loaded
@@ -313,7 +310,7 @@ class AgentRegistry:
 
 
 class RuntimeInfo(msgspec.Struct, frozen=True):
-    """State of a running Shoal. Contains no paths and no secrets."""
+    """A summary of a running Shoal. Contains no paths and no secrets."""
 
     agents: tuple[str, ...]
     tools: tuple[str, ...]
@@ -334,7 +331,6 @@ class RuntimeInfo(msgspec.Struct, frozen=True):
 
 
 def info_lines(info: RuntimeInfo) -> list[str]:
-    """Format the information as lines for a person."""
     sandbox = info.sandbox if info.isolated else f"{info.sandbox} (not isolated)"
     known = counted(info.models, "model")
     return [

@@ -1,7 +1,7 @@
-"""Skills that people write, install and delete.
+"""Write, install and delete skills.
 
-Changes are checked and audited. Changes to an agent's skills can be undone like its own changes. Archives are
-untrusted, so their unpacked size is limited and their files stay in the skills' folders.
+Changes are checked and audited. Changes to an agent's own skills can be undone. Archives are untrusted, so their
+unpacked size is limited and their files stay in the skills' folders.
 """
 
 import io
@@ -41,7 +41,7 @@ FETCH_SECONDS_MAX = 20.0
 
 
 async def fetch_skills(fetcher: Fetcher, url: str) -> bytes:
-    """Download an archive of skills, or a single SKILL.md, from an https URL. Raises InvalidInput."""
+    """Download an archive of skills, or a single SKILL.md. Only https is allowed. Raises InvalidInput."""
     try:
         response = await fetcher.fetch(
             FetchRequest(url, bytes_max=ARCHIVE_BYTES_MAX, seconds_max=FETCH_SECONDS_MAX, tls_only=True)
@@ -58,12 +58,12 @@ async def fetch_skills(fetcher: Fetcher, url: str) -> bytes:
 async def install_skills(
     root: SkillRoot, agent_home: Path | None, archive: bytes, by: str, audit: AuditLog
 ) -> list[str]:
-    """Install the skills of a zip archive, or a single SKILL.md, with the files of their folders. Return their names.
+    """Install the skills of a zip archive, or a single SKILL.md, and return their names.
 
-    All skills are checked before the first one is written. Raises InvalidInput for an invalid archive, Conflict for a
-    name in use, and all errors of `put_skill`.
+    Checks all skills before it writes the first one. Raises InvalidInput for an invalid archive, Conflict if a skill
+    already exists, and the errors of `put_skill`.
     """
-    # Skills start like this, archives never do.
+    # A SKILL.md starts like this. An archive never does.
     if archive.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"---", b"#", b"<!--")):
         folders = {"": {SKILL_FILE: archive}}
     else:
@@ -92,15 +92,15 @@ async def install_skills(
                     write_file(root.path / name / path, content)
 
         await in_thread(write)
-        # Written last, because it makes the skill visible.
+        # Write SKILL.md last, because it makes the skill visible.
         await put_skill(root, agent_home, name, texts[name], by, audit)
     return [*texts]
 
 
 def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
-    """Return the files of each skill in a zip archive, by folder name. The archive's root has an empty name.
+    """Return the files of each skill in a zip archive, by folder name.
 
-    Hidden files are skipped. Raises InvalidInput.
+    The name is empty for a skill at the archive's root. Skips hidden files. Raises InvalidInput.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
@@ -112,7 +112,7 @@ def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
     taken: list[PurePosixPath] = []
     for folder in folders:
         if any(folder.is_relative_to(other) for other in taken):
-            continue  # It belongs to an enclosing skill.
+            continue  # The folder belongs to an enclosing skill.
         taken.append(folder)
         below = {path.relative_to(folder): content for path, content in files.items() if path.is_relative_to(folder)}
         if folder.name in skills:
@@ -126,7 +126,6 @@ def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
 
 
 def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
-    """Return the files of an archive by path. Raises InvalidInput for a forbidden entry."""
     entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     if len(entries) > FILES_MAX:
         raise InvalidInput(f"The archive has {len(entries):,} files. The maximum is {FILES_MAX}.")
@@ -173,7 +172,6 @@ def _check_size(text: bytes) -> None:
 
 
 def _file_of(root: SkillRoot, name: str) -> Path:
-    """Return the path of a skill below a root, whether or not it exists. Blocks briefly."""
     skills = SkillReader(FileCache()).read((root,)).found
     return next((skill.path for skill in skills if skill.name == name), root.path / name / SKILL_FILE)
 
@@ -183,8 +181,9 @@ async def put_skill(
 ) -> None:
     """Write a skill below a root. If `text` is None, delete it.
 
-    A skill of the agent at `agent_home` is committed there. Raises InvalidInput if the text is not a skill, NotFound if
-    the skill does not exist, Conflict if it cannot be committed, OSError, StoreError.
+    With `agent_home`, the change is committed in that agent's repository. Raises InvalidInput if the text is not a
+    valid skill, NotFound if the skill to delete does not exist, Conflict if git cannot commit, OSError and
+    StoreError.
     """
     path = await in_thread(lambda: _file_of(root, name))
     if text is not None:

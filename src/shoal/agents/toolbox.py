@@ -10,7 +10,6 @@ _ELSEWHERE = ("shoal.tools.offer",)
 
 
 def built_in_traits() -> TraitsByName:
-    """Return the traits of all built-in tools by name."""
     traits = TraitsByName()
     for module in (*built_in_modules(), *map(import_module, _ELSEWHERE), *tool_modules()):
         for name, tool in traits_in(module):

@@ -40,7 +40,7 @@ _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", 
 
 
 def place_of(folder: Path, name: str) -> Path:
-    """Return the path of a file, given its name in an agent's repository."""
+    """Return the path of a file in an agent's repository. `SYSTEM` is shared and outside the agent's folder."""
     return folder.parents[1] / name if name == SYSTEM else folder / name
 
 
@@ -49,7 +49,7 @@ def name_of(folder: Path, path: Path) -> str:
 
 
 class RecordedChange(NamedTuple):
-    """A recorded change of a file: its time (ISO 8601), author and title."""
+    """A recorded change of a file. `at` is in ISO 8601."""
 
     commit: str
     at: str
@@ -71,7 +71,7 @@ class History:
         exclude.parent.mkdir(exist_ok=True)
         exclude.write_text(_KEPT_OUT, encoding="utf-8")
         listed = ("ls-files", "--cached", "--others", "--exclude-standard", "--")
-        named = [spec for spec in _TRACKED if self._git(*listed, spec)]  # git refuses to add missing files
+        named = [spec for spec in _TRACKED if self._git(*listed, spec)]  # `git add` fails for missing files.
         self._git("add", "--all", "--", *named)
         self._stage(place_of(self._folder, SYSTEM))
         if self._git("diff", "--cached", "--name-only") or not self._git("rev-list", "--max-count=1", "--all"):
@@ -99,7 +99,7 @@ class History:
         raise NotFound("Nothing is left to undo.")
 
     def changes(self, path: Path, limit: int) -> list["RecordedChange"]:
-        """Return the latest recorded changes to a file, newest first."""
+        """Return the latest changes to a file, newest first."""
         if not (self._folder / ".git").exists():
             return []
         form, name = "%H%x00%aI%x00%an%x00%s%x1e", name_of(self._folder, path)
@@ -107,15 +107,15 @@ class History:
         return [RecordedChange(*entry.strip("\n").split("\0")) for entry in entries if entry.strip("\n")]
 
     def tainted_by(self, path: Path) -> str:
-        """Return the untrusted content that influenced any recorded change of a file. Empty if there is none."""
+        """Return the untrusted content that influenced the newest tainted change to a file, or an empty string."""
         name = name_of(self._folder, path)
         return self._git("log", f"--format=%(trailers:key={TAINT},valueonly)", "--", name).partition("\n")[0]
 
     def take_back(self) -> tuple[str, Path, bytes | None, bytes | None]:
-        """Undo the newest change and commit that.
+        """Undo the newest change in a new commit.
 
-        Returns its subject, its file, and the content before and after the undo. Raises NotFound if there is no change,
-        and Conflict if the file has changed since.
+        Returns the subject and the file of the change, and the content before and after the undo. Raises NotFound if
+        nothing is left to undo, and Conflict if the file has changed since.
         """
         commit, subject, path = self.last_edit()
         self.open()
@@ -128,7 +128,6 @@ class History:
         return subject, path, new, old
 
     def _stage(self, path: Path) -> None:
-        """Stage a file's content, or its deletion."""
         name = name_of(self._folder, path)
         if name != SYSTEM:
             self._git("add", "--all", "--force", "--", name)
@@ -169,7 +168,6 @@ class History:
 
 
 def read_file(path: Path) -> bytes | None:
-    """Return a file's content, or None if it does not exist. Raises OSError."""
     try:
         return read_regular(path)
     except FileNotFoundError:
@@ -190,8 +188,8 @@ def write_file(path: Path, content: bytes | None) -> None:
 class AgentVersions(msgspec.Struct, eq=False):
     """Changes agents' files, one change at a time.
 
-    The results of `edit_checks` are shown to the person who approves an agent's change to itself. Features add their
-    own checks.
+    The person who approves an agent's change to itself sees the results of `edit_checks`. Features add their own
+    checks.
     """
 
     store: Store
@@ -210,9 +208,9 @@ class AgentVersions(msgspec.Struct, eq=False):
         author: str,
         trailers: Sequence[str],
     ) -> None:
-        """Replace a file's content `old` with `new` (None: no file) and commit it.
+        """Replace a file's content and commit the change. None means that the file does not exist.
 
-        Raises ToolError if the content is not `old`.
+        Raises ToolError if the current content is not `old`.
         """
         path = place_of(folder, name)
 
@@ -228,11 +226,11 @@ class AgentVersions(msgspec.Struct, eq=False):
             await in_thread(make)
 
     async def put(self, agent: str, name: str, content: bytes | None, by: str, digest: str = "") -> None:
-        """Write an agent's file for a person. If `content` is None, delete it.
+        """Write an agent's file for a person. If `content` is None, delete the file.
 
-        The change is committed, audited, and can be undone like the agent's own changes. With `digest`, the file is
-        written only if it has not changed since it was read. Raises InvalidInput for any other file name, NotFound,
-        Conflict, StoreError, OSError.
+        The change is committed and audited, and can be undone. With `digest`, the file is written only if it has not
+        changed since it was read. Raises InvalidInput if `name` is not a persona file or document, NotFound,
+        Conflict, StoreError and OSError.
         """
         folder = self.home_of(agent)
         path, what = own_file(folder, name), f"{'write' if content is not None else 'delete'} {name}"
@@ -252,12 +250,12 @@ class AgentVersions(msgspec.Struct, eq=False):
         async with self._lock, self.files.marking(await self.files.source_of(path)):
             try:
                 old = await in_thread(make)
-            except ToolError as error:  # git is missing, or busy with something else
+            except ToolError as error:  # git is missing or busy
                 raise Conflict(str(error)) from error
             await self.audit(f"agent:{agent}", what, by, agent, old, content)
 
     async def undo(self, agent: str, by: str) -> str:
-        """Undo an agent's newest change to itself and describe the undone change. Raises NotFound, Conflict."""
+        """Undo the newest change to an agent's files and describe it. Raises NotFound and Conflict."""
         folder = self.home_of(agent)
         history = History(folder)
         async with self._lock:
@@ -270,7 +268,6 @@ class AgentVersions(msgspec.Struct, eq=False):
     async def audit(
         self, chain: str, what: str, user: str, agent: str, old: bytes | None, new: bytes | None, turn: str = ""
     ) -> None:
-        """Record a change in the audit log, with the digests of the content before and after it."""
         detail = f"before {shown_digest(old)} after {shown_digest(new)}"
         await self.store.audit.record(
             chain, [AuditEntry("self_edit", what, "done", user=user, agent=agent, turn=turn, detail=detail)]
@@ -288,5 +285,5 @@ def own_file(folder: Path, name: str) -> Path:
 
 
 def shown_digest(content: bytes | None) -> str:
-    """Return a short digest of a file's content for the audit log."""
+    """Return the SHA-256 of a file's content for the audit log, or "nothing" if the file does not exist."""
     return "nothing" if content is None else hashlib.sha256(content).hexdigest()

@@ -1,1 +1,1 @@
-"""Features: each folder contains everything that belongs to one feature. See `shoal/feature.py`."""
+"""Features, one package each. See `shoal/feature.py`."""

@@ -1,1 +1,1 @@
-"""Read, render and split Markdown. Pure: imports only the kernel."""
+"""Parse, render and split Markdown. Imports only the kernel."""

@@ -20,17 +20,15 @@ def around(mark: str, end: str = "") -> Wrap:
 
 
 def before_lines(mark: str) -> Wrap:
-    """Return a wrapper that puts a mark before each line except code."""
+    """Return a wrapper that adds a prefix to each line except lines of code."""
     return lambda inner: "\n".join(line if line.startswith(CODE_LINE) else mark + line for line in inner.split("\n"))
 
 
 def escaped(special: re.Pattern[str], text: str) -> str:
-    """Add a backslash before each special character, which is the pattern's first group."""
     return special.sub(r"\\\1", text)
 
 
 def escaped_markdown(text: str) -> str:
-    """Escape all Markdown in a text."""
     return _MARKDOWN_START.sub(_escape_start, escaped(_MARKDOWN, text))
 
 
@@ -40,17 +38,16 @@ def _escape_start(match: re.Match[str]) -> str:
 
 
 def bare_fence(content: str, info: str) -> str:
-    """Return a fence without a language, for platforms without longer fences."""
     return f"```\n{without_fences(content.removesuffix(chr(10)))}\n```"
 
 
 def without_fences(content: str) -> str:
-    """Separate three backticks in code with a zero-width space."""
+    """Insert a zero-width space into runs of three backticks."""
     return _PAIR.sub(f"``{ZERO_WIDTH_SPACE}", content)
 
 
 def markdown_link(label: str, url: str) -> str:
-    """Return a Markdown link. Parentheses and spaces are encoded, because they would end its address."""
+    """Return a Markdown link. Parentheses and spaces in the URL are percent-encoded, because they would end it."""
     for character, code in (("(", "%28"), (")", "%29"), ("<", "%3C"), (">", "%3E"), (" ", "%20"), ("\\", "%5C")):
         url = url.replace(character, code)
     return f"[{label}]({url})"
@@ -62,7 +59,7 @@ MARKDOWN_MARKS: Mapping[Style, Wrap] = {"strong": around("**"), "em": around("*"
 
 
 def flat_markdown(text: Wrap, token: Wrap, silent: Wrap) -> Dialect:
-    """Return a CommonMark dialect for chats that do not indent lists. `silent` prevents mentions in code."""
+    """Return a CommonMark dialect for chats that do not support indented lists. `silent` disables mentions in code."""
     return Dialect(
         text=text,
         token=token,

@@ -1,13 +1,15 @@
-"""Parse Markdown into a tree: CommonMark with tables, ~~strikethrough~~ and formulas, without HTML except `<br>` in
+"""Parse Markdown into a tree. Supports CommonMark, tables, ~~strikethrough~~ and formulas, but no HTML except `<br>` in
 tables.
 
-CommonMark is extended by two rules. Addresses, paths and tokens of chat platforms are read before emphasis, so none of
-their characters count as markup. Emphasis next to Chinese, Japanese and Korean characters works without spaces:
-github.com/tats-u/markdown-cjk-friendly, specification.md. `surfaces/console/static/tokens.js` implements the same two
-rules for the page. A link definition takes one line, and is shown as text if no link refers to it.
+Differences from CommonMark:
+- URLs, paths and platform tokens are recognized before emphasis, so none of their characters count as markup.
+- Emphasis works without spaces next to Chinese, Japanese and Korean characters. Source:
+  github.com/tats-u/markdown-cjk-friendly, specification.md.
+- A link definition must be on one line. It is shown as text if no link refers to it.
 
-Parsing takes linear time, because one scan of each paragraph finds everything that CommonMark would search for
-repeatedly.
+`surfaces/console/static/tokens.js` implements the first two rules for the page.
+
+Parsing takes linear time. One scan of each paragraph replaces the repeated searches of CommonMark.
 """
 
 import re
@@ -73,15 +75,13 @@ _DOTTED = lazy_re.compile(r"\w\.\w")
 
 
 class TokenSpan(NamedTuple):
-    """A token's text and position in a paragraph."""
-
     start: int
     end: int
     text: str
 
 
 def tokens_in(text: str) -> Iterator[TokenSpan]:
-    """Yield the addresses, paths and platform tokens of a paragraph in order."""
+    """Yield the URLs, e-mail addresses, mentions, paths and platform tokens of a paragraph in order."""
     at = 0
     marks_seen = ""
     looked_at = 0
@@ -110,7 +110,9 @@ def tokens_in(text: str) -> Iterator[TokenSpan]:
 
 
 def _next_word(text: str, start: int, end: int) -> int:
-    """Return where to continue after a word without a path. Another token may begin in the word or after its marks."""
+    """Return where to continue after a word that is not a path. A token may start inside the word or after its first
+    marks.
+    """
     for sign, others in (("://", "+.-"), ("@", "+.-_%")):
         at = text.find(sign, start, end + len(sign))
         if at > start:
@@ -126,7 +128,7 @@ def _next_word(text: str, start: int, end: int) -> int:
 
 
 def _url_end(text: str, start: int, end: int, marks_seen: str) -> int:
-    """Return the end of a URL, without punctuation of the sentence and closing emphasis marks."""
+    """Return the end of a URL. The URL does not include punctuation of the sentence or closing emphasis marks."""
     opener = text[start - 1] if start else ""
     if opener and opener in "*~":
         run = opener * 2 if start > 1 and text[start - 2] == opener else opener
@@ -146,7 +148,7 @@ def _url_end(text: str, start: int, end: int, marks_seen: str) -> int:
         last = text[end - 1]
         if last in "*_~" and last not in marks_seen:
             break
-        if last in _OPENING:  # Balanced: the URL ends before any unbalanced bracket.
+        if last in _OPENING:  # The brackets are balanced, because the URL ends before an unbalanced one.
             break
         end -= 1
     return end
@@ -180,7 +182,7 @@ def _inner(text: str, start: int, end: int) -> tuple[int, int] | None:
 
 
 def _unescaped(address: str) -> str:
-    """Undo the escapes and entities that models write in addresses."""
+    """Remove the escapes and entities that models add to URLs."""
     return _ESCAPE.sub(r"\1", address).replace("&amp;", "&")
 
 
@@ -188,7 +190,7 @@ def _unescaped(address: str) -> str:
 
 
 def is_cjk(character: str) -> bool:
-    """Return whether a character is Chinese, Japanese or Korean, including punctuation but not emojis."""
+    """Return True if a character is Chinese, Japanese or Korean. Punctuation counts, but emojis do not."""
     point = ord(character)
     if point < 0x1100:
         return False
@@ -226,7 +228,8 @@ def _flanks(state: "StateInline", start: int, end: int, *, within_words: bool) -
 
 # ---- the parser ----
 
-_MATH = lazy_re.compile(r"\$(?![\s$])(?:\\.|[^\\$\n]){1,1000}?(?<!\s)\$(?!\w)")  # Other dollar signs are money.
+# All other dollar signs are treated as currency.
+_MATH = lazy_re.compile(r"\$(?![\s$])(?:\\.|[^\\$\n]){1,1000}?(?<!\s)\$(?!\w)")
 _MATH_BLOCK_START = lazy_re.compile(r" {0,3}(\$\$|\\\[)")
 _BOX = lazy_re.compile(r"^\[([ xX])\] ")
 _NOTE = lazy_re.compile(r"^\[\^([^\]\s]{1,40})\]:", re.MULTILINE)
@@ -252,7 +255,7 @@ class LabelledLink(NamedTuple):
 
 
 class _Scan(NamedTuple):
-    """The tokens of one paragraph by position, and its links by their opening bracket."""
+    """The tokens of one paragraph by start position, and its links by the position of the opening bracket."""
 
     tokens: dict[int, TokenSpan]
     starts: list[int]
@@ -265,7 +268,6 @@ CELLS_ADDED_MAX = 4_096
 
 @cache
 def parser() -> "MarkdownIt":
-    """Return the shared Markdown parser, built on first use."""
     from markdown_it import MarkdownIt
 
     vars(import_module("markdown_it.rules_block.table"))["MAX_AUTOCOMPLETED_CELLS"] = CELLS_ADDED_MAX
@@ -285,7 +287,7 @@ def parser() -> "MarkdownIt":
 
 
 def read_formulas(parser: "MarkdownIt") -> None:
-    """Make a parser read formulas as tokens `math` and `math_block` with their delimiters."""
+    """Add formulas to a parser, as tokens `math` and `math_block` that include the delimiters."""
     parser.block.ruler.before("fence", "math", _math_block, {"alt": ["paragraph", "blockquote", "list"]})
     parser.inline.ruler.before("escape", "math", _math)
 
@@ -300,7 +302,7 @@ def _scan_of(state: "StateInline") -> _Scan:
 
 
 def _links(state: "StateInline", tokens: dict[int, TokenSpan]) -> dict[int, _Link]:
-    """Return the links and images of a paragraph. Links do not nest: the inner one counts, as in CommonMark."""
+    """Return the links and images of a paragraph. As in CommonMark, the inner one of two nested links is the link."""
     src = state.src
     definitions: dict[str, LabelledLink] = state.env.get("definitions", {})
     if "](" not in src and not definitions:
@@ -319,7 +321,7 @@ def _links(state: "StateInline", tokens: dict[int, TokenSpan]) -> dict[int, _Lin
         if match[0][0] == "\\":
             escaped_at = at - 1
         elif match[0][0] == "`":
-            ends = runs.get(len(match[0]), ())  # After an escaped backtick, a run is shorter than any opener.
+            ends = runs.get(len(match[0]), ())  # After an escaped backtick, the run is shorter than any opening run.
             following = bisect_left(ends, at)
             at = ends[following] + len(match[0]) if following < len(ends) else at
         elif match[0] == "[":
@@ -363,7 +365,9 @@ def _destination(state: "StateInline", at: int) -> _Link | None:
 
 
 def _reference(state: "StateInline", definitions: dict[str, LabelledLink], start: int, at: int) -> _Link | None:
-    """Return a link by its label: `[text][label]`, `[label][]` or `[label]`, whose first bracket closes before `at`."""
+    """Return the link for a label in `[text][label]`, `[label][]` or `[label]`. The first bracket closes before
+    `at`.
+    """
     from markdown_it.common.utils import normalizeReference
 
     own, label = _LABEL.match(state.src, start, at), _LABEL.match(state.src, at)
@@ -379,7 +383,7 @@ def _reference(state: "StateInline", definitions: dict[str, LabelledLink], start
 
 
 def _define(state: "StateBlock", start: int, end: int, silent: bool) -> bool:
-    """Read a link definition, which takes one line: `[label]: address "title"`."""
+    """Parse a link definition on one line: `[label]: url "title"`."""
     from markdown_it.common.utils import normalizeReference
 
     src, first, last = state.src, state.bMarks[start] + state.tShift[start], state.eMarks[start]
@@ -481,7 +485,7 @@ def _emphasis(state: "StateInline", silent: bool) -> bool:
 
 
 def _strikethrough(state: "StateInline", silent: bool) -> bool:
-    """Read `~~`. A longer run is text, as on GitHub."""
+    """Parse `~~`. As on GitHub, a longer run is plain text."""
     if silent or state.src[state.pos] != "~":
         return False
     end = state.pos
@@ -519,7 +523,7 @@ def _math(state: "StateInline", silent: bool) -> bool:
 
 
 def math_end(src: str, at: int, last: int) -> int:
-    """Return the end of a formula that begins here, or 0."""
+    """Return the end of a formula that starts at `at`, or 0."""
     for opening, closing in (("$$", "$$"), ("\\(", "\\)")):
         if src.startswith(opening, at):
             end = src.find(closing, at + 3, min(last, at + INLINE_MATH_CHARS_MAX))
@@ -556,7 +560,7 @@ def _math_block(state: "StateBlock", start: int, end: int, silent: bool) -> bool
 
 
 def parse(markdown: str) -> list[Node]:
-    """Parse a text into blocks. Excessively nested text becomes one paragraph of plain text."""
+    """Parse Markdown into blocks. A text that is nested too deeply becomes one paragraph of plain text."""
     definitions: dict[str, LabelledLink] = {}
     referred = set[str]()
     tokens = parser().parse(markdown, {"definitions": definitions, "referred": referred})
@@ -566,7 +570,7 @@ def parse(markdown: str) -> list[Node]:
 
 
 def block_starts(markdown: str) -> list[int]:
-    """Return the start of each block. Later text cannot change any block but the last."""
+    """Return the start offset of each block. Appending text can change only the last block."""
     lines = [
         token.map[0]
         for token in parser().parse(markdown)
@@ -577,7 +581,7 @@ def block_starts(markdown: str) -> list[int]:
 
 
 class _Tree:
-    """Converts tokens to nodes once. `used` contains the lines of the definitions that links refer to."""
+    """Converts tokens to nodes, once. `used` contains the lines of the link definitions that links refer to."""
 
     def __init__(self, markdown: str, used: Set[int]) -> None:
         self._lines = markdown.split("\n")
@@ -621,7 +625,7 @@ class _Tree:
         return nodes
 
     def _append_definition(self, nodes: list[Node], line: str) -> None:
-        """Show an unused link definition as it is written. Adjacent ones form one paragraph."""
+        """Show an unused link definition as text. Adjacent definitions form one paragraph."""
         spans: list[Node] = []
         at = 0
         for start, end, text in tokens_in(line):
@@ -650,12 +654,13 @@ class _Tree:
                     pass
         lines = self._lines[table.map[0] : table.map[1]] if table.map else []
         written = [line.lstrip(" \t>") for line in lines]
-        if any(cells_in(line) > len(rows[0].children) for line in written):  # The parser drops cells without a header.
+        # The parser drops cells without a header, so show the source.
+        if any(cells_in(line) > len(rows[0].children) for line in written):
             return Node("fence", text="\n".join(written) + "\n")
         return Node("table", rows)
 
     def spans(self, inline: "Token") -> list[Node]:
-        """Return a paragraph's inline nodes, or its plain text if it is nested too deeply."""
+        """Return the inline nodes of a paragraph. Text that is nested too deeply becomes plain text."""
         depth = deepest = 0
         for token in inline.children or ():
             depth += token.nesting
@@ -694,7 +699,7 @@ class _Tree:
         return nodes
 
     def _numbered(self, text: str) -> str:
-        """Replace `[^1]` with `[1]`, because the note may follow in a later message."""
+        """Replace `[^1]` with `[1]`, because the footnote may follow in a later message."""
         if "[^" not in text:
             return text
         return _NOTE_MARK.sub(
@@ -706,7 +711,7 @@ def _fence(token: "Token") -> Node:
     info = token.info.strip()
     if info.isascii() and language_in(info) == info:
         return Node("fence", text=token.content, info=info)
-    return Node("fence", text=f"{info}\n{token.content}")  # Keep the words after the language.
+    return Node("fence", text=f"{info}\n{token.content}")  # The info string contains more than a language, so keep it.
 
 
 def _list(items: list[Node], number: int, mark: str) -> Node:
@@ -737,5 +742,4 @@ def _item(blocks: list[Node]) -> Node:
 
 
 def plain_text(nodes: Sequence[Node]) -> str:
-    """Return the text of inline nodes without markup."""
     return "".join(node.text or plain_text(node.children) for node in nodes)

@@ -1,8 +1,8 @@
-"""Split a long text into pieces that fit a platform's limit, along the parsed tree.
+"""Split a long text into pieces that fit a platform's limit.
 
-Markup open at a cut is closed in one piece and reopened in the next: bold, struck and linked text, code with its
-language, quotes, and lists with their numbers. A continued table repeats its header. Addresses, mentions, emojis and
-letters with their accents are never cut, unless one alone is longer than a message.
+Markup that is open at a cut is closed in one piece and reopened in the next. A continued list keeps its numbers, and a
+continued table repeats its header. URLs, mentions, emojis and accented letters are cut only if they are longer than a
+message.
 
 Pieces are Markdown, with escapes for text that looks like markup. A text that fits is unchanged.
 """
@@ -111,11 +111,10 @@ class FirstPiece(NamedTuple):
 
 
 def pieces_of(text: str, limits: ChatLimits, reserve: int = 0) -> list[str]:
-    """Split `text` into pieces of Markdown. When rendered, each has at most `limits.text_chars_max` less `reserve`
-    characters.
+    """Split Markdown into pieces. Each rendered piece has at most `limits.text_chars_max` minus `reserve` characters.
 
-    Returns at least one piece, even for an empty text, and loses no word. The same text and limits always give the same
-    pieces. A resend relies on that.
+    Returns at least one piece, even for an empty text. All words are kept. The result depends only on the arguments, so
+    a resend produces the same pieces.
     """
     cutter = _Cutter(limits, reserve)
     if cutter.takes(text):
@@ -129,7 +128,7 @@ def pieces_of(text: str, limits: ChatLimits, reserve: int = 0) -> list[str]:
 
 
 def first_piece_of(text: str, limits: ChatLimits, reserve: int = 0) -> FirstPiece:
-    """Return as much of the text as fits when rendered."""
+    """Return the first piece of a text and whether more text follows."""
     cutter = _Cutter(limits, reserve)
     if cutter.takes(text):
         return FirstPiece(text, False)
@@ -138,23 +137,19 @@ def first_piece_of(text: str, limits: ChatLimits, reserve: int = 0) -> FirstPiec
 
 
 class _Cutter:
-    """Cuts text for one platform."""
-
     def __init__(self, limits: ChatLimits, reserve: int) -> None:
         self._limits = limits
         self._room = max(CHARS_MIN, limits.text_chars_max - reserve)
         self._dialect = limits.markup or MARKDOWN
 
     def takes(self, text: str) -> bool:
-        """Return whether a text fits unchanged."""
         if len(text) > self._room * 100:
             return False
         return self._is_short(render_markup(text, self._limits.markup), self._room)
 
     def cut(self, blocks: list[Node]) -> tuple[str, list[Node]]:
-        """Return the first piece and the rest. Unless the text is empty, each piece has at least one character."""
         written, rest = "", list[Node]()
-        for share in SHARES:  # Markdown may parse differently and be longer than the tree.
+        for share in SHARES:  # The written Markdown may parse differently and be longer than the tree.
             room = self._room * share // SHARES[0]
             piece, rest = self._split(blocks, lambda blocks: self._fits(blocks, room), is_first=True)  # noqa: B023
             written = self._written(piece) if piece else ""
@@ -174,7 +169,7 @@ class _Cutter:
         return not _is_longer(blocks, room) and self._is_short(render_tree(blocks, self._dialect), room)
 
     def _written(self, blocks: list[Node]) -> str:
-        """Write blocks as Markdown that parses back into them, if necessary with invisible spaces or without
+        """Write blocks as Markdown that parses into the same blocks. If necessary, add zero-width spaces or remove
         emphasis.
         """
         plain = _unstyled(blocks)
@@ -196,7 +191,7 @@ class _Cutter:
     def _split(self, blocks: list[Node], fits: Fits, *, is_first: bool) -> tuple[list[Node], list[Node]]:
         """Split blocks into those that fit and the rest.
 
-        Without `is_first`, the first part may be empty: earlier content of the message already forms a piece.
+        If `is_first` is false, the message already has content, so the first part may be empty.
         """
         count = _count(len(blocks), lambda number: fits(blocks[:number]))
         if count == len(blocks):
@@ -206,7 +201,7 @@ class _Cutter:
             left, right = self._split_block(block, lambda part: fits([*whole, part]), is_first=is_first and not count)
             if left is not None:
                 return [*whole, left], [*([right] if right is not None else []), *blocks[count + 1 :]]
-        if count > 1 and whole[-1].kind == "heading":  # Keep a heading with its section.
+        if count > 1 and whole[-1].kind == "heading":  # Keep a heading with the text below it.
             count -= 1
         return blocks[:count], blocks[count:]
 
@@ -357,8 +352,9 @@ def _unstyled(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _count(most: int, is_fitting: Callable[[int], bool]) -> int:
-    """Return the largest fitting number up to `most`, if all smaller ones fit. Never tries more than twice that
-    number.
+    """Return the largest number up to `most` that fits. If a number fits, all smaller ones must fit too.
+
+    Never tries a number greater than twice the result.
     """
     low, step = 0, 1
     while low + step <= most and is_fitting(low + step):
@@ -404,9 +400,8 @@ def _take(spans: Sequence[Node], length: int) -> tuple[list[Node], list[Node]]:
 
 
 def _reparsed(part: str) -> list[Node]:
-    """Parse part of a token into text and tokens, so that each is measured as it is posted.
-
-    The first half of a URL is a URL again, and some platforms write a URL twice: as label and as address.
+    """Split part of a token into text and tokens. The start of a URL is also a URL, and some platforms write a URL
+    twice, as label and as target. Each part can then be measured as it is posted.
     """
     nodes: list[Node] = []
     at = 0
@@ -448,7 +443,7 @@ def _boundary(text: str, least: int, most: int, atoms: Sequence[tuple[int, int]]
 
 
 def _end_in_cell(spans: Sequence[Node], most: int) -> int:
-    """Return where to cut a cell that is too long for a message: after at least one character, unless the cell is
+    """Return where to cut a cell that is too long for a message. Keeps at least one character unless the cell is
     empty.
     """
     text = plain_text(spans)
@@ -472,7 +467,7 @@ def _whole_clusters(text: str, most: int) -> int:
 
 
 def _is_between_clusters(text: str, at: int) -> bool:
-    """Return whether a position is between two visible characters. Source: Unicode annex 29, rules GB3 to GB13."""
+    """Return True if the position is between two visible characters. Source: Unicode annex 29, rules GB3 to GB13."""
     if at <= 0 or at >= len(text):
         return True
     before, after = text[at - 1], text[at]
@@ -484,7 +479,7 @@ def _is_between_clusters(text: str, at: int) -> bool:
         return False
     if "\U000e0020" <= after <= "\U000e007f" or before == _ZWJ or (before == "\r" and after == "\n"):
         return False
-    if combining(before) == 9 and category(after) == "Lo":  # An Indic conjunct.
+    if combining(before) == 9 and category(after) == "Lo":  # a conjunct in an Indic script
         return False
     if _is_flag(before) and _is_flag(after):
         first = at - 1
@@ -508,7 +503,7 @@ def _is_flag(character: str) -> bool:
 
 
 def _jamo(character: str) -> str:
-    """Classify a Korean letter as leading, vowel or trailing, or S for a whole syllable."""
+    """Classify a Korean letter: leading, vowel, trailing, or S for a complete syllable."""
     point = ord(character)
     if 0x1100 <= point <= 0x115F or 0xA960 <= point <= 0xA97C:
         return "L"

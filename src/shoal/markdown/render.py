@@ -1,7 +1,7 @@
-"""Render Markdown in a platform's own markup by walking the tree with the platform's dialect.
+"""Render Markdown in a platform's markup. A dialect describes the markup.
 
-All text is kept. HTML and unused link definitions stay text, and tables become aligned monospace text on platforms
-without tables.
+All text is kept. HTML and unused link definitions are shown as text. Platforms without tables show them as aligned
+monospace text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,24 +29,21 @@ _BLANK_LINES = lazy_re.compile(r"\n(?:[ \t]*\n)+")
 
 @lru_cache(RENDERED_MAX)
 def render_markup(markdown: str, dialect: Dialect | None) -> str:
-    """Render `markdown` in a platform's markup. Returns it unchanged without a dialect."""
+    """Render Markdown in a platform's markup. Without a dialect, return it unchanged."""
     return markdown if dialect is None else render_tree(parse(markdown), dialect)
 
 
 def rendered_length(markdown: str, limits: ChatLimits) -> int:
-    """Return the length of `markdown` in the platform's markup, as the platform counts."""
+    """Return the length of the rendered text in the platform's unit."""
     rendered = render_markup(markdown, limits.markup)
     return limits.length(rendered if limits.markup is None else limits.markup.shown(rendered))
 
 
 def render_tree(blocks: Sequence[Node], dialect: Dialect) -> str:
-    """Render a parsed text in a platform's markup."""
     return _Renderer(dialect).document(blocks)
 
 
 class _Renderer:
-    """One walk over a tree."""
-
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._open: set[str] = set()
@@ -130,7 +127,9 @@ class _Renderer:
         return self._fence(aligned(cells, self._dialect.columns_max), "")
 
     def spans(self, nodes: Sequence[Node], before: str = "", after: str = "") -> str:
-        """Render inline nodes between the text already written and the characters that may follow."""
+        """Render inline nodes. `before` is the text already written, and `after` contains the characters that may
+        follow.
+        """
         out: list[str] = []
         for at, node in enumerate(nodes):
             last = next((piece for piece in reversed(out) if piece), before)
@@ -139,7 +138,8 @@ class _Renderer:
             else:
                 written = self._plain(node, last, self._edge(nodes[at + 1 :], first=True) or after)
                 if (written.startswith("`") and last.endswith("`")) or (written.startswith("[") and last.endswith("!")):
-                    out.append(ZERO_WIDTH_SPACE)  # Avoids longer code marks and images.
+                    # Without the space, two code spans would merge, or `!` would turn the link into an image.
+                    out.append(ZERO_WIDTH_SPACE)
                 out.append(written)
         return "".join(out)
 
@@ -159,9 +159,10 @@ class _Renderer:
                 return dialect.text(node.text)
 
     def _edge(self, nodes: Sequence[Node], *, first: bool) -> str:
-        """Return the possible first or last characters of rendered inline nodes.
+        """Return the possible first or last characters of the rendered nodes, or an empty string if they render no
+        text.
 
-        These are a style's marks, and the edge of its text in case the marks are omitted. Empty for empty nodes.
+        For a styled node, this includes the first character of its text, because the marks may be omitted.
         """
         for node in nodes if first else reversed(nodes):
             if node.kind in _STYLED:
@@ -186,7 +187,9 @@ class _Renderer:
         return ""
 
     def _edge_within(self, node: Node, *, first: bool) -> str:
-        """Like `_edge` for the text of a style, if further marks next to its own do not work."""
+        """Like `_edge`, for the text of a styled node. Ignores an inner mark that cannot be next to the node's own
+        mark.
+        """
         edge, inner = self._edge(node.children, first=first), node.children[0 if first else -1]
         return edge[1:] if inner.kind in _STYLED and _MARK_OF[inner.kind] == _MARK_OF[node.kind] else edge
 
@@ -271,7 +274,6 @@ def _before_code(written: str) -> str:
 
 
 def _is_letter(character: str) -> bool:
-    """Return whether the character exists and CommonMark treats it as neither white space nor punctuation."""
     return bool(character) and not character.isspace() and category(character)[0] not in "PS"
 
 
@@ -291,7 +293,9 @@ def _joins(character: str) -> bool:
 
 
 def _without_edge(node: Node, *, first: bool) -> tuple[Node, str]:
-    """Split punctuation off one end of a styled node. A node of punctuation alone is unchanged."""
+    """Split punctuation from the start or the end of a styled node. A node that contains only punctuation stays
+    unchanged.
+    """
     children = list(node.children)
     text = children[0 if first else -1].text
     letters = [at for at, character in enumerate(text) if category(character)[0] not in "PS"]

@@ -1,4 +1,4 @@
-"""Convert a text for reading aloud."""
+"""Convert Markdown to text that can be read aloud."""
 
 from shoal.kernel.markup import Dialect
 from shoal.markdown.dialects import PLAIN
@@ -17,9 +17,9 @@ _SPEAKABLE = Dialect(
 
 
 def speakable(markdown: str, chars_max: int) -> str:
-    """Return a text for reading aloud, without marks, addresses, code and tables.
+    """Return plain text for speech, without markup, URLs of links, code and tables.
 
-    Cuts it to `chars_max` characters at the end of a paragraph or sentence.
+    A long text ends at the last paragraph, sentence or word before `chars_max` characters.
     """
     text = render_markup(markdown, _SPEAKABLE).replace("• ", "").strip()
     if len(text) <= chars_max:

@@ -1,4 +1,4 @@
-"""Format tables as monospace text, for platforms and screens without tables."""
+"""Format tables as monospace text for platforms without tables."""
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -11,17 +11,15 @@ CELL_WIDTH_MIN = 8
 
 
 def cells_in(line: str) -> int:
-    """Count the cells in a table's source line."""
     inner = line.strip().removeprefix("|")
     ends = inner.endswith("|") and not inner.endswith("\\|")
     return inner.count("|") - inner.count("\\|") + (0 if ends else 1)
 
 
 def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
-    """Format rows as monospace text. Wide characters count as two.
+    """Format rows as monospace text. Wide characters count as two columns.
 
-    A row has as many lines as its longest cell. With a `width_max`, cells are wrapped to fit. If they would be too
-    narrow, each row is written as lines of `head: cell`.
+    If `width_max` is set, cells wrap to fit. If the cells would be too narrow, each row becomes lines of `head: cell`.
     """
     cells = rows
     columns = max((len(row) for row in cells), default=0)
@@ -31,7 +29,8 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
     ]
     if width_max:
         widths, room = list(wanted), width_max - 3 * (columns - 1)
-        for done, column in enumerate(sorted(range(columns), key=wanted.__getitem__)):  # Shrink the widest columns.
+        # Only the widest columns shrink.
+        for done, column in enumerate(sorted(range(columns), key=wanted.__getitem__)):
             widths[column] = min(wanted[column], max(0, room) // (columns - done))
             room -= widths[column]
         if any(width < min(CELL_WIDTH_MIN, wish) for width, wish in zip(widths, wanted, strict=True)):
@@ -44,7 +43,7 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
         ]
     rule = "-+-".join("-" * width for width in widths)
     lines: list[str] = []
-    is_set_apart = any(len(block) > 1 for block in blocks)  # Separate blocks of several lines.
+    is_set_apart = any(len(block) > 1 for block in blocks)  # If a row has several lines, separate all rows.
     for number, block in enumerate(blocks):
         if number > 1 and is_set_apart:
             lines.append(rule)
@@ -57,7 +56,6 @@ def aligned(rows: Sequence[Sequence[str]], width_max: int = 0) -> str:
 
 
 def _wrapped(text: str, width: int) -> Iterator[str]:
-    """Wrap to this width, between words if possible."""
     if "\n" in text:
         for part in text.split("\n"):
             yield from _wrapped(part, width)
@@ -78,7 +76,6 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
 
 
 def _records(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Write each row as lines of `head: cell`."""
     for number, row in enumerate(rows[1:]):
         if number:
             yield ""
@@ -90,5 +87,5 @@ def _records(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
 
 
 def width_of(text: str) -> int:
-    """Return the number of columns of a line of plain text."""
+    """Return the width of a line in columns. Wide characters count as two."""
     return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)

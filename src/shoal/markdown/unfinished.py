@@ -1,14 +1,15 @@
-"""Prepare unfinished Markdown for display: close open markup, and omit markup that has just begun.
+r"""Prepare unfinished Markdown for display. Open markup is closed, and markup that has just begun is omitted.
 
-    at the end of the text                               it is shown as
-    --------------------------------------------------   ----------------------------------------------------
-    `Some **bo`, `a ~~b`, `` a `b ``                     closed: `Some **bo**`
-    `Some **`, `a \\`, a line of marks alone (`#`, `--`)  without the marks
-    `see [the tab`, `see [the table](https://exa`        its words: `see the tab`
-    text in a code fence                                 the fence is closed
-    an opening fence whose line is unfinished            without the fence
+    end of the text                                       result
+    ---------------------------------------------------   --------------------------------------
+    `Some **bo`, `a ~~b`, `` a `b ``                      the markup is closed: `Some **bo**`
+    `Some **`, `a \`, a line of marks such as `#`, `--`   the marks are omitted
+    `see [the tab`, `see [the table](https://exa`         only the label is shown: `see the tab`
+    text in a code fence                                  the fence is closed
+    an opening fence whose line is unfinished             the fence is omitted
 
-Visible text never disappears as the text grows; only marks appear and disappear. The parser decides their meaning.
+As the text grows, visible text never disappears. Only marks appear and disappear. The Markdown parser decides which
+characters are marks.
 """
 
 import re
@@ -35,7 +36,7 @@ _EMPHASIS = lazy_re.compile(r"[*_~]")
 
 
 def closed(text: str) -> str:
-    """Return the text as it can be shown now, without trailing white space."""
+    """Return unfinished Markdown with open markup closed and without trailing white space."""
     text = text.rstrip()
     for _ in range(ROUNDS_MAX):
         fence = _open_fence(text)
@@ -47,7 +48,7 @@ def closed(text: str) -> str:
             continue
         begun = _marks_alone(text)
         before, _, last = text.rpartition("\n")
-        if begun >= 0 and not (_FENCE.match(last) and _open_fence(before)):  # The last line does not end a fence.
+        if begun >= 0 and not (_FENCE.match(last) and _open_fence(before)):  # the last line does not close a fence
             text = text[:begun].rstrip()
             continue
         start = _last_block(text)
@@ -63,21 +64,23 @@ def closed(text: str) -> str:
 
 
 def finished_part(text: str) -> str:
-    """Return the part of the text with nothing open except a code fence. Later text only adds to it."""
+    """Return the part of the text that has no open markup except a code fence. Appending text does not change this
+    part.
+    """
     text = text.rstrip()
     fence = _open_fence(text)
     if fence is not None:
         return _within_fence(text, fence)
     candidates = [match.start() for match in _MARK.finditer(text)][-ROUNDS_MAX:]
     for at in [len(text), *reversed(candidates)]:
-        begun = text[:at].rstrip("! \t\n")  # An image may begin.
+        begun = text[:at].rstrip("! \t\n")  # an image may start here
         if closed(begun) == begun:
             return begun
     return text[: _last_block(text)].rstrip()
 
 
 def marked(text: str, mark: str) -> str:
-    """Append a mark that ends neither a fence nor a table."""
+    """Append a mark, on a new line if it would change a code fence or a table."""
     last = text.rpartition("\n")[2].lstrip(" >")
     return f"{text}\n\n{mark}" if last.startswith(("```", "~~~", "|")) else text + mark
 
@@ -94,7 +97,7 @@ def _loose_marks(text: str) -> int:
 
 
 def _with_marks_closed(block: str) -> str:
-    """Close the block's open emphasis. If the parser rejects the result, the block is unchanged."""
+    """Close the block's open emphasis. Returns the block unchanged if the closed version does not parse as expected."""
     marks = _open_marks(block) if _EMPHASIS.search(block) else ()
     if not marks:
         return block
@@ -120,14 +123,15 @@ def _within_fence(text: str, fence: "re.Match[str]") -> str:
 
 
 def _last_block(text: str) -> int:
-    """Return the approximate start of the last block: after a blank line or a fence."""
     blank = max((match.end() for match in _BLANK_LINE.finditer(text)), default=0)
     fence = max((match.end() + 1 for match in _FENCE.finditer(text)), default=0)
     return min(max(blank, fence), len(text))
 
 
 def _spans(block: str) -> tuple[str, str]:
-    """Drop unfinished links and escapes from a block. Also returns the mark that closes open code."""
+    """Remove unfinished links and escapes from a block. Also returns the mark that closes open code, or an empty
+    string.
+    """
     brackets: list[int] = []
     at, last_quote = 0, block.rfind('"')
     while (match := _OPENING.search(block, at)) is not None:
@@ -160,9 +164,9 @@ def _spans(block: str) -> tuple[str, str]:
 
 
 def _address_end(block: str, at: int, last_quote: int) -> int:
-    """Return the end of a link's address that begins here, or -1 if it may be unfinished.
+    """Return the end of the link target that starts at `at`, or -1 if it may be unfinished.
 
-    `last_quote` is the position of the block's last quotation mark, which may end a title.
+    `last_quote` is the position of the last quotation mark in the block, which may end a link title.
     """
     if at < len(block) and block[at] != "(":
         return at
@@ -177,7 +181,7 @@ def _address_end(block: str, at: int, last_quote: int) -> int:
             if not depth:
                 return at + 1
         elif block[at].isspace() and last_quote < at:
-            return at  # Addresses contain no spaces.
+            return at  # link targets contain no spaces
         at += 1
     return at if at < len(block) else -1
 
@@ -199,12 +203,12 @@ def _inline(block: str) -> "Token | None":
 
 
 def _loose_end(block: str) -> int:
-    """Count the marks at the end that close nothing and are not followed by text yet."""
+    """Return the number of marks at the end of the block that close nothing and have no text after them."""
     written = _loose_marks(block)
     if not written:
         return 0
     token = _inline(block)
-    if token is None:  # The mark of a list or a quote.
+    if token is None:  # the mark starts a list or a quote
         return written
     if not token.children or token.children[-1].type != "text":
         return 0

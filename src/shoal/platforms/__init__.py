@@ -1,1 +1,1 @@
-"""Platform adapters. Each converts between one chat platform's messages and Shoal's."""
+"""Platform adapters. Each adapter converts between one chat platform's messages and Shoal's."""

@@ -1,4 +1,4 @@
-"""Base class of platform accounts: connections, backoff, incoming messages and answers."""
+"""Base class for platform accounts: connection, backoff, incoming messages and replies."""
 
 import asyncio
 import logging
@@ -75,14 +75,17 @@ IncomingFile: TypeAlias = tuple[Attachment, Callable[[], Awaitable[bytes]] | Non
 
 
 class ChatAccount(Generic[S]):
-    """Base of every adapter that connects to a platform.
+    """Base class of every adapter that connects to a platform.
 
-    A subclass sets `limits` and defines `_connect`, `post`, `edit`, `open_thread` and `close`. It defines `typing` and
-    `history` if the platform supports them, and `_process_event` if it delivers events in one stream, which go through
-    `_intake`.
+    A subclass sets `limits` and implements `_connect`, `post`, `edit`, `open_thread` and `close`. It also implements:
+    - `typing` and `history`, if the platform supports them.
+    - `_process_event`, if the platform delivers events in one stream. The subclass passes these events to `_intake`.
 
-    `connected` is set when messages can arrive. `failed` is set after a connection failed, and `failure` contains the
-    reason. `_inbox` is set while `run` accepts messages. `inbound_url` is the URL that the platform calls, or empty.
+    Attributes:
+    - `connected`: set while messages can arrive.
+    - `failed`: set after a connection failed. `failure` contains the reason.
+    - `_inbox`: set while `run` accepts messages.
+    - `_inbound_url`: the URL that the platform calls, or empty.
     """
 
     limits: ChatLimits
@@ -121,7 +124,10 @@ class ChatAccount(Generic[S]):
     # ---- connection ----
 
     async def run(self, inbox: InboxPort) -> None:
-        """Receive messages until cancelled. Reconnect with backoff. A failing account never affects the others."""
+        """Receive messages until cancelled. After a failure, reconnect with backoff.
+
+        Raises StoreError only from background tasks. All other errors are logged and do not affect other accounts.
+        """
         while True:
             unforeseen: Exception | None = None
             try:
@@ -138,7 +144,6 @@ class ChatAccount(Generic[S]):
             await self._wait_after(unforeseen or PlatformError("The connection ended."))
 
     async def _keep_connected(self, inbox: InboxPort) -> None:
-        """Keep the account connected. Reconnect immediately after a normal end, and with backoff after a failure."""
         is_open = False
         while True:
             try:
@@ -151,8 +156,9 @@ class ChatAccount(Generic[S]):
                 await self._wait_after(error)
 
     async def _wait_after(self, error: Exception) -> None:
-        """Wait before the next attempt, at least as long as the platform requested. A repeated failure is logged as a
-        warning only once."""
+        """Wait at least as long as the platform requested. If a failure repeats, only the first one is logged as a
+        warning.
+        """
         self._failures += 1
         asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
         seconds = retry_delay(self._failures, asked)
@@ -165,12 +171,17 @@ class ChatAccount(Generic[S]):
         await self._clock.sleep(seconds)
 
     async def _connect(self, inbox: InboxPort) -> None:
-        """Hold one connection until it ends. Raises PlatformError, ConfigError or StoreError if it fails."""
+        """Connect and receive messages until the connection ends. Raises PlatformError, ConfigError or StoreError if it
+        fails.
+        """
         raise NotImplementedError
 
     async def _process_event(self, event: str, inbox: InboxPort) -> bool:
-        """Process an event from `_intake`. Returns whether it had an effect. Raises PlatformError or StoreError to
-        receive the event again, or a permanent PlatformError to drop it."""
+        """Process an event from `_intake`. Returns whether the event had an effect.
+
+        To receive the event again, raise StoreError or a temporary PlatformError. A permanent PlatformError drops the
+        event.
+        """
         raise NotImplementedError
 
     def _reset_backoff(self) -> None:
@@ -178,27 +189,25 @@ class ChatAccount(Generic[S]):
         self.failed.clear()
 
     async def close(self) -> None:
-        """Close connections. For callers that post without `run`."""
+        """Close the connections. Callers that post without `run` must call this."""
         raise NotImplementedError
 
     async def check(self) -> None:
-        """Check the credentials if connecting does not prove that they work. Raises PlatformError."""
+        """Verify the credentials. Raises PlatformError. Override this if connecting does not prove that they work."""
 
     # ---- receiving ----
 
     async def _take_in(self, prompt: Prompt, inbox: InboxPort, files: Iterable[IncomingFile] = ()) -> None:
-        """Accept a message and post its immediate answer. Raises StoreError."""
+        """Send a message to the inbox and post the immediate reply. Raises StoreError."""
         answer = await self._submit(prompt, inbox, files)
         if answer:
             await self._answer(prompt, answer)
 
     async def _submit(self, prompt: Prompt, inbox: InboxPort, files: Iterable[IncomingFile] = ()) -> str:
-        """Send a message and its files to the inbox. Returns the text for its author.
+        """Send a message and its files to the inbox. Returns the immediate reply to the author, or an empty string.
 
-        Files are downloaded only for people with access. The inbox runs commands, turns unknown people away and drops
-        duplicates. On the first mention in a thread, earlier messages are included. If the message is unreadable, its
-        author is informed. If a message opens a thread in a channel, its author's next messages belong to that thread.
-        Raises StoreError.
+        Files are downloaded only if the author has access. The first mention in a thread includes earlier messages as
+        context.
         """
         coming, prompt = tuple(files), self._with_its_lines(prompt, inbox)
         named = None if prompt.direct else self._entered.pop(prompt.thread)
@@ -231,17 +240,16 @@ class ChatAccount(Generic[S]):
         return await submit(changed, inbox) if changed is not None else ""
 
     async def _is_unheard(self, prompt: Prompt, prefix: str, inbox: InboxPort) -> bool:
-        """Return whether an edit added the first mention of the agent and the message is recent enough to answer.
-        Raises StoreError."""
+        """Return True if the agent has not received the edited message and it is at most CHANGED_HOURS old."""
         is_new = self._clock.now() - prompt.at <= timedelta(hours=CHANGED_HOURS)
         return is_new and await inbox.thread_of(prefix, "", prompt.key) is None
 
     def _prefix(self, channel: str) -> str:
-        """Return the id prefix of a channel's threads. Raises InvalidId."""
+        """Return the prefix of all thread ids in a channel. Raises InvalidId."""
         return channel_of(make_thread_id(self.platform, self._moves.first_id(channel), "0"))
 
     async def _chat_moved(self, old: str, new: str) -> None:
-        """Continue a chat under its new id, and notify the chat and the owner. Raises StoreError."""
+        """Record a chat's new id, then notify the chat and the owner."""
         if not await self._moves.note(old, new):
             return
         first = self._moves.first_id(old)
@@ -258,7 +266,7 @@ class ChatAccount(Generic[S]):
         await self.notify_owner(message + (change if named else ""))
 
     async def _channel_named(self, channel: str, name: str) -> None:
-        """Store a group's name, which lets people select it by name. Raises StoreError."""
+        """Store a group's name, which lets people select the group by name. Raises StoreError."""
         first, name = self._moves.first_id(channel), " ".join(name.split())[:CHANNEL_NAME_CHARS_MAX]
         if not name or self._names.get(first) == name:
             return
@@ -268,7 +276,7 @@ class ChatAccount(Generic[S]):
             await self._store.put(scope, first, name)
 
     async def _learn_name(self, channel: str) -> None:
-        """Request a group's name once, for platforms whose messages do not contain it. Raises StoreError."""
+        """Request a group's name once, for platforms that do not include it in messages."""
         first = self._moves.first_id(channel)
         if self._names.get(first) is not None:
             return
@@ -284,7 +292,7 @@ class ChatAccount(Generic[S]):
             self._names.put(first, "")
 
     async def _name_of(self, channel: str) -> str:
-        """Return a group's name, or an empty string. Raises PlatformError."""
+        """Return a group's name, or an empty string. Override this if the platform does not include it in messages."""
         return ""
 
     async def _subscribe(self, thread: ThreadId) -> None:
@@ -298,11 +306,14 @@ class ChatAccount(Generic[S]):
         self, prompt: Prompt, inbox: InboxPort, files: Iterable[IncomingFile] = (), *, is_named: bool, opens: bool,
         follows: bool,
     ) -> bool:  # fmt: skip
-        """Return whether a message in a group is addressed to the agent. Raises StoreError.
+        """Return True if a group message is addressed to the agent. Otherwise, cache it as context for the next
+        mention.
 
-        `is_named`: the message mentions the agent or replies to it. `opens`: after a mention in this thread, all later
-        messages are addressed to the agent. `follows`: this is such a later message. Other messages are cached. At the
-        next mention, their files are downloaded.
+        - `is_named`: the message mentions the agent or replies to it.
+        - `opens`: after a mention in this thread, later messages are addressed to the agent.
+        - `follows`: the message follows such a mention.
+
+        The `listen` setting decides whether `opens` and `follows` take effect.
         """
         thread = prompt.thread
         listen = await inbox.listens(thread)
@@ -316,7 +327,7 @@ class ChatAccount(Generic[S]):
         return False
 
     def _overhear(self, prompt: Prompt, files: Iterable[IncomingFile]) -> None:
-        """Cache a message that was not addressed to the agent until the next mention."""
+        """Cache a message that is not addressed to the agent, as context for the next mention."""
         place = self._overheard_key(prompt)
         before, coming = self._overheard.get(place) or deque(maxlen=BEFORE_MAX), tuple(files)
         own = tuple(file for file, _ in coming if file.author is None)
@@ -324,7 +335,7 @@ class ChatAccount(Generic[S]):
         self._overheard.put(place, before)
 
     def _with_its_lines(self, prompt: Prompt, inbox: InboxPort) -> Prompt:
-        """Move a message that would open a thread into the thread that its author opened just before."""
+        """If the author opened a thread a moment ago, continue that thread instead of opening another one."""
         if prompt.direct or not self._begins(prompt) or inbox.commands.parse(prompt.text) is not None:
             return prompt
         writer = f"{channel_of(prompt.thread)}{prompt.author.id}"
@@ -335,29 +346,31 @@ class ChatAccount(Generic[S]):
         return prompt
 
     def _forget_overheard(self, prompt: Prompt, keys: set[str]) -> None:
-        """Remove messages from the cache that turned out to be addressed to the agent."""
+        """Remove messages from the cache because they were addressed to the agent."""
         place = self._overheard_key(prompt)
         left = (item for item in self._overheard.get(place) or () if item[0].key not in keys)
         self._overheard.put(place, deque(left, BEFORE_MAX))
 
     def _begins(self, prompt: Prompt) -> bool:
-        """Return whether a message is in the channel itself and opens a thread."""
+        """Return True if the message opens its thread. The thread's id then ends with the message's id."""
         return bool(prompt.message_id) and thread_address(prompt.thread).thread.endswith(prompt.message_id)
 
     def _overheard_key(self, prompt: Prompt) -> str:
-        """Return the cache key for the messages before this one: the channel if this message opens a thread, otherwise
-        the thread."""
+        """Return the cache key: the channel if the message opens a thread, otherwise the thread."""
         return channel_of(prompt.thread) if self._begins(prompt) else prompt.thread
 
     async def _opening(self, thread: ThreadId) -> Prompt | None:
-        """Return a thread's first message if it is available and not part of the history. Raises PlatformError."""
+        """Return a thread's first message. Returns None if it is unavailable or if `history` already includes it."""
         return None
 
     async def _context_of(self, prompt: Prompt) -> tuple[list[Reference], tuple[IncomingFile, ...]]:
-        """Return the messages before a mention, with their files: the start of its thread, or the channel's latest
-        messages if the mention opens a thread. Messages that the platform does not provide in time are omitted."""
+        """Return earlier messages and their files as context for a mention.
+
+        If the mention opens a thread, the context is the channel's latest messages. Otherwise, it is the thread's first
+        message and the cached messages. Messages that arrive after CONTEXT_SECONDS_MAX are omitted.
+        """
         overheard = list(self._overheard.pop(self._overheard_key(prompt)) or ())
-        if not self._begins(prompt):  # the channel's messages include the one that opened this thread
+        if not self._begins(prompt):  # the message that opened this thread is cached under the channel
             around = self._overheard.get(channel_of(prompt.thread)) or ()
             overheard = [*(item for item in around if item[0].thread == prompt.thread), *overheard]
         files = {message.key: coming for message, coming in overheard}
@@ -393,7 +406,7 @@ class ChatAccount(Generic[S]):
         return references, tuple(coming)
 
     def _not_understood(self, kind: str) -> None:
-        """Log an unsupported kind of event, once per kind."""
+        """Log an unsupported event type, once per type."""
         if kind in self._unknown or len(self._unknown) >= UNKNOWN_MAX:
             return
         self._unknown.add(kind)
@@ -404,14 +417,15 @@ class ChatAccount(Generic[S]):
         )  # fmt: skip
 
     def _left_out(self, kind: str) -> None:
-        """Log an ignored kind of event, once per kind."""
+        """Log an ignored event type, once per type."""
         if kind not in self._unknown and len(self._unknown) < UNKNOWN_MAX:
             self._unknown.add(kind)
             log.info("ignored event", extra={"platform": self.platform, "kind": kind})
 
     def _decode(self, content: str | bytes | msgspec.Raw, kind: type[T], what: str) -> T | None:
-        """Decode a platform's data. Fields in an unknown format are omitted and logged once per kind. Returns None if
-        nothing is usable."""
+        """Decode a platform's data. Fields in an unknown format are skipped. Returns None if the data cannot be decoded
+        at all.
+        """
         try:
             decoded, odd = decode_known(content, kind)
         except UNREADABLE:
@@ -422,13 +436,14 @@ class ChatAccount(Generic[S]):
         return decoded
 
     async def _greet(self, prompt: Prompt, inbox: InboxPort, text: str = GREETING) -> None:
-        """Introduce the agent once after it was added to a chat. If the person who added it is unknown, the inbox turns
-        them away. Raises StoreError."""
+        """Introduce the agent once in each chat, if the person who added it has access."""
         if await inbox.admits(prompt) and await self._store.swap(f"greeted:{self.platform}", prompt.thread, None, "1"):
             await self._say(prompt.thread, f"greeting:{prompt.thread}", text)
 
     async def _take_reaction(self, reaction: Reaction, inbox: InboxPort) -> None:
-        """Process a reaction. If it had no effect, tell its sender why. Raises StoreError."""
+        """Send a reaction to the inbox and post the reply, which may explain why it had no effect. Raises
+        StoreError.
+        """
         answer = await inbox.react(reaction)
         if answer:
             key = f"{reaction.message_id}:{reaction.author.id}:{reaction.emoji}"
@@ -438,14 +453,14 @@ class ChatAccount(Generic[S]):
     # ---- sending ----
 
     async def _answer(self, prompt: Prompt, text: str) -> None:
-        """Post the answer to a command. Failures are only logged."""
+        """Reply to a command. Failures are logged, not raised."""
         if self.whispers:
             await self._say(prompt.thread, prompt.key, text, user="" if prompt.direct else prompt.author.id)
         else:
             await self._say(prompt.thread, prompt.key, text, reply_to=prompt.message_id)
 
     async def _say(self, thread: ThreadId, key: str, text: str, *, reply_to: str = "", user: str = "") -> None:
-        """Post a short system text, visible only to `user` if given. Failures are only logged."""
+        """Post a short system text. If `user` is set, only that person sees it. Failures are logged, not raised."""
         kind = "ephemeral" if user else "text"
         try:
             for number, piece in enumerate(cut(text, self.limits)):
@@ -456,7 +471,7 @@ class ChatAccount(Generic[S]):
             log.info("reply to a command lost", extra={"platform": self.platform, "why": str(error)})
 
     async def post(self, post: OutboundPost) -> str:
-        """Post and return the message's id. Raises PlatformError."""
+        """Post a message and return its id. Raises PlatformError."""
         raise NotImplementedError
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
@@ -467,18 +482,19 @@ class ChatAccount(Generic[S]):
         """Show a typing indicator. Does nothing by default."""
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a channel and return the new thread. Raises PlatformError."""
+        """Start a thread in a channel with this text and return its id. Raises PlatformError."""
         raise NotImplementedError
 
     def around(self, thread: ThreadId) -> ThreadId | None:
-        """Return the whole chat that contains a thread, or None if the thread is the whole chat."""
+        """Return the id of the chat that contains a thread. Returns None if the thread covers the complete chat."""
         address = thread_address(thread)
         whole = make_thread_id(self.platform, address.channel, WHOLE_CHANNEL)
         return None if address.thread in (WHOLE_CHANNEL, UNOPENED) else whole
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Yield the platform's stored messages, oldest first, or nothing if bots cannot read them. Raises
-        PlatformError."""
+        """Yield the messages that the platform stores, oldest first. Yields nothing if bots cannot read them. Raises
+        PlatformError.
+        """
         for prompt in tuple[Prompt, ...]():
             yield prompt
 
@@ -488,7 +504,7 @@ async def _log_unsent_notice(text: str) -> None:
 
 
 def as_references(prompt: Prompt, kind: Literal["opening", "before"]) -> list[Reference]:
-    """Convert an earlier message to references. Forwarded messages in it keep their own author."""
+    """Convert an earlier message to references. Messages that it forwards keep their original authors."""
     author = Author("", prompt.tainted_by, trusted=False) if prompt.tainted_by else prompt.author
     files = (f"[file {file.name}]" for file in prompt.attachments if file.author is None)
     text = "\n".join(filter(None, (prompt.text, *files)))
@@ -497,7 +513,7 @@ def as_references(prompt: Prompt, kind: Literal["opening", "before"]) -> list[Re
 
 
 def cut(markdown: str, limits: ChatLimits) -> list[str]:
-    """Halve a long system text repeatedly until every part fits, cutting at line breaks if possible."""
+    """Split a long system text into parts that fit the limits, at line breaks if possible."""
     if rendered_length(markdown, limits) <= limits.text_chars_max or len(markdown) < 2:
         return [markdown]
     half = len(markdown) // 2

@@ -1,7 +1,6 @@
-"""Extract the text of other apps' cards, which are JSON trees with a different schema on each platform.
+"""Extract the text of cards that other apps post. A card is a JSON tree with a different schema on each platform.
 
-Platforms often add kinds of parts. A form therefore names the keys that contain text rather than the known kinds, so
-new kinds are read too.
+A form names the keys that contain text, not the known kinds of parts, because platforms often add new kinds.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +20,7 @@ Part: TypeAlias = Mapping[str, Json]
 
 
 class CardForm(msgspec.Struct, frozen=True):
-    """Describes where cards contain text."""
+    """The keys that contain text in one platform's cards."""
 
     said: frozenset[str]
     """Keys with text."""
@@ -38,7 +37,9 @@ class CardForm(msgspec.Struct, frozen=True):
 
 
 def words_of(card: msgspec.Raw | Json, form: CardForm) -> str:
-    """Return a card's text with one line per part, or an empty string if it is unreadable."""
+    """Return a card's text, one line per part. Returns an empty string if the card cannot be decoded. Long text is cut
+    at WORDS_CHARS_MAX characters.
+    """
     if isinstance(card, msgspec.Raw):
         card = json_in(card)
     reading = _CardReading(form)
@@ -56,7 +57,7 @@ def words_of(card: msgspec.Raw | Json, form: CardForm) -> str:
 
 
 def json_in(encoded: msgspec.Raw) -> Json:
-    """Decode a card's JSON, including JSON inside a string. Returns None if it is invalid."""
+    """Decode a card's JSON, which may itself be encoded as a JSON string. Returns None if it is invalid."""
     try:
         content: Json = msgspec.json.decode(encoded)
         decoded: Json = msgspec.json.decode(content) if isinstance(content, str) else content
@@ -66,7 +67,7 @@ def json_in(encoded: msgspec.Raw) -> Json:
 
 
 class _CardReading:
-    """Reader for one card, which limits its depth and its number of parts."""
+    """Reads one card, up to DEPTH_MAX levels and PARTS_MAX parts."""
 
     def __init__(self, form: CardForm) -> None:
         self._form = form

@@ -1,4 +1,4 @@
-"""HTTP client for platform APIs. Every failure becomes a PlatformError, which delivery handles."""
+"""HTTP client for platform APIs. Every failure becomes a PlatformError."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -59,8 +59,10 @@ class ApiAnswer(NamedTuple):
 
 
 class PlatformHttp:
-    """HTTP client of one account. Connects on the first call, and again after `close`. `name` is the service's name in
-    messages."""
+    """HTTP client for one account. Connects on the first call, and again on the next call after `close`.
+
+    `name` is the name of the service in error messages.
+    """
 
     def __init__(self, name: str, headers: Mapping[str, str] | None = None) -> None:
         self.name = name
@@ -69,15 +71,16 @@ class PlatformHttp:
 
     @property
     def _name_first(self) -> str:
-        """Return the name with its first letter capitalized, to start a sentence."""
         return self.name[:1].upper() + self.name[1:]
 
     async def request(
         self, method: str, url: str, *, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]"
     ) -> ApiAnswer:
-        """Send a request and return the response, for any status. `seconds` limits each network operation.
+        """Send a request and return the response, even if its status is an error. `seconds` limits each network
+        operation.
 
-        Raises PlatformError if the call fails, takes too long or returns too much. A failed GET has changed nothing.
+        Raises PlatformError if the request fails or times out, or if the response exceeds ANSWER_BYTES_MAX. Unless the
+        method is GET, the outcome may be unknown.
         """
         import httpx2
 
@@ -108,8 +111,9 @@ class PlatformHttp:
         self, url: str, bytes_max: int, headers: Mapping[str, str] | None = None, *, follow: bool = False,
         refuse: Callable[[int, bytes], PlatformError] | None = None,
     ) -> Download:  # fmt: skip
-        """Download a file of at most `bytes_max` bytes. Raises PlatformError. For statuses other than 200, `refuse`
-        creates the error."""
+        """Download a file of at most `bytes_max` bytes. Raises PlatformError. If `refuse` is set, it creates the error
+        for a status other than 200.
+        """
         import httpx2
 
         content = bytearray()
@@ -138,12 +142,12 @@ class PlatformHttp:
         return Download(bytes(content), answer.headers.get("content-type", ""))
 
     async def fetch(self, url: str, bytes_max: int) -> bytes:
-        """Download a public file. Raises PlatformError."""
         return (await self.download(url, bytes_max)).body
 
     def decode(self, status: int, body: bytes, kind: type[T]) -> T:
-        """Decode an API's JSON response. Raises PlatformError if it is invalid. Unless the status is 4xx, the outcome
-        is unknown."""
+        """Decode an API's JSON response. Raises PlatformError if it is invalid. The outcome is unknown unless the
+        status is 4xx.
+        """
         try:
             return msgspec.json.decode(body, type=kind)
         except UNREADABLE as error:
@@ -170,8 +174,12 @@ PASSING_STATUSES = frozenset({408, 409, 423, 425})
 
 
 class PlatformRefusal(PlatformError):
-    """The platform refuses this call. `code` is its reason or status. The refusal is permanent unless the chat is
-    `closed`, which means that it accepts no posts for now. A chat that is `gone` never returns."""
+    """The platform rejected a call. Retrying does not help unless the chat is `closed`.
+
+    - `code`: the platform's error code or the HTTP status.
+    - `closed`: the chat accepts no posts for now.
+    - `gone`: the chat no longer exists.
+    """
 
     def __init__(self, message: str, code: str | int, *, closed: bool = False, gone: bool = False) -> None:
         super().__init__(message, permanent=not closed, barred=closed or gone)
@@ -179,7 +187,7 @@ class PlatformRefusal(PlatformError):
 
 
 class Tolerating:
-    """Context manager that ends its block quietly if the platform refuses a call for one of these reasons."""
+    """Context manager that suppresses a PlatformRefusal with one of the given codes."""
 
     def __init__(self, *codes: str | int) -> None:
         self._codes = codes
@@ -200,7 +208,7 @@ class _ApiErrorBody(msgspec.Struct, frozen=True):
 
 
 class RestApi(PlatformHttp):
-    """Client for a REST API with an access token from `_grant`. Never follows redirects."""
+    """Client for a REST API that requires an access token from `_grant`. Never follows redirects."""
 
     def __init__(self, name: str, advice: str, clock: Clock) -> None:
         super().__init__(name)
@@ -215,7 +223,7 @@ class RestApi(PlatformHttp):
         raise NotImplementedError
 
     async def token(self) -> str:
-        """Return the account's cached access token. Raises PlatformError."""
+        """Return the cached access token, or request a new one if it expires soon. Raises PlatformError."""
         async with self._granting:
             if not self._token or self._clock.monotonic() >= self._token_until:
                 granted = await self._grant()
@@ -227,8 +235,11 @@ class RestApi(PlatformHttp):
         self, method: str, url: str, kind: type[T], content: Fields | None = None, *, anonymous: bool = False,
         params: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
     ) -> T:  # fmt: skip
-        """Call with JSON and, unless `anonymous`, the account's token. If the platform refuses the token, the call is
-        repeated once with a new token. Raises PlatformError."""
+        """Send a JSON request and decode the response. Includes the account's token unless `anonymous` is set.
+
+        If the API rejects the token, the call is repeated once with a new token. Raises PlatformError, or its subclass
+        PlatformRefusal if the API rejects the call.
+        """
         body = b"" if content is None else msgspec.json.encode(content)
         for attempt in (1, 2):
             headers = {} if content is None else {"content-type": "application/json"}
@@ -258,13 +269,15 @@ class RestApi(PlatformHttp):
         raise PlatformRefusal(message, status, closed=status == 403, gone=status == 404)
 
     async def request_token(self, url: str, form: Mapping[str, str]) -> Granted:
-        """Request an access token from an authorization server. Raises PlatformError, which says what to configure."""
+        """Request an access token from an authorization server. Raises PlatformError with advice on what to
+        configure.
+        """
         from urllib.parse import urlencode
 
         headers = {"content-type": "application/x-www-form-urlencoded"}
         try:
             answer = await self.send("POST", url, urlencode(form).encode(), headers)
-        except PlatformError as error:  # a failed token request has posted nothing
+        except PlatformError as error:  # a failed token request posts nothing, so its outcome is known
             raise PlatformError(str(error), retry_after_seconds=error.retry_after_seconds) from error
         status = answer.status_code
         if 400 <= status < 500:
@@ -285,5 +298,4 @@ class RestApi(PlatformHttp):
         return answer
 
     async def fetch_own(self, url: str, bytes_max: int) -> bytes:
-        """Download a file with the account's token. Raises PlatformError."""
         return (await self.download(url, bytes_max, {"authorization": f"Bearer {await self.token()}"})).body

@@ -1,4 +1,4 @@
-"""Code that adapters share: event intake, button actions, early edits, channel servers and files."""
+"""Code that adapters share: event intake, button actions, edits that arrive early, channel servers and files."""
 
 import asyncio
 import logging
@@ -53,7 +53,7 @@ WAITING_MAX = 1000
 
 
 class Recent(Generic[V]):
-    """Mapping with at most `size` entries. The least recently used are evicted."""
+    """Mapping with at most `size` entries. Evicts the least recently used entry."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -85,7 +85,7 @@ class Recent(Generic[V]):
 
 
 def time_of(text: str, now: datetime) -> datetime:
-    """Parse an ISO 8601 time with an offset. Returns `now` if it is invalid."""
+    """Parse an ISO 8601 time with an offset. Returns `now` if the text is invalid."""
     try:
         at = datetime.fromisoformat(text)
         return at.astimezone(UTC) if at.tzinfo is not None else now
@@ -97,9 +97,10 @@ def time_of(text: str, now: datetime) -> datetime:
 
 
 async def submit(prompt: Prompt, inbox: InboxPort) -> str:
-    """Send a message to the inbox. Returns the text for its author, which is often empty. The message's files are
-    deleted unless a turn will use them, because only a turn marks files from unknown people as untrusted. Raises
-    StoreError."""
+    """Send a message to the inbox. Returns the reply to its author, which is often empty. Raises StoreError.
+
+    The message's files are deleted unless a turn will use them, because only a turn taints files from untrusted people.
+    """
     receipt = Receipt("dropped")
     try:
         receipt = await inbox.send(prompt)
@@ -110,18 +111,21 @@ async def submit(prompt: Prompt, inbox: InboxPort) -> str:
 
 
 async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) -> str:
-    """Run the action in a button's value. Returns the text for the person. Raises StoreError.
+    """Run the action in a button's value. Returns the reply to the person. Raises StoreError.
 
-    `allow:ID`, `thread:ID` and `deny:ID` decide an approval. `always:ID` also creates its rule, which `back:ID`
-    removes. `all:CARD` and `none:CARD` decide all calls of a card. `pick:CARD:TICKS` changes its ticks, and
-    `take:CARD:TICKS` allows the ticked calls and denies the rest. `undo:CARD` restores the files that its turn changed.
-    `retry:TURN`, `retry:TURN:MODEL` and `retry:TURN:stop` act on a turn that waits for its model.
+    - `allow:ID` and `deny:ID` decide an approval. `thread:ID` approves it for the complete thread.
+    - `always:ID` allows the call and creates a rule. `back:ID` removes that rule.
+    - `all:CARD` and `none:CARD` allow or deny all calls of a card.
+    - `pick:CARD:TICKS` changes the selected calls of a card.
+    - `take:CARD:TICKS` allows the selected calls and denies the others.
+    - `undo:CARD` restores the files that the card's turn changed.
+    - `retry:TURN` and `retry:TURN:MODEL` retry a turn that waits for its model. `retry:TURN:stop` stops that turn.
     """
     verb, _, what = value.partition(":")
     try:
         match verb:
             case "allow" | "thread" | "deny" if what:
-                asker = author.asker(thread, "untrusted")  # the access rules may raise this role
+                asker = author.asker(thread, "untrusted")  # the access rules may grant a higher role
                 scope: Scope = "thread" if verb == "thread" else "once"
                 state = await inbox.decide(ApprovalId(what), verb != "deny", asker, scope)
                 return "Denied." if state == "deny" else "Allowed."
@@ -159,7 +163,7 @@ async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) 
 
 
 class _Event(msgspec.Struct, eq=False):
-    """An event of a chat. `key` is the key of its stored copy, or empty if the platform redelivers it."""
+    """An event of a chat. `key` identifies the stored copy. It is empty if the event is not stored."""
 
     lane: str
     content: str
@@ -172,19 +176,19 @@ class _Event(msgspec.Struct, eq=False):
 class Intake:
     """Processes the events of one account, in order within each chat.
 
-    `take` processes an event and returns whether it had an effect. It raises StoreError or PlatformError to retry the
-    event. A permanent PlatformError or any other error drops it.
+    `take` processes an event and returns whether it had an effect. If it raises StoreError or PlatformError, the event
+    is retried. A permanent PlatformError or any other error drops the event.
 
-    event                how it is processed
-    ------------------   ------------------------------------------------------------------------------------------
-    fast                 while the stream waits; errors are raised, so the platform delivers the event again
-    slow                 stored after PATIENCE_SECONDS; the stream continues, so other chats are not delayed
-    after a slow event   stored, and processed after that event
+    event                    processing
+    ----------------------   ---------------------------------------------------------------------------------
+    fast event               processed while the stream waits (after an error, the platform delivers it again)
+    slow event               stored after PATIENCE_SECONDS, and the stream continues with other chats
+    event after a slow one   stored, and processed after the slow event
 
-    An event during which the process died twice is set aside at the third start, and the owner is notified.
+    A stored event is retried until it succeeds, even after a restart, and then deleted. A slow chat does not delay
+    other chats. The stream waits only if SLOW_MAX chats are slow or WAITING_MAX events wait.
 
-    A stored event is retried until it succeeds, even after a restart, and then deleted. One chat's large file therefore
-    delays only that chat. If SLOW_MAX chats are slow at the same time or WAITING_MAX events wait, the stream waits.
+    If the process crashes twice during the same event, the next start sets the event aside and notifies the owner.
     """
 
     def __init__(self, platform: str, store: Settings, clock: Clock, crash_file: Path | None = None) -> None:
@@ -199,7 +203,7 @@ class Intake:
         self._writing = asyncio.Lock()
 
     async def open(self, tasks: anyio.abc.TaskGroup, take: Callable[[str], Awaitable[bool]]) -> None:
-        """Continue with the stored events of an earlier process, in order within each chat. Raises StoreError."""
+        """Continue with the events that an earlier process stored, in order within each chat. Raises StoreError."""
         self._crash_log.open()
         await self._crash_log.share(self._store)
         left = await self._store.page(self._scope, limit=WAITING_MAX)
@@ -210,8 +214,9 @@ class Intake:
             self._queue(_Event(lane, content, key))
 
     async def put(self, lane: str, content: str) -> bool:
-        """Process an event of a chat, or store it for later. Returns whether it had an effect. Raises StoreError, or
-        PlatformError if the platform must deliver the event again."""
+        """Process an event of a chat, or store it for later. Returns True if the event had an effect or was stored.
+        Raises StoreError or PlatformError if the platform must deliver the event again.
+        """
         event = _Event(lane, content)
         while self._waiting >= WAITING_MAX or (lane not in self._lanes and len(self._lanes) >= SLOW_MAX):
             self._room.clear()
@@ -236,7 +241,6 @@ class Intake:
             self._tasks.start_soon(self._serve, event.lane)
 
     async def _serve(self, lane: str) -> None:
-        """Process a chat's waiting events in order. Stored events are retried until they succeed."""
         waiting, failures = self._lanes[lane], 0
         extra = {"platform": self._platform, "channel": lane}
         try:
@@ -266,7 +270,7 @@ class Intake:
                         continue
                     else:
                         event.error = error
-                except Exception:  # it would fail every time and stop the whole account
+                except Exception:  # a retry would fail again and stop the account
                     log.exception("event dropped because of a bug in Shoal", extra=extra)
                     await self._forget(event)
                 waiting.popleft()
@@ -279,7 +283,6 @@ class Intake:
             self._room.set()
 
     async def _set_aside(self, event: _Event) -> None:
-        """Set aside an event that crashes the process. Raises StoreError."""
         log.error(
             "event set aside: it crashed the process twice",
             extra={"platform": self._platform, "channel": event.lane},
@@ -287,23 +290,21 @@ class Intake:
         await self._crash_log.set_aside(SetAside(self._platform, event.lane, event.content), self._clock)
 
     async def _keep(self, event: _Event) -> None:
-        """Store an unfinished event. Raises StoreError."""
         async with self._writing:
             if not event.is_over.is_set():
-                # Keys increase even if the clock goes back.
+                # Keys must increase even if the clock goes backward.
                 self._kept_at = max(self._kept_at + 1, to_micros(self._clock.now()))
                 event.key = f"{self._kept_at:020}"
                 await self._store.put(self._scope, event.key, _kept(event))
 
     async def _forget(self, event: _Event) -> None:
-        """Delete an event's stored copy. Raises StoreError."""
         if event.key:
-            async with self._writing:  # wait if the event is being stored now
+            async with self._writing:  # `_keep` may be storing the event
                 await self._store.drop(self._scope, event.key, _kept(event))
 
 
 def _key(event: _Event) -> str:
-    """Identify an event by its content, which contains the platform's id. Its position may differ after a restart."""
+    """Identify an event by its content, which includes the platform's id. Its position may change after a restart."""
     return f"{event.lane} {event.content}"
 
 
@@ -315,15 +316,19 @@ def _kept(event: _Event) -> str:
 
 
 class PendingEdits:
-    """Edits and deletions that arrive before their message, on platforms without a guaranteed order. Holds the newest
-    change for each of the last PENDING_EDITS_MAX messages."""
+    """Edits and deletions that arrived before their message, on platforms that do not guarantee the order.
+
+    Stores the newest change for each of the last PENDING_EDITS_MAX messages.
+    """
 
     def __init__(self) -> None:
         self._changes: Recent[Edit | Deletion] = Recent(PENDING_EDITS_MAX)
 
     async def send(self, change: Edit | Deletion, inbox: InboxPort) -> None:
-        """Send a change to its message's thread, or keep it until the message arrives. Uses only the channel of
-        `change.thread`. Raises StoreError."""
+        """Send a change to the thread of its message, or store it until the message arrives. Raises StoreError.
+
+        Only the channel in `change.thread` is used.
+        """
         thread = await inbox.thread_of(channel_of(change.thread), "", change.key)
         if thread is None:
             self.keep(change)
@@ -331,7 +336,7 @@ class PendingEdits:
             await inbox.send(msgspec.structs.replace(change, thread=thread))
 
     def keep(self, change: Edit | Deletion) -> None:
-        """Keep a change for a message that has not arrived yet, unless a later change is already kept."""
+        """Store a change until its message arrives, unless a later change is already stored."""
         stored = self._changes.get(change.key)
         is_older = isinstance(stored, Deletion) or (
             isinstance(stored, Edit)
@@ -344,7 +349,7 @@ class PendingEdits:
             self._changes.put(change.key, change)
 
     def apply(self, prompt: Prompt) -> Prompt | None:
-        """Apply a pending change to a message. If the message was deleted, delete its files and return None."""
+        """Apply the pending change to a message. If the message was deleted, delete its files and return None."""
         change = self._changes.get(prompt.key)
         if isinstance(change, Deletion):
             remove_attachments(prompt)
@@ -357,8 +362,9 @@ class PendingEdits:
 
 
 class ChannelServers:
-    """The server of each channel of an account, such as a Discord guild or a team in Teams. Stored for
-    `AgentStore.server_of` because thread ids do not contain it."""
+    """Stores the server of each channel, such as a Discord guild or a team in Teams. `AgentStore.server_of` reads it,
+    because thread ids do not contain the server.
+    """
 
     def __init__(self, platform: str, store: Settings) -> None:
         self._scope = servers_scope(platform)
@@ -366,7 +372,7 @@ class ChannelServers:
         self._known: Recent[str] = Recent(KNOWN_SERVERS_MAX)
 
     async def note(self, channel: str, server: str) -> None:
-        """Store a channel's server, unless it is empty. Raises StoreError."""
+        """Store a channel's server. Does nothing if `server` is empty. Raises StoreError."""
         if not server or self._known.get(channel) == server:
             return
         if await self._store.get(self._scope, channel) != server:
@@ -390,7 +396,7 @@ async def save_attachment(
             with path.open("wb") as target:
                 target.write(body)
                 target.flush()
-                os.fsync(target.fileno())  # next, the message is confirmed to the platform
+                os.fsync(target.fileno())  # the file must be durable before the message is acknowledged
 
         await asyncio.to_thread(write)
     except PlatformError as error:
@@ -401,12 +407,11 @@ async def save_attachment(
 
 
 def short_name(name: str) -> str:
-    """Shorten and encode a file name, keeping its end."""
+    """Encode a file name and keep its last NAME_BYTES_MAX bytes."""
     return encode_part(name).encode()[-NAME_BYTES_MAX:].decode("utf-8", "ignore")
 
 
 def remove_attachments(prompt: Prompt) -> None:
-    """Delete the stored files of a message that no turn will use."""
     for file in prompt.attachments:
         if file.path:
             with suppress(OSError):
@@ -424,8 +429,9 @@ def read_file(path: Path, bytes_max: int) -> bytes:
 
 @contextmanager
 def open_file(path: Path) -> Generator[BinaryIO]:
-    """Open a file to upload. Raises PlatformError if the file is unreadable. The error is permanent if the file is
-    missing."""
+    """Open a file to upload. Raises PlatformError if the file cannot be read. The error is permanent if the file is
+    missing.
+    """
     try:
         with open(path, "rb", opener=regular_only) as content:
             yield content

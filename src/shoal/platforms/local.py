@@ -1,4 +1,4 @@
-"""Built-in platforms: the web page and API, where people read the journal, and the terminal."""
+"""Built-in platforms without a chat service: the web page, the API and the terminal."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ Show: TypeAlias = Callable[[OutboundPost], None]
 
 
 class _LocalAdapter:
-    """Base of the adapters for the page and the terminal. Messages reach the inbox through other code."""
+    """Base class of the adapters for the page and the terminal. Incoming messages bypass these adapters."""
 
     platform: str
 
@@ -36,18 +36,17 @@ class _LocalAdapter:
         self._clock = clock or SystemClock()
 
     async def run(self, inbox: InboxPort) -> None:
-        """Wait until cancelled."""
         await asyncio.Event().wait()
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Do nothing, because the live stream shows it."""
+        """Do nothing, because the live stream shows the status."""
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Create a thread in the channel. The caller sends its first message."""
+        """Return a new thread in the channel. The caller must send its first message."""
         return make_thread_id(self.platform, channel, self._clock.new_id())
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Yield nothing, because the journal is the only history."""
+        """Yield nothing, because the journal contains all messages."""
         for prompt in tuple[Prompt, ...]():
             yield prompt
 
@@ -67,14 +66,16 @@ class WebAdapter(_LocalAdapter):
     )
 
     def __init__(self, home: Home | None = None, clock: Clock | None = None, platform: str = "web") -> None:
-        """Create the adapter. Without a home directory, it refuses posts with files."""
+        """Create the adapter. Without a home directory, posts with files raise PlatformError."""
         super().__init__(clock)
         self.platform = platform
         self._home = home
 
     async def post(self, post: OutboundPost) -> str:
-        """Return the post's key. A file is copied to the attachments for the page, which is safe to repeat. A recording
-        is read from its path. Raises PlatformError if the file is missing or cannot be copied."""
+        """Copy the post's file to the thread's attachments and return the post's key. Repeating this is safe.
+
+        Voice recordings are not copied. Raises PlatformError if the file is missing or cannot be copied.
+        """
         if post.file is not None and post.kind != "voice":
             if self._home is None:
                 raise PlatformError("Files need a home directory.", permanent=True)
@@ -102,10 +103,10 @@ class WebAdapter(_LocalAdapter):
 
 
 class TerminalAdapter(_LocalAdapter):
-    """Terminal of this process. Posts go to the thread's viewer, `shoal chat` or `shoal ask`.
+    """Implements `ChatAdapter` for the terminal of this process. Posts appear in the thread's viewer, `shoal chat` or
+    `shoal ask`.
 
-    Threads without a viewer also accept posts, because `shoal chat` shows the journal when it opens. Implements
-    `ChatAdapter`.
+    A thread without a viewer accepts posts too, because `shoal chat` shows the journal when it opens.
     """
 
     platform = TERMINAL
@@ -125,7 +126,9 @@ class TerminalAdapter(_LocalAdapter):
 
     @contextmanager
     def attach(self, thread: ThreadId, show: Show) -> Generator[None]:
-        """Show a thread's posts while the block runs. If several viewers are attached, the latest receives them."""
+        """Show a thread's posts while the block runs. If several viewers are attached, only the latest one receives
+        posts.
+        """
         before = self._shown.get(thread)
         self._shown[thread] = show
         try:
@@ -137,7 +140,7 @@ class TerminalAdapter(_LocalAdapter):
                 self._shown[thread] = before
 
     async def post(self, post: OutboundPost) -> str:
-        """Show a post once per key. Never fails."""
+        """Show a post once per key."""
         if post.key not in self._keys:
             self._keys.put(post.key, None)
             show = self._shown.get(post.thread)
@@ -146,7 +149,7 @@ class TerminalAdapter(_LocalAdapter):
         return post.key
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Show the change as an additional line, because printed text cannot change."""
+        """Print the edited text again, because printed text cannot change."""
         show = self._shown.get(thread)
         if show is not None:
             show(OutboundPost(thread, message_id, markdown, buttons=buttons))

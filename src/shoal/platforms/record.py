@@ -1,7 +1,7 @@
-"""Record of a platform, built in or from an installed package.
+"""Records that describe platforms, both built-in platforms and those of installed packages.
 
-Built-in platforms are found by name, like those of packages. Nothing is imported before the configuration names a
-platform. A platform's folder contains its record in `__init__.py`, its settings and its adapter.
+A platform is imported only if the configuration names it. Its folder contains the record in `__init__.py`, the settings
+and the adapter.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -22,8 +22,7 @@ capitals."""
 
 
 class SetupQuestion(NamedTuple):
-    """A key that setup asks for: its question, the kind of secret (empty if it is not a secret), and whether it is
-    optional."""
+    """A key that setup asks for. `secret` is the kind of secret, or empty if the value is not a secret."""
 
     key: str
     question: str
@@ -34,17 +33,18 @@ class SetupQuestion(NamedTuple):
 class Platform(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """Description of a chat platform.
 
-    title           name shown to people
-    settings        settings of its accounts
-    adapter         MODULE:CLASS of a subclass of ChatAccount, imported when an account is enabled
-    variables       common environment variables of its keys
-    from_variables  function that returns more keys of an account with these variables, or None if they do not suffice
-    questions       questions of setup; a platform without questions is configured by hand
-    owner_question  question for the owner's id, for platforms that call the server, which does not run during setup
-    fetches_with    key with which the account fetches its messages instead of being called
-    package         package that its extra imports first, or empty
-    optional        optional package of its extra, and what is missing without it
-    secret_shapes   kinds of its secrets, with the pattern at the start of each
+    - `title`: name shown to people.
+    - `settings`: settings class of its accounts.
+    - `adapter`: MODULE:CLASS of a subclass of ChatAccount. It is imported when an account is enabled.
+    - `variables`: common environment variable of each key.
+    - `from_variables`: function that returns additional keys for these variables, or None if they are not sufficient.
+    - `questions`: questions that setup asks. A platform without questions is configured by hand.
+    - `owner_question`: question for the owner's id. Needed if the platform calls the server, which does not run during
+      setup.
+    - `fetches_with`: key that is set if the account fetches its messages. Otherwise, the platform calls the server.
+    - `package`: package that the platform's extra imports first, or empty.
+    - `optional`: optional package of the extra, and the limitation without it.
+    - `secret_shapes`: kinds of secrets, each with the pattern at its start.
     """
 
     title: str
@@ -74,7 +74,7 @@ class Platform(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 def built_in(name: str) -> Platform:
-    """Return the record of a built-in platform, or of `webhook`."""
+    """Return the record of a built-in platform or of `webhook`."""
     record: object = import_module(f"shoal.platforms.{name}").PLATFORM
     assert isinstance(record, Platform)
     return record

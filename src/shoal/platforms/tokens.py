@@ -1,4 +1,4 @@
-"""Verify the JSON Web Tokens of platforms, and cache access tokens for calls to them.
+"""Verify JSON Web Tokens that platforms send.
 
 Sources: RFC 7519 (tokens), RFC 7517 (key sets), RFC 8725 (best practice: check the algorithm, issuer and audience).
 """
@@ -36,11 +36,11 @@ Fetch: TypeAlias = Callable[[str, int], Awaitable[bytes]]
 
 
 class BadToken(Exception):
-    """An invalid token. The message says why and never quotes the token."""
+    """The token is invalid. The message explains the reason and never contains the token."""
 
 
 class SigningKey(NamedTuple):
-    """A public key, and the channels for which it is endorsed. Empty means all channels."""
+    """A public key and the channels that it is endorsed for. If there are none, the key is valid for all channels."""
 
     key: "RSAPublicKey"
     endorsements: tuple[str, ...] = ()
@@ -63,15 +63,15 @@ class _KeysDescription(msgspec.Struct, frozen=True):
 
 
 def check_package(extra: str) -> None:
-    """Raise ConfigError if the package for checking tokens is missing. The message names the extra to install."""
+    """Raise ConfigError if the package for verifying tokens is not installed."""
     if find_spec("jwt") is None:
         raise ConfigError([f"platforms.{extra} needs the `{extra}` extra. {how_to_add(extra)}"])
 
 
 class KeyRing:
-    """Signing keys at one URL: a key set, certificates by id, or OpenID metadata that names a key set.
+    """Signing keys from one URL: a key set, certificates by id, or OpenID metadata that refers to a key set.
 
-    An unknown key causes a fetch, so rotated keys are found. If the fetch fails, the cached keys stay valid.
+    An unknown key id causes a fetch, which finds rotated keys. If the fetch fails, the cached keys stay valid.
     """
 
     def __init__(self, url: str, fetch: Fetch, clock: Clock) -> None:
@@ -85,9 +85,11 @@ class KeyRing:
     async def verify(
         self, headers: Mapping[str, str], audiences: Sequence[str], issuers: Collection[str], channel: str | None = None
     ) -> Claims:
-        """Return the claims of a call's bearer token after verifying its signature, issuer, audience and times. If the
-        key is endorsed for certain channels, `channel` must be one of them. Raises BadToken, or PlatformError if the
-        keys are unavailable."""
+        """Verify a request's bearer token and return its claims. Checks the signature, issuer, audience and times.
+
+        If the key is endorsed for certain channels, `channel` must be one of them. Raises BadToken if the token is
+        invalid, or PlatformError if the keys are unavailable.
+        """
         import jwt
 
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -141,7 +143,7 @@ class KeyRing:
 
 
 def _keys_in(body: bytes) -> Mapping[str, SigningKey]:
-    """Return the RSA keys in a key set (RFC 7517) or in an object of PEM certificates. Raises PlatformError."""
+    """Return the RSA keys in a key set (RFC 7517) or in a JSON object of PEM certificates."""
     try:
         listed = msgspec.json.decode(body, type=_Keys).keys
         if listed:
@@ -182,15 +184,15 @@ def _seconds(claims: Claims, name: str, missing: float) -> float:
 
 @lru_cache(KEYS_MAX)
 def _private(pem: str) -> "RSAPrivateKey":
-    """Parse a private key. Cached because checking its numbers takes about thirty milliseconds."""
+    """Parse a private key. The result is cached because validating the key takes about 30 ms."""
     from jwt.algorithms import RSAAlgorithm
 
     key = RSAAlgorithm(RSAAlgorithm.SHA256).prepare_key(pem)
-    return cast("RSAPrivateKey", key)  # `encode` reports a public key, which cannot sign
+    return cast("RSAPrivateKey", key)  # `encode` raises an error for a public key
 
 
 def signed(claims: Mapping[str, object], private_key: str, kid: str) -> str:
-    """Return a JWT signed with an RSA key in PEM. Raises ConfigError if the key is invalid."""
+    """Sign the claims as a JWT with an RSA key in PEM format. Raises ConfigError if the key is invalid."""
     import jwt
 
     try:
@@ -200,7 +202,7 @@ def signed(claims: Mapping[str, object], private_key: str, kid: str) -> str:
 
 
 class Granted(msgspec.Struct, frozen=True):
-    """Response of an authorization server with an access token (RFC 6749)."""
+    """Response of an authorization server that grants an access token (RFC 6749)."""
 
     access_token: str
     expires_in: float = 3600.0

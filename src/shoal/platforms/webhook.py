@@ -1,4 +1,4 @@
-"""Webhook chat platform: any program can connect with JSON calls. See docs/platforms/webhook.md."""
+"""Webhook platform: connects any program through JSON requests. See docs/platforms/webhook.md."""
 
 import asyncio
 import base64
@@ -52,7 +52,12 @@ class WebhookPerson(msgspec.Struct, frozen=True):
 
 
 class WebhookFile(msgspec.Struct, frozen=True):
-    """A file of a message: `data` in base64, or a public `url`. `author` is set if another person wrote it."""
+    """A file of a message.
+
+    - `data`: the content in Base64.
+    - `url`: a public URL, used if `data` is empty.
+    - `author`: set if someone other than the sender wrote the file.
+    """
 
     name: str
     media_type: str = "application/octet-stream"
@@ -62,8 +67,9 @@ class WebhookFile(msgspec.Struct, frozen=True):
 
 
 class WebhookReference(msgspec.Struct, frozen=True):
-    """A message that another message answers, quotes, forwards or follows. `own` is true if Shoal posted it, with the
-    `id` assigned to that post."""
+    """A message that another message replies to, quotes, forwards or follows. `own` is true if Shoal posted the
+    message. `id` is then the id of that post.
+    """
 
     text: str = ""
     kind: Literal["reply", "quote", "forward", "opening", "before"] = "reply"
@@ -73,7 +79,7 @@ class WebhookReference(msgspec.Struct, frozen=True):
 
 
 class WebhookCall(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of every call: the conversation and the person."""
+    """Fields of every incoming request: the conversation and the person."""
 
     channel: str
     thread: str = MAIN_THREAD
@@ -81,8 +87,11 @@ class WebhookCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageCall(WebhookCall, frozen=True, kw_only=True, tag="message", tag_field="type"):
-    """A new message. `id` is unique within the platform, and a repeated id is the same message. `named` is false if the
-    message neither mentions the agent nor is meant only for it."""
+    """A new message.
+
+    - `id`: unique within the platform. A repeated id identifies the same message.
+    - `named`: whether the message mentions the agent or is meant only for the agent.
+    """
 
     id: str
     text: str = ""
@@ -95,7 +104,9 @@ class MessageCall(WebhookCall, frozen=True, kw_only=True, tag="message", tag_fie
 
 
 class EditCall(WebhookCall, frozen=True, kw_only=True, tag="edit", tag_field="type"):
-    """An edit of message `id`. The edit with the latest `at` wins. Without `at`, the last one received wins."""
+    """An edit of the message `id`. The edit with the latest `at` applies. Without `at`, the last edit received
+    applies.
+    """
 
     id: str
     text: str
@@ -103,20 +114,20 @@ class EditCall(WebhookCall, frozen=True, kw_only=True, tag="edit", tag_field="ty
 
 
 class DeletionCall(WebhookCall, frozen=True, kw_only=True, tag="deletion", tag_field="type"):
-    """A deletion of message `id`."""
+    """A deletion of the message `id`."""
 
     id: str
 
 
 class ReactionCall(WebhookCall, frozen=True, kw_only=True, tag="reaction", tag_field="type"):
-    """A reaction with an emoji to message `id`."""
+    """A reaction to the message `id` with an emoji."""
 
     id: str
     emoji: str
 
 
 class ClickCall(WebhookCall, frozen=True, kw_only=True, tag="click", tag_field="type"):
-    """A button click. `value` is the button's value."""
+    """A click on a button. `value` is the button's value."""
 
     value: str
 
@@ -125,7 +136,6 @@ Call: TypeAlias = MessageCall | EditCall | DeletionCall | ReactionCall | ClickCa
 
 
 def place_of(platform: str, call: Call) -> ThreadId:
-    """Return the thread of a call. Raises InvalidId."""
     return make_thread_id(platform, call.channel, call.thread)
 
 
@@ -134,7 +144,7 @@ def author_of(person: WebhookPerson) -> Author:
 
 
 def prompt_of(platform: str, call: MessageCall, now: datetime, *, joins: bool) -> Prompt:
-    """Return the prompt for a message, without its files. Raises InvalidId."""
+    """Convert a message to a prompt without its files. Raises InvalidId."""
     at = call.at if call.at is not None and call.at.tzinfo is not None else now
     return Prompt(
         thread=place_of(platform, call), key=call.id, text=call.text, author=author_of(call.author), at=at,
@@ -147,7 +157,7 @@ def prompt_of(platform: str, call: MessageCall, now: datetime, *, joins: bool) -
 
 
 def revision_of(platform: str, call: EditCall | DeletionCall | ReactionCall) -> Edit | Deletion | Reaction:
-    """Convert a call about an earlier message. Raises InvalidId."""
+    """Convert a request that edits, deletes or reacts to a message. Raises InvalidId."""
     thread, author = place_of(platform, call), author_of(call.author)
     match call:
         case EditCall():
@@ -168,8 +178,12 @@ class _FileOut(msgspec.Struct, frozen=True):
 
 
 class WebhookPost(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An outgoing call: a `post`, an `edit` of message `id`, or `typing` with a status. An empty status ends the typing
-    indicator. `key` is the post's idempotency key. It is also the message's id unless the response contains another."""
+    """An outgoing request.
+
+    - `type`: `post` for a new message, `edit` for a change to the message `id`, or `typing` for a status in `text`. An
+      empty status ends the typing indicator.
+    - `key`: the idempotency key of a post. It is also the message's id, unless the response contains another id.
+    """
 
     type: Literal["post", "edit", "typing"]
     channel: str
@@ -189,14 +203,15 @@ class _PostedId(msgspec.Struct, frozen=True):
 
 
 def key_header(key: str) -> str:
-    """Encode a key for a header. Characters except visible ASCII are percent-encoded, and a long key is replaced by its
-    digest."""
+    """Encode a key as a header value. All characters except visible ASCII are percent-encoded. A long key is replaced
+    by its SHA-256.
+    """
     visible = quote(key, safe=_VISIBLE, errors="surrogatepass")
     return visible if len(visible) <= KEY_HEADER_CHARS_MAX else hashlib.sha256(visible.encode()).hexdigest()
 
 
 class WebhookAdapter(ChatAccount[WebhookSettings]):
-    """A platform with a name from the configuration. Implements `ChatAdapter` and `HttpInbound`."""
+    """Implements `ChatAdapter` and `HttpInbound` for a platform that the configuration names."""
 
     limits = ChatLimits(
         text_chars_max=100_000,
@@ -231,8 +246,10 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
         await asyncio.Event().wait()
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Process an incoming call. Answers 401 if it is not signed, 400 if it is unreadable, 503 if it should be sent
-        again, and otherwise 200 with a message for the person."""
+        """Process an incoming request. Returns 200 with the reply to the person.
+
+        Returns 401 if the request is not signed, 400 if it is invalid, and 503 if it should be sent again.
+        """
         now = self._clock.now()
         proved = proofs(headers, body, self._settings.secret.reveal(), now)
         if not proved:
@@ -253,8 +270,11 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
         return HttpAnswer(200, msgspec.json.encode({"answer": answer}))
 
     async def _take_once(self, call: Call, proved: Sequence[Proof], now: datetime, inbox: InboxPort) -> str:
-        """Process a call unless it was already accepted. Messages are recognized by id, other calls by signature. With
-        a bearer secret, other calls are processed every time. Raises StoreError."""
+        """Process a request, unless it was already accepted.
+
+        A repeated message is detected by its id, and other repeated requests by their signature. Requests with a bearer
+        secret have no signature, so they are processed every time.
+        """
         if not isinstance(call, MessageCall) and proved[0].kind == "bearer":
             return await self._take(call, inbox)
         delivery = await first_delivery(self._store, proved, f"platform:{self.platform}", now)
@@ -267,12 +287,11 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
             return ""
         try:
             return await self._take(call, inbox)
-        except StoreError:  # the caller will retry
+        except StoreError:  # the sender will retry
             await self._store.drop(ONCE, once, at)
             raise
 
     async def _take(self, call: Call, inbox: InboxPort) -> str:
-        """Process a call and return the message for the person. Raises StoreError."""
         if call.author.is_bot:
             self._left_out("message of a bot")
             return ""
@@ -311,7 +330,7 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
     # ---- out ----
 
     async def post(self, post: OutboundPost) -> str:
-        """Post and return the id from the response, or the key if there is none. Raises PlatformError."""
+        """Post a message. Returns the id in the response or, if it contains none, the key. Raises PlatformError."""
         file = None
         if post.file is not None:
             content = await asyncio.to_thread(read_file, post.file, FILE_BYTES_MAX)
@@ -336,14 +355,15 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
         await self._send(WebhookPost("typing", address.channel, address.thread, text=status))
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a channel and open a thread there. The same key opens the same thread. Raises PlatformError."""
+        """Start a thread in a channel with this text and return its id. The same key returns the same thread. Raises
+        PlatformError.
+        """
         name = hashlib.sha256(key.encode()).hexdigest()[:THREAD_CHARS] if key else self._clock.new_id()
         thread = make_thread_id(self.platform, channel, name)
         await self.post(OutboundPost(thread, key or f"open:{thread}", text, maybe_posted=maybe_posted))
         return thread
 
     async def _send(self, out: WebhookPost) -> _PostedId:
-        """Send one signed call. Raises PlatformError."""
         if not self._settings.post_url:
             return _PostedId()
         body = msgspec.json.encode(out)

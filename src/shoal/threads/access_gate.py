@@ -2,13 +2,13 @@
 
     author              what happens
     ------------------  --------------------------------------------------------------------------------
-    the owner           admitted and trusted; `pair CODE` admits an unknown person
-    listed or paired    admitted and trusted; `yes` or `no` decides the pending approval, `allow ID` and
-                        `deny ID` a specific one
-    admitted by `*`     admitted but not trusted: their messages taint
-    any of these        a slash command runs once, and its receipt has the answer
-    an unknown person   dropped; in a direct message they get a pairing code: one at a time, and only a
-                        few codes per hour in total
+    the owner           admitted and trusted. `pair CODE` admits an unknown person.
+    listed or paired    admitted and trusted. `yes` or `no` decides the pending approval, `allow ID` or
+                        `deny ID` a specific one.
+    admitted by `*`     admitted but not trusted, so their messages taint the thread
+    any of these        a slash command runs once, and its receipt contains the answer
+    an unknown person   the message is dropped. In a direct message they get a pairing code: one at a
+                        time, and only a few codes per hour in total.
 
 If the list of paired people is unreadable, only the owner and people in the configuration are admitted.
 """
@@ -93,7 +93,6 @@ class OpenInbox:
         self.suggestions = commands.suggestions
 
     async def admits(self, message: Prompt) -> bool:
-        """Admit everyone, because access was already checked."""
         return True
 
 
@@ -126,7 +125,7 @@ class AccessGate:
         self._codes = Bucket(CODES_BURST, CODE_EVERY_SECONDS, clock.monotonic())
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept an admitted person's message, or run their command. Drops messages of other people."""
+        """Accept an admitted person's message, or run their command. Drops messages from other people."""
         if isinstance(message, Deletion) and message.author.id == UNTOLD.id:
             return await self._inner.send(message)
         address = thread_address(message.thread)
@@ -159,16 +158,16 @@ class AccessGate:
         receipt = await self._inner.send(message)
         if isinstance(message, Prompt) and receipt.status == "accepted" and not message.direct:
             await note_latest(self._store.settings, message.thread, message.author.id)
-        if isinstance(message, Edit) and receipt.answer:  # Nobody waits for the result of an edit.
+        if isinstance(message, Edit) and receipt.answer:  # An edit has no visible receipt, so post the answer.
             notice = NewPost(f"edited:{message.thread}:{message.key}", message.thread, receipt.answer, "ephemeral")
             notice = msgspec.structs.replace(notice, reply_to=message.message_id, user=author.id)
             await self._post(notice)
         return receipt
 
     async def admits(self, message: Prompt) -> bool:
-        """Return whether the author may write in the thread.
+        """Return True if the author may write in the thread.
 
-        Reject an unknown person, with a pairing code if one is due.
+        Sends an unknown person a pairing code if one is due.
         """
         address = thread_address(message.thread)
         if (await self._admissions.of(address.platform, message.author, address.channel)).allowed:
@@ -200,7 +199,6 @@ class AccessGate:
         return await self._inner.undo_files(card, await self._admitted(by))
 
     async def _admitted(self, by: Asker) -> Asker:
-        """Return a person with their trust on this platform. Raises Forbidden for an unknown person."""
         admission = await self._admissions.of(
             by.platform, Author(by.user, by.name, by.roles, trusted=False), by.channel
         )
@@ -209,7 +207,7 @@ class AccessGate:
         return msgspec.structs.replace(by, trust=admission.trust)
 
     async def react(self, reaction: Reaction) -> str:
-        """Process an admitted person's emoji reaction. Other people's are ignored. Raises StoreError."""
+        """Process an admitted person's emoji reaction. Ignores reactions from other people. Raises StoreError."""
         address = thread_address(reaction.thread)
         admission = await self._admissions.of(address.platform, reaction.author, address.channel)
         if not admission.allowed or not (admission.owner or self._may_go_on(reaction.author.id)):
@@ -218,7 +216,7 @@ class AccessGate:
         return await self._inner.react(msgspec.structs.replace(reaction, author=author, trust=admission.trust))
 
     async def command(self, asked: CommandRequest) -> str:
-        """Run a command that arrived without a message, once per key. Only for admitted people. Raises StoreError."""
+        """Run an admitted person's command that arrived without a message, once per key. Raises StoreError."""
         address = thread_address(asked.thread)
         admission = await self._admissions.of(address.platform, asked.author, address.channel)
         if not admission.allowed:
@@ -234,7 +232,6 @@ class AccessGate:
         return await self._inner.suggestions(asked) if admission.allowed else ()
 
     async def _obey(self, asked: CommandRequest, trust: Trust) -> str:
-        """Run an admitted person's command, once per key. Raises StoreError."""
         asked = msgspec.structs.replace(asked, by=asked.author.asker(asked.thread, trust))
         platform = thread_address(asked.thread).platform
         once, at = f"command:{platform}:{asked.key}", str(to_micros(self._clock.now()))
@@ -246,10 +243,10 @@ class AccessGate:
             raise
 
     async def _judged(self, thread: ThreadId, reference: Reference) -> Reference:
-        """Return a message's quoted content with its author's trust.
+        """Return quoted content with the trust of its author.
 
-        A quoted answer of the agent is looked up in the journal. It is trusted if no untrusted content influenced it,
-        and removed if it is not found.
+        Text that the agent wrote is looked up in the journal. It is trusted only if no untrusted content influenced
+        it, and removed if it is not found.
         """
         if not reference.own:
             return msgspec.structs.replace(reference, author=await self._admissions.judge(thread, reference.author))
@@ -286,7 +283,7 @@ class AccessGate:
                 await self._say(message, ASK_FOR_CODE.format(code=code))
 
     async def _is_answer(self, message: Prompt, trust: Trust) -> bool:
-        """Process a message that is a decision or a pairing. Return False if it is neither."""
+        """Process the message if it is a decision or a pairing. Return False if it is neither."""
         if message.attachments:  # Not a decision: a turn must receive the files.
             return False
         address, author, words = thread_address(message.thread), message.author, message.text.split()
@@ -347,5 +344,4 @@ class AccessGate:
 
 
 def _notice_id(message: Prompt) -> str:
-    """Return the id of the post that reports the outcome to the author."""
     return f"door:{message.thread}:{message.key}"

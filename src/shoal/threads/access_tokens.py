@@ -1,7 +1,7 @@
 """Create, look up and revoke access tokens.
 
-Each use of a token checks the access rules again, as for the person's messages on their platform. A token never grants
-more than the rules do. The token of a person without access is useless.
+Each use of a token checks the access rules again, like a message from the token's person on their platform. A token
+never grants more than the rules do, and is useless if its person loses access.
 """
 
 import hashlib
@@ -27,8 +27,6 @@ OWNER = "web:owner"
 
 
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A token to create."""
-
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
     scope: TokenScope
     person: Annotated[str, msgspec.Meta(max_length=300)] = ""
@@ -51,10 +49,10 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
     agents: Callable[[], Collection[str]]
 
     async def create(self, wanted: NewToken, by: str, via: str = "") -> tuple[AccessToken, str]:
-        """Create a token, and return it with its secret text, which is not stored.
+        """Create a token. Return it with its secret text, which is not stored.
 
-        `by` is the person who creates it, and `via` the token they used. Raises InvalidInput, Conflict if the name is
-        taken, StoreError.
+        `by` is the person who creates it, and `via` the token that they used. Raises InvalidInput, Conflict if the
+        name is already used, and StoreError.
         """
         if not TOKEN_NAME.fullmatch(wanted.name):
             raise InvalidInput(f"A token's name has 1 to 64 of a-z, 0-9, - and _, not {wanted.name[:80]!r}.")
@@ -90,7 +88,7 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         self.pairing.removed()
 
     async def find(self, text: str) -> AccessToken | None:
-        """Find a token by its secret text. Includes expired tokens. Raises StoreError."""
+        """Find a token by its secret text, even if it has expired. Raises StoreError."""
         if not text.startswith(PREFIX):
             return None
         digest = digest_of(text)
@@ -98,28 +96,25 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         return row if row is not None and hmac.compare_digest(row.digest, digest) else None
 
     async def named(self, name: str) -> AccessToken | None:
-        """Find a token by name. Includes expired tokens. Raises StoreError."""
+        """Find a token by name, even if it has expired. Raises StoreError."""
         return await self.store.tokens.by_name(name) if TOKEN_NAME.fullmatch(name) else None
 
     def has_expired(self, token: AccessToken) -> bool:
         return token.expires_at is not None and token.expires_at <= self.clock.now()
 
     async def note_use(self, token: AccessToken) -> None:
-        """Record the token's use, at most one write per day. Raises StoreError."""
+        """Record the token's use, with at most one write per day. Raises StoreError."""
         today = self.clock.now().date().isoformat()
         if token.used_on != today:
             await self.store.tokens.note_use(token, today)
 
     async def is_valid(self, token: AccessToken) -> bool:
-        """Return whether the token is valid.
-
-        It must not be revoked, replaced or expired, and its person must still have access.
-        """
+        """Return True if the token is not revoked, replaced or expired, and its person still has access."""
         row = await self.store.tokens.by_digest(token.digest)
         return row is not None and not self.has_expired(row) and await self.author(row) is not None
 
     async def author(self, token: AccessToken) -> Author | None:
-        """Return the person as an author, with the trust that the access rules give. None without access."""
+        """Return the token's person with the trust that the access rules now give. None if they lost access."""
         platform, _, user = token.person.partition(":")
         admission = await self.admission(token.person)
         if not admission.allowed:
@@ -128,7 +123,6 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         return Author(token.person, name, trusted=admission.trusted)
 
     async def _person(self, wanted: NewToken) -> str:
-        """Return the person's identity. Raises InvalidInput if the person does not exist or has no access."""
         linked = self.links.people.named(wanted.person)
         if wanted.person and linked.identities:
             person = linked.identities[0]
@@ -155,9 +149,9 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         return person
 
     async def admission(self, identity: str) -> Admission:
-        """Return a person's access by the rules of their own platform and of their other identities.
+        """Resolve a person's access from the rules for each of their identities.
 
-        A web:NAME without a rule is admitted by its token alone, and is not trusted.
+        A `web:NAME` without a rule is admitted by its token alone, and is not trusted.
         """
         platform, _, user = identity.partition(":")
         person = self.links.people.find(identity)

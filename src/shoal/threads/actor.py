@@ -1,24 +1,26 @@
-"""The actor of one thread: takes its prompts in sequence and runs a turn for each. A failed turn does not stop it.
+"""The actor of one thread: runs a turn for each prompt, in sequence. A failed turn does not stop it.
 
-    state      meaning                                       left by
-    --------   -------------------------------------------   ---------------------------------------------------
+    state      meaning                                       ends when
+    --------   -------------------------------------------   -------------------------------------------------------
     INACTIVE   no Actor object; the database has all state   a prompt, a decision or the next start wakes the thread
-    ACTIVE     transcript in memory, no turn runs            a wake (-> RUNNING), idle_seconds (-> INACTIVE)
-    RUNNING    a turn advances in the engine's task          turn finished and queue empty, or parked (-> ACTIVE)
+    ACTIVE     the transcript is in memory, no turn runs     a wake starts a turn (RUNNING), or `idle_seconds` have
+                                                             passed (INACTIVE)
+    RUNNING    a turn advances in the engine's task          the turn has finished and the queue is empty, or the
+                                                             turn has parked (ACTIVE)
 
-    lease says            what advance() does
-    -------------------   -----------------------------------------------------------------------------
-    nothing to do         return
+    the lease contains    what `advance` does
+    -------------------   -----------------------------------------------------------------------------------
+    no work               return
     an open turn          continue it: the same code path after a crash, a restart or a decision
     a waiting prompt      open a turn with it and its author's other waiting messages (kernel/messages.py).
                           The same transaction removes them from the mailbox.
 
-An actor keeps the lease of a finished turn and can open the next turn under it. If another worker has taken the thread
-over, opening the turn fails.
+An actor keeps the lease of a finished turn and can open the next turn under it. If another worker has claimed the
+thread, opening the turn fails.
 
-Abort: `signal("abort")` cancels the scope around the turn at its current await. Tools kill their processes while they
-unwind. Then the abort is journaled: the text streamed so far, a result for every call, and turn_finished. A drain
-cancels the task instead and journals nothing: the turn continues at the next start.
+`signal("abort")` cancels the scope around the turn at its current await. Tools kill their processes while they
+unwind. The actor then journals the streamed text, a result for every call, and turn_finished. A drain cancels the
+task and journals nothing. The turn continues at the next start.
 """
 
 import logging
@@ -84,8 +86,6 @@ TIMED_OUT = "I stopped because this took longer than the time limit for one mess
 
 
 class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
-    """Services shared by all actors."""
-
     store: Store
     hub: LiveHub
     clock: Clock
@@ -118,7 +118,7 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Actor:
-    """Advances one thread in this process. A thread's lease belongs to one worker at a time."""
+    """Advances one thread in this process. Only one worker at a time has a thread's lease."""
 
     def __init__(self, thread: ThreadId, services: ActorServices) -> None:
         self.thread = thread
@@ -133,15 +133,15 @@ class Actor:
         self._answered: Waiting | None = None
 
     async def advance(self) -> None:
-        """Run the thread's work until nothing is left or it waits for a person.
+        """Advance the thread until it has no more work or waits for a person.
 
-        Raises StoreError if the database fails. Nothing is lost, but the thread must be woken again.
+        Raises StoreError if the database fails. The work is still stored, but the thread must be woken again.
         """
         services, journal = self._services, self._services.store.journal
         self.running = True
         try:
             lease = None
-            if self.view is not None and not self.view.lease.open_turn:  # The next turn can use this lease.
+            if self.view is not None and not self.view.lease.open_turn:  # Reuse the lease of the finished turn.
                 lease = await journal.held(self.view.lease)
             lease = lease or await journal.lease(self.thread)
             if lease is None:
@@ -152,7 +152,7 @@ class Actor:
             if view is None or was_recreated or was_branched:
                 enqueue, folders, context = services.senders.enqueue, services.folders, services.context
                 hub, checkpoints = services.hub, services.loop.checkpoints
-                if services.crash_log.has_others:  # This process may take over work in which another process died.
+                if services.crash_log.has_others:  # This process may continue a turn in which another process died.
                     await services.crash_log.learn()
                 view = self.view = ThreadView(
                     journal, hub, enqueue, lease, context.traits, folders, context.meter, checkpoints
@@ -218,7 +218,7 @@ class Actor:
             self.last_used = services.clock.monotonic()
 
     async def _ask_to_answer(self, view: ThreadView) -> None:
-        """Post that a pending approval must be decided before new messages are answered. Once per request."""
+        """Remind people, once per approval, that they must decide it before new messages are answered."""
         behind = view.waiting if view.waiting is not self._answered else None
         if behind is None or behind.prompt.origin != "person" or thread_address(self.thread).platform in OWN_PLATFORMS:
             return
@@ -227,7 +227,7 @@ class Actor:
             await self._services.store.outbox.put(NewPost(f"waiting:{asked.id}", self.thread, ANSWER_FIRST))
 
     def signal(self, kind: SignalKind, turn: TurnId) -> None:
-        """React to a change in the running turn. Does not block. Ignores signals for an earlier turn."""
+        """Apply a signal to the running turn. Does not block. Ignores signals for an earlier turn."""
         if self.view is None or not self.running or self.view.lease.open_turn != turn:
             return
         if kind == "steer":
@@ -236,13 +236,12 @@ class Actor:
             self.view.abort()
 
     def cancel_maintenance(self) -> None:
-        """Cancel background compaction, or prevent it from starting, because a prompt is queued."""
+        """Cancel background compaction, or prevent its start, because a prompt is queued."""
         self._skip_maintenance = True
         if self._maintenance is not None:
             self._maintenance.cancel()
 
     async def _take_turn(self, view: ThreadView) -> TurnOutcome:
-        """Advance one turn. A failure is journaled and ends only this turn."""
         services = self._services
         try:
             if services.restored_at is not None and _since(view) <= services.restored_at:
@@ -260,10 +259,10 @@ class Actor:
                 assert view.waiting is not None, "no prompt waits"
                 async with services.crash_log.one_by_one(f"{self.thread} {view.waiting.lines[0].key}"):
                     run = await self._open(view, rights)
-            # The accepted calls run once, without a model. A crash during a later call counts separately.
+            # Accepted calls run without a model. Count a crash in each call separately.
             over = f" {len(view.open.results)}" if view.open.effects else ""
             async with services.crash_log.one_by_one(f"{self.thread} {view.turn}{over}"):
-                if run is None:  # It was opened before a crash, a restart or a wait.
+                if run is None:  # The turn was opened before a crash, a restart or a wait.
                     run = await self._resumed(view, rights)
                 self._run = run
                 with view.working(anyio.current_time() + services.loop.limits.timeout_seconds):
@@ -290,14 +289,14 @@ class Actor:
             if isinstance(error, EndedTwice):
                 aside = SetAside(thread_address(self.thread).platform, self.thread, "")
                 await services.crash_log.set_aside(aside, services.clock)
-            if not view.lease.open_turn:  # Opening failed. Open the turn without its work, to record the failure.
+            if not view.lease.open_turn:  # Opening failed, so open the turn without its work to record the failure.
                 assert waiting is not None, "an unattended turn failed"
                 prompt = waiting.prompt
                 opening: tuple[EventData, ...] = (
                     TurnStarted(prompt.answered_by or view.lease.agent, ""),
                     _said(prompt),
                 )
-                if prompt.accepted is not None:  # None of these calls runs. Their card says so.
+                if prompt.accepted is not None:  # The card then reports that none of its calls ran.
                     opening += (EffectsAccepted(**msgspec.structs.asdict(prompt.accepted)),)
                 await view.open_turn(waiting, Commit(TurnId(services.clock.new_id()), opening))
             message = clean(str(error) if isinstance(error, InvalidInput) else INTERNAL_ERROR)
@@ -306,7 +305,6 @@ class Actor:
         return "finished"
 
     async def _resumed(self, view: ThreadView, rights: Rights) -> TurnRun:
-        """Return the run of a turn that is already open."""
         services = self._services
         scope = await services.scopes.open(view, view.open, rights)
         await services.folders.pull(self.thread, scope.agent)
@@ -318,7 +316,7 @@ class Actor:
     async def _open(self, view: ThreadView, rights: Rights) -> TurnRun:
         """Open a turn for the waiting messages.
 
-        Raises QueueChanged if more may have arrived while their author paused.
+        If the author may still be writing, waits and then raises QueueChanged, because more messages may have arrived.
         """
         services, waiting = self._services, view.waiting
         assert waiting is not None, "no prompt waits"
@@ -351,7 +349,7 @@ class Actor:
                 for line in lines
             ]
             prompt = joined(lines)
-        if prompt.attachments:  # The files must be on this machine, and their folders on all others.
+        if prompt.attachments:  # Download the files here, then push their folder to the other machines.
             inside = partial(services.context.inside, agent, self.thread)
             for number, line in enumerate(lines):
                 here = [
@@ -387,9 +385,9 @@ class Actor:
     async def _open_accepted(
         self, view: ThreadView, waiting: Waiting, accepted: AcceptedCalls, rights: Rights
     ) -> TurnRun:
-        """Open the turn that runs the accepted calls of a staged set.
+        """Open the turn that runs accepted staged calls.
 
-        No model is called, so the prompt stays unchanged.
+        The turn calls no model, so its system text does not change.
         """
         services, prompt = self._services, waiting.prompt
         if services.restored_at is not None and prompt.at <= services.restored_at:
@@ -412,7 +410,6 @@ class Actor:
         return TurnRun(turn, view, scope, system, tools)
 
     async def _close(self, view: ThreadView, *events: EventData) -> None:
-        """Journal the end of a cancelled or failed turn, with a result for every call."""
         state, finished = view.open, events[-1]
         await self._services.loop.stop_background(self.thread)
         assert isinstance(finished, TurnFinished)
@@ -435,7 +432,6 @@ class Actor:
 
 
 def _since(view: ThreadView) -> datetime:
-    """Return when the open turn began, or when the waiting message was accepted."""
     if view.lease.open_turn:
         return view.open.began_at or datetime.max.replace(tzinfo=UTC)
     assert view.waiting is not None, "no prompt waits"

@@ -1,4 +1,4 @@
-"""Resolve whether a person may write in a channel now, from the rules, pairings and their other identities."""
+"""Resolve a person's current access to a channel from the rules, pairings and their other identities."""
 
 from collections.abc import Collection
 
@@ -20,16 +20,15 @@ from shoal.threads.pairing import Pairing
 
 
 class Admissions(msgspec.Struct, frozen=True, eq=False):
-    """Resolves people's access on the platforms with an access gate (`gated`)."""
+    """Resolves people's access. `gated` contains the platforms that have an access gate."""
 
     links: Links
     pairing: Pairing
     gated: Collection[str]
 
     async def of(self, platform: str, author: Author, channel: str) -> Admission:
-        """Return a person's current access in a channel."""
         rules = self.links.rules[platform]
-        if rules.channels and channel not in rules.channels:  # The rules may contain a newer id of the channel.
+        if rules.channels and channel not in rules.channels:  # The rules may contain a newer id of the same channel.
             ids = await ids_of(self.pairing.store.settings, platform, channel)
             if not set(rules.channels).isdisjoint(ids):
                 rules = msgspec.structs.replace(rules, channels=(*rules.channels, channel))
@@ -40,13 +39,14 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
         verdict = admit(rules, author, channel)
         if verdict is STRANGER and author.id and not author.is_bot:
             verdict = admit(rules, author, channel, await self.pairing.people(platform))
-        if verdict is STRANGER and author.id and not author.is_bot:  # An author that is a channel may have a new id.
+        if verdict is STRANGER and author.id and not author.is_bot:  # The author may be a channel that has a new id.
             for later in (await ids_of(self.pairing.store.settings, platform, author.id))[1:]:
                 as_later = admit(rules, msgspec.structs.replace(author, id=later), channel)
                 verdict = as_later if as_later.allowed else verdict
         if verdict.owner or author.is_bot:
             return verdict
-        # A person's other identities count too. The owner and guests of one platform keep that role on all platforms.
+        # Access through another identity also counts, unless the rules exclude the channel. An owner is the owner
+        # everywhere.
         is_closed = rules.channels and channel not in rules.channels
         for identity in person.identities:
             there, _, user = identity.partition(":")
@@ -61,7 +61,7 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
         return verdict
 
     async def judge(self, thread: ThreadId, author: Author) -> Author:
-        """Return the author of earlier messages in a thread, trusted only if a gate trusts them there."""
+        """Return the author of an earlier message, trusted only if their platform's gate trusts them there."""
         address = thread_address(thread)
         trusted = address.platform in self.gated and (await self.of(address.platform, author, address.channel)).trusted
         return msgspec.structs.replace(author, trusted=trusted)

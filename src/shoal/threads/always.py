@@ -1,7 +1,7 @@
-""" "Always allow": the owner allows a call and adds the rule that its card proposes, or removes the rule.
+""" "Always allow": allow a call and add the rule that its card proposes, or remove that rule. Only for the owner.
 
-The rule is written first. If the decision then fails, because the card was already decided or has expired, the rule is
-removed again.
+The rule is stored before the decision. If the decision fails because the card was already decided or has expired,
+the rule is removed again.
 """
 
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ class StandingRules(Protocol):
     """The store of the owner's rules."""
 
     async def add(self, rule: StandingRule, by: str) -> bool:
-        """Add a rule, in force from the next turn.
+        """Add a rule. It takes effect on the next turn.
 
-        Returns False if it exists. Raises InvalidInput if it cannot be added.
+        Returns False if the rule already exists. Raises InvalidInput if it cannot be added.
         """
         ...
 
@@ -95,7 +95,7 @@ class AlwaysAllow:
         return "The rule is removed. Shoal asks about this again from the next turn on."
 
     async def react(self, reaction: Reaction) -> str:
-        """Process an emoji reaction. The "always" emoji adds its card's rule."""
+        """Process an emoji reaction. The "always" emoji adds the rule that the card proposes."""
         if not means_always(reaction.emoji):
             return await self._orchestrator.react(reaction)
         asked = approval_of(await self._outbox.post_of(reaction.thread, reaction.message_id))
@@ -123,7 +123,6 @@ class AlwaysAllow:
         return [call]
 
     def _why_not(self, by: Asker) -> str:
-        """Return why this person cannot add or remove rules, or an empty string."""
         if self._orchestrator.services.links.people.asker(by).trust != "owner":
             return ONLY_THE_OWNER
         return "" if self.rules is not None else UNWRITTEN

@@ -1,14 +1,15 @@
-"""Files attached to messages: downloaded in the background, identified by their bytes, stored in the thread's folder.
+"""Download the files attached to messages in the background, detect their types, and store them in the thread's folder.
 
-file                                what the model gets
----------------------------------   ------------------------------------------------------------------
-an image                            the image, reduced if it is too large, and its path
-an image that cannot be shown       its path and why it is not shown
-a text file                         its path and its beginning
-a recording                         its path, and a transcript if a feature recognizes speech
-any other file                      its path
-too large, a program, unreachable   why it is missing; the turn continues
-slower than its turn can wait       the future path; if the download fails, the file there says why
+    file                                what the model gets
+    ---------------------------------   ------------------------------------------------------------------
+    an image                            the image, reduced if it is too large, and its path
+    an image that cannot be shown       its path and an error message
+    a text file                         its path and its beginning
+    a recording                         its path, and a transcript if a feature recognizes speech
+    any other file                      its path
+    too large, a program, unreachable   an error message. The turn continues.
+    slower than the turn can wait       its future path. If the download fails, a file there contains the
+                                        error message.
 
 A download starts when its message is accepted, even while an earlier turn runs. A turn waits at most
 `attachment_wait_seconds` for its files.
@@ -61,7 +62,7 @@ Transcribe: TypeAlias = Callable[[Prompt, str, Asker], Awaitable[Prompt]]
 
 
 class _Download:
-    """One download. `result` is set when it is `done`. `source` names its untrusted sender, if any."""
+    """A download. `result` is set once it is `done`. `source` names an untrusted sender, or is empty."""
 
     def __init__(self, attachment: Attachment, path: Path, source: str) -> None:
         self.attachment = attachment
@@ -76,7 +77,7 @@ class _Download:
 
 
 class Attachments:
-    """Downloads and examines the files of prompts while `run` is active. Files of untrusted people are tainted.
+    """Downloads and examines the files of prompts while `run` is active. Taints files from untrusted people.
 
     A feature that recognizes speech sets `transcribe`.
     """
@@ -96,7 +97,7 @@ class Attachments:
         self._queue: asyncio.Queue[Path] = asyncio.Queue()
 
     async def run(self) -> None:
-        """Download until cancelled, for DOWNLOADS_MAX threads at a time."""
+        """Download until cancelled, for at most DOWNLOADS_MAX threads at a time."""
 
         async def download() -> None:
             while True:
@@ -109,10 +110,11 @@ class Attachments:
                     download.finish(taken)
                     if taken.error and not taken.path and not was_awaited:
                         note = f"This file {taken.error}.\n".encode()
-                        with contextlib.suppress(OSError):  # A turn expects the file or its error at this path.
+                        # A turn may expect the file at this path, so write the error there.
+                        with contextlib.suppress(OSError):
                             await in_thread(partial(_store, download.path, note))
                     files.popleft()
-                finally:  # An interrupted download will be started again.
+                finally:  # Queue an interrupted download again.
                     if files:
                         self._queue.put_nowait(folder)
                     else:
@@ -124,15 +126,15 @@ class Attachments:
                 tasks.start_soon(download)
 
     def expect(self, prompt: Prompt) -> None:
-        """Start to download a prompt's files. Does not block."""
+        """Start the downloads of a prompt's files. Does not block."""
         for number in range(len(prompt.attachments)):
             self._begin(prompt, number)
 
     async def take(self, prompt: Prompt, inside: Callable[[Path], str], agent: str, asker: Asker) -> Prompt:
-        """Return the prompt with its files and the transcripts of recordings.
+        """Return the prompt with its downloaded files and the transcripts of recordings.
 
-        If a file is missing, the prompt contains the error, or the path where the download will appear. File errors
-        never raise. `inside` converts a host path to the path that the agent's tools and commands use.
+        If a file is missing, the prompt contains the error, or the path where the download will appear. Does not
+        raise for file errors. `inside` converts a host path to the path that the agent's tools and commands use.
         """
         if not prompt.attachments:
             return prompt
@@ -178,7 +180,6 @@ class Attachments:
         return download
 
     async def join(self) -> None:
-        """Wait until all downloads have ended."""
         await self._queue.join()
 
     async def _take(self, download: _Download) -> Attachment:
@@ -247,9 +248,9 @@ class Attachments:
 
 
 def specific_media_type(claimed: str, detected: str) -> str:
-    """Return the sender's media type if it is compatible with the detected one, otherwise the detected one.
+    """Return the claimed media type if it is compatible with the detected type, otherwise the detected type.
 
-    A video container may contain only sound.
+    For example, a video container may contain only sound.
     """
     family = claimed.partition("/")[0]
     if detected == "text/plain":

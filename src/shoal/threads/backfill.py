@@ -1,4 +1,4 @@
-"""Read messages that the thread missed from its platform, before a turn starts."""
+"""Before a turn starts, read messages that the thread missed from its platform's history."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ FAILED = "I could not read the messages that I missed while I was away."
 
 
 class Backfill(msgspec.Struct, frozen=True, eq=False):
-    """Reads missed messages from platforms that provide a history. `judge` resolves the trust in their authors."""
+    """Reads missed messages from platforms that provide a history. `judge` decides whether to trust their authors."""
 
     adapters: Mapping[str, ChatAdapter]
     judge: Judge
@@ -32,7 +32,7 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
     settings: ContextSettings
 
     async def before(self, view: ThreadView, prompt: Prompt) -> None:
-        """Journal unseen messages that precede `prompt`. A failure is journaled too. Raises StaleEpoch."""
+        """Journal unseen messages that precede `prompt`. Also journals a failure. Raises StaleEpoch."""
         thread, messages_max = view.thread, self.settings.backfill_messages_max
         adapter = self.adapters.get(thread.split(":", 1)[0])
         if adapter is None or not adapter.limits.has_history or not messages_max:
@@ -59,7 +59,7 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
             if after < message.at < prompt.at and message.key != prompt.key and has_content:
                 missed.append(msgspec.structs.replace(message, thread=thread, text=text))
         if missed := missed[-messages_max:]:  # The platform identifies the author. The access rules decide the trust.
-            judged: list[Prompt] = []  # Omit quotes of the agent's own text.
+            judged: list[Prompt] = []
             for missed_message in missed:
                 author = await self.judge(thread, missed_message.author)
                 others = [other for other in bounded(missed_message.refers_to) if not other.own]

@@ -1,7 +1,8 @@
 """Run chat commands and return their answers.
 
-`CommandRouter` runs the commands of this process; `AgentCommands` contains /agent and /settings. The specifications of
-built-in commands are in kernel/commands.py. Features and packages register theirs with `add`.
+`CommandRouter` runs all commands of this process. `AgentCommands` implements /agent and /settings. The
+specifications of built-in commands are in kernel/commands.py. Features and packages register their commands with
+`add`.
 """
 
 import hashlib
@@ -110,10 +111,12 @@ class ContextWord(NamedTuple):
 
 
 class CommandRouter:
-    """Answers every slash command.
+    """Runs all slash commands.
 
-    `links` resolves who may see other channels. `check_model` raises InvalidInput for an unknown model. `known_models`
-    returns model names. `activities` list an agent's work outside its turns.
+    - `links`: resolves who may see other channels.
+    - `check_model`: raises InvalidInput for an unknown model.
+    - `known_models`: returns the names of all models.
+    - `activities`: list an agent's work outside its turns.
     """
 
     def __init__(
@@ -145,7 +148,8 @@ class CommandRouter:
         self._known_models = known_models
         self._activities = activities
         self.table = CommandTable()
-        self.start_over: Callable[[ThreadId, str], Awaitable[str]] = self._clear  # A feature may save first.
+        # A feature can replace this, to save the conversation first.
+        self.start_over: Callable[[ThreadId, str], Awaitable[str]] = self._clear
         self.restore_files: Callable[[ThreadId, str, Asker], Awaitable[str]] | None = None  # Set by the undo feature.
         self.context_words: dict[str, ContextWord] = {}
         self._answers: dict[str, Answer] = {
@@ -187,7 +191,6 @@ class CommandRouter:
             self._answers_in_channel[command.spec.name] = command.answer_in_channel
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
-        """Return completions of a model name in the argument."""
         before, _, typed = asked.argument.rpartition(" ")
         if typed == "model" and asked.name != "model":  # Some clients omit the trailing space.
             before, typed = asked.argument, ""
@@ -203,7 +206,7 @@ class CommandRouter:
                 return ()
 
     async def command(self, asked: CommandRequest) -> str:
-        """Run a command.
+        """Run a command and return its answer.
 
         If the request is invalid, the answer explains why. Raises StoreError if the database fails.
         """
@@ -235,7 +238,6 @@ class CommandRouter:
         return await self.restore_files(calls[0].thread, calls[0].turn, self._links.people.asker(by))
 
     async def _note_readers(self, asked: CommandRequest) -> None:
-        """Record the readers of a direct conversation. They also limit what a reminder's turn may say and store."""
         if not asked.direct or thread_address(asked.thread).platform in OWN_PLATFORMS:
             return
         audience = self._links.audience(asked.asker, asked.author, asked.thread)
@@ -257,11 +259,6 @@ class CommandRouter:
     async def _in_channel(
         self, asked: CommandRequest, spec: CommandSpec, answer: Answer, latest: ThreadId | None
     ) -> str:
-        """Answer a command given in a channel outside threads.
-
-        Answers for the channel if the command supports that, otherwise for the thread in which the person last wrote
-        there.
-        """
         in_channel = self._answers_in_channel.get(asked.name)
         text = await in_channel(asked, latest) if in_channel is not None else None
         if text is not None:
@@ -301,7 +298,6 @@ class CommandRouter:
         return None if has_text and latest is not None else await self.model(asked)
 
     async def _latest_line(self, asked: CommandRequest, latest: ThreadId) -> str:
-        """Describe the thread in which the person last wrote."""
         number = (await self._numbers.of(asked.thread, [latest]))[latest]
         info = await self._store.journal.thread(latest)
         title = f" {short_line(info.title)}" if info is not None and info.title else ""
@@ -323,9 +319,6 @@ class CommandRouter:
         return f"{line}\n{await self._spent(asked, info.agent, f'thread:{thread}')}".rstrip()
 
     async def _channel_status(self, asked: CommandRequest, latest: ThreadId | None) -> str:
-        """Answer /status in a channel: its conversations, its running turns, and the thread in which the person last
-        wrote.
-        """
         channel = channel_of(asked.thread)
         infos = [
             info
@@ -344,7 +337,7 @@ class CommandRouter:
         return "\n".join([head, *lines, *last, await self._spent(asked, spec.name, "")]).rstrip()
 
     async def _spent(self, asked: CommandRequest, agent: str, thread_scope: str) -> str:
-        """Describe today's model usage, or the remaining budget, as far as the audience may see it."""
+        """Describe today's model usage. If untrusted people can read, describe only this thread's remaining budget."""
         standings = await self._store.budget.standings()
         if self._links.audience(asked.asker, asked.author, asked.thread).guest:
             own = [standing for standing in standings if standing.scope == thread_scope]
@@ -358,18 +351,15 @@ class CommandRouter:
         return spent_today(usage, [standing for standing in standings if standing.scope in scopes])
 
     async def _working_in(self, asked: CommandRequest) -> list[Work]:
-        """Return the channel's threads that have work, except those of subagents."""
         channel = channel_of(asked.thread)
         works = [work for work in await self._store.registry.at_work(within=channel) if work.thread.startswith(channel)]
         return [work for work in works if work.turn] or works
 
     async def _work_lines(self, asked: CommandRequest, works: Sequence[Work]) -> list[tuple[int, str]]:
-        """Return the numbers of busy threads, and a line for each."""
         numbers, now = await self._numbers.of(asked.thread, [work.thread for work in works]), self._clock.now()
         return [(numbers[work.thread], f"- `#{numbers[work.thread]}` {describe_work(work, now)}") for work in works]
 
     async def stop(self, asked: CommandRequest) -> str:
-        """Answer /stop: stop the turn of this thread, of the named one, or the only running one in the channel."""
         words = asked.argument.lower().split()
         is_all = "all" in words
         named = [word for word in words if word != "all"]
@@ -388,7 +378,6 @@ class CommandRouter:
         return "Stopping." if delivered[0].turn else "Stopped before it began."
 
     async def steer(self, asked: CommandRequest) -> str:
-        """Answer /steer: steer the turn of this thread, of the named one, or the only running one in the channel."""
         word, _, rest = asked.argument.partition(" ")
         is_named = bool(_NUMBER.fullmatch(word)) or word.count(":") == 2
         text = rest.strip() if is_named else asked.argument
@@ -404,7 +393,7 @@ class CommandRouter:
         return "Nothing is running here. Send it as a normal message."
 
     async def _running(self, asked: CommandRequest) -> list[ThreadId]:
-        """Return the threads that a command without a name applies to: this one, or all busy threads of the channel."""
+        """Return this thread. In a channel outside threads, return all busy threads."""
         place = await whereabouts(asked, self._store.settings, self._store.journal)
         if asked.direct or (not place.in_channel and await self._store.journal.thread(asked.thread) is not None):
             return [asked.thread]
@@ -418,7 +407,6 @@ class CommandRouter:
         return _listed(["Several turns are running in this channel. Choose one:", *lines], "")
 
     async def decide(self, asked: CommandRequest) -> str:
-        """Answer /approve and /deny: decide the named approval, or the only one that is waiting here."""
         answer = _answer(asked)
         return await self._decide_among(
             asked, answer, await self._store.approvals.matching(asked.thread, answer.approval)
@@ -443,7 +431,6 @@ class CommandRouter:
         return "Allowed." if answer.allow else "Denied."
 
     async def context(self, asked: CommandRequest) -> str:
-        """Answer /context: show or clear what the model sees, or run a subcommand that a feature added."""
         word, _, rest = asked.argument.partition(" ")
         thread, rest = asked.thread, rest.strip()
         match word.lower():
@@ -472,7 +459,6 @@ class CommandRouter:
         return ""
 
     async def thread(self, asked: CommandRequest) -> str:
-        """Answer /thread: list or stop threads, or show the steps of one."""
         match asked.argument.split():
             case [] | ["list"]:
                 spec = await agent_here(self._store, self._agents, asked.thread)
@@ -501,7 +487,6 @@ class CommandRouter:
                 return f"Usage: {THREAD_USAGE}."
 
     async def tasks(self, asked: CommandRequest) -> str:
-        """Answer /tasks: list the work of this channel's agent on all machines, as far as the asker may see it."""
         spec = await agent_here(self._store, self._agents, asked.thread)
         within, now = self._within(asked), self._clock.now()
         lines: list[str] = []
@@ -516,7 +501,6 @@ class CommandRouter:
         return _listed(lines, f"{spec.name} is idle.")
 
     async def model(self, asked: CommandRequest) -> str:
-        """Answer /model: list models, or send one message to another model."""
         name, _, rest = asked.argument.partition(" ")
         if not name:
             spec = await agent_here(self._store, self._agents, asked.thread)
@@ -544,7 +528,7 @@ class CommandRouter:
         return "I am busy: too many messages are already waiting." if receipt.status == "busy" else ""
 
     async def retry(self, asked: CommandRequest) -> str:
-        """Answer /retry: retry the model call that the turn is waiting for, or answer the last message again."""
+        """Answer /retry: retry the model call that the turn waits for, or answer the last message again."""
         if asked.argument:
             self._check_model(asked.argument)
         receipt = await self._orchestrator.send(Retry(asked.thread, asked.author, model=asked.argument))
@@ -554,7 +538,10 @@ class CommandRouter:
         return "Trying again."
 
     async def fork(self, asked: CommandRequest) -> str:
-        """Answer /fork: copy the conversation to a new thread of the channel or, for the owner, to the page."""
+        """Answer /fork: copy the conversation to a new thread in the channel.
+
+        If the chat cannot have another thread, the owner gets the copy on the page.
+        """
         opens = self._orchestrator.opens_threads(asked.thread, direct=asked.direct)
         if opens and thread_address(asked.thread).platform not in OWN_PLATFORMS:
             await self._orchestrator.open_copy(asked.thread, f"fork:{asked.key}", asked.author.id)
@@ -574,8 +561,8 @@ class CommandRouter:
     async def about(self, asked: CommandRequest, find: Callable[[], Awaitable[str]]) -> str:
         """Return a command's target, which is resolved once and stored.
 
-        After a database failure, the command runs again, perhaps after it took effect. It must then have the same
-        target. Raises the errors of `find`.
+        After a database failure, the platform delivers the command again, although it may already have taken effect.
+        It must then have the same target. Raises the errors of `find`.
         """
         once = f"about:{thread_address(asked.thread).platform}:{asked.key}"
         stored = await self._store.settings.get(ONCE, once)
@@ -585,19 +572,16 @@ class CommandRouter:
         return stored.partition(" ")[2]
 
     async def _numbered(self, asked: CommandRequest, threads: Sequence[ThreadId]) -> dict[ThreadId, int]:
-        """Return the numbers of these threads.
-
-        A group numbers only its own threads, because gaps would reveal threads elsewhere.
-        """
+        """Number the threads. A group numbers only its own, because gaps would reveal threads elsewhere."""
         is_alone = asked.direct or thread_address(asked.thread).platform in OWN_PLATFORMS
         own = [thread for thread in threads if is_alone or place_of(thread) == place_of(asked.thread)]
         return await self._numbers.of(asked.thread, own)
 
     async def _named(self, asked: CommandRequest, name: str) -> ThreadId:
-        """Return a thread by its number in this channel, its id, or the end of its id in this channel.
+        """Find a thread by its number in this channel, its id, or the end of its id in this channel.
 
-        Raises Forbidden for any thread id of another channel, even if the thread does not exist. Raises NotFound, and
-        InvalidInput if a number is also the end of another thread's id.
+        Raises Forbidden for an id in a channel that the asker may not see, even if the thread does not exist. Raises
+        NotFound, and InvalidInput if a number is also the end of another thread's id.
         """
         thread = ThreadId(name if name.count(":") == 2 else f"{channel_of(asked.thread)}{name}")
         if (match := _NUMBER.fullmatch(name)) or _DIGITS.fullmatch(name):
@@ -616,7 +600,6 @@ class CommandRouter:
         return thread
 
     def _within(self, asked: CommandRequest) -> str:
-        """Return the id prefix of threads that the asker may see."""
         return self._links.audience(asked.asker, asked.author, asked.thread).within(asked.thread)
 
     async def _history(self, thread: ThreadId, zone: str) -> str:
@@ -635,7 +618,6 @@ class CommandRouter:
         return "\n".join([f"{head}:", *lines])
 
     async def timezone(self, asked: CommandRequest) -> str:
-        """Answer /timezone: show or set the asker's time zone. Raises InvalidInput with the nearest names."""
         word = asked.argument.strip()
         if word.lower() == "help":
             return f"Usage: {TIMEZONE_USAGE}."
@@ -649,7 +631,7 @@ class CommandRouter:
 
 
 class AgentCommands(msgspec.Struct, frozen=True, eq=False):
-    """Answers /agent and /settings."""
+    """Implements /agent and /settings."""
 
     store: Store
     agents: AgentRegistry
@@ -728,14 +710,13 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                     return _asks_to_delete(doomed, keeps=keeps, code=code, is_stale=bool(codes))
                 kept_in = await self.lifecycle.destroy(name, by, keep=keeps)
                 return f"Deleted the agent **{name}**. Its files are {f'in {kept_in}' if kept_in else 'deleted too'}."
-            case _:  # undo
+            case _:  # The remaining action is "undo".
                 name = rest or await self._name_here(asked)
                 if not self.agents.exists(name):
                     raise InvalidInput(f"No agent named {name[:80]!r}. `/agent list` shows them.")
                 return await self.versions.undo(name, asked.author.id)
 
     async def settings(self, asked: CommandRequest) -> str:
-        """Answer /settings: show or change the model and the permissions of a channel, server or account."""
         words = asked.argument.split()
         is_here = bool(words) and words[0].lower() == "here"
         words = words[is_here:]
@@ -752,7 +733,8 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 lines.append(f"- everywhere on {account}: {_choices_text(await bindings.chosen_for(account))}")
                 what = f"the model `{spec.model}` and the permissions `{spec.profile}`"
                 return "\n".join([*lines, f"- so **{spec.name}** answers here with {what}"])
-            case ["model" | "permissions" as key, value]:  # Changes the channel, or its server or account.
+            # `here` changes the channel. Otherwise, change its server or account.
+            case ["model" | "permissions" as key, value]:
                 self._check_may_manage(asked)
                 assert bindings is not None, "the app gives the agents their bindings"
                 value = "" if value == "default" else value
@@ -770,10 +752,6 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 return f"Usage: {SETTINGS_USAGE}."
 
     async def _describe(self, asked: CommandRequest, name: str) -> str:
-        """Describe an agent's settings.
-
-        Without a name, describe this channel's agent and the channel's own settings.
-        """
         here = await agent_here(self.store, self.agents, asked.thread)
         card = await self.lifecycle.card(name or here.name, within=self._within(asked))
         if card.spec is None:
@@ -805,7 +783,6 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
         return (await agent_here(self.store, self.agents, asked.thread)).name
 
     def _within(self, asked: CommandRequest) -> str:
-        """Return the id prefix of threads whose activity the asker may see."""
         return self.links.audience(asked.asker, asked.author, asked.thread).within(asked.thread)
 
     def _check_may_manage(self, asked: CommandRequest) -> None:
@@ -814,9 +791,9 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
 
 
 async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> AgentSpec:
-    """Return the agent that would answer a thread's next message.
+    """Return the agent that would answer the thread's next message.
 
-    Raises StoreError, and InvalidInput for a broken file.
+    Raises StoreError, and InvalidInput if the agent's file is broken.
     """
     name = await agents.agent_name_for(thread, "")
     if not name:
@@ -828,7 +805,7 @@ async def agent_here(store: Store, agents: AgentRegistry, thread: ThreadId) -> A
 def _asks_to_delete(doomed: DoomedAgent, *, keeps: bool, code: str, is_stale: bool) -> str:
     """Return the confirmation question before an agent is deleted.
 
-    Its code is valid only for the asker, and only while the facts shown are unchanged.
+    The code in it is valid only for the asker, and only while the facts shown are unchanged.
     """
     files = f"{'more than ' if doomed.is_more else ''}{counted(doomed.files, 'file')}"
     fate = "move to `removed/`" if keeps else "are deleted permanently"
@@ -866,6 +843,5 @@ def moment_text(moment: datetime, timezone: str) -> str:
 
 
 def _answer(asked: CommandRequest) -> WrittenDecision:
-    """Parse the argument of /approve or /deny."""
     word = "allow" if asked.name == "approve" else "deny"
     return parse_answer(f"{word} {asked.argument}") or WrittenDecision(asked.argument, asked.name == "approve")

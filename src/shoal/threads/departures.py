@@ -4,13 +4,13 @@
     --------------------------------------------  --------------------------------------------------------------
     a queued message, a reminder that is due      its turn would begin, and in every sweep
     a message for a turn that is running          in every sweep
-    a running turn and its pending approvals      it would continue after a wait, and in every sweep
+    a running turn and its pending approvals      the turn would continue after a wait, and in every sweep
     a subagent that works for them                in every sweep
     a reminder or schedule, a process, a token    in every sweep
-    an approval that they gave                    the call would run with it; Shoal then asks again
+    an approval that they gave                    its call would run. Shoal then requests approval again.
 
-A sweep runs after every removal, at every start, and every ten minutes in case the rules changed in another way. After
-a sweep that ended something, the owner gets one notice. Ended work is not restored when the person regains access.
+A sweep runs after every removal, at every start, and every ten minutes in case the rules changed in another way. If
+a sweep ended anything, the owner gets one notice. Ended work is not restored when the person regains access.
 """
 
 import asyncio
@@ -65,11 +65,10 @@ class Departures(msgspec.Struct, eq=False):
     """Turns that the last sweep aborted. A turn that is still stopping in the next sweep is not reported again."""
 
     def sweep_soon(self) -> None:
-        """Start the next sweep immediately, because a person was removed."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Sweep now, after each removal, and every SWEEP_SECONDS."""
+        """Sweep now, after each removal, and every SWEEP_SECONDS, until cancelled."""
         while True:
             self._wanted.clear()
             await self.sweep()
@@ -85,7 +84,6 @@ class Departures(msgspec.Struct, eq=False):
             await self.notify_owner(_notice(ended))
 
     async def _end_all(self) -> dict[str, list[str]]:
-        """End the work, and return its descriptions by author."""
         ended: dict[str, list[str]] = {}
         aborted: set[str] = set()
 
@@ -118,13 +116,12 @@ class Departures(msgspec.Struct, eq=False):
         for token in await self.tokens.all():
             if await self.tokens.author(token) is None:
                 platform = token.person.partition(":")[0]
-                await self.pairing.roster(platform)  # Raises if the list is unreadable.
+                await self.pairing.roster(platform)  # If the list is unreadable, raise instead of revoking the token.
                 await self.tokens.revoke(token.name, BY)
                 note(Author(token.person, trusted=False), f"the token “{token.name}”")
         return ended
 
     async def _asked(self, thread: ThreadId) -> tuple[str, UserSaid] | None:
-        """Return a thread's open turn and the message that it answers."""
         info = await self.store.journal.thread(thread)
         if info is None or not info.open_turn:
             return None

@@ -1,4 +1,4 @@
-"""Copy conversations: a new thread begins as a copy of another one, with its files."""
+"""Fork conversations: a new thread begins as a copy of another thread and its files."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ SINCE_FORK_MAX = 1_000
 
 
 class Forks(msgspec.Struct, eq=False):
-    """Copies threads with their files. Interrupted copies are completed or removed by `end_forks`."""
+    """Copies threads with their files. `end_forks` completes or removes interrupted copies."""
 
     store: Store
     publish: Callable[[Sequence[Event]], None]
@@ -32,12 +32,13 @@ class Forks(msgspec.Struct, eq=False):
     folders: Folders
 
     async def fork(self, source: ThreadId, thread: ThreadId, by: str, after: int = 0, *, opened_by: str = "") -> None:
-        """Make `thread` a copy of `source` up to event `after`, or of all of it.
+        """Make `thread` a copy of `source` up to event `after` (0: all events).
 
-        The copy includes whole results, the files that these events name, and their taint, but no grants. The same
-        transaction completes the post `opened_by`, which opened the thread. Raises NotFound, Conflict if `thread`
-        exists, InvalidInput for an event that does not exist, StoreNewer, OSError, and UnderWay while another process
-        makes the copy.
+        The copy includes complete results, the files that these events name, and their taint, but no grants. The
+        same transaction completes the post `opened_by`, which opened the thread.
+
+        Raises NotFound, Conflict if `thread` exists, UnderWay while another process makes the copy, InvalidInput for
+        an unknown event or a subagent's thread, StoreNewer and OSError.
         """
         if is_child(source):
             raise InvalidInput("This thread belongs to a subagent. Fork the conversation that started it.")
@@ -55,7 +56,7 @@ class Forks(msgspec.Struct, eq=False):
         theirs, ours = (f"/data/{thread_id.replace(':', '/')}/" for thread_id in (source, thread))
 
         def copied(path: str) -> str:
-            file = Path(path.partition(theirs)[2])  # Does not depend on where the home directory is.
+            file = Path(path.partition(theirs)[2])  # Works for any location of the home directory.
             if not file.parts or ".." in file.parts:
                 return path
             files.add(file)
@@ -76,7 +77,7 @@ class Forks(msgspec.Struct, eq=False):
         folder = here.with_name(f"{COPYING}{here.name}")
         source_of = await self.files.marks.sources([home.attachments(source)])
         lock = FileLock(folder)
-        if folder.is_dir() and lock.take():  # Its process has ended.
+        if folder.is_dir() and lock.take():  # The process that created it has ended.
             await self._end_fork(folder)
             lock.release()
         try:
@@ -103,19 +104,18 @@ class Forks(msgspec.Struct, eq=False):
         """Complete the files of interrupted forks. Delete the files of forks whose thread does not exist."""
         for folder in await asyncio.to_thread(lambda: [*self.files.home.data.glob(f"*/*/{COPYING}*")]):
             lock = FileLock(folder)
-            if lock.take():  # If the lock is taken, a process is working on it.
+            if lock.take():  # Otherwise another process is working on the fork.
                 await self._end_fork(folder)
                 lock.release()
 
     async def _end_fork(self, folder: Path) -> None:
-        """Move a fork's files to its thread and synchronize them, or delete them if the thread does not exist."""
         here = folder.with_name(folder.name.removeprefix(COPYING))
         thread, journal = ThreadId(":".join(here.parts[-3:])), self.store.journal
         info = await journal.thread(thread) if folder.is_dir() else None
         events = await journal.events(thread, max(0, info.last_seq - SINCE_FORK_MAX)) if info is not None else []
         if any(isinstance(event.data, Forked) for event in events):
             here.mkdir(parents=True, exist_ok=True)
-            for part in folder.iterdir():  # Move whole folders, because a file that is moved alone loses its taint.
+            for part in folder.iterdir():  # Move complete folders, because a file that is moved alone loses its taint.
                 part.rename(here / part.name)
             await self.folders.push(thread)
         with contextlib.suppress(OSError):
@@ -123,7 +123,6 @@ class Forks(msgspec.Struct, eq=False):
 
 
 def _copy(file: Path, target: Path) -> None:
-    """Copy a file if it exists."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):
         shutil.copy2(file, target, follow_symlinks=False)

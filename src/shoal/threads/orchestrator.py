@@ -1,7 +1,7 @@
 """Accept messages of any origin, and own the actors of all threads.
 
-`send` makes a message durable and returns without waiting for a turn. An actor is created when the engine advances its
-thread, and dropped after it has been idle.
+`send` makes a message durable and returns without waiting for a turn. The orchestrator creates an actor when the
+engine advances its thread, and drops it after an idle period.
 """
 
 import logging
@@ -86,9 +86,9 @@ HELD_BYTES_MAX = 12_000_000
 class Orchestrator:
     """Routes messages to threads. Implements `ThreadHandler` for the engine.
 
-    `report_unposted` reports a post that could not be delivered. `configured` returns the platforms of all configured
-    accounts, which other processes may connect. The `opening_watchers` are called with the trigger's id when the last
-    attempt of an opening has failed.
+    - `report_unposted`: reports a post that could not be delivered.
+    - `configured`: returns the platforms of all configured accounts, including those that other processes connect.
+    - `opening_watchers`: called with the trigger's id when the last attempt of an opening has failed.
     """
 
     def __init__(
@@ -124,13 +124,17 @@ class Orchestrator:
         return len(self._actors)
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept a message durably, or return why it was not accepted. Raises StoreError if it could not be stored."""
+        """Accept a message durably. If it is not accepted, the receipt gives the reason.
+
+        Raises InvalidInput for a subagent's thread, and StoreError if the message could not be stored.
+        """
         inbox = self._store.inbox
         match message:
             case Prompt() as prompt:
                 if is_child(prompt.thread):
                     raise InvalidInput("This thread belongs to a subagent. Write to the thread that started it.")
-                if any(attachment.path for attachment in prompt.attachments):  # Moved to the machine that answers.
+                # Another machine may answer, so synchronize the files first.
+                if any(attachment.path for attachment in prompt.attachments):
                     notices = await self.services.folders.push(prompt.thread)
                     if notices:
                         raise StoreUnavailable(notices[0])
@@ -141,14 +145,15 @@ class Orchestrator:
                 is_plain = not (prompt.attachments or prompt.tainted_by) and all(
                     reference.own for reference in refers_to
                 )
-                if prompt.joins and is_plain:  # Steers the running turn, if any.
+                if prompt.joins and is_plain:  # Steer the turn if one is running.
                     steer = Steer(prompt.thread, prompt.key, prompt.text, prompt.author, prompt.at)
                     receipt = await self.send(steer)
                     if receipt.status != "dropped":
                         return receipt
                 if prompt.attachments:
                     prompt = with_origins(prompt)
-                if refers_to or prompt.attachments:  # If their author is untrusted, they taint like fetched content.
+                # Quotes and files from untrusted people taint the thread, like fetched content.
+                if refers_to or prompt.attachments:
                     files, unknown = prompt.attachments, Author("", prompt.tainted_by, trusted=False)
                     if prompt.tainted_by:  # The authors of the individual words and files are unknown.
                         files = tuple(
@@ -184,7 +189,7 @@ class Orchestrator:
                         await self._engine.woken(ThreadId(info.parent))
                 stopped = await self.services.loop.stop_background(message.thread)
                 return Receipt("delivered") if stopped and not receipt.delivered else receipt
-            case Retry():  # A turn that waits for its model asks again now.
+            case Retry():  # Wake a turn that waits for its model.
                 if message.model and not message.author.trusted:
                     raise Forbidden(CHOOSES_NO_MODEL)
                 if message.model:  # An unknown model would end the turn.
@@ -200,11 +205,11 @@ class Orchestrator:
     # ---- branches ----
 
     async def try_again(self, thread: ThreadId, asker: Asker, seq: int = 0, model: str = "", key: str = "") -> Event:
-        """Answer a message again and replace its answer, once per `key`.
+        """Answer a message again on a new branch, once per `key`.
 
-        The message is that of the turn which contains event `seq`, or of the last turn. It keeps its author and their
-        trust at the time. Returns its event. Raises NotFound, Forbidden, Conflict while a turn runs or a message waits,
-        InvalidInput if no message was answered.
+        Answers the message of the turn that contains event `seq`, or of the last turn. The message keeps its author
+        and their trust at the time. Returns the event of the message. Raises NotFound, Forbidden, Conflict while a
+        turn runs or a message waits, and InvalidInput if no message was answered.
         """
         opening, data, message = await self._answered(thread, seq)
         if asker.trust != "owner" and asker.user != data.author.id:
@@ -231,10 +236,10 @@ class Orchestrator:
         return message
 
     async def say_instead(self, prompt: Prompt, seq: int) -> Event:
-        """Replace the author's own message in the turn of event `seq`, keeping its files.
+        """Replace the author's own message in the turn that contains event `seq`, keeping its files.
 
-        The old message and everything after it stay on another branch. Returns the old message's event. Raises the
-        errors of `try_again`.
+        The old message and everything after it stay on another branch. Returns the event of the old message. Raises
+        the errors of `try_again`.
         """
         opening, data, message = await self._answered(prompt.thread, seq)
         if data.author.id != prompt.author.id or data.origin == "trigger":
@@ -253,7 +258,6 @@ class Orchestrator:
         await self._begin(prompt)
 
     async def _was_answered(self, change: Event) -> bool:
-        """Return whether the edited message is the last one answered, and nothing has run since then."""
         info = await self._store.journal.thread(change.thread)
         if info is None or info.open_turn or info.queued or not isinstance(change.data, Revised):
             return False
@@ -264,7 +268,7 @@ class Orchestrator:
         return change.data.message_id in (data.message_id, *data.joined)
 
     async def _answered(self, thread: ThreadId, seq: int) -> tuple[int, UserSaid, Event]:
-        """Return the number of a turn's first event, the current wording of the message that it answers, and its event.
+        """Return the number of the turn's first event, the latest wording of its message, and the message's event.
 
         Raises InvalidInput if the message does not exist or its author has deleted it.
         """
@@ -279,7 +283,7 @@ class Orchestrator:
         tip = seq or info.last_seq
         events = await journal.along(thread, tip, max(0, tip - TURN_EVENTS_MAX))
         turn = events[-1].turn if seq else next((event.turn for event in reversed(events) if event.turn), "")
-        if seq:  # The event that opens a turn precedes its message.
+        if seq:  # The event that opens a turn precedes the turn's message.
             events += await journal.events(thread, tip, OPENING_EVENTS_MAX)
         of_turn = [event for event in events if turn and event.turn == turn]
         for event in of_turn:
@@ -306,8 +310,8 @@ class Orchestrator:
     async def react(self, reaction: Reaction) -> str:
         """Process an emoji reaction to a post.
 
-        On a card, it decides the approval. A stop sign on a preview stops the turn. Returns why the reaction had no
-        effect, for the person who added it, or an empty string.
+        On a card, it decides the approval. A stop sign on a preview stops the turn. Returns an error message for the
+        person who reacted, or an empty string.
         """
         thread, verdict, is_stop = reaction.thread, verdict_of(reaction.emoji), reaction.emoji in STOP_SIGNS
         post = await self._store.outbox.post_of(thread, reaction.message_id) if is_stop or verdict is not None else ""
@@ -332,7 +336,6 @@ class Orchestrator:
         return ""
 
     async def _begin(self, prompt: Prompt) -> None:
-        """Start work on an accepted prompt: download its files, cancel maintenance, and wake the thread."""
         self.services.attachments.expect(prompt)
         actor = self._actors.get(prompt.thread)
         if actor is not None:
@@ -349,7 +352,7 @@ class Orchestrator:
     ) -> ThreadId:
         """Post `text` to a channel, which opens a thread, and start a turn there.
 
-        Raises InvalidInput for a platform that is not connected, PlatformError if it rejects the post.
+        Raises InvalidInput if the platform is not connected, and PlatformError if it rejects the post.
         """
         thread = await self._connected(platform).open_thread(channel, text)
         clock = self.services.clock
@@ -359,14 +362,14 @@ class Orchestrator:
         return thread
 
     def opens_threads(self, thread: ThreadId, *, direct: bool) -> bool:
-        """Return whether another thread can be opened in the same channel."""
+        """Return True if another thread can be opened in the same channel."""
         platform = thread_address(thread).platform
         return self._connected(platform).limits.opens_threads and (not direct or platform in OWN_PLATFORMS)
 
     async def open_copy(self, source: ThreadId, key: str, by: str) -> None:
-        """Open a thread in the same channel as a copy of the thread's current state, once per key.
+        """Open a thread in the same channel as a copy of this thread, once per key.
 
-        Durable on return. Raises NotFound.
+        The copy is queued durably on return. Raises NotFound.
         """
         info, address = await self._store.journal.thread(source), thread_address(source)
         if info is None:
@@ -382,10 +385,10 @@ class Orchestrator:
         return adapter
 
     async def open(self, opening: Opening) -> bool:
-        """Post a prompt to the channel of its `unopened` thread and begin a thread there, once per key.
+        """Post a prompt to its channel and begin a thread there, once per key.
 
-        Durable on return. Returns False if it was already posted. Raises InvalidInput for a platform that is not
-        connected.
+        The post is queued durably on return. Returns False if it was already queued. Raises InvalidInput if the
+        platform is not connected.
         """
         prompt = opening.prompt
         self._connected(thread_address(prompt.thread).platform)
@@ -395,17 +398,16 @@ class Orchestrator:
         return fresh
 
     async def fate(self, key: str) -> DeliveryStatus | None:
-        """Return the delivery state of a post created by `open`, or None if it does not exist."""
         return await self._store.outbox.fate(key)
 
     async def withdraw(self, key: str) -> str | None:
-        """Cancel a post by `open` that is still waiting. Returns what delayed it, or None if it is not waiting."""
+        """Cancel a waiting post created by `open`. Return the reason for its delay, or None if it is not waiting."""
         return await self._store.outbox.withdraw(key)
 
     async def opened(self, row: OutboxRow, thread: ThreadId, rest: Sequence[NewPost]) -> None:
         """Begin the thread that a post has opened. Called by the sender.
 
-        Accepts the prompt in the thread, or makes the thread a copy.
+        Accepts the post's prompt in the thread, or makes the thread a copy.
         """
         outbox, opening, copies = self._store.outbox, row.post.opening, row.post.copies
         if copies is not None:
@@ -456,10 +458,10 @@ class Orchestrator:
                 await watch(opening.trigger)
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        """Decide an approval, as the person who asked, an approver or the owner.
+        """Decide an approval. Only the person who asked, an approver or the owner may do this.
 
-        Raises NotFound, Forbidden, Conflict if it was already decided, Gone if it has expired, and InvalidInput if an
-        approval for the whole thread would not cover everything that may run.
+        Raises NotFound, Forbidden, Conflict if it was already decided, Gone if it has expired, and InvalidInput if
+        an approval for the thread would not cover everything that may run.
         """
         row = await self._store.approvals.get(approval)
         if row is None:
@@ -487,7 +489,7 @@ class Orchestrator:
     async def decide_card(
         self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
     ) -> str:
-        """Decide a card's pending calls, all or none (see `card_verdicts`). Raises the errors of `decide`."""
+        """Decide a card's pending calls in one transaction (see `card_verdicts`). Raises the errors of `decide`."""
         calls = await self._store.approvals.on_card(card)
         if not calls:
             raise NotFound(GONE)
@@ -511,7 +513,6 @@ class Orchestrator:
         return verdicts_text(calls, verdicts)
 
     def _check_is_reachable(self, thread: ThreadId) -> None:
-        """Raise InvalidInput if a thread's account was removed or switched off."""
         platform = thread_address(thread).platform
         if is_child(thread) or platform in OWN_PLATFORMS:
             return
@@ -519,7 +520,7 @@ class Orchestrator:
             raise InvalidInput(AWAY.format(platform=platform))
 
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
-        """Show a check box for each pending call on a card. If the platform cannot, explain the choice in text.
+        """Show a check box for each pending call on a card. If the platform cannot show them, return an explanation.
 
         Raises NotFound, Forbidden, Conflict and Gone.
         """
@@ -544,7 +545,6 @@ class Orchestrator:
         return CHOOSING
 
     async def _refused(self, approval: Approval, by: Asker, why: str) -> None:
-        """Record a rejected decision in the thread's audit chain."""
         action = f"{approval.tool} {approval.digest}"
         entry = AuditEntry(
             "approval", action, "refused", user=by.identity, turn=approval.turn, detail=why, token=by.token
@@ -561,7 +561,7 @@ class Orchestrator:
         await self._engine.woken(settlement.approval.thread)
 
     async def retry_due(self) -> datetime | None:
-        """Wake turns whose model retry is due. Returns when the next retry is due."""
+        """Wake turns whose model retry is due. Return the time of the next retry."""
         journal = self._store.journal
         for thread in await journal.take_retries(RETRY_AGAIN_SECONDS):
             await self._engine.woken(thread)
@@ -587,14 +587,13 @@ class Orchestrator:
         return UNBOUND if bindings is None else await bindings.listens(thread)
 
     async def recover(self) -> int:
-        """Wake every thread with unfinished work. Return their number."""
+        """Wake every thread with unfinished work. Return the number of these threads."""
         waiting = await self._store.inbox.waiting()
         for thread in waiting:
             await self._engine.wake(thread)
         return len(waiting)
 
     async def advance(self, thread: ThreadId) -> None:
-        """Advance a thread. Called by the engine."""
         actor = self._actors.get(thread)
         if actor is None:
             actor = self._actors[thread] = Actor(thread, self.services)
@@ -607,7 +606,7 @@ class Orchestrator:
             log.error("database failed; retrying the thread", extra={"thread_id": thread, "why": str(error)})
             await self.services.clock.sleep(STORE_RETRY_SECONDS)
             await self._engine.wake(thread)
-        finally:  # If a limit is exceeded, drop an eighth more than necessary.
+        finally:  # Over a limit, drop idle actors until an eighth of the limit is free.
             self._held_bytes += actor.held_bytes - before
             full = len(self._actors) > ACTIVE_MAX or self._held_bytes > HELD_BYTES_MAX
             idle = [actor for actor in self._actors.values() if not actor.running] if full else []
@@ -616,13 +615,12 @@ class Orchestrator:
                     self._drop(actor)
 
     def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Pass a signal to the thread's actor. Called by the engine."""
         actor = self._actors.get(thread)
         if actor is not None:
             actor.signal(kind, turn)
 
     async def deactivate_idle(self) -> None:
-        """Drop threads that have been idle for idle_seconds, until cancelled."""
+        """Drop actors that have been idle for `idle_seconds`, until cancelled."""
         while True:
             await self.services.clock.sleep(self.mailbox.idle_seconds / 4)
             oldest = self.services.clock.monotonic() - self.mailbox.idle_seconds
@@ -639,7 +637,7 @@ MINE = "mine:"
 
 
 def with_origins(prompt: Prompt) -> Prompt:
-    """Return the prompt with each file's origin, and without the prefix `MINE`."""
+    """Set the origin of each file. Remove the prefix `MINE` from a trusted author's text."""
     text = prompt.text.lstrip()
     mine = text[: len(MINE)].lower() == MINE
     files = tuple(file.sent_by(prompt.author, mine=mine) for file in prompt.attachments)

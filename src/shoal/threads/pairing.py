@@ -1,7 +1,7 @@
-"""Pairing: people who wait for access with a code, and people admitted with one.
+"""Pairing: admit unknown people with a code.
 
-Each platform has its own list, stored as one value in the store's settings. Each change is a compare-and-swap, so
-processes do not overwrite each other. Only a digest of each code is stored.
+The list of each platform is one value in the store's settings. Each change is a compare-and-swap, so processes do
+not overwrite each other. Only a digest of each code is stored.
 """
 
 import logging
@@ -73,7 +73,7 @@ def _nobody_looks() -> None:
 
 
 class Pairing(msgspec.Struct, frozen=True, eq=False):
-    """The lists of all platforms, shared by all processes. `removed` is called after a person was removed."""
+    """The pairing lists of all platforms, shared by all processes. `removed` is called after a person is removed."""
 
     store: Store
     clock: Clock
@@ -88,13 +88,13 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             return ()
 
     async def roster(self, platform: str) -> PairingList:
-        """Return the paired people, and those who wait with a valid code. Raises StoreError."""
+        """Return the paired people, and the people who wait with a valid code. Raises StoreError."""
         return (await self._read(platform))[1]
 
     async def ask(self, platform: str, author: Author) -> str:
         """Create a code for an unknown person.
 
-        Empty if they have a valid one, or WAITING_MAX people wait. Raises StoreError.
+        Returns an empty string if they already have a valid code or WAITING_MAX people wait. Raises StoreError.
         """
         code = make_code(secrets.token_bytes(16))
         until = self.clock.now() + timedelta(seconds=CODE_STANDS_SECONDS)
@@ -113,8 +113,8 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
     async def confirm(self, code: str, platforms: Sequence[str], by: str) -> tuple[str, str]:
         """Admit the person who received this code, once. Return their platform and user id.
 
-        Raises InvalidInput for a malformed code, NotFound for a wrong or expired one, Conflict if PAIRED_MAX people are
-        admitted or other changes keep interfering, StoreError.
+        Raises InvalidInput for a malformed code, NotFound for a wrong or expired code, Conflict if PAIRED_MAX people
+        are admitted or other changes keep interfering, and StoreError.
         """
         if sum(char.isalnum() for char in code) != CODE_LENGTH:
             raise InvalidInput(f"A pairing code has {CODE_LENGTH} letters and digits. Copy it from the person's chat.")
@@ -141,7 +141,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         raise NotFound("This pairing code does not exist or has expired. Ask the person to write again.")
 
     async def remove(self, platform: str, user: str, by: str) -> None:
-        """Remove a person who was admitted by code. Raises NotFound, Conflict, StoreError."""
+        """Remove a person who was admitted by code. Raises NotFound, Conflict and StoreError."""
 
         def without_person(roster: PairingList) -> PairingList | None:
             left = tuple(person for person in roster.paired if person.user != user)
@@ -153,10 +153,6 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         self.removed()
 
     async def _change(self, platform: str, change: Callable[[PairingList], PairingList | None]) -> bool:
-        """Change the list, and retry after conflicting changes.
-
-        Return False if `change` leaves it unchanged. Raises Conflict.
-        """
         for _ in range(SWAPS_MAX):
             raw, roster = await self._read(platform)
             changed = change(roster)
@@ -168,7 +164,6 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         raise Conflict("The list of people keeps changing. Try again.")
 
     async def _read(self, platform: str) -> tuple[str | None, PairingList]:
-        """Return the stored value and its decoded list."""
         raw = await self.store.settings.get(SCOPE, f"people:{platform}")
         try:
             roster = _rosters.decode(raw) if raw else PairingList()
@@ -177,7 +172,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
                 f"The list of paired people on {platform} is damaged: {refusal(error, PairingList)}."
             ) from error
         now = self.clock.now()
-        latest = now + timedelta(seconds=2 * CODE_STANDS_SECONDS)  # A later time was set while the clock was ahead.
+        latest = now + timedelta(seconds=2 * CODE_STANDS_SECONDS)  # A later time was stored while the clock was ahead.
         return raw, PairingList(
             roster.paired, tuple(request for request in roster.waiting if now < request.expires_at <= latest)
         )

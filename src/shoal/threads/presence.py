@@ -1,7 +1,7 @@
-"""Check whether the author of an earlier message or decision still has access, and which rights they have now.
+"""Check the current access and rights of people whose message or decision was accepted earlier.
 
-Of all checks of a message, only this one is repeated after the message was accepted: when a turn opens, when it
-continues, and for all remaining work in each sweep (threads/departures.py).
+This is the only check that is repeated after a message is accepted: when its turn opens, when the turn continues,
+and in each sweep for all remaining work (threads/departures.py).
 """
 
 import logging
@@ -62,29 +62,29 @@ class Presence:
         self._approvers = approvers
 
     async def rights(self, thread: ThreadId, asked: Prompt | TurnState) -> Rights | None:
-        """Return the current rights of the person who asked for a turn, or None if it must not run. Raises StoreError.
+        """Return the current rights of the person who asked for a turn, or None if it must not run.
 
-        Work that one agent requests from another ends with the requesting turn. If the person lost access, it has no
-        rights until then.
+        A subagent's turn ends with the turn that requested it. If the person loses access, it continues without
+        rights until then. Raises StoreError.
         """
         if asked.caller is None:
             return await self._rights_in(thread, asked.author)
         return await self._rights_in(asked.caller.root, asked.caller.author) or NO_RIGHTS
 
     async def has_left(self, thread: ThreadId, author: Author) -> bool:
-        """Return whether the author of a message has lost access to the thread by the current rules. Raises StoreError.
+        """Return True if the author has lost access to the thread. Raises StoreError.
 
-        People on the page and the API are identified by their tokens, so they leave with their last token.
+        People on the page and the API are identified by their tokens, so they lose access with their last token.
         """
         address = thread_address(thread)
         if author.roles and address.platform in self._admissions.gated:
             bare = replace(author, roles=())
             if (await self._admissions.of(address.platform, bare, address.channel)).allowed:
-                return False  # Their roles on the platform do not matter.
+                return False  # They have access without roles, so skip the request to the platform.
         return await self._rights_in(thread, author) is None
 
     async def upholds(self, approval: Approval) -> bool:
-        """Return whether the person who allowed this call could still allow it with at least the same trust.
+        """Return True if the person who allowed this call could still allow it, with at least the same trust.
 
         Raises StoreError.
         """
@@ -95,7 +95,6 @@ class Presence:
         return TRUST_ORDER[by.trust] >= TRUST_ORDER[before] and may_decide(approval, by, self._approvers)
 
     async def _decider(self, approval: Approval) -> Asker | None:
-        """Return the person who decided, with the rights of the current rules. None if they have lost access."""
         user, platform, address = approval.decided_by, approval.decided_on, thread_address(approval.asked_in)
         if platform in OWN_PLATFORMS:
             if user == PAGE_OWNER.author.id:
@@ -127,14 +126,11 @@ class Presence:
         admission = await self._admissions.of(address.platform, replace(author, roles=roles), address.channel)
         if admission.allowed:
             return Rights(roles, admission.trust)
-        await self._admissions.pairing.roster(address.platform)  # Raises if the list is unreadable.
+        # If the list is unreadable, raise: the person may still be paired.
+        await self._admissions.pairing.roster(address.platform)
         return None
 
     async def _roles(self, thread: ThreadId, author: Author) -> tuple[str, ...]:
-        """Return the person's current roles on the platform.
-
-        If it does not know them, return those of their message.
-        """
         address = thread_address(thread)
         adapter = self._adapters.get(address.platform)
         if not author.roles or not isinstance(adapter, KnowsRoles):
@@ -146,7 +142,6 @@ class Presence:
             return author.roles
 
     async def _bearers(self, person: str) -> list[Principal]:
-        """Return a principal for each of the person's valid tokens. Raises StoreError."""
         tokens = [
             token
             for token in await self._tokens.all()

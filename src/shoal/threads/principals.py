@@ -1,15 +1,15 @@
-"""Authenticated callers and their rights, which depend on scopes, own threads and agents.
+"""Authenticated callers and their rights.
 
     token          may use
     ------------   --------------------------------------------------------------------------------------------
     the home's     every call and thread, as the owner
     admin          every call and thread, as its person
-    read, approve  calls that list its scope; every thread, or with an agent, only those of the agent
-    chat           calls that list its scope; threads in the channel of its person on the page and the API, and
-                   threads of subagents that work for them; with an agent, only those of that agent
+    read, approve  calls that list its scope, and every thread. With an agent, only the threads of that agent.
+    chat           calls that list its scope, threads in its person's channel on the page and the API, and
+                   threads of subagents that work for them. With an agent, only the threads of that agent.
 
-A `chat` token, and any token with an agent, is confined: it may use a call that names no thread only if that call
-limits its answer to visible threads. A thread that the caller may not see is treated as if it did not exist.
+A `chat` token, and any token with an agent, is confined. It may use a call that names no thread only if the call
+limits its response to visible threads. A thread that the caller may not see is treated as if it did not exist.
 """
 
 from datetime import UTC, datetime
@@ -42,7 +42,6 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def asker(self) -> Asker:
-        """Return the person as an asker, for the permission rules and approvals."""
         by_name: Trust = "trusted" if self.author.trusted else "untrusted"
         return Asker(
             trust="owner" if self.author is OWNER.author else by_name,
@@ -55,7 +54,7 @@ class Principal(msgspec.Struct, frozen=True):
 
     @property
     def is_confined(self) -> bool:
-        """Whether some threads are hidden from this person."""
+        """True if some threads are hidden from this person."""
         return self.token.scope == "chat" or bool(self.token.agent)
 
     @property
@@ -71,7 +70,7 @@ class Principal(msgspec.Struct, frozen=True):
         return tuple(f"{platform}:{encode_part(self.channel)}:" for platform in ("web", "openai"))
 
     def owns(self, thread: ThreadId) -> bool:
-        """Return whether the thread is one of the person's own, or the token is not limited to those."""
+        """Return True if the thread is the person's own, or if the token is not limited to own threads."""
         return self.token.scope != "chat" or thread.startswith(self.channels)
 
 
@@ -81,7 +80,7 @@ OWNER_ON_PAGE = msgspec.structs.replace(OWNER, by_cookie=True)
 
 
 async def may_use(principal: Principal, journal: Journal, thread: ThreadId) -> bool:
-    """Return whether the caller may use a thread, which need not exist yet. Raises StoreError."""
+    """Return True if the caller may use a thread, which need not exist yet. Raises StoreError."""
     if not principal.is_confined:
         return True
     root = thread
@@ -104,7 +103,7 @@ async def may_use(principal: Principal, journal: Journal, thread: ThreadId) -> b
 
 
 def no_such_thread(thread: ThreadId) -> NotFound:
-    """Return the error for a thread that does not exist or is hidden from the caller."""
+    """Return the same error for a thread that does not exist and for a hidden thread."""
     return NotFound(f"Thread {thread[:200]} does not exist. `shoal threads list` shows them.")
 
 
@@ -113,6 +112,7 @@ async def bearer_of(tokens: AccessTokens, token: AccessToken) -> Principal | Non
     author = await tokens.author(token)
     if author is None:
         return None
-    if token.scope == "admin" and token.person == HOME_TOKEN.person:  # The owner, as with the home's own token.
+    # This token acts as the owner, like the home's own token.
+    if token.scope == "admin" and token.person == HOME_TOKEN.person:
         author = OWNER.author
     return Principal(token, author)

@@ -22,17 +22,15 @@ SYSTEMS_MAX = 32
 
 
 class ReadableFiles:
-    """Writes finished turns into the threads' readable files."""
-
     def __init__(self, home: Home, journal: Journal) -> None:
         self._projections = Projections(home)
         self._journal = journal
         self._systems: dict[str, str] = {}
 
     async def project(self, thread: ThreadId, events: list[Event]) -> None:
-        """Write a turn, and earlier ones that ran on other machines.
+        """Write a turn, and earlier turns that ran on other machines.
 
-        If that fails, the journal still has everything.
+        Logs errors instead of raising, because the journal has everything.
         """
         try:
             systems = await self._systems_of(events)
@@ -52,14 +50,14 @@ class ReadableFiles:
             )
 
     async def _systems_of(self, events: Iterable[Event]) -> dict[str, str]:
-        """Return the system texts of `system_texts`. They are cached because most turns begin with the same text."""
+        """Return the result of `system_texts` from a cache, because most turns begin with the same text."""
         known = self._systems if len(self._systems) < SYSTEMS_MAX else {}
         self._systems = known = known | await system_texts(self._journal, events, known)
         return known
 
 
 async def system_texts(journal: Journal, events: Iterable[Event], known: Container[str] = ()) -> dict[str, str]:
-    """Return the stored system texts of these turns by digest, except those `known`. Raises StoreError."""
+    """Return the stored system texts of these turns by digest, except those in `known`. Raises StoreError."""
     named = {event.data.system for event in events if isinstance(event.data, TurnStarted) and event.data.system}
     prompts = [(digest, await journal.prompt(digest)) for digest in named if digest not in known]
     return {digest: decode_prompt(body).text for digest, body in prompts if body is not None}

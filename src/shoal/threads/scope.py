@@ -1,8 +1,8 @@
 """Resolve the agent, asker and readers of a message when it is accepted, for the turn that answers it.
 
-`PromptScope` (kernel/messages.py) documents when each fact is taken. The readers of a direct conversation are stored
-when its person writes. A turn that a reminder, a process's hook or a subagent's report starts in the same conversation
-has the same readers. The asker determines how much that turn sees.
+`PromptScope` (kernel/messages.py) documents when each fact is resolved. The readers of a direct conversation are
+stored when its person writes. A turn that a reminder, a process's hook or a subagent's report starts in the same
+conversation has the same readers. The asker determines what that turn may see.
 """
 
 import msgspec
@@ -35,25 +35,21 @@ _audience = msgspec.json.Decoder(Audience)
 
 
 class Scopes(msgspec.Struct, frozen=True, eq=False):
-    """Resolves the agent, asker and readers of messages."""
-
     links: Links
     agents: AgentRegistry
     settings: Settings
     timezones: TimeZones
 
     async def resolve(self, prompt: Prompt, trust: Trust | None = None) -> PromptScope:
-        """Resolve the agent, asker and readers of a message. `trust` is the gate's result for its author. Raises
-        StoreError.
-        """
+        """Resolve the scope of a message. `trust` is the gate's result for its author. Raises StoreError."""
         agent = await self.agents.agent_name_for(prompt.thread, prompt.agent)
         return await self._resolve(prompt.thread, prompt, prompt.author, agent, trust)
 
     async def open(self, view: ThreadView, asked: Prompt | TurnState, rights: Rights) -> TurnScope:
         """Return the scope of a turn that opens or continues, limited to its author's current rights.
 
-        A turn without a conversation posts in the owner's direct conversation. If none exists, it posts where people
-        last wrote to the agent. Raises InvalidInput for an unusable agent, StoreError.
+        A turn without a conversation posts to the owner's direct conversation, or to the channel where people last
+        wrote to the agent. Raises InvalidInput for an unusable agent, and StoreError.
         """
         scope, caller = asked.scope, asked.caller
         chat = caller.root if caller is not None else view.thread
@@ -86,7 +82,6 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
     async def _resolve(
         self, thread: ThreadId, asked: Prompt | TurnState, author: Author, agent: str, trust: Trust | None = None
     ) -> PromptScope:
-        """Resolve the asker: the author, or for a subagent the person whose turn started it."""
         people, caller = self.links.people, asked.caller
         if caller is not None:
             asker = people.asker(author.asker(caller.root, trust, direct=caller.direct))
@@ -100,7 +95,7 @@ class Scopes(msgspec.Struct, frozen=True, eq=False):
 
 
 def noted_channel(agent: str, thread: ThreadId) -> tuple[tuple[str, str, str], ...]:
-    """Return the setting (scope, key, value) that records that a person wrote to the agent here.
+    """Return the setting (scope, key, value) that records where a person last wrote to the agent.
 
     Empty for personal channels of the page and for platforms that show only a turn's answer.
     """

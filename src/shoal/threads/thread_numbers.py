@@ -1,6 +1,7 @@
 """Short numbers for threads, such as `#2`, in the lists and commands of a channel.
 
-A thread gets its number when a channel first lists it, and keeps it. Ids always remain valid.
+A thread gets its number when a channel first lists it. If a channel has more than NUMBERED_MAX numbers, the lowest
+expire. Ids always remain valid.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ _numbers = msgspec.json.Decoder(dict[ThreadId, int])
 
 
 class ThreadNumbers(NamedTuple):
-    """Assigns thread numbers and stores them in the settings, one row per channel."""
+    """Assigns thread numbers, and stores them in one settings row per channel."""
 
     settings: Settings
 
@@ -45,7 +46,6 @@ class ThreadNumbers(NamedTuple):
         raise Conflict("The list of threads keeps changing. Try again.")
 
     async def thread(self, place: ThreadId, number: int) -> ThreadId | None:
-        """Return the thread with this number in the channel of `place`. Raises StoreError."""
         _, known = await self._read(place)
         return next((thread for thread, its in known.items() if its == number), None)
 

@@ -17,7 +17,7 @@ PAGE_ROWS = 1000
 
 
 class TimeZones:
-    """Resolves a person's time zone: their own choice, then that of [access.people], then the agent's."""
+    """Resolves a person's time zone: their own choice, then their zone in [access.people], then the agent's zone."""
 
     def __init__(self, settings: Settings, people: People, clock: Clock) -> None:
         self._settings = settings
@@ -28,11 +28,10 @@ class TimeZones:
         self._reading = asyncio.Lock()
 
     async def of(self, asker: Asker, agent: AgentSpec) -> str:
-        """Return the IANA name of a person's zone. Raises StoreError."""
         return await self.chosen(asker) or agent.timezone
 
     async def chosen(self, asker: Asker) -> str:
-        """Return the person's own choice, or an empty string. Raises StoreError."""
+        """Return the zone that the person chose or that [access.people] sets, or an empty string. Raises StoreError."""
         if not asker.user:
             return ""
         await self._read()
@@ -40,9 +39,9 @@ class TimeZones:
         return self._chosen.get(identity) or self._people.find(identity).timezone
 
     async def choose(self, asker: Asker, timezone: str) -> str:
-        """Set a person's zone and return its name.
+        """Set a person's zone and return its name. An empty name removes their choice.
 
-        An empty name removes their choice. Raises InvalidInput, StoreError.
+        Raises InvalidInput for an unknown zone, and StoreError.
         """
         name = zone_named(timezone).key if timezone else ""
         await self._settings.put(SCOPE, self._identity(asker), name)

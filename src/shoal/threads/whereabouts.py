@@ -2,10 +2,10 @@
 
 the command is given in                       thread
 -------------------------------------------   ---------------------------------------------------------------
-a direct conversation, or a known thread      that one
-a channel that is one conversation            that one
-elsewhere in a channel                        the thread in which the person last wrote there, if any; for a
-                                              command that accepts a new thread, the thread at that point
+a direct conversation, or a known thread      that conversation or thread
+a channel that is one conversation            that conversation
+any other point in a channel                  the thread in which the person last wrote there. If none exists
+                                              and the command accepts a new thread, the thread at that point.
 """
 
 from typing import NamedTuple
@@ -26,14 +26,13 @@ OWNER_IN = ("owner", "direct")
 
 
 class Whereabouts(NamedTuple):
-    """A command's thread. None if the command was given outside threads and the person has no thread in the channel."""
+    """The thread of a command. None if it was given outside threads and the person has no thread in the channel."""
 
     thread: ThreadId | None
     in_channel: bool
 
 
 async def note_latest(settings: Settings, thread: ThreadId, user: str) -> None:
-    """Remember where a person last wrote in a channel. Raises StoreError."""
     keys = [f"{channel_of(thread)}{user}"] + [channel_of(thread)] * thread.endswith(f":{WHOLE_CHANNEL}")
     for key in keys:
         if await settings.get(SCOPE, key) != thread:
@@ -43,7 +42,7 @@ async def note_latest(settings: Settings, thread: ThreadId, user: str) -> None:
 async def whereabouts(
     asked: CommandRequest, settings: Settings, journal: Journal, *, takes_place: bool = False
 ) -> Whereabouts:
-    """Return the thread of a command. Raises StoreError."""
+    """Resolve the thread of a command by the table in the module docstring. Raises StoreError."""
     thread = asked.thread
     if asked.direct or thread_address(thread).platform in OWN_PLATFORMS:
         return Whereabouts(thread, in_channel=False)

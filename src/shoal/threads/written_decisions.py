@@ -35,9 +35,11 @@ _NUMBER = lazy_re.compile(r"[0-9]+")
 
 
 class WrittenDecision(msgspec.Struct, frozen=True):
-    """A decision as text: the choice, the written id (or empty), and the numbers of a card's calls.
+    """A decision in a chat message.
 
-    `of_set` is set for the words used with staged calls (`do`, `discard`).
+    - `approval`: the written id, or an empty string.
+    - `numbers`: the numbers of a card's calls.
+    - `of_set`: True for the words used with staged calls (`do`, `discard`).
     """
 
     approval: str
@@ -50,9 +52,9 @@ class WrittenDecision(msgspec.Struct, frozen=True):
 def parse_answer(text: str) -> WrittenDecision | None:
     """Parse a message that decides an approval, or return None.
 
-    Accepts `allow`, `no`, 👍, ♾, `deny ID`, `allow ID thread`, `always ID` and `allow 1 3` in several languages, and
-    `do all`, `do ID 1 3` and `discard`. The whole message must match, so a sentence that merely
-    mentions a decision has no effect.
+    Accepts `allow`, `no`, 👍, ♾, `deny ID`, `allow ID thread`, `always ID` and `allow 1 3` in several languages. For
+    staged calls, accepts `do all`, `do ID 1 3` and `discard`. The complete message must match, so a sentence that
+    merely mentions a decision has no effect.
     """
     if len(text) > ANSWER_CHARS_MAX:
         return None

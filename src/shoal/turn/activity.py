@@ -8,7 +8,7 @@ import msgspec
 class Activity(msgspec.Struct, frozen=True, eq=False):
     """A kind of background work.
 
-    Both functions return only the work of conversations whose ids begin with `within`.
+    Both functions cover only conversations whose ids begin with `within`.
     """
 
     title: str

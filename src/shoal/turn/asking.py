@@ -1,4 +1,4 @@
-"""The approval card for a tool call and for later calls of the same message that also need approval."""
+"""Request approval of a tool call, together with later calls of the same message that also need approval."""
 
 import re
 from collections.abc import Sequence
@@ -33,7 +33,6 @@ _QUOTES = {ord("“"): '"', ord("”"): '"'}
 async def ask_together(
     run: TurnRun, call: ToolCall, asks: MustAsk, executor: Executor, context: ContextBuilder, clock: Clock
 ) -> Commit:
-    """Build the commit that requests approval of a call and of later calls in its message that need it too."""
     view, calls = run.view, context.calls(run)
     begun = view.open.started | view.open.approvals.keys() | view.open.results
     questions = [(call, asks)]
@@ -66,7 +65,7 @@ async def ask_together(
 def _follows(
     call: ToolCall, asks: MustAsk, before: Sequence[tuple[ToolCall, MustAsk]], executor: Executor
 ) -> bool:  # fmt: skip
-    """Return whether an earlier call changes the same file, so that this call's effect is not known yet."""
+    """Return True if an earlier call changes the same file. This call's effect is then unknown."""
     traits, actions = executor.registry.traits, set(asks.approval.actions)
     return traits.of(call.name).writes_file and any(
         traits.of(earlier.name).writes_file and actions & set(request.approval.actions) for earlier, request in before
@@ -74,9 +73,9 @@ def _follows(
 
 
 def can_wait(state: TurnState, call: ToolCall, asks: MustAsk) -> bool:
-    """Return whether the approval of a call can wait for the end of the turn.
+    """Return True if the approval can be requested at the end of the turn.
 
-    It cannot if a subagent's caller needs the result, or if approval was already requested.
+    It cannot wait in a subagent's turn, whose caller needs the result, or if it was already requested.
     """
     return asks.can_stage and state.caller is None and not state.effects and call.id not in state.approvals
 
@@ -84,7 +83,6 @@ def can_wait(state: TurnState, call: ToolCall, asks: MustAsk) -> bool:
 async def value_origins(
     run: TurnRun, calls: Sequence[ToolCall], executor: Executor
 ) -> dict[CallId, tuple[ValueOrigin, ...]]:
-    """Find where the values in these calls' arguments came from."""
     view, last_seq = run.view, run.view.transcript.last_seq
     events = await view.journal.along(view.thread, last_seq, max(0, last_seq - ORIGIN_EVENTS_MAX))
 
@@ -102,6 +100,5 @@ async def value_origins(
 
 
 def _own_words(text: str) -> str:
-    """Extract one or two sentences of the model's text, without links."""
     plain = _LINK.sub("(a link)", speakable(text[:WHY_CHARS_READ], WHY_CHARS_MAX))
     return strip_controls(" ".join(plain.translate(_QUOTES).split()))

@@ -1,27 +1,28 @@
 """Compaction: the model replaces the old part of a conversation with a summary. The journal keeps everything.
-Conversation titles, which also need a separate model call, are at the end of this file.
 
-Position of the cut (pure, tested with vectors of roles):
+Thread titles, which also need a separate model call, are at the end of this file.
 
-     the recent tokens to keep begin      cut
-    ---------------------------------    -----------------------------------------------------------------------
+Position of the cut:
+
+    the recent tokens to keep begin      cut
+    ----------------------------------   --------------------------------------------------------------------------
     in a later turn                      before that turn
-    in the first turn                    inside the turn, before a step (a model's message with all its results).
-                                         The summary quotes the turn's request.
-    before the first turn                none: there is nothing to summarize
+    in the first turn                    inside the turn, before a step (a model message with all its results).
+                                         The summary then quotes the request that opened the turn.
+    before the first turn                no cut, because nothing precedes it
 
-The new summary replaces an earlier summary together with the messages after it.
+A new summary covers the earlier summary and replaces it.
 
-    size of the conversation             when it is summarised
-    ----------------------------------   ----------------------------------------------------------------------------
-    above four fifths of its room        after the turn, in the background. A new message cancels the attempt.
-    above its room                       before the next model call
-    the provider reports an overflow     immediately, once per turn. If that fails, this turn continues with fewer
-                                         messages. Shoal remembers the smaller window: the size that the provider
-                                         states, or half of the request.
+    size of the conversation             when it is summarized
+    ----------------------------------   --------------------------------------------------------------------------
+    over four fifths of its budget       after the turn, in the background. A new message cancels the attempt.
+    over its budget                      before the next model call
+    the provider reports an overflow     immediately, once per turn. If the summary fails, the turn continues with
+                                         fewer messages. Shoal also remembers a smaller window: the size that the
+                                         provider stated, or half of the rejected request.
 
-If a summary fails, the journal gets a note and the request omits the oldest messages. The next turn includes them
-again. A summary is dropped if its messages were cleared while it was written.
+If a summary fails, Shoal adds a note to the journal and omits the oldest messages from the request. A later call
+tries again. Shoal discards a summary if its messages were cleared while it was being written.
 """
 
 import asyncio
@@ -116,12 +117,18 @@ class _Path(msgspec.Struct):
 
 
 def cut_index(roles: str, tokens: Sequence[int], keep_recent: int, keep_max: int = 0) -> int:
-    """Return the index of the first message in `roles` to keep, or 0 if nothing should be removed.
+    """Return the index of the first message to keep, or 0 to keep all messages.
 
-    `roles` has one letter per message: `s` an earlier summary, `U` a message that opens a turn, `u` any other message
-    of a person, `a` the model's message, `t` a tool result. At least `keep_recent` tokens are kept if the conversation
-    has that many. The cut moves inside a turn if a cut between turns would keep more than `keep_max` tokens (0: no
-    limit).
+    `roles` has one letter per message:
+
+    - `s`: an earlier summary
+    - `U`: a message that opens a turn
+    - `u`: any other message from a person
+    - `a`: a message from the model
+    - `t`: a tool result
+
+    At least `keep_recent` tokens are kept if the conversation has that many. If a cut between turns would keep more
+    than `keep_max` tokens (0: no limit), the cut is inside a turn.
     """
     kept_tokens, latest = 0, 0
     for index in range(len(roles) - 1, -1, -1):
@@ -137,7 +144,7 @@ def cut_index(roles: str, tokens: Sequence[int], keep_recent: int, keep_max: int
 
 
 def roles_of(entries: Sequence[TranscriptEntry]) -> str:
-    """Return the letters that `cut_index` expects, one per entry."""
+    """Encode entries as the role letters of `cut_index`."""
     roles = ""
     for index, entry in enumerate(entries):
         match entry.message:
@@ -152,10 +159,7 @@ def roles_of(entries: Sequence[TranscriptEntry]) -> str:
 
 
 def urgency(tally: Tally, room: TokenRoom) -> Urgency:
-    """Return whether compaction is unnecessary, needed soon, or needed now because messages would be left out.
-
-    A compaction needed soon runs in the background.
-    """
+    """Return "now" if the next request would omit messages, "soon" if background compaction is due, otherwise "no"."""
     used = tally.plain[-1]
     if used > room.events:
         return "now"
@@ -165,10 +169,9 @@ def urgency(tally: Tally, room: TokenRoom) -> Urgency:
 def plan_compaction(
     entries: Sequence[TranscriptEntry], tally: Tally, room: TokenRoom, settings: ContextSettings, factor: float = 1.0
 ) -> Plan | None:
-    """Plan which messages to remove. Return None if all are recent.
+    """Plan which messages to summarize. Return None if all are recent.
 
-    Keeps at most half of the conversation's token budget. Every call in `entries`, the list of the thread's Transcript,
-    must have a result. `factor` is tokens per unit.
+    Every call in `entries` must have a result. `factor` is tokens per unit.
     """
     tally.update(entries)
     keep = min(int(settings.keep_recent_tokens / factor), room.events // 2)
@@ -178,7 +181,8 @@ def plan_compaction(
         return None
     earlier = entries[0].message.text.removeprefix(SUMMARY_HEAD).strip() if tally.head else ""
     request = ""
-    if index not in tally.turns:  # The cut is inside a turn. After an earlier cut in it, the summary has its request.
+    # The cut is inside a turn. If an earlier cut was too, the earlier summary quotes the request.
+    if index not in tally.turns:
         opener = max((place for place in tally.turns if place < index), default=None)
         request = _blocks(earlier).get("request", "")
         if opener is not None:
@@ -188,7 +192,6 @@ def plan_compaction(
 
 
 def summary_request(plan: Plan, model: str, room: TokenRoom) -> ModelRequest:
-    """Return the request for the summary, without tools. Omits the oldest text if it is too long."""
     earlier = _BLOCK.sub("", plan.earlier).strip()
     texts: list[str] = []
     for message in plan.messages:
@@ -219,7 +222,6 @@ def summary_request(plan: Plan, model: str, room: TokenRoom) -> ModelRequest:
 
 
 def compacted(plan: Plan, summary: str, reason: str, tainted_by: str, traits: TraitsByName) -> Compacted:
-    """Return the event that stores the summary: the model's text, the open request and the files used so far."""
     parts = [_BLOCK.sub("", summary).strip()]
     read, changed = files_touched(plan, traits)
     for name, lines in (("request", (plan.request,)), ("files-read", read), ("files-changed", changed)):
@@ -229,9 +231,9 @@ def compacted(plan: Plan, summary: str, reason: str, tainted_by: str, traits: Tr
 
 
 def files_touched(plan: Plan, traits: TraitsByName) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the files that were only read and those that were changed, newest last.
+    """Return the files that were only read and the files that were changed, newest last.
 
-    Covers the plan's messages and the summary that they continue.
+    Includes the files that the earlier summary lists.
     """
     blocks = _blocks(plan.earlier)
     read = dict.fromkeys(blocks.get("files-read", "").split("\n"))
@@ -280,16 +282,16 @@ MAILBOX_SECONDS = 1.0
 
 
 class Compactor(msgspec.Struct, frozen=True, eq=False):
-    """Keeps conversations within the model's window."""
+    """Keeps each conversation within the model's window."""
 
     context: ContextBuilder
     spending: Spending
     clock: Clock
 
     async def before_call(self, run: TurnRun, route: Route) -> None:
-        """Summarize if the conversation no longer fits.
+        """Summarize the conversation if it no longer fits the window.
 
-        Runs once per turn, and again if no model was available.
+        Tries once per turn. If no model was available, the next model call tries again.
         """
         if self._urgency(run, route) == "now" and not run.compacted:
             run.compacted = True
@@ -298,8 +300,8 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
     async def on_overflow(self, run: TurnRun, route: Route, stated_tokens: int, refused_tokens: int) -> bool:
         """Shrink the conversation after the provider rejected a request of `refused_tokens`.
 
-        `stated_tokens` is the window that the provider stated, or 0. Returns False if nothing more can be done in this
-        turn. Raises InvalidInput if the instructions alone fill the window.
+        `stated_tokens` is the window size that the provider stated, or 0. Returns False if this turn cannot shrink
+        it further. Raises InvalidInput if the instructions alone fill the window.
         """
         run.overflows += 1
         is_first = run.overflows == 1
@@ -310,16 +312,16 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
             return True
         if is_narrower or not is_first:
             return is_narrower and run.overflows < OVERFLOWS_MAX
-        if is_new:  # Only instructions and tools can be reduced.
+        if is_new:  # In a new conversation, only instructions and tools can shrink.
             run.window_tokens = int(self.context.window(run, route) * NEW_SHARE)
         else:
             run.squeezed_to = run.view.tally.units() * 2 // 3
         return True
 
     async def leave_behind(self, run: TurnRun, route: Route) -> bool:
-        """Replace everything before the open turn with a summary if the provider rejects the turn only because of it.
+        """Replace everything before the open turn with a summary if the provider accepts the turn without it.
 
-        Returns False if the summary would not help. Runs once per turn.
+        Sends a short probe request to find out. Runs once per turn. Returns False if the summary would not help.
         """
         view, entries = run.view, run.view.transcript.entries
         view.tally.update(entries)
@@ -350,7 +352,10 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
         return True
 
     async def after_turn(self, run: TurnRun) -> None:
-        """Summarize in the background when the conversation is nearly full. If cancelled, nothing changes."""
+        """Summarize the conversation if it is nearly full.
+
+        Safe to cancel: nothing is stored until the summary is complete.
+        """
         view = run.view
         try:
             route = self.spending.models.route(run.scope.agent.model)
@@ -358,7 +363,7 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
                 return
             done, failure, ended = None, None, asyncio.Event()
 
-            async def watch() -> None:  # Prompts from other processes cause no event here, so poll.
+            async def watch() -> None:  # Poll, because other processes also enqueue prompts.
                 while not ended.is_set():
                     info = await view.journal.thread(view.thread)
                     if info is not None and info.queued:
@@ -370,9 +375,9 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
                 tasks.start_soon(watch)
                 try:
                     done = await self._summary(run, route, plan)
-                except (StoreError, InvalidInput) as error:  # Raise the error itself, not an ExceptionGroup.
+                except (StoreError, InvalidInput) as error:  # The task group would wrap the error in an ExceptionGroup.
                     failure = error
-                ended.set()  # End without cancelling. Otherwise a cycle keeps the conversation in memory.
+                ended.set()  # Do not cancel the task: a reference cycle would keep the conversation in memory.
             if failure is not None:
                 raise failure
         except InvalidInput as error:
@@ -425,10 +430,7 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
 
 
 async def _still_has(view: ThreadView, plan: Plan) -> bool:
-    """Return whether a plan's messages are still in the window.
-
-    They may have been cleared while the summary was written.
-    """
+    """Return False if the plan's messages were cleared while the summary was being written."""
     await view.catch_up()
     return any(entry.seq <= plan.upto_seq for entry in view.transcript.entries)
 
@@ -457,7 +459,7 @@ DEMO = "demo"
 
 
 class ThreadTitles(msgspec.Struct, eq=False):
-    """Asks a model for a title for each untitled thread, once. `finished` contains threads that need no more titles."""
+    """Asks a model once for the title of an untitled thread. `finished` contains threads that need no other attempt."""
 
     threads: ThreadStore
     spending: Spending
@@ -476,7 +478,7 @@ class ThreadTitles(msgspec.Struct, eq=False):
     async def after_turn(self, run: TurnRun) -> None:
         """Ask for a title if the thread has none.
 
-        If the model gives none, or this is cancelled, the next turn tries again. Raises StoreError.
+        If the model is unavailable or the call is cancelled, the next turn tries again. Raises StoreError.
         """
         thread = run.view.thread
         if thread in self.finished or is_child(thread) or thread.startswith(ASKED_ONCE):
@@ -497,10 +499,7 @@ class ThreadTitles(msgspec.Struct, eq=False):
         self.finished.add(thread)
 
     async def _ask(self, run: TurnRun, asked: str, answer: str) -> str | None:
-        """Return the model's answer as one line.
-
-        The line is empty if the answer has no text. None if the model is unavailable.
-        """
+        """Return a one-line title, an empty string to give up, or None to try again after the next turn."""
         model = self.settings.title_model or run.scope.agent.model
         talk = f"[person] {asked}\n\n[agent] {answer}".replace("</conversation", "‹/conversation")
         text = UserMessage(f"<conversation>\n{talk}\n</conversation>\n\nWrite the title now.")

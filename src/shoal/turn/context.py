@@ -71,7 +71,7 @@ FITTED_SHARE = 0.6
 
 
 class Shares(NamedTuple):
-    """A model window's split between instructions, conversation and answer."""
+    """The division of a model's window into instructions, conversation and answer."""
 
     window: int
     gauge: Gauge
@@ -98,7 +98,7 @@ class ContextPart(msgspec.Struct, frozen=True):
 
 
 class ContextCosts(msgspec.Struct, frozen=True):
-    """The size of a thread's next request, by part."""
+    """Token counts of a thread's next request."""
 
     thread: str
     agent: str
@@ -121,7 +121,7 @@ class ContextCosts(msgspec.Struct, frozen=True):
 
 
 class TurnOpening(msgspec.Struct, frozen=True):
-    """The choices made for a turn that begins."""
+    """The system text and tools of a new turn, with the prompts to store."""
 
     started: TurnStarted
     expired_seq: int
@@ -139,10 +139,11 @@ class TurnOpening(msgspec.Struct, frozen=True):
 
 
 class ContextBuilder:
-    """Builds requests and call contexts.
+    """Builds model requests and the contexts of tool calls.
 
-    `spend_left` returns the remaining budget if it is low and the audience may know it. `tainted_files` returns a
-    function that gives a prompt file's taint. Each turn's prompt lists the `activities`.
+    - `spend_left`: describes the remaining budget if it is low and the audience may know it.
+    - `tainted_files`: returns a function that maps a prompt file to the untrusted source that influenced it.
+    - `activities`: background work that each turn's prompt lists.
     """
 
     def __init__(
@@ -180,7 +181,6 @@ class ContextBuilder:
         self._described: set[str] = set()
 
     async def open(self, view: ThreadView, scope: TurnScope, prompt: Prompt) -> TurnOpening:
-        """Choose the system text and the notes for the turn that `prompt` starts."""
         agent, now = scope.agent, self._clock.now()
         expired_seq = view.transcript.expired(now - self._window) if self._window else 0
         base = announced = None
@@ -189,7 +189,7 @@ class ContextBuilder:
             announced = await self._stored(view.journal, view.announced)
         tools = self._tools(scope)
         chosen = choose_prompts(base, announced, await self._present(view.thread, scope, tools))
-        # The agent's other work on all machines, without text or names from untrusted people.
+        # Work in other threads on all machines, without text or names from untrusted people.
         within = scope.visible_threads
         works = await self._store.registry.at_work(agent.name, ACTIVITY_MAX, within=within)
         text = volatile(
@@ -227,17 +227,15 @@ class ContextBuilder:
 
     @property
     def _parts(self) -> tuple[str, ...]:
-        """Return the names of a request's parts, in order."""
         added = (part.name for part in self.prompts.parts)
         return ("system", "tools", "skills", "documents", *added, "summary", "transcript")
 
     def note_opened(self, opening: TurnOpening) -> None:
-        """Record that the opening's prompts and tools are stored."""
+        """Record that the opening's prompts and tools are stored. Later turns do not store them again."""
         self._known.update({prompt.digest: prompt for prompt in opening.new})
         self._described.update(digest for digest, _ in opening.described)
 
     def _stored_tools(self, tools: Offer) -> tuple[str, bytes]:
-        """Return the digest and JSON of the tools, cached while no tool changes."""
         stored = self._tools_stored.get(id(tools))
         if stored is None or stored[0] is not tools:
             if len(self._tools_stored) >= TOOLS_KNOWN_MAX:
@@ -247,16 +245,17 @@ class ContextBuilder:
         return stored[1:]
 
     async def resume(self, view: ThreadView, scope: TurnScope) -> tuple[SystemPrompt, Offer]:
-        """Return the system text of a turn that is already open, and the current tools. Another process may have opened
-        it.
+        """Return the system text that an open turn began with, and the current tools.
+
+        Another process may have opened the turn.
         """
         tools = self._tools(scope)
         return await self._stored(view.journal, view.base) or await self._present(view.thread, scope, tools), tools
 
     def request(self, run: TurnRun, route: Route, shares: Shares, *, tools: bool) -> tuple[ModelRequest, int]:
-        """Return the open turn's next request, and the units that `learn` compares with the provider's usage.
+        """Build the open turn's next request. Also return its units, which `learn` compares with the reported usage.
 
-        Sets `run.asked`. Raises InvalidInput if nothing fits.
+        Sets `run.asked`.
         """
         view, agent, units, cut_to = run.view, run.scope.agent, 0, None
         view.transcript.close_open_calls()
@@ -265,7 +264,7 @@ class ContextBuilder:
             fitted = fit(view.tally, view.transcript.entries, room)
             messages = fitted.messages
             cut_to = room if fitted.dropped or fitted.stubbed or fitted.shortened else None
-            units = fitted.units if tools else 0  # Usage reports of requests without tools are not comparable.
+            units = fitted.units if tools else 0  # The usage reported for a request without tools is not comparable.
         else:
             messages = view.transcript.messages_of(view.turn)
         instructions = shares.prefix.system
@@ -287,21 +286,22 @@ class ContextBuilder:
         return request, units
 
     def shares(self, run: TurnRun, route: Route) -> Shares:
-        """Return the model window's split. Raises InvalidInput if even shortened instructions leave no space."""
+        """Divide the model's window. Raises InvalidInput if even shortened instructions leave no space."""
         learnt, visible = run.window_tokens, run.scope.visible_threads
         return self._share_out(run.scope.agent, route, run.system, run.tools, learnt, visible)
 
     def _share_out(
         self, agent: AgentSpec, route: Route, system: SystemPrompt, tools: Offer, learnt: int = 0, visible: str = ""
     ) -> Shares:
-        """Split the window for people who see threads that begin with `visible`.
+        """Divide the model's window.
 
-        `learnt` is a window size learned from a refusal in this turn. Omit both for a request outside a turn.
+        `learnt` is a window size that this turn learned from an overflow. `visible` is the id prefix of the threads
+        that the readers may see. Omit both outside a turn.
         """
         window, factor = self._window_of(route, learnt, visible), self._calibration.factor(_readers(route, visible))
         output = min(agent.max_output_tokens, route.max_output_tokens or agent.max_output_tokens, window // 4)
         prefix = Prefix(system.text, tools.listed, tools.deferred, self.meter.prefix(system.text, tools.listed))
-        # Learned factors change in steps, so that requests keep the same prefix.
+        # Round the learned factor up to quarters, so that small changes do not alter the request's prefix.
         total = (window - reserved(self.settings, window, output)) / max(1.0, ceil(factor * 4) / 4)
         if prefix.units > WHOLE_SHARE * total:
             prefix = self._fitted(system, tools, int(FITTED_SHARE * total))
@@ -311,10 +311,7 @@ class ContextBuilder:
         return Shares(window, Gauge(self.meter, factor), room, prefix, output)
 
     async def costs(self, thread: ThreadId, agent: AgentSpec, route: Route, store: Store) -> ContextCosts:
-        """Return the size of each part of the owner's next request in a thread.
-
-        In an empty thread, this is the first request.
-        """
+        """Measure the next request in a thread, as if the owner wrote a message."""
         transcript, base, journal = Transcript(), "", store.journal
         window = await store.windows.window(thread)
         after = window.window_seq if window is not None else 0
@@ -375,9 +372,9 @@ class ContextBuilder:
         tools: Offer,
         thread: str = "",
     ) -> tuple[ModelRequest, Gauge]:
-        """Build a request outside a turn, fitted to the model's window, and return it with the gauge for its tokens.
+        """Build a request outside a turn, fitted to the model's window. Also return the gauge for its tokens.
 
-        Set `thread` to repeat the request of a recorded thread. Raises InvalidInput if nothing fits.
+        Set `thread` to repeat the request of a recorded thread. Raises InvalidInput if the instructions do not fit.
         """
         shares = self._share_out(agent, route, system, tools)
         request = ModelRequest(
@@ -392,8 +389,9 @@ class ContextBuilder:
         return request, shares.gauge
 
     def options(self, agent: AgentSpec, route: Route, window_tokens: int, *, tools: bool) -> str:
-        """Describe a request's options in the format of `RequestMark.options`. `window_tokens` is the learnt window, or
-        0.
+        """Describe the options that a new request would have, in the format of `RequestMark.options`.
+
+        `window_tokens` is the learned window size, or 0.
         """
         window = self._context_tokens or route.context_tokens or WINDOW_TOKENS_DEFAULT
         quarter = min(window, window_tokens or window) // 4
@@ -404,18 +402,18 @@ class ContextBuilder:
         return self._tools(TurnScope(agent, OWNER, Audience()))
 
     async def instructions(self, thread: ThreadId, agent: AgentSpec, tools: Offer) -> SystemPrompt:
-        """Return the system text built from the current files, without private memory."""
+        """Build the system text from the current files, without private memory."""
         return await self._present(thread, TurnScope(agent, OWNER, Audience()), tools)
 
     def clean(self, text: str) -> str:
-        """Redact secrets in a text for the journal."""
+        """Redact secrets before the text is journaled."""
         return self._executor.redactor.redact(text)
 
     def knows_window(self, route: Route) -> bool:
         return bool(self._context_tokens or route.context_tokens)
 
     def window(self, run: TurnRun, route: Route) -> int:
-        """Return the model's window: the configured or known size, or less if the provider rejected that."""
+        """Return the window size in tokens: the configured or known size, or a smaller one learned from an overflow."""
         return self._window_of(route, run.window_tokens, run.scope.visible_threads)
 
     def _window_of(self, route: Route, learnt: int, visible: str) -> int:
@@ -423,10 +421,10 @@ class ContextBuilder:
         return min(window, learnt or self._calibration.windows.get(_readers(route, visible), window))
 
     def narrow_window(self, run: TurnRun, route: Route, stated_tokens: int, refused_tokens: int) -> bool:
-        """Assume a smaller window for the rest of the turn, after the provider rejected a request of `refused_tokens`.
+        """Assume a smaller window for the rest of the turn after the provider rejected a request of `refused_tokens`.
 
-        The window becomes `stated_tokens`, or half of the rejected tokens if the provider stated none. Returns False if
-        that does not help.
+        The new size is `stated_tokens`. If the provider stated none and the model's window is unknown, it is half of
+        the rejected tokens. Returns False if neither gives a usable size.
         """
         window = self.window(run, route)
         if not WINDOW_TOKENS_MIN <= stated_tokens < window:
@@ -437,9 +435,9 @@ class ContextBuilder:
         return True
 
     def learn(self, run: TurnRun, route: Route, units: int, reported_tokens: int) -> None:
-        """Calibrate the gauge with the usage reported for `units` (0: no report).
+        """Calibrate the gauge with the usage that the provider reported for `units`. Pass 0 if it reported none.
 
-        Store a smaller window of this turn.
+        Also stores a smaller window that the turn learned.
         """
         readers = _readers(route, run.scope.visible_threads)
         self._calibration.learn(readers, units, reported_tokens)
@@ -447,11 +445,10 @@ class ContextBuilder:
             self._calibration.learn_window(readers, run.window_tokens)
 
     def calls(self, run: TurnRun) -> CallContext:
-        """Return the context in which the open turn's calls run."""
         view, scope = run.view, run.scope
         profile, *bounds = self._profiles(scope)
         mounts = self.mounts(scope.agent, view.thread)
-        for mount in mounts:  # Created on first use, because most threads never use a tool.
+        for mount in mounts:  # Create folders on first use: most threads never use a tool.
             ensure_folder(mount.host)
         return CallContext(
             thread=view.thread,
@@ -484,7 +481,7 @@ class ContextBuilder:
         return self._executor.sandbox.inside(path, mounts)
 
     def mounts(self, agent: AgentSpec, thread: ThreadId) -> tuple[Mount, ...]:
-        """Return the folders that the agent's commands and file tools can reach, the workspace first."""
+        """Return the folders that the agent's tools and commands can reach, the workspace first."""
         return (
             Mount(agent.workspace, "/workspace", writable=True),
             Mount(self._home.scratch(thread), "/scratch", writable=True),
@@ -500,11 +497,9 @@ class ContextBuilder:
         return self.prompts.system(agent, thread, tools.all, inside, source_of, person)
 
     def _tools(self, scope: TurnScope) -> Offer:
-        """Return the turn's tools. Registry changes do not affect an open turn."""
         return self._executor.registry.offer(scope.agent.tools, hidden_by(self._profiles(scope)))
 
     def _profiles(self, scope: TurnScope) -> tuple[Profile, ...]:
-        """Return the turn's own profile, then each different profile of the calling turns."""
         own, bounds = (
             self._profile_of(scope.agent, scope.asker),
             scope.caller.bounds if scope.caller is not None else (),
@@ -528,8 +523,8 @@ class ContextBuilder:
 
 
 def _readers(route: Route, visible: str) -> str:
-    """Return the calibration key of a model and its readers.
+    """Return the calibration key of a model for one group of readers.
 
-    Values learned from one audience's texts must not reach others.
+    Values learned from the texts of one group must not reach others.
     """
     return f"{route.provider.name}/{route.model} {visible}"

@@ -1,6 +1,6 @@
-"""The block at the end of a turn's user message.
+"""Build the block at the end of a turn's user message.
 
-It contains facts that change often, such as the time. Requests then keep the same beginning.
+It contains facts that change often, such as the time. Providers can cache everything before it.
 """
 
 from collections.abc import Sequence
@@ -25,10 +25,10 @@ def volatile(
     spend_left: str = "",
     changes: str = "",
 ) -> str:
-    """Return the trailing block, with the time in the zone of `now`.
+    """Return the block, with the time in the zone of `now`.
 
-    `others` and the lists in `activities` contain one status line per item, and `spend_left` is a short phrase. Their
-    text is untrusted: each line is cut to LINE_CHARS_MAX characters and cannot close the block.
+    `others` and the lists in `activities` contain one status line per item. `spend_left` is a short phrase. They may
+    contain untrusted text, so each line is cut to LINE_CHARS_MAX characters and cannot close the block.
     """
     parts = [CONTEXT_HEAD, f"Time: {local_time(now)}, {now:%A}"]
     if others:

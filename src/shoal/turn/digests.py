@@ -1,7 +1,7 @@
-"""Digests of model requests, stored in the journal so that requests can be rebuilt and compared.
+"""Digests of model requests, stored in the journal to rebuild and compare the requests later.
 
-The `RequestMark` of an answer has the digest of each message, and a digest of all messages in order. A message's digest
-covers its JSON, with file names of images and attachments instead of their paths.
+The `RequestMark` of a model's message contains a digest of each new message and a joint digest of all messages. A
+message's digest covers its JSON. The paths of images and attachments are reduced to file names.
 """
 
 import hashlib
@@ -46,7 +46,6 @@ def message_digest(message: ModelMessage) -> str:
 
 
 def stored_tools(tools: Sequence[ToolSpec]) -> tuple[str, bytes]:
-    """Return the digest and the JSON of the tools for the journal."""
     body = _encoder.encode([(tool.name, tool.description, tool.parameters) for tool in tools])
     return digest_of(body), body
 
@@ -57,13 +56,12 @@ def stored_specs(body: bytes) -> tuple[ToolSpec, ...]:
 
 
 def options_of(model: str, output_tokens: int, tool_choice: str, temperature: float | None) -> str:
-    """Describe a request's options in the format of `RequestMark.options`."""
     warmth = "" if temperature is None else f", temperature {temperature:g}"
     return f"{model}, {output_tokens} tokens, tools {tool_choice}{warmth}"
 
 
 class RequestDigests:
-    """Creates the marks of one thread's requests. A mark hashes only the messages added since the previous one."""
+    """Creates the marks of one thread's requests. A mark hashes only the messages added since the previous mark."""
 
     def __init__(self) -> None:
         self._messages: tuple[ModelMessage, ...] = ()
@@ -73,7 +71,7 @@ class RequestDigests:
         self._system = ("", "")
 
     def note(self, data: AssistantSaid) -> None:
-        """Record that the journal now has this answer, with its request's mark."""
+        """Record that this message is journaled. Later marks omit the values that its mark already contains."""
         if data.asked is not None:
             asked, (system, tools, options) = data.asked, self._head
             self._after = asked.after
@@ -88,10 +86,12 @@ class RequestDigests:
         room: TokenRoom | None,
         window_tokens: int,
     ) -> RequestMark:
-        """Return the mark of a request built from this transcript.
+        """Return the mark of a request.
 
-        `system` is the whole text and `tools` the digest of all tools, even if a small window receives fewer. Pass
-        `room` if the request omits messages. `window_tokens` is the model's learned window, or 0.
+        - `system`: the complete system text, even if the request contains a shortened one.
+        - `tools`: the digest of all offered tools, even if the request contains fewer.
+        - `room`: the token budget if the request omits messages, otherwise None.
+        - `window_tokens`: the learned window size, or 0.
         """
         if system is not self._system[0]:
             self._system = system, digest_of(system.encode())

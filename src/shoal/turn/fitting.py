@@ -1,18 +1,17 @@
-"""Fit a conversation into its share of the model's window. A cut never separates a result from its call.
+"""Fit a conversation into its share of the model's window. A cut never separates a tool result from its call.
 
-Running sums over the transcript keep the cost of a turn proportional to its new messages and its request, in threads of
-any length. When messages must be omitted, a quarter of the room is freed in one step. The beginning of the request then
-stays the same for many turns, and providers' caches hit. The steps, in order:
+Running sums over the transcript keep the cost of a turn proportional to its new messages and its request, in threads
+of any length. When messages must be omitted, a quarter of the budget is freed at once. The beginning of the request
+then stays the same for many turns, and the provider can cache it.
 
-1. Everything fits: send everything.
+The steps, in order:
 
-2. The conversation is too long: omit whole turns, oldest first, but keep a summary at the beginning.
-
-3. The newest turn alone is too long: omit its oldest steps, but keep its request and the newest message of a person.
-
-4. Excerpts of stored results exceed their share: replace the oldest with a line that names the artifact.
-
-5. A single message is too long: cut the middle of the longest texts of people and tools.
+1. If everything fits, send everything.
+2. If the conversation is too long, omit complete turns, oldest first, but keep a summary at the beginning.
+3. If the newest turn alone is too long, omit its oldest steps, but keep its request and the newest message from a
+   person.
+4. If excerpts of stored results exceed their share, replace the oldest with a line that names the artifact.
+5. If a single message is too long, cut the middle of the longest texts from people and tools.
 """
 
 from bisect import bisect_left
@@ -36,9 +35,12 @@ ROOM_UNITS_MIN = 256
 
 
 class TokenRoom(msgspec.Struct, frozen=True):
-    """A request's token budget.
+    """A request's token budget, in units.
 
-    Counts units for all input, for the text before the conversation, and for events and artifacts.
+    - `total`: all input.
+    - `prefix`: instructions and tools, which precede the conversation.
+    - `events`: the conversation without excerpts of stored results.
+    - `artifacts`: the excerpts.
     """
 
     total: int
@@ -47,7 +49,6 @@ class TokenRoom(msgspec.Struct, frozen=True):
     artifacts: int
 
     def within(self, units: int) -> "TokenRoom":
-        """Return the same budget with at most `units` for events and artifacts together."""
         share = min(1.0, units / (self.events + self.artifacts))
         return msgspec.structs.replace(self, events=int(self.events * share), artifacts=int(self.artifacts * share))
 
@@ -55,7 +56,8 @@ class TokenRoom(msgspec.Struct, frozen=True):
 class Fitted(msgspec.Struct, frozen=True, eq=False):
     """The messages to send.
 
-    `units` includes the prefix. The other fields count the omitted or shortened items.
+    `units` includes the prefix. `dropped` counts the omitted messages, and `stubbed` the messages without their
+    excerpts.
     """
 
     messages: tuple[ModelMessage, ...]
@@ -66,17 +68,16 @@ class Fitted(msgspec.Struct, frozen=True, eq=False):
 
 
 def reserved(settings: ContextSettings, window_tokens: int, output_tokens: int) -> int:
-    """Return the tokens of a window reserved for the answer."""
     return min(settings.reserve_tokens, max(output_tokens, window_tokens // 4))
 
 
 def room_for(
     settings: ContextSettings, *, window_tokens: int, output_tokens: int, prefix_units: int, factor: float = 1.0
 ) -> TokenRoom:
-    """Divide the rest of a model's window, after the reserve and the prefix, by the configured shares.
+    """Divide the window that remains after the reserve and the prefix by the configured shares.
 
-    The reserve is at most a quarter of a small window, or the longest answer. `factor` is tokens per unit. Raises
-    InvalidInput if the prefix leaves no space.
+    The reserve is at most `output_tokens` or a quarter of the window, whichever is larger. `factor` is tokens per
+    unit. Raises InvalidInput if the prefix leaves too little space.
     """
     reserve = reserved(settings, window_tokens, output_tokens)
     total = int((window_tokens - reserve) / factor)
@@ -116,7 +117,7 @@ class Tally:
         """Index of the last message from a person or trigger, or -1."""
 
     def update(self, entries: Sequence[TranscriptEntry]) -> None:
-        """Add new entries. If `entries` is a different list, as after a clear or a compaction, start again."""
+        """Count new entries. If `entries` is another list, as after a clear or a compaction, start again."""
         known = len(self.plain) - 1
         if entries is not self._entries or len(entries) < known or not known:
             known = 0
@@ -144,14 +145,14 @@ class Tally:
                 self.turns.append(index)
 
     def units(self, start: int = 0, end: int | None = None) -> int:
-        """Return the units of the entries in [start, end), including whole excerpts."""
+        """Return the units of the entries in [start, end), including their complete excerpts."""
         last = -1 if end is None else end
         return self.plain[last] - self.plain[start] + self.excerpts[last] - self.excerpts[start]
 
     def cut(self, places: Sequence[int], needed: int, room: int) -> int | None:
-        """Return the first of `places` with at least `needed` units before it, rounded up to quarters of `room`.
+        """Return the first of `places` that frees `needed` units, rounded up to quarters of `room`.
 
-        Rounding is skipped if it would keep less than half of the budget. Returns None if no place is late enough.
+        Does not round if that would keep less than half of `room`. Returns None if no place frees enough.
         """
         quarter = max(1, room // 4)
         rounded = self._place(places, -(-needed // quarter) * quarter)
@@ -169,9 +170,9 @@ class Tally:
 
 
 def fit(tally: Tally, entries: Sequence[TranscriptEntry], room: TokenRoom) -> Fitted:
-    """Choose a request's messages by the steps in the module docstring, within the budget for events and artifacts.
+    """Choose a request's messages by the steps in the module docstring.
 
-    Every call in `entries`, the list of the thread's Transcript, must have a result. `tally` must count the same list.
+    Every call in `entries` must have a result. `tally` must count the same list.
     """
     tally.update(entries)
     start, pins = _start(tally, room)
@@ -195,7 +196,6 @@ def fit(tally: Tally, entries: Sequence[TranscriptEntry], room: TokenRoom) -> Fi
 
 
 def _start(tally: Tally, room: TokenRoom) -> tuple[int, tuple[int, ...]]:
-    """Return the index of the first entry to keep, and the earlier entries that are kept too."""
     head = tuple(range(tally.head))
     needed = tally.plain[-1] - room.events
     if needed <= 0:
@@ -220,7 +220,7 @@ _IMAGE_LEFT_OUT = "[an image was left out here]"
 
 
 def shorten(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> tuple[ModelMessage, ...]:
-    """Reduce messages to `units_max` by cutting texts of people and tools that exceed an equal share.
+    """Reduce the messages to `units_max` by cutting the longest texts from people and tools.
 
     The model's own text is never cut. If it alone is too long, only people's messages are kept.
     """
@@ -241,7 +241,7 @@ def shorten(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> t
 
 
 def cut_to(whole: str, units_max: int, count: Count) -> str:
-    """Shorten a text to at most `units_max` by omitting its middle, or its end if almost nothing can be kept."""
+    """Shorten a text to `units_max` by omitting its middle. If almost nothing fits, keep only its beginning."""
     text, chars = whole, len(whole)
     while (units := count(text)) > units_max and chars > 0:
         chars = min(chars - 1, int(chars * units_max / units))
@@ -250,14 +250,13 @@ def cut_to(whole: str, units_max: int, count: Count) -> str:
 
 
 def _share(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> int:
-    """Return the maximum units per text, so that all fit next to the model's own messages."""
     left = units_max - sum(meter.message(message) for message in messages if isinstance(message, AssistantMessage))
     sizes = [meter.message(message) for message in messages if not isinstance(message, AssistantMessage)]
     return level_of(sizes, left) if sizes else (SHARE_UNITS_MIN if left >= 0 else left)
 
 
 def level_of(sizes: Sequence[int], left: int) -> int:
-    """Return the largest size per item that keeps the total within `left`."""
+    """Return the largest limit per item that keeps the total within `left`."""
     ordered = sorted(sizes)
     for filled, size in enumerate(ordered):
         level = left // (len(ordered) - filled)

@@ -1,8 +1,10 @@
-"""Parse the YAML front matter of a Markdown file, including common mistakes.
+"""Parse the YAML front matter of a Markdown file, and tolerate common mistakes.
 
-Scalars stay text, anchors and named tags are rejected, and nesting is limited, so no file can expand or recurse. The
-tag `!` is ignored. If the front matter is not valid YAML, each top-level key is parsed separately, and an invalid value
-is kept as text. Published skills need that: the most common mistake is an unquoted description that contains `: `
+Scalars stay text. Anchors and named tags are rejected and nesting is limited, so a file cannot expand or recurse.
+The tag `!` is ignored.
+
+If the front matter is not valid YAML, each top-level key is parsed separately, and an invalid value is kept as text.
+Published skills need this: their most common mistake is an unquoted description that contains `: `
 (mattpocock/skills#908, BuilderIO/skills#38, n8n-skills#32).
 """
 
@@ -28,18 +30,21 @@ _PLAIN_KEY = lazy_re.compile(r"([A-Za-z][A-Za-z0-9_-]*): +(\S.*)")
 
 
 class FrontMatterError(Exception):
-    """Raised for unreadable front matter. The text gives the reason."""
+    """Unreadable front matter. The message states the reason."""
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A Markdown file: its front matter by key, the raw text by key, and the body."""
+    """A Markdown file with its parsed front matter.
+
+    `written` contains the raw text of each key, unless all values are plain text.
+    """
 
     fields: dict[str, Value]
     written: dict[str, str]
     body: str
 
     def text(self, key: str) -> str:
-        """Return a key's text, or its raw text if YAML reads it as a list or table."""
+        """Return a key's text, or its raw text if YAML parses it as a list or mapping."""
         value = self.fields.get(key, "")
         return value.strip() if isinstance(value, str) else self.written.get(key, "")
 
@@ -85,7 +90,7 @@ def _spaced(line: str) -> str:
 
 
 def _plain(lines: Sequence[str]) -> dict[str, Value] | None:
-    """Parse front matter of plain `key: text` lines without a YAML parser. Return None for anything more complex."""
+    """Fast path: parse plain `key: text` lines without a YAML parser. Return None for anything more complex."""
     fields: dict[str, Value] = {}
     for line in lines:
         match = _PLAIN_KEY.fullmatch(line.rstrip())
@@ -96,7 +101,6 @@ def _plain(lines: Sequence[str]) -> dict[str, Value] | None:
 
 
 def _fields(lines: Sequence[str], chunks: Mapping[str, Sequence[str]], written: Mapping[str, str]) -> dict[str, Value]:
-    """Parse all fields as YAML. If that fails, parse each separately and keep invalid ones as raw text."""
     import yaml
 
     def read(some: Sequence[str]) -> Value:
@@ -119,7 +123,6 @@ def _fields(lines: Sequence[str], chunks: Mapping[str, Sequence[str]], written: 
 
 
 def _value(text: str) -> Value:
-    """Parse a YAML document. Raises YAMLError, or FrontMatterError for anchors, named tags and exceeded limits."""
     import yaml
 
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # Fall back to the slower loader if libyaml is missing.

@@ -1,12 +1,12 @@
-"""In tainted turns, replace links that the model made up with code, so that nobody opens them.
+"""In tainted turns, show links that the model made up as code, which nobody can click.
 
-A made-up URL can leak data in its query, path or host name, because untrusted content may have asked the model to build
-it. A URL that occurs verbatim in people's messages or in read content leaks nothing. The model's own output does not
-count as read content. That includes arguments of its calls, output of commands, and files read after a command ran,
-because the command may have written them.
+A made-up URL can leak data in its query, path or host name, because untrusted content may have asked the model to
+build it. A URL that occurs verbatim in people's messages or in read content leaks nothing. The model's own output
+does not count as read content. Neither do the arguments of its calls, the output of commands, or files read after a
+command ran, because the command may have written them.
 
-`with_known_links` changes an answer block by block. `GrowingLinks` does the same for an answer that is being streamed.
-It holds back unfinished URLs, links and blocks, so the stream never shows text that the finished answer will lack.
+`with_known_links` changes a complete answer. `GrowingLinks` changes an answer while it is streamed. It holds back
+unfinished URLs, links and blocks, so the stream never shows text that the complete answer omits.
 """
 
 import re
@@ -47,10 +47,10 @@ Knows = Callable[[str], bool]
 
 
 def is_address(word: str) -> bool:
-    """Return whether a chat may turn this word into a link.
+    """Return True if a chat may turn this word into a link.
 
-    True for a word with a scheme, `www.`, an e-mail address, a host followed by a path or port, or a host of three
-    labels or more.
+    That is a word with a scheme or `www.`, an e-mail address, a host followed by a path or port, or a host of three
+    or more labels.
     """
     if _SCHEME.search(word) or _NETWORK_PATH.search(word) or word.lower().startswith("www."):
         return True
@@ -96,7 +96,7 @@ def known_from(messages: Sequence[ModelMessage], traits: TraitsByName) -> Knows:
 
 
 def with_known_links(markdown: str, knows: Knows) -> str:
-    """Render unknown URLs in a text as code and HTML tags as text. Blocks without either stay unchanged."""
+    """Show unknown URLs as code and HTML tags as text. Blocks without either stay unchanged."""
     is_safe = _remembered(knows)
     written = "".join(_block_with_known_links(block, is_safe) for block in _blocks(markdown))
     return _block_with_known_links(written, is_safe)  # A link's URL may be defined in another block.
@@ -105,8 +105,9 @@ def with_known_links(markdown: str, knows: Knows) -> str:
 class GrowingLinks:
     """Applies `with_known_links` to an answer that is being streamed.
 
-    Words are held back until they end. From its first unknown URL or tag, a block is held back until it ends. If the
-    text already shown no longer matches the changed block, nothing more is shown until the answer is finished.
+    Holds back each word until it is complete. Holds back a block from its first unknown URL or tag until the block
+    ends. If the text already shown does not match the finished block, shows nothing more until the answer is
+    complete.
     """
 
     def __init__(self, knows: Knows) -> None:
@@ -116,7 +117,6 @@ class GrowingLinks:
         self._is_over = False
 
     def take(self, text: str) -> str:
-        """Add new text, and return the text that can now be shown."""
         is_held, before = self._shown < self._ended, len(self._open)
         self._open += text
         last = max(text.rfind(" "), text.rfind("\n"))
@@ -140,7 +140,6 @@ class GrowingLinks:
         return shown
 
     def _show_blocks(self) -> str:
-        """Return the text of finished blocks that is not shown yet, as it will appear in the final answer."""
         *ended, last = _blocks(self._open)
         written = "".join(_block_with_known_links(block, self._is_safe) for block in ended)
         done = len(self._open) - len(last)
@@ -153,7 +152,6 @@ class GrowingLinks:
         return shown
 
     def _show_open(self) -> str:
-        """Return the part of the open block that later text cannot change."""
         end = self._ended
         if not _FENCE.match(self._open[:end]):
             end = _links_end(self._open, end)
@@ -164,7 +162,6 @@ class GrowingLinks:
 
 
 def _links_end(text: str, end: int) -> int:
-    """Return the end of the text before an unfinished last link."""
     opened = text.rfind("[", 0, end)
     closed = text.find("]", opened, end)
     is_open = closed < 0 or (text.startswith("(", closed + 1) and text.find(")", closed, end) < 0)
@@ -177,7 +174,6 @@ def _is_plain(word: str) -> bool:
 
 
 def _blocks(markdown: str) -> list[str]:
-    """Divide a text into blocks, each including the empty lines after it."""
     starts = block_starts(markdown)
     ends = [*starts[1:], len(markdown)]
     return [markdown[start:end] for start, end in zip([0, *starts[1:]], ends, strict=True)] or [markdown]
@@ -204,7 +200,7 @@ def _block_with_known_links(markdown: str, is_safe: Knows) -> str:
 
 
 def _body(address: str) -> str:
-    """Strip a URL's scheme and trailing slash, which people and models write in different ways."""
+    """Strip a URL's scheme and trailing slash, which people and models write inconsistently."""
     match = _SCHEME.match(address)
     return address[match.end() if match else 0 :].removeprefix("//").rstrip("/")
 
@@ -238,7 +234,7 @@ def _unknown(text: str, is_safe: Knows) -> bool:
 
 
 def _words_in(text: str) -> Iterable[tuple[int, str]]:
-    """Yield each word with its start. A URL continues past brackets, because chats may read it that way."""
+    """Yield each word with its offset. A URL may continue after a bracket, because some chats link it that way."""
     at = 0
     while match := _WORDS.search(text, at):
         word = _bare(match[0])
@@ -249,7 +245,7 @@ def _words_in(text: str) -> Iterable[tuple[int, str]]:
 
 
 def _is_made_up(word: str, is_safe: Knows) -> bool:
-    """Return whether a word is an unknown URL, as written or after decoding escapes and entities."""
+    """Return True if the word is an unknown URL, as written or after decoding escapes and entities."""
     from html import unescape
 
     return any(is_address(read) and not is_safe(read) for read in {word, unescape(_ESCAPE.sub(r"\1", word))})
@@ -272,12 +268,11 @@ def _block(node: Node, is_safe: Knows) -> Node:
 
 
 def _visible(nodes: Iterable[Node]) -> str:
-    """Return the text of inline nodes, with a space for code."""
     return "".join(" " if node.kind == "code" else node.text or _visible(node.children) for node in nodes)
 
 
 def _unstyled(nodes: Iterable[Node]) -> list[Node]:
-    """Remove styles and links. A URL that they split becomes one word, as chats read it."""
+    """Remove styles and links. A URL that they split becomes one word again, as in chats."""
     flat: list[Node] = []
     for node in nodes:
         leaves = [node] if node.kind in ("code", "break") or not node.children else _unstyled(node.children)

@@ -1,35 +1,38 @@
-"""The turn loop: model ⇄ tools until there is an answer. Each step is an event in the journal before the next begins.
+"""The turn loop: model ⇄ tools until there is an answer. Each step is journaled before the next begins.
 
 The next move is computed, never stored: `next_move(state, limits)` reads the turn's state, which is folded from its
-events (see the table in kernel/turnstate.py). To resume a turn after a crash, a restart or a wait for a person, run it
-again: it continues at the first step that is missing in the journal.
+events (see the table in kernel/turnstate.py). To resume a turn after a crash, a restart or a wait for a person, run
+it again. It continues at the first step that is missing from the journal.
 
-    returns "finished"     turn_finished is in the journal and the reply in the outbox, in one transaction
-    returns "parked"       a person must decide, or no model is available; the decision or a timer wakes the thread
-    raises StaleEpoch      another worker took over; discard all local state
-    is cancelled           nothing is lost: the actor journals an abort, or the next start continues the turn
+    `run` returns "finished"     turn_finished is in the journal and the reply in the outbox, in one transaction
+    `run` returns "parked"       a person must decide, or no model is available. The decision or a timer wakes the
+                                 thread.
+    `run` raises StaleEpoch      another worker has claimed the thread. Discard all local state.
+    `run` is cancelled           nothing is lost: the actor journals an abort, or the next start continues the turn
 
-The model step asks the agent's models in order and journals the message, a retry, or the end of the turn. The tool step
-takes the calls in order. Each call is admitted, journaled as started, run, and journaled with its result:
+The model step calls the agent's models in order and journals the message, a retry, or the end of the turn. The tool
+step processes the calls in order. It admits each call, journals its start, runs it, and journals its result:
 
-    a call's journal when the loop reaches it    what happens
+    state of the call in the journal             what happens
     ------------------------------------------   --------------------------------------------------------------------
-    nothing                                      admit it: refuse, request approval, or start
+    no events                                    admit the call: deny it, request approval, or start it
     approval requested, not decided              park: the turn stops working until the decision wakes it
-    approval decided                             if allowed, admit it; otherwise its result gives the reason
-    it needs approval and can be staged          its result says so (turn/staging.py), and the turn continues
-    allowed, and what it runs has changed        request approval again, which replaces the old request, and park
-    allowed, and calls before it changed it      the same
-    started, no result (a crash)                 run it again if the tool is idempotent; otherwise tell the model
+    approval decided                             if allowed, admit the call. Otherwise its result gives the reason.
+    needs approval, can be staged                its result says so (turn/staging.py), and the turn continues
+    allowed, but what it runs has changed        request approval again, which replaces the old request, and park
+    allowed, but earlier calls changed its       request approval again, as above
+    effect
+    started, no result after a crash             run it again if the tool is idempotent. Otherwise it fails.
     started, its result has not arrived          park: the result wakes the turn, which runs the call again
-    a message for the turn came (steer = skip)   this call and the rest are skipped, each with a result
-    the assistant's message was cut off          this call and the rest fail with the reason
+    a message arrived for the turn               skip this call and all later ones, each with a result
+    (steer = skip)
+    the model's message was cut off              this call and all later ones fail with the reason
 
-If a call needs approval, one card requests it for this call and for all later calls that need it. They still run in
-order, each after all earlier calls have results.
+If a call needs approval, one card requests it for this call and for all later calls that need it. The calls still
+run in order, each after all earlier calls have results.
 
-Calls that may run immediately start in the transaction of their message: they are admitted just before it. If the
-thread changed in between, only the message is journaled, and its calls start as usual.
+Calls that may run immediately are admitted before their message is journaled, and start in the same transaction. If
+the thread changed in between, only the message is journaled, and its calls start as usual.
 """
 
 import asyncio
@@ -149,7 +152,7 @@ TurnOutcome = Literal["finished", "parked"]
 
 
 class ModelStep(msgspec.Struct, frozen=True):
-    """The result of asking the models."""
+    """The result of one model step."""
 
     outcome: AssistantSaid | Failed | LimitReached | RetryScheduled
     timing: Step
@@ -165,15 +168,15 @@ class ModelStep(msgspec.Struct, frozen=True):
 class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     """Runs open turns.
 
-    `confirm` is awaited before each model request. It raises StaleEpoch if another worker now has the thread, so that a
-    process that was suspended does not repeat finished work. `push` sends the changes of a call to other machines
-    before its result is journaled, so that any machine can continue the turn. `checkpoints` store the state of the
-    workspace before the first call that may change files.
-
-    Each of the `stoppers` stops background work that a thread's calls started, and returns how much it stopped.
-    `known_models` returns the names of all models. `warn_unknown_window` is called for each model in use whose window
-    is unknown. A turn waits at most `outage_seconds` for a model, or the number of seconds that a feature sets for the
-    origin of its message.
+    - `confirm`: awaited before each model request. Raises StaleEpoch if another worker has claimed the thread. This
+      keeps a process that was suspended from repeating finished work.
+    - `push`: sends a call's file changes to other machines before its result is journaled. Any machine can then
+      continue the turn.
+    - `checkpoints`: store the state of the workspace before the first call that may change files.
+    - `known_models`: returns the names of all models.
+    - `warn_unknown_window`: called for each model in use whose window is unknown.
+    - `outage_seconds`: maximum wait for a model. `outage_seconds_by_origin` overrides it for some origins of messages.
+    - `stoppers`: each stops background work that a thread's calls started, and returns how much it stopped.
     """
 
     models: Models
@@ -193,11 +196,9 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     stoppers: list[Callable[[ThreadId], Awaitable[int]]] = []
 
     async def stop_background(self, thread: ThreadId) -> int:
-        """Stop background work that the thread's calls started. Return how much was stopped."""
         return sum([await stop(thread) for stop in self.stoppers])
 
     async def run(self, run: TurnRun) -> TurnOutcome:
-        """Advance the open turn until it has finished or waits for a person."""
         view, caller, limits = run.view, run.scope.caller, self.limits
         if caller is not None:
             limits = msgspec.structs.replace(limits, steps_max=min(limits.steps_max, caller.steps_max))
@@ -237,7 +238,6 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         spend: Spend | None = None,
         steps: tuple[Step, ...] = (),
     ) -> None:
-        """Close the turn and enqueue its reply, unless it gets another message first."""
         view, state = run.view, run.view.open
         reply = move.reply
         if not reply.strip() and move.outcome != "aborted":
@@ -252,7 +252,6 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         await self._end(run, Commit(view.turn, events, posts, spend=spend, steps=steps), finished)
 
     async def _end(self, run: TurnRun, commit: Commit, finished: TurnFinished) -> None:
-        """Close the turn and request approval of its staged calls, unless it gets another message first."""
         card, state = EndCard(), run.view.open
         if state.staged and finished.outcome in ("done", "limit"):
             card = await end_card(run, self.executor, self.context, self.checkpoints, self.clock)
@@ -271,7 +270,6 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     # ---- the model step ----
 
     async def _take_model_step(self, run: TurnRun, *, tools: bool) -> None:
-        """Ask for the next message and journal the result, with the start of its calls or the end of the turn."""
         view = run.view
         step = await self._ask_models(run, tools=tools)
         outcome, steps, state = step.outcome, (step.timing,), view.open
@@ -304,11 +302,6 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             await self._finish(run, answer, outcome, spend=step.spend, steps=steps)
 
     async def _ask_models(self, run: TurnRun, *, tools: bool) -> ModelStep:
-        """Ask the agent's models in order until one answers.
-
-        Returns its message, or a failure, limit or scheduled retry. The only event that this journals is a summary of
-        older messages.
-        """
         agent, began = run.scope.agent, self.clock.now()
         names = (agent.model, *agent.fallback)
         failures: list[ModelFailed] = []
@@ -343,7 +336,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                     call_id = call.id if call.id and call.id not in known else CallId(f"call_{self.clock.new_id()}")
                     known.add(call_id)
                     written = ToolCall(call_id, call.name, call.arguments)
-                    is_whole = outcome.stop != "max_tokens"  # A truncated call is not run.
+                    is_whole = outcome.stop != "max_tokens"  # A truncated call never runs.
                     calls.append(mended(written, self.executor.registry, agent.tools) if is_whole else written)
                 message = AssistantSaid(
                     text=run.view.with_known_links(outcome.message.text),
@@ -366,7 +359,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                 break
         await self.spending.release(charge_of(run, agent.model))
         partial = max(failures, key=lambda failure: len(failure.partial.strip()))
-        if partial.partial.strip():  # Keep text that arrived and was paid for.
+        if partial.partial.strip():  # Keep the partial text, which was paid for.
             text = run.view.with_known_links(partial.partial)
             message = AssistantSaid(text, tainted_by=run.view.tainted_by, asked=run.asked, model=agent.model)
             log.warning("answer broke off", extra={"kind": partial.kind, "why": self.context.clean(partial.message)})
@@ -378,11 +371,6 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     async def _try_model(
         self, run: TurnRun, route: Route, charge: Charge, *, tools: bool, is_last: bool
     ) -> ModelDone | ModelFailed | LimitReached:
-        """Ask one model. Retry after a wait, or with less of the conversation, if that can help.
-
-        If the last model rejects the conversation, replace the older part with a summary. Raises InvalidInput if
-        nothing fits.
-        """
         view, attempt = run.view, 0
         await self.compactor.before_call(run, route)
         while True:
@@ -398,10 +386,10 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             outcome, _ = await self.spending.stream(charge, route, request, shares.gauge, run.begin_call())
             if isinstance(outcome, ModelDone):
                 usage, is_guess = outcome.usage, False
-                if usage.estimated:  # True if the input or the output is estimated.
+                if usage.estimated:  # The input count, the output count, or both may be estimated.
                     is_guess = usage.input_tokens == shares.gauge.cautious().request(request)
                 self.context.learn(run, route, units, 0 if is_guess else usage.input_tokens)
-                if run.unsummarised:  # The model answered, but no model was available for a summary.
+                if run.unsummarised:  # An earlier summary failed because no model was available.
                     await self.compactor.note_failure(run, run.unsummarised)
                     run.unsummarised = ""
                 return outcome
@@ -422,17 +410,16 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
             await self.clock.sleep(seconds)
 
     def _gives_up_at(self, state: TurnState) -> datetime:
-        """Return when a turn stops waiting for its model."""
         now = self.clock.now()
         since = min(state.retry.since, now) if state.retry is not None else now
         seconds = self.outage_seconds_by_origin.get(state.origin, self.outage_seconds)
         return since + timedelta(seconds=seconds)
 
     def _schedule_retry(self, run: TurnRun, failures: Sequence[ModelFailed]) -> RetryScheduled | None:
-        """Return when to ask again, with other models that a person can choose. None if waiting is over or cannot help.
+        """Schedule the next attempt. Return None if the turn has waited long enough or waiting cannot help.
 
-        The wait is the shortest that a provider requests, within the time that the turn has left. The choices are one
-        model from each of the first providers that were not asked.
+        Uses the shortest wait that a provider requests, within the time that the turn has left. A person can choose
+        one model from each of the first CHOICES_MAX providers that were not asked.
         """
         passing = [failure for failure in failures if failure.kind in RETRYABLE]
         state, agent, now = run.view.open, run.scope.agent, self.clock.now()
@@ -465,12 +452,12 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     async def _begin_calls(
         self, run: TurnRun, message: AssistantSaid, spend: Spend | None, steps: tuple[Step, ...]
     ) -> None:
-        """Journal a message together with the start of its calls that may run now, and run them."""
         view = run.view
         admitted, last_seq, begun = list[Admitted](), view.transcript.last_seq, tuple[Checkpointed | ToolStarted, ...]()
         try:
             context = self.context.calls(run)
-            # If a message changes the taint, its own calls must be checked again. Calls that wait start as usual.
+            # A message that changes the taint must be journaled before its calls are admitted. Calls that wait start as
+            # usual.
             if message.tainted_by == view.tainted_by and not self._comes_later(message.tool_calls[0]):
                 for call in self._together(view.open, message.tool_calls):
                     admission = await self.executor.admit(call, context, None)
@@ -479,14 +466,13 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                         break
                     admitted.append(admission)
                 begun = (*await self._checkpoint(run, admitted), *(call.started for call in admitted))
-        finally:  # Keep text that was paid for, even if the turn was stopped.
+        finally:  # Keep the text, which was paid for, even if the turn was stopped.
             starts = AdmittedCalls(last_seq, begun, _audit_of(admitted)) if begun else None
             await view.write(Commit(view.turn, (message,), spend=spend, steps=steps, starts=starts))
         if admitted and admitted[0].call.id in view.open.started:
             await self._run_started(run, admitted, context)
 
     async def _run_calls(self, run: TurnRun, calls: tuple[ToolCall, ...], *, truncated: bool) -> TurnOutcome | None:
-        """Produce a result for each call. Return `parked` if one waits for a person or for a child."""
         view = run.view
         if truncated:
             await self._fail_calls(run, calls, TRUNCATED)
@@ -517,7 +503,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
                     await self._run_started(run, admitted, context)
                 if asks is not None:  # No later call runs before the decision.
                     return await self._ask_person(run, *asks)
-            else:  # Calls that wait are all started, and each takes its result when it has arrived.
+            else:  # All waiting calls start together. Each gets its result when it arrives.
                 outcomes = [await self._run_one(run, context, call) for call in together]
                 if "parked" in outcomes:
                     return "parked"
@@ -525,10 +511,9 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return None
 
     def _together(self, state: TurnState, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-        """Return the first calls that may run together.
+        """Return the leading calls that may run together: read-only calls that have not started, or calls that wait.
 
-        These are read-only calls that have not started, or calls that wait for others. If there is no such group,
-        return only the first call.
+        Return only the first call if it must run alone.
         """
         if self._comes_later(calls[0]):
             return tuple(takewhile(self._comes_later, calls))
@@ -544,7 +529,6 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
     async def _run_started(
         self, run: TurnRun, admitted: Sequence[Admitted], context: CallContext
     ) -> TurnOutcome | None:
-        """Run calls whose start is journaled, concurrently if there are several. Return `parked` if one waits."""
         view = run.view
         view.show(StatusChanged("tool", ", ".join(call.call.name for call in admitted)))
         if len(admitted) == 1:
@@ -569,7 +553,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return outcome
 
     async def _run_one(self, run: TurnRun, context: CallContext, call: ToolCall) -> TurnOutcome | None:
-        """Continue a call from its state in the journal. See the table in the module docstring."""
+        """Advance a call by the table in the module docstring."""
         view, state = run.view, run.view.open
         verdict = state.verdicts.get(call.id)
         request = state.approvals.get(call.id)
@@ -602,14 +586,12 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return None
 
     async def _checkpoint(self, run: TurnRun, admitted: Sequence[Admitted]) -> tuple[Checkpointed, ...]:
-        """Take the turn's checkpoint if it has none and one of these calls may change files."""
         state = run.view.open
         if state.checkpoint is not None:
             return ()
         return await self.checkpoints.before(admitted, run.scope.agent.workspace, state.author.id)
 
     async def _ask_person(self, run: TurnRun, call: ToolCall, asks: MustAsk) -> TurnOutcome | None:
-        """Request approval of a call, and of later calls that need it too. A call that can wait is staged instead."""
         view, outcomes = run.view, _outcome(run.view.open, call.id, "asked_anew")
         commit = await ask_or_stage(run, call, asks, self.executor, self.context, self.clock)
         await view.write(msgspec.structs.replace(commit, outcomes=outcomes))
@@ -634,6 +616,5 @@ def _audit_of(admitted: Sequence[Admitted]) -> tuple[AuditEntry, ...]:
 
 
 def _outcome(state: TurnState, call: CallId, outcome: CallOutcome) -> tuple[tuple[ApprovalId, CallOutcome], ...]:
-    """Return the approval's id with its call's outcome, or nothing if the call needed no approval."""
     request = state.approvals.get(call)
     return ((request.approval_id, outcome),) if request is not None else ()

@@ -1,4 +1,4 @@
-"""The message shown while a model is unavailable, with its buttons, and its edit after the wait."""
+"""The message that is shown while a model is unavailable, and its edit after the wait."""
 
 from datetime import datetime
 
@@ -18,9 +18,9 @@ _OFFER = "`/retry` tries now{other}, `/stop` gives up."
 
 
 def outage_post(thread: ThreadId, turn: TurnId, number: int, retry: RetryScheduled, until: datetime) -> NewPost:
-    """Return the message that explains why a turn waits and offers alternatives.
+    """Build the message that explains why a turn waits and offers alternatives.
 
-    `number` is the turn's outage number.
+    `number` counts the turn's outages.
     """
     other = f", `/retry {retry.choices[0]}` asks another model" if retry.choices else ""
     text = f"{retry.message} {_KEPT.format(until=until)}\n\n{_OFFER.format(other=other)}"
@@ -32,7 +32,7 @@ def outage_post(thread: ThreadId, turn: TurnId, number: int, retry: RetrySchedul
 
 
 def outage_over(thread: ThreadId, turn: TurnId, number: int, text: str) -> NewPost:
-    """Return the edit that removes the buttons after the wait. Platforms that cannot edit messages skip it."""
+    """Build the edit that removes the buttons after the wait. Platforms that cannot edit messages skip it."""
     return NewPost(f"{_id(turn, number)}:over", thread, text, "edit", edits=_id(turn, number))
 
 

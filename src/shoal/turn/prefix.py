@@ -1,7 +1,7 @@
-"""Shorten instructions and tools, which precede the conversation, for a small window.
+"""Shorten instructions and tools to fit a small window.
 
-The least needed tools are left out first; the model can find them with `more_tools`. The middles of the longest
-sections are cut. The same input gives the same result, so requests keep the same beginning.
+The least important tools are left out first. The model can still find them with `more_tools`. Then the middles of
+the longest sections are cut. The same input gives the same result, so requests keep the same beginning.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,10 @@ _FIRST = frozenset({"identity", "rules"})
 
 
 class Prefix(NamedTuple):
-    """The text before the conversation, its tools, and further tools that the model can find.
+    """Instructions and tools, which precede the conversation.
 
-    If the text was shortened, `sections` has each section's remaining share and text.
+    `further` contains tools that the model can find. If the text was shortened, `sections` contains the request part
+    and the remaining text of each section.
     """
 
     system: str
@@ -33,7 +34,6 @@ class Prefix(NamedTuple):
 
 
 def fit_prefix(meter: Meter, prompt: SystemPrompt, tools: Offer, units_max: int, traits: TraitsByName) -> Prefix:
-    """Reduce instructions and tools to `units_max`."""
     tools_max = max(int(units_max * TOOLS_SHARE), units_max - MESSAGE_UNITS - meter.count(prompt.text))
     offered, names = tools, set[str]()
     if _units(tools.listed, meter) > tools_max:  # List as many tools as fit, by rank.

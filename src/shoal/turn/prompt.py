@@ -1,21 +1,27 @@
-"""The system text of a turn: identity, rules, tools, skills and documents of the agent, then parts of features, such as
-memory. What changes least is first.
+"""The system text of a turn, and the rules for changing it between turns.
 
-While no file changes, building it again costs one stat per file and returns the same object.
+The text contains identity, rules, tools, skills and documents of the agent, then the parts of features, such as
+memory. Sections that change least are first. While no file changes, building the text costs one stat per file and
+returns the same object.
 
-A thread's requests begin with the same bytes for as long as its window lasts, so that providers' caches hit. The system
-text sent is therefore that of the window's first turn (the *base*). Changes of live sections (skills, memory) are
-reported in the volatile block of the next turn. The current text becomes the base after a change to any other
-(*frozen*) section, a cleared or compacted window, a change too long to report, or a line removed from a section that
-forgets, such as memory: forgotten text must not be in the next request.
+All requests of a window begin with the same bytes, so that providers can cache them. Shoal therefore sends the
+system text of the window's first turn (the *base*). It reports changes in live sections, such as skills and memory,
+in the volatile block of the next turn. The *announced* text includes all changes that were reported.
 
-    state of a thread           before the turn       after it
-    -------------------------   -------------------   --------------------------------------------------------
-    no base (new window)        -                     base = announced = now, nothing is reported
-    a frozen section differs    base, announced       base = announced = now, nothing is reported
-    a forgotten line            base, announced       base = announced = now, nothing is reported
-    live sections differ        base, announced       base stays, announced = now, the difference is reported
-    nothing differs             base, announced       base stays, announced = now, nothing is reported
+The current text becomes the new base in these cases:
+
+- Any other (*frozen*) section changed.
+- The window was cleared or compacted.
+- The change is too long to report.
+- A line was removed from a section that forgets, such as memory. The next request must not contain forgotten text.
+
+    before the turn                      after the turn
+    ----------------------------------   --------------------------------------------------------------------------
+    no base (new window)                 base and announced are the current text, nothing is reported
+    a frozen section differs             base and announced are the current text, nothing is reported
+    a line was forgotten                 base and announced are the current text, nothing is reported
+    live sections differ                 the base stays, announced is the current text, the difference is reported
+    nothing differs                      base and announced stay, nothing is reported
 """
 
 import hashlib
@@ -66,7 +72,7 @@ class PromptSection(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SystemPrompt(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """A system text, its sections, and its digest in the store. Compare by identity or by digest."""
+    """A system text with its sections and its digest in the store. Compare it by identity or by digest."""
 
     text: str
     digest: str
@@ -76,7 +82,9 @@ class SystemPrompt(msgspec.Struct, frozen=True, eq=False, weakref=True):
 class TurnPrompts(msgspec.Struct, frozen=True, eq=False):
     """The prompts of a turn.
 
-    Contains the system text sent, the current text that the model knows through reports, and the new changes.
+    - `system`: the system text that is sent.
+    - `announced`: the current text, which the model knows from reported changes.
+    - `changes`: the changes to report in this turn.
     """
 
     system: SystemPrompt
@@ -85,7 +93,7 @@ class TurnPrompts(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def tainted_by(self) -> str:
-        """Names of at most three prompt files that untrusted content influenced. Empty if there are none."""
+        """The names of prompt files that untrusted content influenced, shortened after three names."""
         sections = (*self.system.sections, *self.announced.sections)
         names = list(dict.fromkeys(name for section in sections for name in section.tainted_by))
         return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
@@ -101,7 +109,6 @@ def assemble(sections: Iterable[PromptSection]) -> SystemPrompt:
 
 
 def encode_prompt(prompt: SystemPrompt) -> bytes:
-    """Encode the prompt as JSON, to be stored under its digest."""
     return _encoder.encode(prompt.sections)
 
 
@@ -111,9 +118,9 @@ def decode_prompt(data: bytes) -> SystemPrompt:
 
 
 def choose_prompts(base: SystemPrompt | None, announced: SystemPrompt | None, now: SystemPrompt) -> TurnPrompts:
-    """Choose the system text of a turn by the table in the module docstring.
+    """Choose a turn's system text by the table in the module docstring.
 
-    `announced` is the text that the model knows through reports, if it differs from the base.
+    Pass `announced` only if it differs from the base.
     """
     if base is None or (base is not now and _frozen(base) != _frozen(now)):
         return TurnPrompts(now, now)
@@ -129,9 +136,9 @@ def choose_prompts(base: SystemPrompt | None, announced: SystemPrompt | None, no
 
 
 def difference(before: SystemPrompt, after: SystemPrompt) -> str:
-    """Return the lines that live sections gained and lost, by label. Empty if there are none.
+    """Return the lines that live sections gained and lost, grouped by label.
 
-    A section that is missing in `after` has expired, such as an old daily note, and is not reported.
+    A section that is missing from `after` has expired, such as an old daily note, and is not reported.
     """
     known = {section.name: section for section in before.sections if section.live}
     parts: list[str] = []
@@ -150,7 +157,6 @@ def difference(before: SystemPrompt, after: SystemPrompt) -> str:
 
 
 def _forgotten(before: SystemPrompt, after: SystemPrompt) -> bool:
-    """Return whether a line was removed from a section that forgets."""
     was = {section.name: section for section in before.sections}
     return any(
         _counted(was.get(section.name, _NEW).text) - _counted(section.text)
@@ -160,7 +166,6 @@ def _forgotten(before: SystemPrompt, after: SystemPrompt) -> bool:
 
 
 def _counted(text: str) -> Counter[str]:
-    """Count lines, except headings, empty lines, and tags around untrusted text."""
     return Counter(line for line in text.splitlines() if line.strip() and not line.startswith(_NO_TEXT))
 
 
@@ -184,7 +189,7 @@ HOSTS_TOLD_MAX = 20
 
 
 def runtime_lines(sandbox: Sandbox, network: Literal["off", "on"] | tuple[str, ...]) -> str:
-    """Describe Shoal's platform, where commands run, and which network they reach. Constant while Shoal runs."""
+    """Describe Shoal's platform, sandbox and network access. The text is constant while Shoal runs."""
     system, machine = os.uname().sysname, os.uname().machine
     python = ".".join(map(str, sys.version_info[:3]))
     if not sandbox.isolated:
@@ -200,7 +205,7 @@ def runtime_lines(sandbox: Sandbox, network: Literal["off", "on"] | tuple[str, .
 
 
 class PromptLimits(msgspec.Struct, frozen=True):
-    """Size limits for files in the prompt. A longer text loses its middle, with a notice."""
+    """Size limits for files in the prompt. A notice replaces the middle of a longer text."""
 
     file_bytes_max: int = 32_768
     docs_bytes_max: int = 98_304
@@ -208,7 +213,7 @@ class PromptLimits(msgspec.Struct, frozen=True):
     inline_chars_max: int = 16_384
 
 
-# Agents that a rule applies to: all, or those with at least one of its tools.
+# Agents that a rule applies to: all agents, or agents with at least one tool.
 _ALL, _ANY_TOOL = "", "*"
 _RULES = (
     (
@@ -236,14 +241,13 @@ _RULES = (
 
 
 def rules_for(tools: Sequence[ToolSpec], traits: TraitsByName) -> list[str]:
-    """Return the rules for an agent with these tools: general rules first, then the tools' own."""
     known = {_ALL, _ANY_TOOL} if tools else {_ALL}
     described = sorted((traits.of(tool.name).rank, tool.name, traits.of(tool.name).guidance) for tool in tools)
     return [*(text for whom, text in _RULES if whom in known), *(text for _, _, text in described if text)]
 
 
 class PromptFile(NamedTuple):
-    """A file with its own section. Its fields are those of `PromptSection`."""
+    """A file with its own section in the prompt. `PromptSection` documents the fields."""
 
     name: str
     heading: str
@@ -254,9 +258,9 @@ class PromptFile(NamedTuple):
     forgets: bool = False
 
     def section(self, text: str, source: str, part: str = "system") -> PromptSection:
-        """Return the section with the heading and the text.
+        """Build the section that contains `text`.
 
-        A tainted text is put in an untrusted block that names `source`.
+        If untrusted content influenced the file, `source` names it, and the text is put in an untrusted block.
         """
         if not text or not source:
             shown = f"{self.heading}{text}" if text else ""
@@ -267,7 +271,7 @@ class PromptFile(NamedTuple):
 
 
 class PromptPart(NamedTuple):
-    """A feature's files, at the end of the system text under their own heading."""
+    """The files that a feature adds at the end of the system text, under one heading."""
 
     name: str
     heading: str
@@ -282,9 +286,9 @@ class PromptPart(NamedTuple):
 
 
 class _PromptScope(NamedTuple):
-    """The prompt folders of an agent in a channel, for one person on one day.
+    """The files and folders of an agent's prompt in a channel, for one person on one day.
 
-    `inside` maps each root to its path in the sandbox.
+    `inside` maps each skill scope to its path in the sandbox.
     """
 
     agent_home: Path
@@ -299,7 +303,7 @@ class _PromptScope(NamedTuple):
 
 
 class _PromptInputs(NamedTuple):
-    """All inputs of a prompt. Equal inputs result in equal prompts."""
+    """All inputs of a prompt. Equal inputs produce equal prompts."""
 
     agent: AgentSpec
     tools: tuple[ToolSpec, ...]
@@ -313,7 +317,7 @@ class _PromptInputs(NamedTuple):
 class PromptBuilder:
     """Builds system prompts from the files under a home directory.
 
-    `runtime` is a fixed section. `traits` cover all tools. Features add to `parts`.
+    `runtime` is the text of a fixed section. `traits` cover all tools. Features add to `parts`.
     """
 
     def __init__(
@@ -346,9 +350,11 @@ class PromptBuilder:
     ) -> SystemPrompt:
         """Return the prompt for the current files. Returns the same object while nothing changes.
 
-        `inside` converts a host path to the path in the sandbox. `source_of` returns the untrusted source that
-        influenced a file, or an empty string. `person` may see private lines of the parts. Days are those of the
-        configured time zone.
+        - `inside`: converts a host path to the path in the sandbox.
+        - `source_of`: returns the untrusted source that influenced a file, or an empty string.
+        - `person`: the person who may see private lines of the parts.
+
+        Days are those of the configured time zone.
         """
         key, today = (agent.name, channel_of(thread), person), self._clock.local().date()
         place, before, prompt = self._built.get(key, (None, None, None))
@@ -382,7 +388,6 @@ class PromptBuilder:
         return prompt
 
     def skills(self, agent: AgentSpec, thread: ThreadId) -> Skills:
-        """Return this agent's skills in this thread, and the problems of broken ones."""
         return self._skills.read(skill_roots(self._home, agent.home, thread))
 
     def _place(self, agent: AgentSpec, thread: ThreadId, today: date, inside: Callable[[Path], str]) -> _PromptScope:

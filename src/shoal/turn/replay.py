@@ -1,6 +1,6 @@
 """Rebuild the requests of a thread's model calls from its journal with the current code and settings, and compare them.
 
-Replay needs no model and runs no tools: answers, tool results and the chosen model are in the journal. Each call is
+Replay calls no model and runs no tools: answers, tool results and the chosen model are in the journal. Each call is
 compared with its `RequestMark`. A difference has one of five kinds:
 
     kind            difference
@@ -8,11 +8,11 @@ compared with its `RequestMark`. A difference has one of five kinds:
     system          the text assembled from the stored instructions
     messages        a message, or the number of messages
     tools           the definition of a tool that was offered, or a tool that no longer exists
-    options         the longest answer, the temperature, whether tools may be called
-    instructions    the agent's current files and rules, except the channel, the workspace, and sections whose changes
-                    are reported to turns: memory, notes, skills, USER.md, SYSTEM.md and the runtime
+    options         the longest answer, the temperature, or whether tools may be called
+    instructions    the agent's current files and rules, except the channel, the workspace, and sections whose
+                    changes are reported to turns: memory, notes, skills, USER.md, SYSTEM.md and the runtime
 
-Tools, options and instructions are compared with `Today`, if given.
+Tools, options and instructions are compared only if the caller passes `Today`.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ from shoal.turn.tokens import Meter
 
 
 class RecordedStep(NamedTuple):
-    """A model call in the journal."""
+    """A completed model call in the journal."""
 
     turn: TurnId
     seq: int
@@ -72,7 +72,7 @@ class RecordedStep(NamedTuple):
 
 
 def recorded_steps(events: Sequence[Event]) -> Iterator[RecordedStep]:
-    """Yield the completed calls of one branch, oldest first. The branch must start at its first event."""
+    """Yield the completed calls of one branch, oldest first. `events` must begin with the first event of the branch."""
     answers: dict[int, tuple[Event, AssistantSaid, RequestMark]] = {}
     for event in events:
         data = event.data
@@ -105,7 +105,7 @@ def recorded_steps(events: Sequence[Event]) -> Iterator[RecordedStep]:
 
 
 async def read_branch(journal: Journal, thread: ThreadId) -> tuple[ThreadInfo, list[Event]]:
-    """Return a thread and the journal of its current branch. Raises NotFound, StoreCorrupt."""
+    """Return a thread and the events of its current branch. Raises NotFound and StoreCorrupt."""
     info = await journal.thread(thread)
     if info is None:
         raise NotFound(f"Thread {thread} does not exist. `shoal threads list` shows all threads.")
@@ -129,7 +129,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """The first difference between a rebuilt request and the original, for the call that event `seq` answers."""
+    """The first difference between a rebuilt request and the recorded request that event `seq` answers."""
 
     turn: TurnId
     seq: int
@@ -138,7 +138,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Sent(NamedTuple):
-    """The conditions under which a call was made."""
+    """The recorded conditions of a model call."""
 
     agent: str
     model: str
@@ -156,7 +156,7 @@ class Sent(NamedTuple):
 class ReplayReport(msgspec.Struct, frozen=True):
     """The number of model calls in a journal, and the differences found.
 
-    `alike` contains turn, number and conditions of each call without a difference.
+    `alike` contains the turn, the event number and the conditions of each call without a difference.
     """
 
     calls: int = 0
@@ -169,7 +169,7 @@ class ReplayReport(msgspec.Struct, frozen=True):
 
 
 def replay(events: Sequence[Event], prompts: Mapping[str, SystemPrompt], meter: Meter, turn: str = "") -> ReplayReport:
-    """Rebuild the requests in a journal, on each of its branches, or only those of one turn.
+    """Rebuild and compare the requests on all branches of a journal, or only those of one turn.
 
     `prompts` contains the recorded prompts by digest. `meter` must count as it did during the turns.
     """
@@ -253,7 +253,10 @@ def _what_differs(entries: Sequence[TranscriptEntry], messages: Sequence[ModelMe
 
 
 class Today(NamedTuple):
-    """The inputs for requests made now. `tools` are all tools. `spec_of` returns None for deleted agents."""
+    """The current configuration that recorded calls are compared with.
+
+    `tools` contains all tools. `spec_of` returns None for a deleted agent.
+    """
 
     context: ContextBuilder
     models: Models
@@ -263,9 +266,10 @@ class Today(NamedTuple):
     async def difference(
         self, thread: ThreadId, sent: Sent, prompt: SystemPrompt, described: bytes | None
     ) -> tuple[DifferenceKind, str] | None:
-        """Return the first difference in a call's conditions. `described` are the stored definitions of its tools.
+        """Return the first difference between a recorded call and the same call made now.
 
-        Raises InvalidInput for an agent whose file is broken.
+        `described` contains the stored definitions of the call's tools. Raises InvalidInput if the agent's file is
+        broken.
         """
         specs = stored_specs(described) if described is not None else ()
         if detail := changed_tools(specs, {tool.name: tool for tool in self.tools}):
@@ -275,7 +279,7 @@ class Today(NamedTuple):
             return "instructions", f"the agent {sent.agent} no longer exists"
         routes: list[Route] = []
         for name in (sent.model, *agent.fallback):
-            with suppress(InvalidInput):  # Its provider is no longer configured.
+            with suppress(InvalidInput):  # The provider may no longer be configured.
                 routes.append(self.models.route(name))
         if not routes:
             return "options", f"no provider offers the model {sent.model} any longer"
@@ -293,7 +297,7 @@ class Today(NamedTuple):
 
 
 def changed_tools(sent: Sequence[ToolSpec], now: Mapping[str, ToolSpec]) -> str:
-    """Describe how the tools differ from the recorded ones, or return an empty string."""
+    """Describe the first difference between the recorded tools and the current ones. Empty if they match."""
     for tool in sent:
         today = now.get(tool.name)
         if today is None:
@@ -316,9 +320,9 @@ def changed_sections(was: SystemPrompt, now: SystemPrompt) -> tuple[str, ...]:
 async def replay_thread(
     journal: Journal, thread: ThreadId, meter: Meter, today: Today | None, turn: str = ""
 ) -> ReplayReport:
-    """Load a thread's journal and its prompts, and replay them. Compares with `today` if given.
+    """Replay a thread from its journal. Compare it with `today` if given.
 
-    Raises StoreNewer, StoreCorrupt, and InvalidInput for an agent whose file is broken.
+    Raises StoreNewer, StoreCorrupt, and InvalidInput if an agent's file is broken.
     """
     events: list[Event] = []
     while batch := await journal.events(thread, len(events), READ_AT_ONCE):

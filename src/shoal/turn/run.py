@@ -25,7 +25,7 @@ from shoal.turn.thread import ThreadView
 
 
 class TurnScope(msgspec.Struct, frozen=True):
-    """The identity and limits of a turn."""
+    """The agent, asker, readers and visible threads of a turn."""
 
     agent: AgentSpec
     asker: Asker

@@ -1,10 +1,10 @@
 """Load skills from SKILL.md files in five scopes.
 
-If several scopes have a skill of the same name, the narrowest wins. A broken skill is reported and never fatal.
+If several scopes contain a skill with the same name, the narrowest scope wins. A broken skill is reported and is
+never fatal.
 
-The format is Agent Skills with the addition of `inline`. Parsing is as lenient as in other products: the name may be
-missing or differ from the folder's name, a missing description is replaced by the first paragraph, and unknown keys are
-ignored.
+The format is Agent Skills plus `inline`. Parsing is as lenient as in other products: the name may be missing or
+differ from the folder's name, the first paragraph replaces a missing description, and unknown keys are ignored.
 """
 
 import unicodedata
@@ -45,7 +45,7 @@ class SkillRoot(msgspec.Struct, frozen=True):
 
 
 class Skill(msgspec.Struct, frozen=True):
-    """One skill. Its `body` is the text without front matter."""
+    """A skill. `body` is the text without front matter."""
 
     name: str
     """Lower-case letters, digits and hyphens. May differ from the folder's name."""
@@ -71,7 +71,7 @@ class SkillProblem(msgspec.Struct, frozen=True):
 
 
 class Skills(msgspec.Struct, frozen=True):
-    """The available skills by name, the problems of broken ones, and the skills `shadowed` by a narrower scope."""
+    """The available skills by name, the problems of broken skills, and the skills `shadowed` by a narrower scope."""
 
     found: tuple[Skill, ...] = ()
     problems: tuple[SkillProblem, ...] = ()
@@ -95,14 +95,13 @@ def skill_locations(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
 
 
 def skill_mounts(roots: Sequence[SkillRoot]) -> tuple[Mount, ...]:
-    """Return the mounts of the roots that exist."""
     return tuple(place for place in skill_locations(roots) if place.host.is_dir())
 
 
 def merge(items: Sequence[Skill | SkillProblem]) -> Skills:
-    """Merge scopes and sort the skills by name. For equal names, the later (narrower) scope wins.
+    """Merge the skills of several scopes and sort them by name. For equal names, the last (narrowest) scope wins.
 
-    A broken skill does not hide a valid one from a broader scope.
+    A broken skill does not hide a valid skill from a broader scope.
     """
     by_name, shadowed = dict[str, Skill](), list[Skill]()
     for item in items:
@@ -115,7 +114,6 @@ def merge(items: Sequence[Skill | SkillProblem]) -> Skills:
 
 
 def parse_skill(path: Path, text: str, scope: SkillScope) -> Skill | SkillProblem:
-    """Parse one SKILL.md. A skill without a name gets its folder's name."""
     try:
         document = parse_document(text)
         name = skill_name(document.text("name")) or skill_name(path.parent.name)
@@ -143,7 +141,7 @@ def parse_skill(path: Path, text: str, scope: SkillScope) -> Skill | SkillProble
 
 
 def skill_name(text: str) -> str:
-    """Convert a text to a skill name: lower-case letters and digits with single hyphens. May be empty."""
+    """Convert a text to a skill name: lower-case letters and digits with single hyphens. The result may be empty."""
     plain = unicodedata.normalize("NFC", text).lower()
     return _NOT_IN_NAME.sub("-", plain).strip("-")[:NAME_CHARS_MAX].rstrip("-")
 

@@ -1,13 +1,13 @@
-"""Costs of model calls: reserved before a call and settled after it, with a friendly stop at the limit.
+"""Reserve the cost of each model call, settle it after the call, and stop the turn at a budget limit.
 
-the call                                  what is recorded and settled
+model call                                what is recorded and settled
 ---------------------------------------   -----------------------------------------------------------------
-answered                                  the provider's report, in the transaction of the answer's event;
-                                          estimates replace missing or impossible numbers
-failed before any output                  nothing; the reservation is released
-cut off: stopped, timed out, dropped      an estimate of the whole request and of the part of the answer
+answered                                  the usage that the provider reports, in the transaction of the
+                                          answer's event. Estimates replace missing or impossible numbers.
+failed before any output                  nothing. The reservation is released.
+cut off: stopped, timed out or dropped    an estimate of the complete request and of the part of the answer
                                           that arrived
-outside turns: a summary, a description   the same, in a transaction of its own
+outside turns: a summary, a description   the same, in a separate transaction
 """
 
 import logging
@@ -63,7 +63,10 @@ NOTE = "The budget is running low: {left} is left."
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """A model call and who pays for it. A call outside conversations has no thread and may have its own limit."""
+    """A model call, and the person, agent and threads whose budgets it uses.
+
+    A call outside conversations has no thread and may have its own limit.
+    """
 
     id: str
     model: str
@@ -86,7 +89,7 @@ class Charge(msgspec.Struct, frozen=True):
 
 
 def charge_of(run: TurnRun, model: str, id: str = "") -> Charge:
-    """Return the charge of the open turn's next step. Pass an `id` for a call outside the steps or after the turn."""
+    """Return the charge of the open turn's next step. For a call outside the steps or after the turn, pass an `id`."""
     view, scope = run.view, run.scope
     turn = view.turn if view.state is not None else TurnId("")
     line = scope.caller.line if scope.caller is not None else ()
@@ -99,9 +102,9 @@ Bound = TypeVar("Bound", int, float)
 
 
 class Spending(msgspec.Struct, frozen=True, eq=False):
-    """Guards and records model calls. Without any limit, nothing is reserved.
+    """Enforces budgets and records model calls. Reserves nothing if no limit is set.
 
-    `own` returns an agent's own budget. `noted` contains the limits already reported as running low.
+    `own` returns an agent's own budget. `noted` contains the limits that were already reported as running low.
     """
 
     store: Store
@@ -114,14 +117,14 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     noted: set[str] = msgspec.field(default_factory=set[str])
 
     async def reserve(self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge) -> str:
-        """Reserve a call's maximum cost. Return the reason if the call is not allowed, otherwise an empty string."""
+        """Reserve a call's maximum cost. Return the reason if a limit blocks the call, otherwise an empty string."""
         if not self._ceilings_of(charge):
             return ""
         usage = Usage(gauge.request(request), request.max_output_tokens)
         return await self.set_aside(charge, self.models.usd(route, usage), usage.input_tokens + usage.output_tokens)
 
     async def set_aside(self, charge: Charge, usd: float | None, tokens: int) -> str:
-        """Reserve the given cost of a call, as in `reserve`. `usd` is None if the price is unknown."""
+        """Reserve the given cost of a call, as `reserve` does. `usd` is None if the price is unknown."""
         ceilings = self._ceilings_of(charge)
         if not ceilings:
             return ""
@@ -130,7 +133,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
             return UNPRICED_STOPPED.format(why=UNPRICED.format(model=charge.model, provider=provider))
         expires_at = self.clock.now() + timedelta(seconds=STANDS_SECONDS)
         reserved = Reserved(())
-        # Shielded, so that a cancellation takes effect in the next call, which settles the reservation.
+        # Shielded: a cancellation then takes effect in the model call, which settles the reservation.
         with anyio.CancelScope(shield=True):
             reserved = await self.store.budget.reserve(Reservation(charge.id, ceilings, usd or 0.0, tokens, expires_at))
             for standing in reserved.standings if reserved.blocked is None and charge.thread else ():
@@ -152,7 +155,6 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         return STOPPED.format(why=left)
 
     async def release(self, charge: Charge) -> None:
-        """Release the reservation of a call that failed."""
         if self._ceilings_of(charge):
             with anyio.CancelScope(shield=True):
                 await self.store.budget.release(charge.id)
@@ -163,7 +165,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
             await self.store.ledger.record(charge.thread, charge.turn, self.spend(charge, usage, usd))
 
     def spend(self, charge: Charge, usage: Usage, usd: float | None) -> Spend:
-        """Return the record of a call with this usage. Storing it settles the call's reservation."""
+        """Build the ledger record of a call. Storing the record settles the call's reservation."""
         ceilings = self._ceilings_of(charge)
         reservation, user = charge.id if ceilings else "", charge.asker.user
         return Spend(
@@ -179,10 +181,10 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         gauge: Gauge,
         see: Callable[[ModelEvent], None] = lambda event: None,
     ) -> tuple[ModelDone | ModelFailed, bool]:
-        """Make a reserved call and pass each event to `see`.
+        """Run a reserved call and pass each event to `see`.
 
-        Returns the last event, and whether the response was cut off and is already recorded. If cancelled, records the
-        part that arrived.
+        Returns the last event, and True if the response was cut off and is already recorded. If cancelled, records
+        the part that arrived.
         """
         outcome: ModelDone | ModelFailed = ModelFailed("dropped", "The stream ended without an answer.")
         written, ended = list[str](), False
@@ -209,7 +211,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     async def ask(
         self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge = ROUGHLY
     ) -> ModelDone | ModelFailed:
-        """Make a call outside the turn's steps, with reservation and record. A reached limit makes it fail."""
+        """Make a call outside the turn's steps, and record its cost. Returns ModelFailed if a limit is reached."""
         refused = await self.reserve(charge, route, request, gauge)
         if refused:
             return ModelFailed("quota", refused)
@@ -218,7 +220,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
     async def reserved(
         self, charge: Charge, route: Route, request: ModelRequest, gauge: Gauge
     ) -> ModelDone | ModelFailed:
-        """Make a call whose cost is already reserved. Record its cost, or release the reservation."""
+        """Run a call whose cost is already reserved. Record its cost, or release the reservation."""
         outcome, was_cut_off = await self.stream(charge, route, request, gauge)
         if isinstance(outcome, ModelDone):
             await self.record(charge, outcome.usage, self.models.usd(route, outcome.usage))
@@ -227,7 +229,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         return outcome
 
     async def left(self, thread: ThreadId, agent: str, asker: Asker, audience: Audience) -> str:
-        """Describe the remaining budget for the model. Empty if enough is left, or if the audience must not know."""
+        """Describe the remaining budget for the prompt. Empty if enough is left or the audience may not know it."""
         here = Charge("", "", thread, TurnId(""), agent, asker)
         bounds = [ceiling for ceiling in self._ceilings_of(here) if may_know(audience, ceiling.scope)]
         if not bounds:
@@ -237,10 +239,11 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         return max(scarce, key=lambda standing: standing.share).left if scarce else ""
 
     def _ceilings_of(self, charge: Charge) -> tuple[Ceiling, ...]:
-        """Return all limits that apply to the call: turns and threads up to the root, person, agent, day and total.
+        """Return all limits that apply to the call.
 
-        The stricter of the agent's own budget and the shared limit applies. A person's own limit replaces the shared
-        one.
+        They cover its turn and thread, those of its callers, the person, the agent, the day and the total. The
+        stricter of the agent's own budget and the shared limit applies. A person's own limit replaces the shared
+        limit.
         """
         set_to, own, day = self.ceilings, self.own(charge.agent), self.clock.local().date().isoformat()
         person = self.people.find(charge.asker.identities[0])
@@ -272,7 +275,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
 
 
 def is_unlisted(asker: Asker) -> bool:
-    """Return whether this person was only admitted by `*`: no list names them, and they have no token."""
+    """Return True if only `*` admits this person: no list names them, and they have no token."""
     return bool(asker.user) and asker.trust == "untrusted" and not asker.token
 
 
@@ -285,11 +288,11 @@ WINDOW_TOKENS_MAX = 10_000_000
 
 
 def plausible_usage(done: ModelDone, request: ModelRequest, gauge: Gauge) -> Usage:
-    """Return a call's reported usage. Estimates replace missing and impossible numbers."""
+    """Return the usage that the provider reports. Estimates replace missing and impossible numbers."""
     usage, message, gauge = done.usage.bounded(), done.message, gauge.cautious()
     answer = (message.text, done.thinking, *(f"{call.name}{call.arguments}" for call in message.tool_calls))
     input_tokens, output_tokens = usage.input_tokens, usage.output_tokens
-    if usage.reasoning_tokens > output_tokens:  # Some services do not include thinking in the output tokens.
+    if usage.reasoning_tokens > output_tokens:  # Some providers do not include thinking in the output tokens.
         output_tokens += usage.reasoning_tokens
     cached, written, estimated = usage.cached_tokens, usage.cache_write_tokens, 0
     if not _is_plausible(input_tokens, _sent_chars(request)):
@@ -318,16 +321,16 @@ def _sent_chars(request: ModelRequest) -> int:
 
 
 def _chars(message: ModelMessage) -> int:
-    """Count a message's characters that the model certainly reads, without images and stored thinking."""
     if isinstance(message, AssistantMessage):
         return len(message.text) + sum(len(call.arguments) for call in message.tool_calls)
     return len(message.text)
 
 
 def may_know(audience: Audience, scope: str) -> bool:
-    """Return whether this audience may know how much of a limit is used.
+    """Return True if this audience may know how much of a limit is used.
 
-    If untrusted people can read, only the conversation's own limits are shown. Other limits reveal other activity.
+    If untrusted people can read, they may know only the limits of their conversation. Other limits reveal other
+    activity.
     """
     return not audience.guest or scope.startswith(("turn:", "thread:"))
 
@@ -338,7 +341,6 @@ def _stricter(bound: Bound, other: Bound) -> Bound:
 
 
 def spent_today(rows: Sequence[UsageRow], standings: Sequence[BudgetStatus]) -> str:
-    """Describe for people today's usage of all models and the remaining budget. Empty without usage."""
     if not rows:
         return ""
     tokens = sum(row.usage.input_tokens + row.usage.output_tokens for row in rows)

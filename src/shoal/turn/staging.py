@@ -1,29 +1,30 @@
-"""Staged calls: calls whose result the model does not need wait for one card at the end of the turn.
+"""Staged calls wait for one card at the end of the turn, because the model does not need their results.
 
-    state      left by                             what happens
+    state      event                               what happens
     --------   ---------------------------------   ------------------------------------------------------------------
-    staged     the turn ends with an answer        one card requests approval of all of them in their current form
-               the turn is stopped or fails        they are dropped; a sentence says what did not happen: to the
-                                                   person, and to the model with the next message
-               a call is no longer possible        the card omits it, and the model gets the reason
-    asked      "do" for some or all                these run in order in a turn of their own; the rest is refused
-               "discard", or no answer             nothing runs; the model is told with the next message
-               a second or late answer             a sentence says so; the first answer counts
-               another message, another card       both continue: each card is decided separately
+    staged     the turn ends with an answer        one card requests approval of all calls in their current form
+               the turn is stopped or fails        the calls are dropped. A notice informs the person, and the next
+                                                   message informs the model.
+               a call is no longer possible        the card omits the call, and the model gets the reason
+    asked      "do" for some or all calls          these calls run in order in a separate turn. The others are denied.
+               "discard", or no answer             nothing runs. The next message informs the model.
+               a second or late answer             a notice explains that the first answer counts
+               another message or another card     both continue. Each card is decided separately.
                the conversation is deleted         the card is deleted with it
-    accepted   its turn begins                     after earlier messages, if its author still has access
-               its author has lost access          it is dropped like all their messages; card and model say so
-               "/stop all", or it cannot begin     nothing runs; card and model say so
-    running    content, rules, tool or the rights  that call does not run: it is refused, or approval is requested
-               of the approver have changed        again with the changes
-               a crash                             calls that had not started run; one that had started runs again if
-                                                   it is idempotent, otherwise its outcome is unknown
+    accepted   the turn is next in the mailbox     the turn begins if its author still has access
+               its author has lost access          the calls are dropped. The card and the model get the reason.
+               "/stop all", or the turn cannot     nothing runs. The card and the model get the reason.
+               begin
+    running    content, rules, the tool or the     the call is denied, or approval is requested again with the changes
+               approver's rights have changed
+               a crash                             calls that had not started run. A call that had started runs again
+                                                   if it is idempotent. Otherwise its outcome is unknown.
                "stop"                              calls that have not started do not run
-    done       -                                   the card says how each call ended, and the model is told with the
-                                                   next message
+    done       -                                   the card shows how each call ended, and the next message informs
+                                                   the model
 
-The transactions between these states are in `store/staged.py`. A subagent's calls request approval immediately, because
-its caller waits for the result.
+The transactions between these states are in `store/staged.py`. A subagent's calls request approval immediately,
+because its caller waits for the result.
 """
 
 import msgspec
@@ -68,7 +69,7 @@ class EndCard(msgspec.Struct, frozen=True):
 async def ask_or_stage(
     run: TurnRun, call: ToolCall, asks: MustAsk, executor: Executor, context: ContextBuilder, clock: Clock
 ) -> Commit:
-    """Build a commit that stages the call if it can wait for the end of the turn. Otherwise, request approval now.
+    """Build a commit that stages the call, or requests approval if the call cannot wait.
 
     Identical calls are staged once.
     """
@@ -84,7 +85,7 @@ async def ask_or_stage(
 async def end_card(
     run: TurnRun, executor: Executor, context: ContextBuilder, checkpoints: Checkpoints, clock: Clock
 ) -> EndCard:
-    """Build the card that requests approval of all staged calls. Each is checked again by the current rules."""
+    """Build the card that requests approval of all staged calls. Checks each call against the current rules."""
     view, scope, state = run.view, run.scope, run.view.open
     questions, left_out = list[tuple[ToolCall, MustAsk]](), list[Failed]()
     calls_context = context.calls(run)
@@ -140,7 +141,6 @@ async def end_card(
 
 
 async def _files_text(run: TurnRun, checkpoints: Checkpoints, context: ContextBuilder) -> str:
-    """Return the turn's file changes until now as Markdown, or an empty string."""
     before = run.view.open.checkpoint
     if before is None or not before.tree:
         return ""

@@ -1,4 +1,4 @@
-"""Cache small text files, directory listings and skills. A turn costs one stat per unchanged file."""
+"""Cache small text files, directory listings and skills. An unchanged file costs one stat per turn."""
 
 import os
 import stat
@@ -45,7 +45,7 @@ class _FileStamp(NamedTuple):
 
 
 class _Cached(NamedTuple, Generic[Content]):
-    """The content of a file or directory. If not `is_stable`, it may change without a new time stamp."""
+    """A cached file or directory. Unless `is_stable` is set, it may change without a new time stamp."""
 
     stamp: _FileStamp
     is_stable: bool
@@ -54,7 +54,7 @@ class _Cached(NamedTuple, Generic[Content]):
 
 
 class FileCache:
-    """Caches texts and listings by path. Beyond `files_max` and `bytes_max`, the least recently used are dropped.
+    """Caches texts and listings by path. Drops the least recently used beyond `files_max` and `bytes_max`.
 
     Returns the same `str` object while a file is unchanged, so callers can compare by identity. Not thread-safe. An
     unreadable file counts as missing.
@@ -70,8 +70,8 @@ class FileCache:
     def read(self, path: str, bytes_max: int) -> str:
         """Return the file's text without trailing white space.
 
-        Empty if it is missing, unreadable or not a regular file. If it is longer than `bytes_max` bytes, a notice
-        replaces its middle. NULs and bytes that are not UTF-8 become U+FFFD.
+        Empty if the file is missing, unreadable or not a regular file. If it is longer than `bytes_max` bytes, a
+        notice replaces its middle. NULs and bytes that cannot be decoded become U+FFFD.
         """
         stamp, cached = _stamp(path, stat.S_IFREG), self._texts.get(path)
         if stamp and cached and cached.is_stable and (cached.stamp, cached.bytes_max) == (stamp, bytes_max):
@@ -88,7 +88,7 @@ class FileCache:
                 if stamp.size <= bytes_max:
                     text = _clean(file.read(bytes_max), "replace")
                 else:
-                    half = bytes_max // 4 * 2  # Keep it even: a UTF-16 character has two or four bytes.
+                    half = bytes_max // 4 * 2  # Keep it even, because a UTF-16 character has two or four bytes.
                     start = file.read(half)
                     file.seek((stamp.size - half) // 2 * 2)
                     head, tail = _clean(start, "ignore"), _clean(file.read(half), "ignore", _codec(start))
@@ -104,9 +104,9 @@ class FileCache:
         return text
 
     def names(self, directory: str) -> tuple[str, ...]:
-        """Return the sorted names in a directory, except hidden names and names that are not UTF-8.
+        """Return the sorted names in a directory, without hidden names and names that are not UTF-8.
 
-        Empty if unreadable.
+        Empty if the directory is unreadable.
         """
         stamp = _stamp(directory, stat.S_IFDIR)
         if stamp is None:
@@ -130,7 +130,7 @@ class FileCache:
 
 
 class SkillReader:
-    """Reads skills through a FileCache. Parses a file again only if it changed."""
+    """Reads skills through a FileCache. Parses a file again only if it has changed."""
 
     def __init__(self, files: FileCache) -> None:
         self._files = files
@@ -138,7 +138,7 @@ class SkillReader:
         self._merged: dict[tuple[SkillRoot, ...], tuple[list[Skill | SkillProblem], Skills]] = {}
 
     def read(self, roots: tuple[SkillRoot, ...]) -> Skills:
-        """Return the skills below `roots`. Returns the same object while nothing changes there."""
+        """Return the skills below `roots`. Returns the same object while no skill changes."""
         skills: list[Skill | SkillProblem] = []
         for root in roots:
             looked = [*self._below(str(root.path), root.scope)]
@@ -165,7 +165,7 @@ class SkillReader:
         return merged
 
     def _below(self, folder: str, scope: SkillScope, depth: int = SKILL_DEPTH_MAX) -> Iterator[Skill | SkillProblem]:
-        """Yield the skills in a folder's subfolders and in category folders, up to `depth` levels down."""
+        """Yield the skills below a folder. Folders without a SKILL.md are categories, up to `depth` levels deep."""
         for name in self._files.names(folder)[:SKILL_FOLDERS_MAX]:
             path = f"{folder}/{name}/{SKILL_FILE}"
             text = self._files.read(path, SKILL_BYTES_MAX)
@@ -201,7 +201,6 @@ def cut_middle(text: str, chars_max: int, where: str = "") -> str:
 
 
 def cut_bytes(text: str, bytes_max: int, where: str = "") -> str:
-    """Replace the middle of a text longer than `bytes_max` in UTF-8 with a notice, as `FileCache.read` does."""
     data = text.encode()
     if len(data) <= bytes_max:
         return text

@@ -1,9 +1,8 @@
-"""A worker's state of the thread that it advances: the lease, the transcript and the state of the open turn.
+"""A worker's copy of a thread that it advances: the lease, the transcript and the state of the open turn.
 
-All of it can be dropped and read again from the journal.
-
-Writes are shielded from cancellation, so the journal and the state in memory always agree. An abort during a write
-takes effect immediately after it, so nothing starts in a turn that was stopped.
+The copy can be dropped and read again from the journal at any time. Writes are shielded from cancellation, so it
+always matches the journal. An abort during a write takes effect immediately after the write, so nothing starts in a
+stopped turn.
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -84,17 +83,19 @@ If this process can deliver the posts, the transaction claims them.
 
 
 def chat_of(thread: ThreadId, caller: Caller | None) -> ThreadId:
-    """Return the thread where people read: the thread itself, or the root thread of a child."""
+    """Return the thread that people read: a subagent's root thread, or the thread itself."""
     return caller.root if caller is not None else thread
 
 
 class ThreadView:
-    """One active thread. A write in a cancelled turn raises instead of returning.
+    """A thread that this process advances. A write in a cancelled turn raises instead of returning.
 
-    Signals from outside the turn's task, and commits, set `steered` and `aborting`. `unprojected` contains events that
-    are missing from the thread's readable files. `base` and `announced` are the digests of the window's prompts (see
-    turn/prompt.py). `notes` were already sent. `tally` counts the transcript's tokens. `call_numbers` let watchers tell
-    model calls apart.
+    - `steered`, `aborting`: set by commits, and by signals from outside the turn's task.
+    - `unprojected`: events that are missing from the thread's readable files.
+    - `base`, `announced`: digests of the window's prompts (see turn/prompt.py).
+    - `notes`: notes that the thread has already received.
+    - `tally`: counts the transcript's tokens.
+    - `call_numbers`: distinguish model calls for watchers.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class ThreadView:
 
     @property
     def tainted_by(self) -> str:
-        """Names of the untrusted sources that may influence the model now. Empty if there are none."""
+        """The names of the untrusted sources that may influence the model now. Empty if there are none."""
         return self.taint.shown if self.taint.active else ""
 
     @property
@@ -160,14 +161,14 @@ class ThreadView:
     # ---- signals and watchers ----
 
     def abort(self) -> None:
-        """Abort the open turn for a person: cancel its work at the current await."""
+        """Cancel the open turn at its current await."""
         self.aborting = True
         if self._scope is not None:
             self._scope.cancel()
 
     @contextmanager
     def working(self, deadline: float) -> Generator[None]:
-        """Run the open turn's work. An abort or the deadline cancels it."""
+        """Run the open turn's work in the block. An abort or the deadline cancels it."""
         with anyio.CancelScope(deadline=deadline) as scope:
             self._scope = scope
             try:
@@ -186,9 +187,10 @@ class ThreadView:
         self.waiting = lease.waiting
 
     async def load(self) -> None:
-        """Read the events that the transcript lacks: the whole window at first, later only new ones.
+        """Read the events that the transcript lacks: the complete window at first, later only new events.
 
-        The readable files already have everything before the open turn, or are rebuilt from the journal.
+        Keeps only the open turn's events in `unprojected`. The readable files contain earlier events, or can be
+        rebuilt.
         """
         lease = self.lease
         after = self.transcript.last_seq or self._window_seq
@@ -204,11 +206,10 @@ class ThreadView:
             after = events[-1].seq
 
     async def catch_up(self) -> None:
-        """Read events that other processes have journaled since."""
         self._take(await self._read(self.transcript.last_seq))
 
     async def _read(self, after: int, limit: int = 10_000, *, before: int = 0) -> list[Event]:
-        """Read events of the journal's current branch, and convert their file paths to this machine."""
+        """Read events of the current branch. Converts their file paths to this machine."""
         if after < self.lease.branch_seq:
             events = await self.journal.along(self.thread, self.lease.last_seq, after, limit, before=before)
         else:
@@ -257,7 +258,7 @@ class ThreadView:
     # ---- writing the journal ----
 
     async def open_turn(self, waiting: Waiting, commit: Commit) -> None:
-        """Journal the first events of a turn for the waiting messages. Raises StaleEpoch, QueueChanged."""
+        """Journal the first events of a turn for the waiting messages. Raises StaleEpoch and QueueChanged."""
         with anyio.CancelScope(shield=True):
             first, *more = waiting.lines
             committed = await self.journal.open_turn(self.lease, first, commit, more)
@@ -272,8 +273,8 @@ class ThreadView:
     async def write(self, commit: Commit) -> None:
         """Make a commit of the open turn durable. Raises StaleEpoch.
 
-        In a turn of an unknown person, each result carries their taint, because it may stay in the window longer than
-        their message.
+        After a message from an untrusted person, each tool result carries that person's taint, because it may stay
+        in the window longer than the message.
         """
         if self._asked_by:
             events = (
@@ -288,17 +289,16 @@ class ThreadView:
         await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def take_steers(self) -> None:
-        """Journal the messages that wait to steer this turn."""
         with anyio.CancelScope(shield=True):
             self.steered = False
             await self._absorb(await self.journal.take_steers(self.lease, self.turn))
         await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def finish(self, commit: Commit) -> None:
-        """Close the turn, unless a steer, follow-up or stop arrived in between. The turn's state then contains it.
+        """Close the turn, unless a steer, follow-up or stop arrived first. The turn's state then includes it.
 
-        The end of a child's turn includes its effects on the parent. If a turn was stopped or failed, its staged calls
-        are dropped and the people in the chat are notified.
+        The end of a subagent's turn also reports to its caller. If a turn was stopped or failed, its staged calls
+        are dropped and the chat gets a notice.
         """
         state = self.open
         commit = self._with_dropped(commit)
@@ -329,7 +329,6 @@ class ThreadView:
             await anyio.lowlevel.checkpoint_if_cancelled()
 
     def _with_dropped(self, commit: Commit) -> Commit:
-        """Add a notice about dropped staged calls to the last commit of a turn that was stopped or failed."""
         *events, finished = commit.events
         if not isinstance(finished, TurnFinished) or finished.outcome not in WHY_DROPPED or not self.open.staged_shown:
             return commit
@@ -371,21 +370,20 @@ class ThreadView:
     # ---- posts of the open turn ----
 
     def with_known_links(self, text: str) -> str:
-        """Return the model's text for display. In a tainted turn, links that the model made up become code."""
         return with_known_links(text, self._knows()) if self.tainted_by and text else text
 
     def growing_links(self) -> GrowingLinks | None:
-        """Return the link filter for an answer that is being streamed, or None if it is shown unchanged."""
+        """Return the link filter for a streamed answer, or None if the turn is not tainted."""
         return GrowingLinks(self._knows()) if self.tainted_by else None
 
     def _knows(self) -> Knows:
         return known_from([entry.message for entry in self.transcript.entries], self._traits)
 
     def answer(self, text: str, outcome: Outcome) -> tuple[NewPost, ...]:
-        """Return the posts of the turn's answer, written and spoken. Empty if no person reads the thread.
+        """Return the posts of the turn's answer, written and spoken. Empty in a subagent's thread.
 
-        The post names a fallback model, lists content that the model did not receive, and explains how to retry a
-        failed turn.
+        The written post also names a fallback model, lists content that the model did not receive, and explains how
+        to retry a failed turn.
         """
         if not text or is_child(self.thread):
             return ()
@@ -400,11 +398,10 @@ class ThreadView:
         return reply, NewPost(spoken_id(self.turn), self.thread, text, "voice", reply_to=reply_to, spoken=spoken)
 
     def outage_begins(self, retry: RetryScheduled, until: datetime) -> tuple[NewPost, ...]:
-        """Return the post that explains why the turn waits, once per outage. A child posts to its root's chat."""
+        """Return the post that explains why the turn waits, once per outage. A subagent posts to its root thread."""
         if self.open.retry is not None:
             return ()
         return (outage_post(self.chat, self.turn, self.open.outages + 1, retry, until),)
 
     def outage_ends(self, text: str) -> tuple[NewPost, ...]:
-        """Return the edit of the outage post after the wait. Empty if the turn does not wait."""
         return (outage_over(self.chat, self.turn, self.open.outages, text),) if self.open.retry is not None else ()

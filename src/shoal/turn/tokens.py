@@ -1,7 +1,7 @@
 """Count the tokens of texts and requests.
 
-An estimate is a quarter of the bytes, corrected for each model by the usage that its provider reports. With the extra
-`tokens`, OpenAI's tokenizers count exactly. Counts before the correction are called units.
+An estimate is a quarter of the bytes, corrected for each model by the usage that its provider reports. With the
+`tokens` extra, counts for OpenAI's models are exact. Counts before the correction are called units.
 """
 
 import base64
@@ -33,7 +33,7 @@ _SHA256: dict[Encoding, str] = {
     "o200k_base": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
     "cl100k_base": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
 }
-# How OpenAI's encodings split a text into words before merging. Source: tiktoken.
+# Patterns that split a text into words before merging. Source: tiktoken.
 _CUTS: dict[Encoding, str] = {
     "o200k_base": "|".join(
         (
@@ -52,12 +52,15 @@ _CUTS: dict[Encoding, str] = {
 
 
 def estimate(text: str) -> int:
-    """Return a quarter of the UTF-8 bytes, rounded up. Within 4% for English and code, a third too low for Chinese."""
+    """Return a quarter of the UTF-8 bytes, rounded up.
+
+    The estimate is within 4% for English and code, and a third too low for Chinese.
+    """
     return ((len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))) + 3) // 4
 
 
 class Meter:
-    """Counts units of messages and of the system text and tools. Counts of long-lived texts are cached."""
+    """Counts the units of messages, system text and tools. Caches the counts of long-lived texts."""
 
     def __init__(self, count: Count = estimate) -> None:
         self.count = count
@@ -67,7 +70,6 @@ class Meter:
         self._tools_units = 0
 
     def message(self, message: ModelMessage) -> int:
-        """Count one message, including its calls and images."""
         match message:
             case AssistantMessage(text=text, tool_calls=calls, opaque=opaque):
                 units = self.count(text) + (self.count(opaque.json) if opaque else 0)
@@ -80,7 +82,6 @@ class Meter:
                 return MESSAGE_UNITS + self.count(text) + IMAGE_UNITS * len(images)
 
     def prefix(self, system: str, tools: tuple[ToolSpec, ...]) -> int:
-        """Count the system text and the tools' descriptions. The count of a tuple of tools is cached."""
         if tools is not self._tools:
             self._tools = tools
             texts = (text for tool in tools for text in (tool.name, tool.description, tool.parameters))
@@ -102,7 +103,7 @@ ESTIMATES = Meter()
 
 
 class Gauge(NamedTuple):
-    """Estimates the tokens of a request for one model. `factor` is tokens per unit."""
+    """Estimates the tokens of requests to one model. `factor` is tokens per unit."""
 
     meter: Meter = ESTIMATES
     factor: float = 1.0
@@ -116,7 +117,10 @@ class Gauge(NamedTuple):
         return self.meter.count(text) * self.factor
 
     def cautious(self) -> "Gauge":
-        """Return a gauge for charges without a usage report. Low reports must not make later calls cheaper."""
+        """Return a gauge for charges without a usage report. It never counts less than the plain estimate.
+
+        A provider that reports too little must not make later calls cheaper.
+        """
         return self if self.factor >= 1 else Gauge(self.meter)
 
 
@@ -125,14 +129,15 @@ ROUGHLY = Gauge()
 
 
 class Calibration:
-    """Learned tokens per unit (from reported usage) and windows (from refusals) of models, per group of readers.
+    """Tokens per unit and window sizes that Shoal learned for each model, separately for each group of readers.
 
-    Keeps the `models_max` most recently used.
+    Tokens per unit are learned from reported usage, and window sizes from rejected requests. Keeps the `models_max`
+    most recently used models.
 
-    A request's tokens depend on its words, and the learned factor affects what is sent to others. So the factor is
-    shared only among people who may read the words.
+    A request's tokens depend on its texts, and the learned factor affects other requests. The factor is therefore
+    shared only among people who may read those texts.
 
-    Higher usage than expected counts fully, and lower usage counts by a fifth, so errors are on the safe side.
+    A higher report replaces the factor. A lower report moves it a fifth of the way, so errors are on the safe side.
     """
 
     def __init__(self, models_max: int = 1024) -> None:
@@ -142,7 +147,6 @@ class Calibration:
         self._models_max = models_max
 
     def factor(self, model: str) -> float:
-        """Return the learned tokens per unit. 1 if nothing is learned yet."""
         return self._factors.get(model, 1.0)
 
     def learn_window(self, model: str, window_tokens: int) -> None:
@@ -152,7 +156,7 @@ class Calibration:
             self.windows.popitem(last=False)
 
     def learn(self, model: str, units: int, reported_tokens: int) -> None:
-        """Update the factor from the input tokens that a provider reports for `units`. Small requests are ignored."""
+        """Update the factor from the input tokens that a provider reports for `units`. Ignores small requests."""
         if units < 200 or reported_tokens <= 0:
             return
         seen = min(max(reported_tokens / units, 0.25), 4.0)
@@ -163,7 +167,7 @@ class Calibration:
 
 
 def encoding_of(model: str) -> Encoding:
-    """Return the encoding for a model's name. Other vendors' models get the newest, which is closest to theirs."""
+    """Return the encoding of a model. For other vendors' models this is the newest one, which is closest to theirs."""
     name = model.rpartition("/")[2]
     if name.startswith(("gpt-4o", "gpt-4.1", "gpt-4.5")):
         return "o200k_base"
@@ -171,14 +175,14 @@ def encoding_of(model: str) -> Encoding:
 
 
 def can_count_exactly() -> bool:
-    """Return whether the extra `tokens` is installed."""
     return all(importlib.util.find_spec(name) is not None for name in ("tiktoken", _VOCABULARY))
 
 
 def exact(encoding: Encoding = "o200k_base") -> Count:
-    """Return an encoding's tokenizer from installed files. Downloads nothing.
+    """Load an encoding's tokenizer from installed files, without downloads.
 
-    Takes about half a second, so call it in a thread. Raises ShoalError if the extra is missing or its file is damaged.
+    Blocks for about half a second, so call it in a thread. Raises ShoalError if the `tokens` extra is missing or
+    damaged.
     """
     if not can_count_exactly():
         raise ShoalError(f"Exact token counts need the `tokens` extra. {how_to_add('tokens')}")
@@ -204,7 +208,7 @@ def exact(encoding: Encoding = "o200k_base") -> Count:
 def meter_as_set(tokenizer: str, model: str) -> Meter:
     """Return the meter that `context.tokenizer` selects.
 
-    Exact counts need a vocabulary, which takes half a second to read, so call this in a thread. Raises ShoalError if
-    the extra is missing.
+    An exact meter blocks for half a second, so call this in a thread. Raises ShoalError if the `tokens` extra is
+    missing.
     """
     return ESTIMATES if tokenizer == "estimate" else Meter(exact(encoding_of(model)))

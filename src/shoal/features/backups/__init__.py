@@ -1,4 +1,4 @@
-"""Backups: write a home directory to one file, on demand or on schedule, and restore it."""
+"""Back up a home directory to one file, on demand or on a schedule, and restore it."""
 
 from shoal.feature import CliCommand, Feature
 

@@ -1,7 +1,7 @@
-"""Write, check and unpack the archive of a backup.
+"""Write, verify and unpack backup archives.
 
-The archive is a tar.gz of the database, `agents/`, `data/`, `template/` and the configuration without its secrets.
-SQLite's online backup copies the database consistently while other processes write.
+An archive is a tar.gz of the database, `agents/`, `data/`, `template/` and the configuration. It includes secrets only
+on request. SQLite's online backup API copies the database consistently while other processes write to it.
 """
 
 import contextlib
@@ -52,10 +52,10 @@ _PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TMPDIR"})
 
 @contextlib.contextmanager
 def reading(file: Path) -> Generator[tarfile.TarFile]:
-    """Open a backup's archive for sequential reading.
+    """Open a backup archive for sequential reading.
 
-    Reads to the end of the file on exit, because the checksum is stored there. Raises InvalidInput if the archive is
-    incomplete.
+    On exit, reads the rest of the file, because gzip stores the checksum at the end. Raises InvalidInput if the archive
+    is incomplete.
     """
     try:
         with gzip.open(file) as content:
@@ -68,7 +68,7 @@ def reading(file: Path) -> Generator[tarfile.TarFile]:
 
 
 def check_archive(file: Path) -> None:
-    """Read a backup to its end and check its database. Raises InvalidInput, StoreCorrupt."""
+    """Read the complete archive and check the integrity of its database. Raises InvalidInput, StoreCorrupt."""
     with tempfile.TemporaryDirectory(prefix="shoal-check-") as folder:
         database = Path(folder) / DATABASE
         with reading(file) as archive:
@@ -82,7 +82,6 @@ def check_archive(file: Path) -> None:
 
 
 def check_database(database: Path, file: Path) -> None:
-    """Check the database of a backup. Raises StoreCorrupt."""
     problem = check_file(database, "integrity_check").problem
     if problem:
         raise StoreCorrupt(f"The database in {file.name} is damaged: {problem}. Use an older backup.")
@@ -91,9 +90,9 @@ def check_database(database: Path, file: Path) -> None:
 def write_archive(
     home: Home, target: io.BufferedIOBase, notes: list[str], *, with_secrets: bool, database_url: str = ""
 ) -> None:
-    """Write a home directory to `target` as a tar.gz. A non-empty `database_url` adds a dump of that PostgreSQL
-    database.
+    """Write a home directory to `target` as a tar.gz.
 
+    If `database_url` is set, the archive contains a dump of that PostgreSQL database instead of the SQLite database.
     Appends messages for the operator to `notes`. Raises StoreError, StoreCorrupt, OSError.
     """
     with tarfile.open(fileobj=target, mode="w:gz") as archive, tempfile.TemporaryDirectory() as folder:
@@ -136,7 +135,7 @@ def copy_database(source: Path, target: Path) -> None:
 
 
 def dump_server(url: str, target: Path) -> None:
-    """Dump a PostgreSQL database and verify that the dump is readable. Raises StoreError."""
+    """Dump a PostgreSQL database with pg_dump and verify that the dump is readable. Raises StoreError."""
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
     if not shutil.which("pg_dump") or not shutil.which("pg_restore"):
@@ -146,7 +145,7 @@ def dump_server(url: str, target: Path) -> None:
         )
     parts = {key: str(value) for key, value in conninfo_to_dict(url).items() if value is not None}
     environment = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("PG")}
-    if "password" in parts:  # other users of the machine can see arguments
+    if "password" in parts:  # command-line arguments are visible to other users of the machine
         environment["PGPASSWORD"] = parts.pop("password")
     for command in (
         ["pg_dump", "--format=custom", f"--file={target}", f"--dbname={make_conninfo('', **parts)}"],
@@ -158,8 +157,9 @@ def dump_server(url: str, target: Path) -> None:
 
 
 def _below(folder: Path, unread: Callable[[OSError], object] = lambda _: None) -> Iterator[Path]:
-    """Yield a folder and everything below it without following links. Calls `unread` with the error of each unreadable
-    folder."""
+    """Yield a folder and everything below it without following links. `unread` receives the error of each unreadable
+    folder.
+    """
     if not folder.is_dir():
         return
     yield folder
@@ -175,7 +175,9 @@ def _left_out(home: Home, errors: list[OSError]) -> str:
 
 
 class _Padded(io.RawIOBase):
-    """Reads a file at its original length. If the file shrank, the missing bytes read as zeros."""
+    """Reader that returns zeros for missing bytes, because a tar entry must have its declared size even if the file
+    shrinks.
+    """
 
     def __init__(self, file: io.BufferedReader) -> None:
         self._file = file
@@ -188,7 +190,7 @@ class _Padded(io.RawIOBase):
 
 
 def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
-    """Add a file, folder or link. Skips sockets, devices and files that no longer exist."""
+    """Add a file, folder or link. Skips other types, deleted files and names that are too long."""
     try:
         status = path.lstat()
         if stat.S_ISREG(status.st_mode):
@@ -228,10 +230,10 @@ def _add_configuration(archive: tarfile.TarFile, home: Home, notes: list[str], *
 
 
 def extract(file: Path, target: Path) -> tuple[dict[str, int], int]:
-    """Unpack an archive below `target`.
+    """Unpack an archive below `target`. Never writes outside it, and skips everything except files, folders and links.
 
-    Return each file's change time, in nanoseconds since 1970, and the number of files skipped because their paths are
-    too long on this machine. Never writes outside `target`. Skips everything except files, folders and links.
+    Return the change time of each file, in nanoseconds since 1970, and the number of files skipped because their paths
+    exceed PATH_BYTES_MAX. Raises InvalidInput if the file is not a complete Shoal backup.
     """
     links: list[tuple[Path, str]] = []
     changed_at: dict[str, int] = {}
@@ -258,7 +260,7 @@ def extract(file: Path, target: Path) -> tuple[dict[str, int], int]:
                 path.chmod(entry.mode & 0o777)
             changed = entry.pax_headers.get(CHANGED_AT, "")
             changed_at |= {entry.name: int(changed)} if changed.isdecimal() else {}
-        # Links come last, so that no file is written through one.
+        # Create links last, so no file is written through a link.
         for path, goal in links:
             path.symlink_to(goal)
     return changed_at, too_long

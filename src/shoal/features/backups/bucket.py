@@ -1,4 +1,4 @@
-"""Store backups in a bucket. Needs the extra `s3`."""
+"""Store backups in an S3 bucket. Needs the `s3` extra."""
 
 from functools import cached_property
 from itertools import chain
@@ -11,7 +11,7 @@ from shoal.store.s3 import S3Settings, download, open_s3, s3_errors
 
 
 class S3Storage:
-    """Implements `BackupStorage`. Renaming copies the object, which S3 supports up to 5 GB."""
+    """Implements `BackupStorage` for S3. A rename copies the object, which S3 allows up to 5 GB."""
 
     def __init__(self, settings: S3Settings) -> None:
         self._settings = settings
@@ -21,7 +21,6 @@ class S3Storage:
         return open_s3(self._settings)
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes of the objects directly below the prefix, in bytes."""
         with s3_errors():
             listed = chain.from_iterable(obstore.list(self._store))  # pyright: ignore[reportUnknownMemberType]
             return {entry["path"]: entry["size"] for entry in listed if "/" not in entry["path"]}

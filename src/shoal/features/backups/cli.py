@@ -1,4 +1,4 @@
-"""`shoal backup` and `shoal restore`: write and restore a home directory as one file."""
+"""`shoal backup` and `shoal restore`: back up a home directory to one file, and restore it."""
 
 import asyncio
 import os
@@ -38,10 +38,10 @@ from shoal.tools.tainted_files import MarkedFiles
 @click.option("--force", is_flag=True, help="Replace an existing FILE.")
 @click.option("--list", "lists", is_flag=True, help="List the backups in backup.to.")
 def backup(context: CommandContext, file: Path | None, with_secrets: bool, force: bool, lists: bool) -> None:
-    """Write database, data, agents and configuration into FILE (tar.gz). Works while a server runs.
+    """Back up the database, data, agents and configuration to FILE (tar.gz). Works while Shoal is running.
 
-    Without FILE, write to backup.to, check the result there, and delete the oldest beyond backup.keep. An existing FILE
-    is replaced only with --force. Secrets in shoal.toml and the HTTP token are left out unless you ask for them.
+    Without FILE, create and check a backup in backup.to, then delete the oldest backups beyond backup.keep. An existing
+    FILE is replaced only with --force. Secrets and the HTTP token are included only with --with-secrets.
     """
     context.check_root()
     if lists:
@@ -56,7 +56,7 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
         if url:
             from shoal.store.postgres import answering
 
-            asyncio.run(answering(url))  # refuses a database with another schema version
+            asyncio.run(answering(url))  # fails if the database has a different schema version
         keep = config.section(BackupSettings).keep
         made = make_backup(context.home, _configured_storage(context), datetime.now(UTC), keep, url)
         print(f"Created and checked {_line(made)}.")
@@ -81,7 +81,6 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
 
 
 def _configured_storage(context: CommandContext) -> BackupStorage:
-    """Return the storage that backup.to names. Raises Conflict if backup.to is empty."""
     where = backup_storage(context.config(), context.home)
     if where is None:
         raise Conflict(NOT_SET)
@@ -105,8 +104,9 @@ def _line(backup: Backup) -> str:
     help="Continue with a database whose -wal file is missing or damaged, without its contents.",
 )
 def restore(context: CommandContext, file: str | None, into: Path | None, accept_loss: bool) -> None:
-    """Create the home directory from FILE, or from the backup of that name in backup.to. An existing directory is
-    never overwritten. Without FILE, print the commands that restore the newest backup.
+    """Restore the home directory from FILE, which is a path or the name of a backup in backup.to.
+
+    A directory that is not empty is never overwritten. Without FILE, print the commands that restore the newest backup.
     """
     if accept_loss:
         if file or into:
@@ -145,7 +145,6 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
 
 
 def _make_from(file: Path, context: CommandContext, source: str) -> None:
-    """Create the home directory from an archive. `source` is the archive's name for messages."""
     root = context.root
     root.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".shoal-restore-", dir=root.parent))
@@ -174,7 +173,7 @@ def _make_from(file: Path, context: CommandContext, source: str) -> None:
         echo(f"with `pg_restore --no-owner --dbname URL {root / DUMP}`, and set database.url.")
         return
     changed = {root / name: at for name, at in changed_at.items()}
-    try:  # unpacking cleared the taint marks, so set them again
+    try:  # taint marks depend on change times, which unpacking reset
         context.write(lambda store: MarkedFiles(store.settings, context.home).renew(changed))
     except StoreError as error:
         raise StoreError(

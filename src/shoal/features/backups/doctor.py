@@ -14,14 +14,13 @@ from shoal.surfaces.cli.findings import DoctorFinding, fail, ok, warn
 
 
 async def look_at_backups(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
-    """Check that the backup location is readable and that the newest backup is recent."""
     settings, where = config.section(BackupSettings), backup_storage(config, context.home)
     if where is None:
         yield warn("backups", "no backups are made.", "Set backup.to to a directory on another disk, or s3://….")
         return
     try:
         problem = await asyncio.to_thread(context.read, lambda store: store.settings.get(*PROBLEM))
-    except ShoalError:  # the database check reports it
+    except ShoalError:  # the database check reports this error
         problem = ""
     try:
         backups = await asyncio.to_thread(listed_in, where)

@@ -1,4 +1,4 @@
-"""API endpoints for backups: list them, create one, choose their location."""
+"""API endpoints for backups."""
 
 from typing import Annotated
 
@@ -21,16 +21,23 @@ routes = Routes()
 
 
 class BackupTarget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Location and interval of backups. `to` is a directory or s3://BUCKET/PREFIX. `every_hours` is 0 for backups on
-    demand only."""
+    """Location and schedule of backups.
+
+    `to`: directory or s3://BUCKET/PREFIX.
+    `every_hours`: interval in hours. 0 means on demand only.
+    """
 
     to: Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
     every_hours: Annotated[float, msgspec.Meta(ge=0, le=8_784)] = 24.0
 
 
 class BackupsView(msgspec.Struct, frozen=True):
-    """Stored backups, newest first. `problem` is the error of the last attempt. `scheduled` is true if backups are made
-    on schedule. `has_place` is true if backup.to is set."""
+    """Stored backups, newest first, and their settings.
+
+    `scheduled`: whether backups are made on a schedule.
+    `problem`: error of the last scheduled backup, or empty.
+    `has_place`: whether backup.to is set.
+    """
 
     scheduled: bool
     problem: str
@@ -52,8 +59,9 @@ async def show_backups(backups: Backups) -> BackupsView:
 async def move_backups(
     setup: LiveSetup, backups: Backups, live: LiveConfig, home: Home, by: Principal, body: BackupTarget
 ) -> BackupsView:
-    """Change the location and the interval of backups. A backup is first made and checked in the new location. Returns
-    400 with the reason if that fails."""
+    """Change the location and the interval of backups. First makes and checks a backup in the new location. Returns 400
+    with the reason if that fails.
+    """
 
     async def try_out(config: Config) -> None:
         place = backup_storage(config, home)
@@ -69,7 +77,7 @@ async def move_backups(
 
 @routes("POST /api/backups", ADMINS, status=201)
 async def back_up(store: Store, backups: Backups, by: Principal) -> Backup:
-    """Make and check a backup now. Returns 409 if backup.to is empty, 503 if the backup fails."""
+    """Make and check a backup now. Returns 409 if backup.to is empty and 503 if the backup fails."""
     made = await backups.make()
     entry = AuditEntry("backup", made.name, "allow", user=by.author.id, token=by.token.name)
     await store.audit.record("owner", [entry])

@@ -1,4 +1,4 @@
-"""Create backups on demand and on schedule, verify each stored copy, and delete old ones."""
+"""Create backups on demand and on a schedule, verify each stored copy, and delete old ones."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,6 @@ _T = TypeVar("_T")
 
 
 def attach(services: "Services") -> None:
-    """Create backups on schedule while Shoal runs."""
     services[Backend].add_single("backups", services[Upkeep].keep("backups", services[Backups].run))
 
 
@@ -56,9 +55,8 @@ class Backup(msgspec.Struct, frozen=True):
 
 
 class Backups(msgspec.Struct, eq=False):
-    """Service that creates backups on demand and on schedule and keeps the newest ones. Does nothing without `storage`.
-
-    Calls `notify` once when backups begin to fail.
+    """Service that creates backups on demand and on a schedule. Calls `notify` once when scheduled backups begin to
+    fail.
     """
 
     home: Home
@@ -73,7 +71,7 @@ class Backups(msgspec.Struct, eq=False):
 
     @classmethod
     def of(cls, services: "Services") -> Self:
-        """Create from the configuration. Raises ConfigError if backup.to cannot be used."""
+        """Create the service from the configuration. Raises ConfigError if backup.to is invalid."""
         config, home = services[LiveConfig].current, services[Home]
         return cls(
             home,
@@ -86,13 +84,12 @@ class Backups(msgspec.Struct, eq=False):
         )
 
     def change(self, storage: BackupStorage | None, settings: BackupSettings) -> None:
-        """Change the location or the schedule. Takes effect at the next check."""
+        """Change the location or the schedule. Takes effect within LOOK_SECONDS_MAX seconds."""
         self.storage, self.settings = storage, settings
         self._changed.set()
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether backups are created on schedule."""
         return self.storage is not None and bool(self.settings.every_hours)
 
     async def listed(self) -> list[Backup]:
@@ -100,11 +97,11 @@ class Backups(msgspec.Struct, eq=False):
         return await _blocking(partial(listed_in, self.storage)) if self.storage is not None else []
 
     async def problem(self) -> str:
-        """Return why the last scheduled backup failed, or an empty string if it succeeded. Raises StoreError."""
+        """Return the error of the last scheduled backup, or an empty string after a success."""
         return await self.stored.get(*PROBLEM) or ""
 
     async def make(self) -> Backup:
-        """Create a backup now, verify it, and delete old backups beyond `keep`.
+        """Create a backup now, verify it, and delete old backups beyond backup.keep.
 
         Raises Conflict if backup.to is empty, and StoreError if the backup fails. A failure leaves existing backups
         unchanged. Cancelling the call does not stop the backup, which continues in its thread.
@@ -114,7 +111,7 @@ class Backups(msgspec.Struct, eq=False):
         return await self._make(self.storage, self.settings.keep, StoreError)
 
     async def try_storage(self, storage: BackupStorage, keep: int) -> Backup:
-        """Create a backup in a new location without changing the schedule. Raises InvalidInput if it fails."""
+        """Create a backup in another location without switching to it. Raises InvalidInput on failure."""
         return await self._make(storage, keep, InvalidInput)
 
     async def _make(self, storage: BackupStorage, keep: int, failure: type[ShoalError]) -> Backup:
@@ -138,7 +135,7 @@ class Backups(msgspec.Struct, eq=False):
                 continue
             every, wait = timedelta(hours=self.settings.every_hours), LOOK_SECONDS_MAX
             try:
-                now = self.clock.now()  # ignore backups dated before the clock was set back
+                now = self.clock.now()  # a wrong clock created backups with future dates, so ignore them
                 newest = next((backup for backup in await self.listed() if backup.at <= now), None)
                 due = newest.at + every if newest is not None else self.clock.now()
                 if due <= self.clock.now():
@@ -178,15 +175,15 @@ def listed_in(storage: BackupStorage) -> list[Backup]:
 def make_backup(home: Home, storage: BackupStorage, now: datetime, keep: int, database_url: str) -> Backup:
     """Create a backup, verify the stored copy, and delete old backups beyond `keep`.
 
-    Backups dated in the future are deleted first, because the clock was wrong when they were created. Raises OSError,
-    StoreError, InvalidInput. A failure leaves existing backups unchanged.
+    Backups with future dates are deleted first, because a wrong clock created them. A failure leaves existing backups
+    unchanged. Raises OSError, StoreError, InvalidInput.
     """
     from shoal.features.backups.archive import check_archive, write_archive
 
     name = f"shoal-{now.strftime(_TIME)}.tar.gz"
     unchecked = f"{name}.partial"
     for left in storage.sizes():
-        if left.startswith("shoal-") and left.endswith(".partial"):  # left by a process that ended early
+        if left.startswith("shoal-") and left.endswith(".partial"):  # left by an interrupted backup
             storage.remove(left)
     with tempfile.TemporaryDirectory(prefix="shoal-backup-") as folder:
         made, read = Path(folder) / name, Path(folder) / "read"

@@ -20,15 +20,15 @@ class BackupStorage(Protocol):
     """Storage for backups. All methods block and raise OSError."""
 
     def sizes(self) -> dict[str, int]:
-        """Return the name of each stored file with its size in bytes."""
+        """Return the size in bytes of each stored file, by name."""
         ...
 
     def put(self, file: Path, name: str) -> None:
-        """Store a file. It is durable on return."""
+        """Store `file` under `name`. Durable on return."""
         ...
 
     def fetch(self, name: str, file: Path) -> None:
-        """Copy a stored file to `file`. Raises FileNotFoundError."""
+        """Copy the stored file `name` to `file`. Raises FileNotFoundError if `name` does not exist."""
         ...
 
     def rename(self, old: str, new: str) -> None: ...
@@ -37,7 +37,7 @@ class BackupStorage(Protocol):
 
 
 class DirectoryStorage:
-    """A directory, created on the first write."""
+    """Storage in a directory, which the first write creates."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -51,7 +51,6 @@ class DirectoryStorage:
         return sizes
 
     def put(self, file: Path, name: str) -> None:
-        """Copy the file, readable only by its owner, and sync it."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         with file.open("rb") as source, os.fdopen(os.open(self._folder / name, flags, 0o600), "wb") as target:
@@ -63,7 +62,6 @@ class DirectoryStorage:
         shutil.copyfile(self._folder / name, file)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file and sync the directory."""
         (self._folder / old).replace(self._folder / new)
         folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -76,9 +74,9 @@ class DirectoryStorage:
 
 
 def backup_storage(config: Config, home: Home) -> BackupStorage | None:
-    """Return the storage that backup.to names, or None if it is empty.
+    """Return the storage that backup.to names, or None if backup.to is empty.
 
-    Raises ConfigError if the directory is itself part of a backup.
+    Raises ConfigError if the path is invalid or inside a folder that backups include.
     """
     where = config.section(BackupSettings).to
     if where.startswith("s3://"):

@@ -1,4 +1,4 @@
-"""Recorded model calls and another model's answers to them."""
+"""Records of comparisons: the selected model calls, the answers, and how the answers differ."""
 
 from collections import Counter
 from datetime import datetime
@@ -24,9 +24,13 @@ in the tools, or text instead of a call; a refusal; no answer."""
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Calls to repeat with `model`: those of a `thread`, of the `last` turns, or of threads with #TAG in their title.
+    """Recorded calls to repeat with another `model`. Exactly one of `thread`, `last` and `tag` selects them.
 
-    `profile` limits the tools. `system` replaces the instructions. Each call is repeated `runs` times.
+    `last`: number of recent turns.
+    `tag`: tag that the titles of the threads contain as #TAG.
+    `profile`: permission profile that limits the tools.
+    `system`: instructions that replace the recorded ones.
+    `runs`: number of times to repeat each call.
     """
 
     model: Annotated[str, Meta(min_length=1, max_length=200)]
@@ -41,14 +45,13 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     @property
     def selection(self) -> str:
-        """Describe the selected calls."""
         return self.thread or (f"the last {self.last} turns" if self.last else f"#{self.tag}")
 
 
 class StepLocation(msgspec.Struct, frozen=True):
-    """Position of a recorded model call. `seq` is the number of the event with the recorded answer.
+    """Position of a recorded model call. `seq` is the number of the event that contains the recorded answer.
 
-    Contains no message text, because that is deleted with its thread.
+    Message text is not stored here, because deleting a thread must delete its text.
     """
 
     thread: ThreadId
@@ -58,8 +61,12 @@ class StepLocation(msgspec.Struct, frozen=True):
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model's answer. `failed` is the reason if there is no answer. `usd` is None if the price is unknown, and
-    `seconds` is None if it was not measured."""
+    """A model's answer to a call.
+
+    `usd`: cost, or null if the price is unknown.
+    `seconds`: duration, or null if it was not measured.
+    `failed`: reason why there is no answer, otherwise empty.
+    """
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
@@ -71,7 +78,11 @@ class ModelAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """A comparison with its calls, oldest first, and its cost limit. 0 means no limit."""
+    """A comparison of a model's answers with recorded answers.
+
+    `usd_max`: cost limit in US dollars. 0 means no limit.
+    `steps`: recorded calls, oldest first.
+    """
 
     id: str
     created_at: datetime
@@ -81,7 +92,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def difference(recorded: ModelAnswer, answer: ModelAnswer) -> Difference:
-    """Return how an answer differs from the recorded one. The order of calls does not matter."""
+    """Classify how an answer differs from the recorded one. The order of tool calls does not matter."""
     if answer.failed:
         return "failed"
     if answer.stop == "refusal" and recorded.stop != "refusal":
@@ -95,7 +106,7 @@ def difference(recorded: ModelAnswer, answer: ModelAnswer) -> Difference:
 
 
 def plain(arguments: str) -> str:
-    """Normalize JSON arguments: sorted keys, no spaces. Returns invalid JSON unchanged."""
+    """Normalize JSON by sorting keys and removing whitespace. Return invalid JSON unchanged."""
     try:
         return msgspec.json.encode(msgspec.json.decode(arguments or "{}"), order="sorted").decode()
     except UNREADABLE:

@@ -1,4 +1,4 @@
-"""Run an agent's cases before a person is asked to approve a change to it."""
+"""Run an agent's cases before a person is asked to approve a change to the agent."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 
 def attach(services: "Services") -> None:
-    """Add the cases to the checks of changes that agents propose."""
-
     async def before_edit(agent: AgentSpec, folder: Path, asker: Asker, change: "SystemChange | None") -> str:
         from shoal.features.evals.checks import CaseChecks
 

@@ -1,6 +1,6 @@
-"""Cases: tests of an agent. Each TOML file has a conversation, the tools' results, and expectations of the answer.
+"""Test cases for agents. Each is a TOML file with a conversation, tool results and expectations.
 
-about = "Looks at the forecast before it says anything of the weather."
+    about = "Checks the forecast before it gives advice."
 
     [[messages]]
     role = "user"
@@ -17,7 +17,7 @@ about = "Looks at the forecast before it says anything of the weather."
     [[expect]]
     contains = "storm"
 
-Texts in a case may come from anyone. They are sent to the model as conversation and never as instructions of the check.
+The texts in a case are untrusted. The model receives them as conversation, never as instructions for the check.
 """
 
 import difflib
@@ -46,7 +46,7 @@ Role: TypeAlias = Literal["user", "assistant", "tool"]
 
 
 class CaseCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A call made earlier in the conversation. `arguments` is JSON text."""
+    """An earlier tool call in the conversation. `arguments` is JSON text."""
 
     id: str
     tool: str
@@ -54,7 +54,7 @@ class CaseCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class CaseMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A message of the conversation. A message with the role `tool` answers the call with that `id`."""
+    """A message of the conversation. With the role `tool`, it is the result of the call with the same `id`."""
 
     role: Role
     text: Text = ""
@@ -65,7 +65,7 @@ class CaseMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
 
 class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Result of a call with these arguments."""
+    """Recorded result of a call to `tool` with these `arguments`, which are JSON text."""
 
     tool: str
     arguments: Text = "{}"
@@ -74,10 +74,13 @@ class CaseResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An expectation of the agent. Exactly one kind is set.
+    """A condition that the agent must meet. Exactly one kind is set.
 
-    `calls` and `never_calls` name a tool, optionally with `arguments` that a call must have at least. `contains`,
-    `matches` and `lacks` apply to the answer. `judged` is a sentence that a model must judge to be true.
+    `calls`, `never_calls`: tool that the agent must call or must not call.
+    `arguments`: arguments that such a call must include.
+    `contains`, `lacks`: text that the final answer must contain or must not contain, ignoring case.
+    `matches`: regular expression to find in the final answer.
+    `judged`: sentence that a model must judge to be true.
     """
 
     calls: Annotated[str, Meta(max_length=64)] = ""
@@ -90,13 +93,13 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     @property
     def kind(self) -> str:
-        """The kind that is set, or an empty string if none or several are set."""
+        """Name of the kind that is set, or an empty string if none or several are set."""
         given = [name for name in KINDS if getattr(self, name)]
         return given[0] if len(given) == 1 else ""
 
     @property
     def problem(self) -> str:
-        """An error that the schema cannot express, or an empty string."""
+        """Error message for an invalid combination of fields, or an empty string."""
         if not self.kind:
             return f"an [[expect]] table must have exactly one of {', '.join(KINDS)}."
         if self.arguments and self.kind not in ("calls", "never_calls"):
@@ -105,7 +108,6 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     @property
     def words(self) -> str:
-        """Describe the expectation in one line."""
         value = getattr(self, self.kind)
         with_arguments = f" {json.dumps(self.arguments, ensure_ascii=False)}" if self.arguments else ""
         return {
@@ -118,7 +120,7 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         }[self.kind]
 
     def fits(self, call: ToolCall) -> bool:
-        """Return whether a call is of this expectation's tool and has at least its arguments."""
+        """Return True if a call uses the expected tool and includes the expected arguments."""
         if call.name != (self.calls or self.never_calls):
             return False
         try:
@@ -132,8 +134,11 @@ KINDS = ("calls", "never_calls", "contains", "matches", "lacks", "judged")
 
 
 class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A test of an agent. Its tools return the recorded `results`, or run in a temporary workspace that starts with
-    `files`."""
+    """A test of an agent.
+
+    With recorded tools, calls return `results`. With sandboxed tools, calls run in a temporary workspace that initially
+    contains `files`.
+    """
 
     messages: tuple[CaseMessage, ...]
     expect: tuple[Expectation, ...]
@@ -167,7 +172,7 @@ def model_message(message: CaseMessage) -> ModelMessage:
 
 
 def parse_case(text: str, file: str) -> Case:
-    """Parse a case. Raises InvalidInput with the file, the line and the correction."""
+    """Parse a case. Raises InvalidInput, whose message names the file, the line and the correction."""
     try:
         content = decode_toml(text)
     except BAD_TOML as error:
@@ -198,7 +203,7 @@ _KINDS_OF: dict[str, type[msgspec.Struct]] = {
 
 
 def check_case(case: Case, text: str, file: str) -> None:
-    """Check what the schema cannot express. Raises InvalidInput."""
+    """Check rules that the schema cannot express. Raises InvalidInput."""
     if not case.messages or case.messages[-1].role == "assistant":
         last = line_of(text, f"$.messages[{len(case.messages) - 1}]")
         raise InvalidInput(f"{file}, line {last}: the last message must have the role user.")
@@ -229,7 +234,7 @@ def check_case(case: Case, text: str, file: str) -> None:
 
 
 def line_of(text: str, path: str) -> int:
-    """Return the line, from 1, that sets a path such as `$.expect[1].calls`, or 1 if not found."""
+    """Return the 1-based number of the line that defines a path such as `$.expect[1].calls`, or 1 if no line does."""
     lines, at, until = text.splitlines(), 0, len(text.splitlines())
     for name, index in re.findall(r"\.([^.\[\]]+)(?:\[(\d+)\])?", path):
         header = re.compile(rf"\s*\[{{1,2}}([\w-]+\.)*{re.escape(name)}\]{{1,2}}\s*(#.*)?")
@@ -254,7 +259,6 @@ def line_of(text: str, path: str) -> int:
 
 
 def write_case(case: Case) -> str:
-    """Write a case as TOML that `parse_case` reads back unchanged."""
     head = {"about": case.about, "saved_from": case.saved_from}
     lines = [f"{key} = {written(value)}" for key, value in head.items() if value]
     if case.tools != "recorded":
@@ -277,7 +281,6 @@ def write_case(case: Case) -> str:
 
 
 def written(value: object) -> str:
-    """Format a value as TOML, with texts in their most readable form."""
     if not isinstance(value, str):
         return literal(value)  # pyright: ignore[reportArgumentType] - what came from TOML or JSON without null
     if "\n" in value and '"""' not in value and all(char.isprintable() or char in "\n\t" for char in value):

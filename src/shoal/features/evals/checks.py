@@ -1,10 +1,10 @@
 """Run an agent's cases with its current instructions and tools.
 
-tools of a case    effect of a call
----------------    ----------------------------------------------------------------------------------------------
-recorded           nothing runs: it returns the recorded result, or a note that none is recorded
-sandbox            file tools run in an empty workspace that is deleted afterwards, and so does `bash` if the sandbox
-                   isolates machine and network; the executor checks and runs them like every call
+tools of the case    effect of a call
+-----------------    ---------------------------------------------------------------------------------------------
+recorded             No tool runs. The call returns its recorded result, or a note that none was recorded.
+sandbox              File tools run in a temporary workspace. `bash` also runs there if the sandbox isolates the
+                     machine and the network. The executor checks these calls like all others.
 """
 
 import asyncio
@@ -90,9 +90,10 @@ _VERDICT = lazy_re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 
 
 def denied_in_cases(traits: TraitsByName, *, is_sealed: bool) -> tuple[str, str]:
-    """Return patterns that deny every tool except those for cases.
+    """Return patterns that deny every tool without the trait `in_cases`.
 
-    The patterns also deny file access outside the case's folders, and commands without an isolating sandbox.
+    The patterns also deny file access outside the temporary folders. Unless the sandbox isolates commands
+    (`is_sealed`), they deny all commands.
     """
     usable = traits.names(lambda tool: tool.in_cases and (is_sealed or not tool.runs_commands))
     files = traits.names(lambda tool: tool.in_cases and (tool.shows_file or tool.writes_file))
@@ -108,8 +109,7 @@ class CaseFailure(msgspec.Struct, frozen=True):
 
 
 class CaseOutcome(msgspec.Struct, frozen=True):
-    """Outcome of a case. `error` is the reason if the case could not run. It then counts neither as passed nor as
-    failed."""
+    """Outcome of a case. A case that could not run has an `error` and counts as neither passed nor failed."""
 
     name: str
     passed: bool
@@ -123,16 +123,16 @@ class CaseOutcome(msgspec.Struct, frozen=True):
 
 
 class CouldNotRun(ShoalError):
-    """A case could not run, because no model answered or a limit was reached."""
+    """The case could not run because the model failed or a limit was reached."""
 
 
 def read_cases(
     folder: Path, wanted: Sequence[str] = (), check_tool: Callable[[str], None] | None = None
 ) -> dict[str, Case]:
-    """Read an agent's cases, sorted by name. A non-empty `wanted` selects cases. Blocking.
+    """Read an agent's cases, sorted by name. A non-empty `wanted` selects cases by name. Blocking.
 
-    Raises InvalidInput with file and line for the first invalid case, an unknown name, or a tool that `check_tool`
-    rejects.
+    Raises InvalidInput for an unknown name, and for the first invalid case with its file and line. `check_tool` raises
+    InvalidInput for an unknown tool.
     """
     cases: dict[str, Case] = {}
     paths = sorted((folder / CASES).glob("*.toml"))
@@ -167,7 +167,7 @@ def read_cases(
 
 
 def check_expectation(expected: Expectation, check_tool: Callable[[str], None] | None) -> None:
-    """Check what the schema cannot express. Raises InvalidInput."""
+    """Check rules that the schema cannot express. Raises InvalidInput."""
     if expected.problem:
         raise InvalidInput(expected.problem)
     try:
@@ -179,8 +179,8 @@ def check_expectation(expected: Expectation, check_tool: Callable[[str], None] |
 
 
 def search(pattern: str) -> Automaton:
-    """Compile a pattern to a search that takes linear time. Raises PatternRefused."""
-    Automaton().add(pattern)  # so that an error names the original pattern
+    """Compile a pattern for a search in linear time. Raises PatternRefused."""
+    Automaton().add(pattern)  # an error must name the original pattern
     flags = _FLAGS.match(pattern)
     start = flags.end() if flags is not None else 0
     automaton = Automaton()
@@ -201,10 +201,10 @@ async def save_case(
     folder: Path,
     name: str,
 ) -> Case:
-    """Save a turn as a case in an agent's directory. An empty `turn` means the last one.
+    """Save a turn as a case in an agent's directory. An empty `turn` selects the last turn.
 
-    `clean` removes secrets from texts. The oldest part of a long conversation is dropped. Raises NotFound, InvalidInput
-    (also from `check_tool`), Conflict if the name is taken, and OSError.
+    `clean` redacts secrets. If the conversation is longer than CASE_CHARS_MAX, its first turns are dropped. Raises
+    NotFound if the thread has no such turn, Conflict if the name is taken, InvalidInput and OSError.
     """
     for expectation in expect:
         check_expectation(expectation, check_tool)
@@ -251,7 +251,7 @@ async def save_case(
             text = write_case(case)
         except TypeError as error:
             raise InvalidInput("`arguments` cannot contain null. Omit that argument.") from error
-        parse_case(text, file)  # checks that the file parses back to the same case
+        parse_case(text, file)  # the saved file must be readable
         if len(text.encode()) > CASE_BYTES_MAX:
             raise InvalidInput(f"The case would be larger than {CASE_BYTES_MAX:,} bytes. Save an earlier turn.")
         path.parent.mkdir(exist_ok=True)
@@ -266,7 +266,6 @@ async def save_case(
 
 
 def case_message(message: ModelMessage, clean: Callable[[str], str]) -> CaseMessage:
-    """Convert a message for a case, without images and provider-specific parts."""
     match message:
         case UserMessage(text=text, images=images):
             return CaseMessage("user", "\n".join([clean(text), *["[an image]"] * len(images)]))
@@ -302,8 +301,11 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
         )
 
     def ceiling(self, model: str, usd_max: float, tokens_max: int = 0) -> Ceiling | None:
-        """Return the cost limit of a check. The dollar limit applies only if the price is known. Raises
-        InvalidInput."""
+        """Return the cost limit for a check, or None for no limit. The dollar limit applies only if the model's price
+        is known.
+
+        Raises InvalidInput for an unknown model.
+        """
         is_priced = self.spending.models.usd(self.spending.models.route(model), Usage(1, 1)) is not None
         usd_max = usd_max if is_priced else 0.0
         scope, day = f"check:{self.clock.new_id()}", self.clock.local().date().isoformat()
@@ -317,7 +319,9 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
         ceiling: Ceiling | None,
         change: SystemChange | None = None,
     ) -> AsyncGenerator[CaseOutcome]:
-        """Run cases one after another. `change` is first applied to the instructions. Raises InvalidInput."""
+        """Run cases one after another. `change` is applied to the agent's instructions first. Raises InvalidInput for
+        an unknown model.
+        """
         route, tools = self.spending.models.route(agent.model), self.context.tools_of(agent)
         system = await self.context.instructions(THREAD, agent, tools)
         system = change(system) if change is not None else system
@@ -338,9 +342,10 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
     async def before_edit(
         self, agent: AgentSpec, folder: Path, asker: Asker, change: SystemChange | None = None
     ) -> str:
-        """Run an agent's cases in `folder`, and return a report for the person who approves a change to the agent.
+        """Run the cases in `folder` and return a report for the person who approves a change to the agent.
 
-        The report is empty if there are no cases. Never raises, and stops at the time limit in the settings.
+        The report is empty if no cases exist or `edit_seconds_max` is 0. Failures and the time limit are reported, not
+        raised.
         """
         settings, outcomes, names = self.settings, list[CaseOutcome](), list[str]()
         is_late = False
@@ -373,7 +378,7 @@ class CaseChecks(msgspec.Struct, frozen=True, eq=False):
 
 
 class _CaseRun(msgspec.Struct, frozen=True, eq=False):
-    """A running case, with the cost of its model calls and the tool calls made so far."""
+    """State of a running case. `spent` lists the cost of each model call in US dollars."""
 
     checks: CaseChecks
     case: Case
@@ -411,7 +416,11 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
         )
 
     async def play(self, there: Path | None) -> str:
-        """Call the model until it gives its final answer, and return the answer. Raises CouldNotRun."""
+        """Call the model until it returns no tool calls, at most `steps_max` times. Return its final text, or an empty
+        string.
+
+        Raises CouldNotRun if the model fails.
+        """
         context, spending, route = self.checks.context, self.checks.spending, self.route
         tools, calls = context.tools_of(self.agent), self.sandboxed(there)
         entries = [
@@ -438,7 +447,6 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
         return ""
 
     async def result(self, call: ToolCall, context: CallContext | None) -> ToolMessage:
-        """Return the recorded result of a call, or run the call in the temporary workspace."""
         text, is_error = ASKS, True
         if context is None:
             recorded = self.case.result_of(call)
@@ -453,9 +461,9 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
         return ToolMessage(call.id, call.name, text, is_error, wrapped=call.wrapped)
 
     def sandboxed(self, there: Path | None) -> CallContext | None:
-        """Return the context in which calls run, or None if they do not run.
+        """Return the context for calls in the temporary folder `there`, or None to use recorded results.
 
-        The context has two temporary folders and allows file tools. It allows commands only with an isolating sandbox.
+        The context allows file tools in two temporary folders. It allows commands only with an isolating sandbox.
         """
         if there is None:
             return None
@@ -483,7 +491,7 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
         )
 
     async def violated(self, expected: Expectation, answer: str) -> str:
-        """Describe how the expectation was violated, or return an empty string if it was met. Raises CouldNotRun."""
+        """Describe the violation of the expectation, or return an empty string if it is met. Raises CouldNotRun."""
         calls = "\n".join(f"{call.name} {call.arguments}" for call in self.calls) or "no call"
         match expected.kind:
             case "calls":
@@ -500,9 +508,9 @@ class _CaseRun(msgspec.Struct, frozen=True, eq=False):
                 return await self.judge(expected.judged, f"{calls}\n\n{answer}")
 
     async def judge(self, sentence: str, did: str) -> str:
-        """Let a model judge the sentence. Return its reason if the sentence is untrue, otherwise an empty string.
+        """Ask a model whether `sentence` is true of the transcript `did`.
 
-        Raises CouldNotRun.
+        Return an empty string if it is true, otherwise the model's reason. Raises CouldNotRun.
         """
         checks, charge = self.checks, self.charge
         model = checks.settings.judge_model or charge.model

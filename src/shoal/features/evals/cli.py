@@ -1,4 +1,4 @@
-"""`shoal replay`, `compare`, `cases` and `check`: rebuild past turns, ask other models, and run turns as tests."""
+"""`shoal replay`, `compare`, `cases` and `check`: replay past requests, compare models, and run test cases."""
 
 import asyncio
 import os
@@ -48,7 +48,7 @@ usd_option = click.option(
 
 
 class ThreadReplay(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Result of one thread, printed as a line of `--json`. `error` is the reason if the thread is unreadable."""
+    """Result for one thread, which `--json` prints as one line. `error` is set if the thread is unreadable."""
 
     thread: str
     replay: ReplayView | None = None
@@ -62,8 +62,11 @@ class ThreadReplay(msgspec.Struct, frozen=True, omit_defaults=True):
 @click.option("--since", help="With --all: threads active within this time, such as 12h or 2w. [default: 30d]")
 @as_usage()
 def replay(context: CommandContext, id: str | None, turn: str, every: bool, since: str | None, as_json: bool) -> int:
-    """Rebuild the requests of past model calls and compare them with the requests that were sent. ID is a thread's.
-    Exits with 1 if a request differs, and with 2 if the thread or turn does not exist or a newer Shoal wrote it."""
+    """Rebuild past model requests and compare them with the requests that were sent.
+
+    ID is a thread id. Exits with 1 if a request differs. Exits with 2 if the thread or turn does not exist, or if a
+    newer version of Shoal wrote it.
+    """
     if every == (id is not None):
         raise click.UsageError("Give a thread, or use --all.")
     if since is not None and not every:
@@ -79,7 +82,7 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
         except (NotFound, StoreNewer) as error:
             if id is not None:
                 raise
-            if isinstance(error, StoreNewer):  # other errors mean that it was deleted in the meantime
+            if isinstance(error, StoreNewer):  # on NotFound, the thread was deleted in the meantime
                 unread += 1
                 line = msgspec.json.encode(ThreadReplay(thread, error=str(error))).decode()
                 print(line if as_json else f"{thread}: {error}")
@@ -110,10 +113,10 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
 
 
 def _active(context: CommandContext, span: timedelta) -> Iterator[ThreadId]:
-    """Yield the threads active within this time, most recent first, followed by archived threads."""
+    """Yield threads active within `span`: first current threads, then archived threads, each most recent first."""
     oldest = datetime.now(UTC) - span
     for archived in (False, True):
-        before: datetime | None = LAST  # pinned threads begin the first page, regardless of their age
+        before: datetime | None = LAST  # without a time, the first page includes pinned threads of any age
         while before is not None:
             page = get(
                 context, "/api/threads", list[ThreadSummary],
@@ -126,7 +129,7 @@ def _active(context: CommandContext, span: timedelta) -> Iterator[ThreadId]:
 
 @contextmanager
 def all_as_usage() -> Generator[None]:
-    """Report the errors of a command's preparation as usage errors. Raises click.UsageError."""
+    """Convert a ShoalError to a usage error, except configuration and database errors."""
     try:
         yield
     except (ConfigError, HomeLocked, StoreError):
@@ -165,9 +168,10 @@ def compare(
     usd_max: float,
     as_json: bool,
 ) -> int:
-    """Ask another model the questions of past turns, and show both answers side by side. No tool runs.
+    """Send recorded model calls to another model and compare the answers. No tool runs.
 
-    If you interrupt it, the answers so far are saved, and the same command continues. Exits with 1 if calls remain.
+    Answers are saved as they arrive. After an interruption, run the same command to continue. Exits with 1 if calls
+    remain unanswered.
     """
     text = ""
     if system is not None:
@@ -220,7 +224,6 @@ async def _compare(context: CommandContext, wanted: Wanted, usd_max: float, *, a
 
 
 def plan_lines(state: ComparisonState) -> list[str]:
-    """Describe a comparison before it runs: its size and cost."""
     times = f", {state.runs} times each" if state.runs > 1 else ""
     what = f"{counted(state.turns, 'turn')} with {counted(state.steps, 'model call')}"
     lines = [f"{what} of {printable(state.selection)}{times}."]
@@ -236,7 +239,6 @@ def plan_lines(state: ComparisonState) -> list[str]:
 
 
 def print_comparison(view: ComparisonView) -> None:
-    """Print one line per turn, then the totals."""
     turns: dict[tuple[str, str], list[ComparedStep]] = {}
     for step in view.steps:
         turns.setdefault((step.thread, step.turn), []).append(step)
@@ -280,7 +282,7 @@ WORDS = {
 
 
 def means(steps: Sequence[ComparedStep], of: Callable[[ComparedAnswer], float | None]) -> list[float]:
-    """Return the average over the runs of each call, for calls with known values."""
+    """Return the average over the runs of each call. Omits calls without a known value."""
     taken = [[value for answer in step.answers if (value := of(answer)) is not None] for step in steps]
     return [sum(column) / len(column) for column in taken if column]
 
@@ -294,7 +296,6 @@ def cost_of(steps: Sequence[ComparedStep]) -> float | None:
 
 
 def step_figures(before: Sequence[float], after: Sequence[float], unit: str = "") -> str:
-    """Format two sums side by side."""
     was, now = (f"{sum(values):.3g}{unit}" if values else "–" for values in (before, after))
     return f"{was} → {now}"
 
@@ -334,7 +335,7 @@ def save(
     as_json: bool,
     **others: tuple[str, ...],
 ) -> None:
-    """Save a turn of THREAD as a case of its agent: a file with the conversation and the expectations."""
+    """Save a turn of THREAD as a test case for its agent. The file contains the conversation and the expectations."""
     if len(arguments) > len(calls):
         raise click.UsageError("Write --calls before each --arguments.")
     expect: list[Expectation] = []
@@ -385,9 +386,9 @@ def check(
     usd_max: float,
     as_json: bool,
 ) -> int:
-    """Run an agent's cases, or those you name, and report which pass.
+    """Run an agent's cases and report which pass. CASE limits the run to the named cases.
 
-    Exits with 1 if one fails or cannot be run, and with 2 if a case cannot be read.
+    Exits with 1 if a case fails or cannot run, and with 2 if a case is invalid.
     """
     if junit is not None and not os.access(junit if junit.exists() else junit.absolute().parent, os.W_OK):
         raise click.UsageError(f"Shoal cannot write {junit}. Name a file in an existing folder.")
@@ -426,7 +427,6 @@ async def _check(
 
 
 def outcome_lines(outcome: CaseOutcome) -> list[str]:
-    """Format a case's outcome: one line, and a diff for each failed expectation."""
     mark = "error" if outcome.error else "pass" if outcome.passed else "FAIL"
     lines = [f"{mark:5}  {outcome.name}  ({outcome.seconds:.1f} s)"]
     if outcome.error:
@@ -438,7 +438,6 @@ def outcome_lines(outcome: CaseOutcome) -> list[str]:
 
 
 def junit_xml(agent: str, outcomes: Sequence[CaseOutcome]) -> bytes:
-    """Format the outcomes as JUnit XML for CI systems."""
     failed = [outcome for outcome in outcomes if not outcome.passed and not outcome.error]
     errors = [outcome for outcome in outcomes if outcome.error]
     counts = {"tests": len(outcomes), "failures": len(failed), "errors": len(errors)}

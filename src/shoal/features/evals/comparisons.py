@@ -1,7 +1,7 @@
-"""Ask another model recorded calls: select the calls, estimate the cost, and store the answers.
+"""Compare a model with recorded calls: select the calls, estimate the cost, ask the model, and store its answers.
 
-Each request is rebuilt from the journal, as for a replay, and fitted to the other model's window. No tool runs. Each
-answer is stored when it arrives, so an interrupted comparison continues with the unanswered calls.
+Requests are rebuilt from the journal, as in a replay, and fitted to the other model's context window. No tool runs.
+Each answer is stored when it arrives, so an interrupted comparison continues with the unanswered calls.
 """
 
 import asyncio
@@ -60,15 +60,15 @@ OWNERS = Audience(everywhere=True)
 
 
 class RecordedTurn(NamedTuple):
-    """A turn's model calls, with the start times of the turn and of its thread."""
-
     began_at: datetime
     thread_began_at: datetime
     calls: list[StepLocation]
 
 
 class AskedStep(NamedTuple):
-    """A recorded call with its request for the other model. `unfit` is the reason if the model cannot be asked."""
+    """A recorded call and the request for the other model. `unfit` is the reason why the request cannot be built, or
+    empty.
+    """
 
     place: StepLocation
     number: int
@@ -81,11 +81,12 @@ class AskedStep(NamedTuple):
 
 
 class ComparisonState(msgspec.Struct, frozen=True):
-    """Progress of a comparison: `done` of `calls` are answered at a cost of `usd`, which is None if the price is
-    unknown.
+    """Progress of a comparison and an estimate for the remaining calls.
 
-    `estimated_tokens` and `estimated_usd` are for the remaining calls. `left_out` calls are skipped because the journal
-    no longer has their instructions.
+    `done`: number of answered calls.
+    `usd`: cost so far, or null if a price is unknown.
+    `estimated_tokens`, `estimated_usd`: estimate for the remaining calls. Set only when the comparison is planned.
+    `left_out`: number of calls skipped because their thread or instructions no longer exist.
     """
 
     id: str
@@ -107,7 +108,7 @@ class ComparisonState(msgspec.Struct, frozen=True):
 
 
 class ComparedAnswer(msgspec.Struct, frozen=True):
-    """Answer of one run, and how it differs from the recorded answer."""
+    """Answer from one run, and how it differs from the recorded answer."""
 
     run: int
     difference: Difference
@@ -115,8 +116,11 @@ class ComparedAnswer(msgspec.Struct, frozen=True):
 
 
 class ComparedStep(msgspec.Struct, frozen=True):
-    """A recorded call with its answers. It is call `number` of its turn. `asked` is the beginning of the turn's
-    message."""
+    """A recorded call and the other model's answers.
+
+    `number`: position of the call in its turn.
+    `asked`: beginning of the message that started the turn.
+    """
 
     thread: ThreadId
     turn: TurnId
@@ -130,8 +134,9 @@ class ComparedStep(msgspec.Struct, frozen=True):
 
 
 class ComparisonProgress(msgspec.Struct, frozen=True):
-    """Progress of a running comparison: another call was answered. `stopped` is the reason if the comparison
-    stopped."""
+    """Event that a running comparison sends after each call. `stopped` is the reason if the comparison stopped
+    early.
+    """
 
     done: int
     calls: int
@@ -144,8 +149,7 @@ class ComparisonProgress(msgspec.Struct, frozen=True):
 
 
 class Comparisons(msgspec.Struct, frozen=True, eq=False):
-    """Service that creates, runs and shows comparisons. `spec_of` returns an agent, or the default one if it no longer
-    exists."""
+    """Service for comparisons. For an agent that no longer exists, `spec_of` returns the default agent."""
 
     store: Store
     rows: ComparisonStore
@@ -174,10 +178,10 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         )
 
     async def begin(self, wanted: Wanted, usd_max: float) -> ComparisonState:
-        """Select the calls and store the comparison without asking a model. Earlier answers to the same question are
-        reused.
+        """Select the calls, store the comparison and estimate its cost. Does not call the model.
 
-        Raises InvalidInput, NotFound.
+        The same selection has the same id, so earlier answers are reused. Raises NotFound if no calls match, and
+        InvalidInput.
         """
         if sum(map(bool, (wanted.thread, wanted.last, wanted.tag))) != 1:
             raise InvalidInput("Give a thread, a number of recent turns, or a tag.")
@@ -222,7 +226,6 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         return comparison
 
     async def state(self, comparison: Comparison) -> ComparisonState:
-        """Return a comparison's progress, with an estimate for the remaining calls."""
         wanted, answers = comparison.wanted, await self.rows.answers(comparison.id)
         places = {(step.thread, step.seq) for step in comparison.steps}
         done = [
@@ -247,8 +250,9 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         )
 
     async def run(self, comparison: Comparison, asker: Asker) -> AsyncGenerator[ComparisonProgress]:
-        """Ask the unanswered calls, AT_ONCE at a time. Closing the generator cancels calls in flight. Earlier answers
-        are stored."""
+        """Send the unanswered calls, AT_ONCE at a time. Closing the generator cancels calls in flight. Stored answers
+        are kept.
+        """
         wanted, store = comparison.wanted, self.rows
         route = self.spending.models.route(wanted.model)
         asked, _ = await self._prepare(comparison)
@@ -296,7 +300,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                 return
 
     async def detail(self, comparison: Comparison) -> list[ComparedStep]:
-        """Return each recorded call with its answers, for threads that still exist."""
+        """Return the recorded calls with their answers. Omits calls in deleted threads."""
         answers = await self.rows.answers(comparison.id)
         asked, _ = await self._prepare(comparison, requests=False)
         steps: list[ComparedStep] = []
@@ -318,7 +322,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
     # ---- selecting calls ----
 
     async def _select(self, wanted: Wanted) -> list[StepLocation]:
-        """Return the selected calls, oldest first. Raises NotFound, InvalidId."""
+        """Return the selected calls, oldest first. If there are more than STEPS_MAX, return the newest."""
         turns: dict[TurnId, RecordedTurn] = {}
 
         if wanted.thread:
@@ -344,7 +348,6 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         return [place for turn in _newest(turns, wanted.last).values() for place in turn.calls][-STEPS_MAX:]
 
     async def _threads(self, *, archived: bool) -> AsyncGenerator[ThreadInfo]:
-        """Yield every thread, most recently active first."""
         before: datetime | None = None
         while page := await self.store.journal.threads(THREADS_AT_ONCE, before=before, archived=archived):
             for info in page:
@@ -352,7 +355,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
             before = page[-1].updated_at
 
     async def _add_turns(self, turns: dict[TurnId, RecordedTurn], thread: ThreadId) -> None:
-        """Add the turns of a thread that called a model. A turn copied by a fork counts only in its original thread."""
+        """Add the turns that called a model. A turn copied by a fork counts only in the original thread."""
         info, events = await read_branch(self.store.journal, thread)
         turns_read: dict[TurnId, RecordedTurn] = {}
         for step in recorded_steps(events):
@@ -365,8 +368,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
     # ---- requests ----
 
     async def _prepare(self, comparison: Comparison, *, requests: bool = True) -> tuple[list[AskedStep], int]:
-        """Return the calls with their recorded answers and requests, and the number of calls whose instructions no
-        longer exist."""
+        """Return the calls to repeat, and the number of calls whose thread or instructions no longer exist."""
         by_thread: dict[ThreadId, set[int]] = {}
         for place in comparison.steps:
             by_thread.setdefault(place.thread, set()).add(place.seq)
@@ -374,7 +376,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         for thread, seqs in by_thread.items():
             try:
                 _, events = await read_branch(self.store.journal, thread)
-            except NotFound:  # deleted since
+            except NotFound:  # the thread was deleted
                 continue
             for step in await self._prepare_thread(comparison.wanted, thread, events, seqs, requests=requests):
                 asked_steps[step.place.thread, step.place.seq] = step
@@ -412,7 +414,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
                         unfit = str(error)
                 place = StepLocation(thread, step.turn, step.seq, step.agent)
                 message, timing, usd = step.said, timings.get((step.turn, step.number)), None
-                with suppress(InvalidInput):  # its provider is no longer configured
+                with suppress(InvalidInput):  # the recorded model's provider may no longer be configured
                     named = timing.description.removeprefix(MODEL_STEP) if timing is not None else message.model
                     usd = models.usd(models.route(named), message.usage)
                 seconds = timing.duration_ms / 1000 if timing is not None else None
@@ -426,9 +428,8 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
     async def _known(
         self, wanted: Wanted, events: list[Event], seqs: Collection[int]
     ) -> tuple[dict[str, SystemPrompt | None], dict[tuple[str, str], Offer]]:
-        """Load what precedes the conversation in the requests: system prompts by digest, and tools by agent and digest.
-
-        Each is loaded once. A system prompt that no longer exists is None.
+        """Load system prompts by digest, and tools by agent and digest. A system prompt that no longer exists is
+        None.
         """
         journal, systems, tools = self.store.journal, dict[str, SystemPrompt | None](), dict[tuple[str, str], Offer]()
         given = assemble([PromptSection("prompt", wanted.system)]) if wanted.system else None
@@ -452,7 +453,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
     async def _ask(
         self, comparison: Comparison, route: Route, step: AskedStep, run: int, asker: Asker
     ) -> tuple[ModelAnswer, str]:
-        """Ask one call and store the answer. Return the answer, with the reason if a limit prevented the call."""
+        """Send one call and store the answer. Return the answer, and the reason if a limit prevented the call."""
         place, wanted, usd_max = step.place, comparison.wanted, comparison.usd_max
         began = self.clock.monotonic()
         if step.request is None:
@@ -490,6 +491,6 @@ def _newest(turns: dict[TurnId, RecordedTurn], count: int) -> dict[TurnId, Recor
 
 
 def total(parts: Iterable[float | None]) -> float | None:
-    """Add amounts of money. Return None if any of them is unknown."""
+    """Return the sum, or None if any amount is unknown."""
     known = list(parts)
     return None if None in known else sum(part for part in known if part is not None)

@@ -1,4 +1,4 @@
-"""API endpoints for evaluation: replay, comparisons with another model, and agents' cases."""
+"""API endpoints for replays, comparisons and test cases."""
 
 from collections.abc import AsyncGenerator
 from typing import Annotated
@@ -37,11 +37,12 @@ Usd = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class ReplayView(msgspec.Struct, frozen=True):
-    """Result of rebuilding a thread's requests: the number of model calls, the number of identical requests, and the
-    first difference of each other request.
+    """Result of replaying a thread's model calls.
 
-    `compares_today` is true if current tools, options and instructions were also compared, which requires a running
-    Shoal.
+    `calls`: number of replayed calls.
+    `identical`: number of requests that equal the recorded ones.
+    `differences`: first difference of each other request.
+    `compares_today`: whether current tools, options and instructions were also compared. This requires a running Shoal.
     """
 
     calls: int
@@ -51,14 +52,16 @@ class ReplayView(msgspec.Struct, frozen=True):
 
 
 class NewComparison(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The calls to compare, and the cost limit in US dollars. 0 means only the limits of [budget]."""
+    """A comparison to create. `usd_max` is its cost limit in US dollars. 0 means that only the limits of [budget]
+    apply.
+    """
 
     wanted: Wanted
     usd_max: Usd = 1.0
 
 
 class ComparisonView(msgspec.Struct, frozen=True):
-    """A comparison with its calls, and the ways in which an answer can differ, from least to most."""
+    """A comparison with its calls. `differences` lists all kinds of differences, from least to most."""
 
     state: ComparisonState
     steps: list[ComparedStep]
@@ -66,9 +69,10 @@ class ComparisonView(msgspec.Struct, frozen=True):
 
 
 class NewCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A turn to save as a case, with expectations of its answer. An empty `turn` means the last one.
+    """A turn to save as a case, with its expectations.
 
-    With `sandbox`, its tools run in a temporary workspace instead of returning recorded results.
+    `turn`: id of the turn. Empty means the last turn.
+    `sandbox`: whether tools run in a temporary workspace instead of returning recorded results.
     """
 
     name: Text64
@@ -79,7 +83,9 @@ class NewCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CaseView(msgspec.Struct, frozen=True):
-    """A case of an agent, with one line per expectation."""
+    """An agent's test case. `expects` describes each expectation in one line, and `messages` is the number of
+    messages.
+    """
 
     agent: str
     name: str
@@ -90,7 +96,12 @@ class CaseView(msgspec.Struct, frozen=True):
 
 
 class CheckRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The cases to run, the model and the cost limit. No cases means all, and no model means the agent's."""
+    """Cases to run.
+
+    `cases`: names of the cases. Empty means all.
+    `model`: model to use. Empty means the agent's model.
+    `usd_max`: cost limit in US dollars. 0 means no limit for this check.
+    """
 
     cases: Annotated[list[str], msgspec.Meta(max_length=200)] = []
     model: Text200 = ""
@@ -98,7 +109,7 @@ class CheckRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CheckStart(msgspec.Struct, frozen=True):
-    """First event of a check: the number of cases, the agent and the model."""
+    """First event of a check. `cases` is the number of cases."""
 
     agent: str
     model: str
@@ -106,20 +117,19 @@ class CheckStart(msgspec.Struct, frozen=True):
 
 
 def known_agent(agents: AgentRegistry, name: str) -> AgentSpec:
-    """Return an agent by name. Raises NotFound with the names that exist."""
+    """Return an agent by name. Raises NotFound."""
     if not agents.exists(name):
         raise NotFound(f"No agent named {name[:80]!r}. Agents: {', '.join(agents.names())}.")
     return agents.spec(name)
 
 
 def needs_running(runtime: Runtime) -> None:
-    """Raise InvalidInput if Shoal is not running, because then no model can be asked."""
+    """Raise InvalidInput if Shoal is not running, because only a running Shoal can call models."""
     if runtime.state == "stopped":
         raise InvalidInput("Shoal is not running, so it cannot ask a model. Start it with `shoal run`, then try again.")
 
 
 async def frames(items: AsyncGenerator[msgspec.Struct]) -> AsyncGenerator[bytes]:
-    """Encode records as server-sent events."""
     yield OPENING
     async for item in items:
         yield b"data: %s\n\n" % msgspec.json.encode(item)
@@ -140,8 +150,9 @@ async def replay(
     *,
     turn: str = "",
 ) -> ReplayView:
-    """Rebuild the requests of the thread's model calls from the journal and compare them with the requests that were
-    sent. `turn` selects a single turn."""
+    """Rebuild a thread's model requests from the journal and compare them with the requests that were sent. `turn`
+    selects a single turn.
+    """
     info = await known_thread(store, thread)
     today = None
     if runtime.state != "stopped":
@@ -159,8 +170,9 @@ async def replay(
 async def begin_comparison(
     models: Models, comparisons: Comparisons, runtime: Runtime, body: NewComparison
 ) -> ComparisonState:
-    """Plan a comparison: select recorded model calls and return the estimated cost of asking another model. No model
-    is called yet. The same request returns the same comparison."""
+    """Plan a comparison. Selects recorded model calls and returns the estimated cost of sending them to another model,
+    without calling it. The same request returns the same comparison.
+    """
     needs_running(runtime)
     existing_model(models, body.wanted.model)
     return await comparisons.begin(body.wanted, body.usd_max)
@@ -170,7 +182,7 @@ async def begin_comparison(
 async def run_comparison(
     comparisons: Comparisons, runtime: Runtime, streams: LiveStreams, callers: Callers, by: Principal, id: str
 ) -> Response:
-    """Ask the unanswered calls and stream an event for each answer. Stops when the client disconnects."""
+    """Send the unanswered calls to the model and stream an event for each answer. Stops when the client disconnects."""
     needs_running(runtime)
     items = comparisons.run(await comparisons.get(id), by.asker)
     return EventStream(frames(items), streams, streams.admit(), allowed=callers.access_check(by), beats=True)
@@ -184,14 +196,14 @@ async def comparisons(comparisons: Comparisons) -> list[ComparisonState]:
 
 @routes("GET /api/comparisons/{id}", ADMINS)
 async def comparison(comparisons: Comparisons, id: str) -> ComparisonView:
-    """Return a comparison, with its answers next to the recorded ones."""
+    """Return a comparison with the recorded answers and the other model's answers."""
     row = await comparisons.get(id)
     return ComparisonView(await comparisons.state(row), await comparisons.detail(row))
 
 
 @routes("DELETE /api/comparisons/{id}", ADMINS)
 async def remove_comparison(comparisons: Comparisons, id: str) -> Removed:
-    """Delete a comparison with its answers."""
+    """Delete a comparison and its answers."""
     await comparisons.get(id)
     return Removed(await comparisons.rows.remove(id))
 
@@ -203,7 +215,9 @@ async def remove_comparison(comparisons: Comparisons, id: str) -> Removed:
 async def save_turn_as_case(
     store: Store, agents: AgentRegistry, lifecycle: AgentLifecycle, redactor: Redactor, thread: ThreadId, body: NewCase
 ) -> CaseView:
-    """Save a turn as a case of its agent: the conversation so far, the results of its tools, and the expectations."""
+    """Save a turn as a test case for its agent, with the preceding conversation, the tool results and the
+    expectations.
+    """
     agent = await agent_here(store, agents, thread)
     case = await save_case(
         store.journal, thread, body.turn, tuple(body.expect), about=body.about, sandbox=body.sandbox,
@@ -214,7 +228,7 @@ async def save_turn_as_case(
 
 @routes("GET /api/agents/{name}/cases", ADMINS)
 async def cases(agents: AgentRegistry, name: str) -> list[CaseView]:
-    """List an agent's cases. Returns 400 with the file and line of an invalid case."""
+    """List an agent's cases. Returns 400 with the file and line if a case is invalid."""
     agent = known_agent(agents, name)
     cases = await anyio.to_thread.run_sync(read_cases, agent.home)
     return [_case_view(agent.name, name, case) for name, case in cases.items()]
@@ -237,7 +251,7 @@ async def check_agent_cases(
     name: str,
     body: CheckRequest,
 ) -> Response:
-    """Run an agent's cases and stream an event for each. Stops when the client disconnects."""
+    """Run an agent's cases and stream the outcome of each. Stops when the client disconnects."""
     needs_running(runtime)
     agent = known_agent(agents, name)
     if body.model:

@@ -11,8 +11,9 @@ CASES = "cases"
 
 
 class CasesSettings(Section, frozen=True, kw_only=True):
-    """Tests of agents, run by `shoal check` and before a person is asked to approve a change that an agent makes to
-    itself."""
+    """Test cases of agents. They run with `shoal check`, and before Shoal asks a person to approve a change that an
+    agent proposes to itself.
+    """
 
     judge_model: str = ""
     """Model that checks `judged` expectations. If empty, the model under test."""

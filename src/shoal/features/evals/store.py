@@ -1,4 +1,4 @@
-"""Database rows of comparisons and of the models' answers."""
+"""Database access for comparisons and their answers."""
 
 import msgspec
 
@@ -21,15 +21,13 @@ _answer = msgspec.json.Decoder(ModelAnswer)
 
 
 def ceiling_of(comparison: str) -> str:
-    """Return the budget scope of a comparison."""
+    """Return the budget scope for a comparison's spending."""
     return f"comparison:{comparison}"
 
 
 class ComparisonStore(StorePart):
-    """Database access for comparisons."""
-
     async def put(self, comparison: Comparison) -> None:
-        """Store a comparison. An existing one with the same id gets the new calls and cost limit."""
+        """Insert a comparison, or update the calls and the cost limit of an existing one."""
         wanted, steps = dump(comparison.wanted), dump(comparison.steps)
         row = {"id": comparison.id, "now": comparison.created_at, "usd_max": comparison.usd_max}
         await self._write("comparison_put", **row, wanted=wanted, steps=steps)
@@ -41,7 +39,7 @@ class ComparisonStore(StorePart):
         return [_comparison(row) for row in await self._read("comparisons_newest", limit=LISTED_MAX)]
 
     async def answers(self, comparison: str) -> dict[AnswerKey, ModelAnswer]:
-        """Return the answers so far, including answers to calls that are no longer in the comparison."""
+        """Return all stored answers, including those to calls that are no longer part of the comparison."""
         rows = await self._read("answers_of", low=f"{comparison}:", high=f"{comparison};", limit=ANSWERS_MAX)
         answers: dict[AnswerKey, ModelAnswer] = {}
         for key, body in rows:
@@ -50,7 +48,7 @@ class ComparisonStore(StorePart):
         return answers
 
     async def keep(self, comparison: str, key: AnswerKey, answer: ModelAnswer) -> None:
-        """Store an answer. It replaces an earlier failure."""
+        """Store an answer, replacing an earlier failure."""
         thread, seq, run = key
         await self._write("answer_put", key=f"{comparison}:{thread}:{seq}:{run}", thread=thread, answer=dump(answer))
 

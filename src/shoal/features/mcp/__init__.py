@@ -1,4 +1,4 @@
-"""MCP servers: persistent connections, their tools, and the owner's confirmation of the tools."""
+"""Connections to MCP servers, their tools, and the owner's confirmation of those tools."""
 
 from shoal.feature import CliCommand, Feature
 

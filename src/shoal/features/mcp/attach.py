@@ -1,4 +1,4 @@
-"""Register MCP servers with the core: connections, tools and lists."""
+"""Register MCP servers with the core."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def attach(services: "Services") -> None:
-    """Connect the servers, wait for their first responses at startup, and report their status and unavailable tools.
-
-    If no server is configured, the MCP client is not imported.
-    """
+    """Connect to the configured servers. If none are configured, startup does not import the MCP client."""
     live = services[LiveConfig]
 
     def servers() -> "McpServers":

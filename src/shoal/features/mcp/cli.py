@@ -21,7 +21,7 @@ mcp = click.Group(
 
 @command(mcp, "list", example="shoal mcp list")
 def list_mcp(context: CommandContext, as_json: bool) -> None:
-    """List the tools. Those that need your decision are first."""
+    """List MCP tools. Tools that need your decision are listed first."""
     rows = [
         {
             "server": server.server,
@@ -47,7 +47,7 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
 
 @command(mcp, "show", example="shoal mcp show mcp_home_GetLiveContext")
 def show_mcp(context: CommandContext, name: str) -> None:
-    """Show how a server changed tool NAME, as a diff, or show the allowed definition."""
+    """Show the pending change to tool NAME as a diff, or its allowed definition."""
     tool = next((one for server in _servers(context) for one in server.tools if one.name == name), None)
     if tool is None:
         raise NotFound(f"No MCP tool named {name[:80]!r}. `shoal mcp list` shows them.")
@@ -107,14 +107,16 @@ def confirm_mcp(
 @command(mcp, "allow", example="shoal mcp allow mcp_home_GetLiveContext 5f2c9a")
 @click.option("--kind", type=click.Choice(KINDS), help="The tool's kind, if its annotations are wrong.")
 def allow_mcp(context: CommandContext, name: str, digest: str, kind: str | None) -> None:
-    """Let agents use tool NAME with the definition DIGEST. 'mcp list' and 'mcp show' print the digest."""
+    """Allow agents to use tool NAME with the definition DIGEST. 'mcp list' and 'mcp show' print the digest."""
     call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "allow", "digest": digest, "kind": kind})
     print(f"Allowed. Agents see the new definition of {printable(name)} within a minute.")
 
 
 @command(mcp, "deny", example="shoal mcp deny mcp_home_GetLiveContext 5f2c9a")
 def deny_mcp(context: CommandContext, name: str, digest: str) -> None:
-    """Keep the allowed definition of tool NAME (or keep a new tool hidden), and do not ask about DIGEST again."""
+    """Deny the definition DIGEST of tool NAME. A changed tool keeps its allowed definition, and a new tool stays
+    hidden. Shoal does not ask about DIGEST again.
+    """
     call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "deny", "digest": digest})
     print("Denied. Agents keep using the definition you allowed before.")
 
@@ -124,7 +126,6 @@ def _servers(context: CommandContext) -> list[McpServerView]:
 
 
 def _print_kinds(server: McpServerView, chosen: dict[str, Kind]) -> None:
-    """Print the tools by kind, as they will be confirmed."""
     prefix = f"mcp_{server.server}_"
     by_kind: dict[Kind, list[McpToolView]] = {kind: [] for kind in KINDS}
     for tool in server.tools:

@@ -21,13 +21,10 @@ def chat_commands(services: "Services") -> list[ChatCommand]:
 
 
 class McpCommand:
-    """Chat command /mcp."""
-
     def __init__(self, pins: Pins) -> None:
         self._pins = pins
 
     async def mcp(self, asked: CommandRequest) -> str:
-        """Answer /mcp: list each server's tools, or confirm their kinds."""
         if asked.asker.trust != "owner" or asked.asker.kind != "direct":
             raise Forbidden(ONLY_OWNER)
         match asked.argument.split():
@@ -48,7 +45,7 @@ def _shown(server: ServerPins) -> str:
 
 
 def _moved(text: str) -> tuple[str, Kind]:
-    """Parse an argument such as `write=TOOL`. Raises InvalidInput."""
+    """Parse an argument such as `write=TOOL` into the tool and its kind."""
     name, _, tool = text.partition("=")
     kinds: dict[str, Kind] = {kind: kind for kind in KINDS}
     kind = kinds.get(name.lower())

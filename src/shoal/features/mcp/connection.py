@@ -1,16 +1,16 @@
-"""Keep one MCP server connected while the app runs, and its tools in the registry while it is connected.
+"""Keep one MCP server connected while Shoal runs, and its tools registered while it is connected.
 
-state         meaning                                    its tools
-----------    ---------------------------------------    --------------------------------------------
-starting      not tried yet                              none
-up            connected; listed every CHECK_SECONDS,     registered if the owner allowed them (pins.py);
-              and when the server reports a change       removed when the server no longer lists them
-lost          the connection ended                       kept for one attempt to reconnect; calls fail
-down          that attempt, or the first one, failed     none; retried with growing pauses
+state       meaning                                       tools of the server
+--------    ------------------------------------------    -----------------------------------------------------
+starting    No attempt has finished.                      None are registered.
+up          Connected. Tools are listed every             Registered if the owner allowed them (pins.py).
+            CHECK_SECONDS and on each change notice.      Removed when the server no longer lists them.
+lost        The connection ended.                         Registered for one attempt to reconnect. Calls fail.
+down        The last attempt failed.                      None are registered. Attempts repeat with longer delays.
 
-A broken server never affects anything else. Every failure ends in this module, as a state and a log line. Tool results
-are wrapped as untrusted, taint the conversation and are bounded. Images become files (results.py). An unusable
-definition is skipped and reported. Messages that deviate from the protocol are repaired (wire.py).
+A failing server affects nothing else: each failure becomes a state and a log line. Tool results are bounded, wrapped as
+untrusted, and taint the conversation. Images are stored as files (results.py). Unusable definitions are skipped and
+reported. Messages that violate the protocol are repaired (wire.py).
 """
 
 import asyncio
@@ -60,11 +60,10 @@ Call: TypeAlias = Callable[[str, dict[str, object], ToolContext], Awaitable[Tool
 
 
 class McpTool:
-    """A tool of the server. `traits` are those of the kind that the owner confirmed. Until then, it has the traits of
-    an unconfirmed tool.
+    """Tool of an MCP server. `traits` depend on the kind that the owner confirmed.
 
-    `server_digest` identifies the server's command or URL. If the command, the URL or the tool's definition changes,
-    approvals for a whole thread end.
+    `server_digest` identifies the server's command or URL. A change to it or to the tool's definition ends approvals
+    that cover a thread.
     """
 
     def __init__(
@@ -85,11 +84,9 @@ class McpTool:
         self.definition = hashlib.sha256(definition.encode("utf-8", errors="replace")).hexdigest()
 
     def is_same(self, other: "McpTool") -> bool:
-        """Return whether the other tool has the same definition and traits."""
         return self.definition == other.definition and self.traits == other.traits
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:
-        """Parse the arguments as a JSON object with the server's own property names. Raises ToolError."""
         name, size = self.spec.name, len(arguments)
         if size > ARGUMENTS_CHARS_MAX:
             raise ToolError(
@@ -114,7 +111,6 @@ class McpTool:
 
 
 async def _unconfirmed() -> str:
-    """Return a note for approvals of an unconfirmed tool."""
     return "The owner has not confirmed what this tool does yet. `/mcp` shows how to confirm it."
 
 
@@ -148,8 +144,6 @@ Status: TypeAlias = Literal["starting", "up", "lost", "down"]
 
 
 class McpState(msgspec.Struct, frozen=True):
-    """Status of a server."""
-
     server: str
     status: Status = "starting"
     tools: tuple[str, ...] = ()
@@ -177,8 +171,6 @@ class McpState(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False)
 class McpConnection:
-    """Connection to one server."""
-
     server: McpServer
     registry: Registry
     clock: Clock
@@ -225,9 +217,9 @@ class McpConnection:
             self._withdraw()
 
     async def attempt(self) -> str:
-        """Connect and wait until the connection ends. Return the reason.
+        """Connect, wait until the connection ends, and return the reason.
 
-        The server process is always stopped before this returns, even on cancellation.
+        Stops the server process before returning, even on cancellation.
         """
         why = ""
 
@@ -250,7 +242,6 @@ class McpConnection:
             self._stir.set()
 
         async def hear(message: "types.ServerNotification | Exception") -> None:
-            """React to changed tools and ignore other notifications."""
             if getattr(message, "method", "") == "notifications/tools/list_changed":
                 self._stir.set()
 
@@ -269,7 +260,7 @@ class McpConnection:
 
             from shoal.features.mcp.wire import TolerantDispatcher
 
-            logging.getLogger("mcp").setLevel(logging.CRITICAL)  # log each problem here, once
+            logging.getLogger("mcp").setLevel(logging.CRITICAL)  # this module logs each problem once
             logging.getLogger("client").setLevel(logging.CRITICAL)
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(settings.timeout_seconds):
@@ -286,7 +277,6 @@ class McpConnection:
                 self._up_at, listed_at = self.clock.monotonic(), deque[float](maxlen=LISTINGS_MAX)
                 self._become("up")
                 self.has_tried.set()
-                # Keep the list of tools in sync with the server's until the connection is lost.
                 while not self._lost.is_set():
                     await self.clock.wait(self._stir, CHECK_SECONDS)
                     if len(listed_at) == LISTINGS_MAX:
@@ -310,7 +300,7 @@ class McpConnection:
         return visible(f"{why} Its last output: {words.last_line}" if words.last_line else why)
 
     def release(self) -> None:
-        """Stop following decisions about its tools."""
+        """Unsubscribe from decisions about the server's tools."""
         if self.pins is not None:
             self.pins.watchers.remove((self.server.name, self._apply))
 
@@ -341,10 +331,6 @@ class McpConnection:
         return tools
 
     async def _offer(self, session: "ClientSession") -> None:
-        """List the server's tools, and register the allowed ones.
-
-        Unusable definitions are skipped and reported with the reason.
-        """
         chosen, left_out = self.server.settings.tools, list[str]()
         listed: dict[str, tuple[str, Definition]] = {}
         for tool in await self._listed(session):
@@ -366,13 +352,12 @@ class McpConnection:
             self._listing = listed, tuple(left_out)
 
     async def _apply(self) -> None:
-        """Apply decisions about the tools that the server listed last. Raises StoreError."""
         async with self._registering:
             if self._listing is not None:
                 await self._register(*self._listing)
 
     async def _register(self, listed: Mapping[str, tuple[str, Definition]], unusable: Sequence[str]) -> None:
-        """Register the allowed tools among those listed, and remove all others. Unchanged tools keep their objects."""
+        """Register the allowed tools and remove all others. Unchanged tools stay registered."""
         left_out = list(unusable)
         used = {own: InForce(name, definition) for own, (name, definition) in listed.items()}
         if self.pins is not None:
@@ -444,7 +429,7 @@ class McpConnection:
     # ---- calls ----
 
     async def call(self, name: str, arguments: dict[str, object], context: ToolContext) -> ToolOutput:
-        """Call a tool by the server's name for it. Raises ToolError if the server is unavailable."""
+        """Call a tool. `name` is the server's name for the tool. Raises ToolError if the server is unavailable."""
         from mcp import MCPError, types
 
         from shoal.features.mcp.results import marked, output_of, source_of
@@ -457,7 +442,7 @@ class McpConnection:
         try:
             answer = await session.send_request(request, types.CallToolResult)
         except MCPError as error:
-            self._stir.set()  # listing its tools checks whether the server is still alive
+            self._stir.set()  # list the tools to check that the server is alive
             if self._lost.is_set():
                 raise ToolError(LOST.format(server)) from error
             if error.code == PARSE_ERROR and "validation error" in error.message:
@@ -471,7 +456,6 @@ class McpConnection:
 
 
 async def negotiated(session: "ClientSession") -> None:
-    """Negotiate a protocol version: the newest if the server supports discovery, otherwise by the handshake."""
     from mcp import MCPError
     from pydantic import ValidationError
 
@@ -482,9 +466,9 @@ async def negotiated(session: "ClientSession") -> None:
 
 
 def definition_of(server: str, tool: object) -> tuple[str, Definition]:
-    """Return the server's name for a tool, and its definition.
+    """Parse a tool from a server's list. Return the server's name for the tool, and its definition.
 
-    Raises InvalidInput with the tool and the reason if models cannot use the tool.
+    Raises InvalidInput if the tool has no name or an unusable schema.
     """
     from mcp import types
     from pydantic import ValidationError
@@ -513,7 +497,6 @@ def definition_of(server: str, tool: object) -> tuple[str, Definition]:
 
 
 def _reason(error: Exception) -> str:
-    """Describe an error in one sentence. Of an exception group, describe the first error."""
     if isinstance(error, ExceptionGroup):
         return _reason(cast("ExceptionGroup[Exception]", error).exceptions[0])
     if isinstance(error, TimeoutError):

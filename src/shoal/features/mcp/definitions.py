@@ -1,8 +1,8 @@
-"""Definitions of MCP tools: the server's original for people, and a cleaned version for models.
+"""Definitions of MCP tools: the server's original for people, and a sanitized version for models.
 
-A definition is everything that the server sends about the tool: name, title, description, schemas and annotations.
-Definitions are untrusted. Names are made unique, texts lose control and invisible characters, and schemas are rewritten
-(schemas.py). The server validates calls with its own schema.
+A definition contains everything that the server sends about a tool: name, title, description, schemas and annotations.
+It is untrusted. For models, names are made unique, control and invisible characters are removed, and schemas are
+rewritten (schemas.py). The server validates calls against its own schema.
 """
 
 import hashlib
@@ -27,9 +27,12 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """A tool as its server defines it. `text` is for people. `description` and `parameters` are for models.
+    """A tool as its server defines it.
 
-    `names` maps renamed properties to the server's own names. `hints` are the tool's annotations.
+    `text`: complete definition, formatted for people.
+    `description`, `parameters`: sanitized version for models.
+    `names`: the server's property names, by the new names of renamed properties.
+    `hints`: annotations of the tool.
     """
 
     digest: str
@@ -44,8 +47,10 @@ NO_DEFINITION = Definition("", "", "", "")
 
 
 def tool_name(server: str, tool: str) -> str:
-    """Return `mcp_SERVER_TOOL`, at most 64 letters, digits, `_` and `-`. A name that had to be changed ends in a
-    digest."""
+    """Return `mcp_SERVER_TOOL` with at most 64 letters, digits, `_` and `-`.
+
+    A name that needs changes ends in a digest, which keeps it unique.
+    """
     wanted = f"mcp_{server}_{tool}"
     clean = re.sub(r"[^A-Za-z0-9_-]", "_", wanted)
     if clean == wanted and len(clean) <= NAME_CHARS_MAX:
@@ -55,19 +60,19 @@ def tool_name(server: str, tool: str) -> str:
 
 
 def described(server: str, description: str) -> str:
-    """Return the description for the model: the server's name, followed by the server's text."""
     text = visible(description).strip()
     words = text if len(text) <= DESCRIPTION_CHARS_MAX else f"{text[:DESCRIPTION_CHARS_MAX]}…"
     return f"[Tool of the MCP server {server}, described by it] {words}".strip()
 
 
 def definition_digest(definition: Mapping[str, object]) -> str:
-    """Return the digest of a server's complete definition of a tool."""
     return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
 
 
 def definition_text(definition: Mapping[str, object]) -> str:
-    """Format a definition for people, with one line for each value and each line of text. Long texts are cut."""
+    """Format a definition for people, with one line per value or line of text. Cut it after TEXT_CHARS_MAX
+    characters.
+    """
     text = "\n".join(_lines(cast("Json", dict(definition)), ""))
     return strip_controls(text[:TEXT_CHARS_MAX].translate(_CONTROLS).encode(errors="replace").decode())
 

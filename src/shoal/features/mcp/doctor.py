@@ -18,7 +18,7 @@ from shoal.tools.registry import Registry
 
 
 async def look_at_servers(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
-    """Connect every server, and list the decisions that the owner has to make."""
+    """Connect to every server, and report unusable tools and pending decisions."""
     if not servers_of(config):
         return
     clock = SystemClock()
@@ -26,7 +26,7 @@ async def look_at_servers(context: CommandContext, config: Config) -> AsyncGener
         listed = await asyncio.to_thread(
             context.read, lambda store: Pins(store.settings, store.audit, clock, servers_of(config)).listed()
         )
-    except ShoalError:  # the database check reports it
+    except ShoalError:  # the database check reports this error
         listed = []
     pinned = {pins.server: pins for pins in listed}
     enclose = server_enclosure(config.sandbox)

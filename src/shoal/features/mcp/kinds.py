@@ -1,15 +1,16 @@
-"""The three kinds of MCP tools. Their annotations propose a kind, and the owner confirms it.
+"""The three kinds of MCP tools. A tool's annotations propose its kind, and the owner confirms it.
 
-    kind           annotations that propose it                                    its calls
-    ------------   ------------------------------------------------------------   ------------------------------------
-    read           readOnlyHint true, openWorldHint false, not destructive        run
-    read_outside   readOnlyHint true, not destructive                             run; ask after untrusted content,
-                                                                                  unless they ask for a given address
-    write          everything else                                                ask, and can be staged
-    unconfirmed    -                                                              ask
+    kind           annotations that propose it                                calls
+    ------------   --------------------------------------------------------   ------------------------------------------
+    read           readOnlyHint true, openWorldHint false, not destructive    Run without approval.
+    read_outside   readOnlyHint true, not destructive                         Run without approval. After untrusted
+                                                                              content, this applies only to reads of a
+                                                                              given URL (permissions/addresses.py).
+    write          all others                                                 Need approval, and can be staged.
+    unconfirmed    -                                                          Need approval.
 
 Missing and non-boolean annotations have the protocol's defaults: the tool writes, is destructive, and acts in an open
-world. A server's annotations count only after the owner has confirmed them, for exactly that definition.
+world. Annotations apply only after the owner has confirmed them, and only to that exact definition.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +49,7 @@ PROPOSED_FOR: Mapping[Kind, str] = MappingProxyType(
 
 
 class Hints(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A server's annotations of a tool, with the protocol's defaults."""
+    """Annotations of a tool, with the protocol's defaults."""
 
     read_only: bool = False
     destructive: bool = True
@@ -57,15 +58,13 @@ class Hints(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def kind(self) -> Kind:
-        """The kind that the annotations propose."""
         if not self.read_only:
             return "write"
         return "read_outside" if self.open_world else "read"
 
 
 def hints_of(tool: Mapping[str, object]) -> Hints:
-    """Parse the annotations in a server's definition. A tool that claims to be both read-only and destructive counts as
-    writing."""
+    """Parse a tool's annotations. A tool that claims to be both read-only and destructive is not read-only."""
     given = tool.get("annotations")
     hints = cast("dict[str, object]", given) if isinstance(given, dict) else {}
     destroys = hints.get("destructiveHint")
@@ -78,7 +77,7 @@ def hints_of(tool: Mapping[str, object]) -> Hints:
 
 
 def traits_of(kind: Kind | None, hints: Hints) -> Traits:
-    """Return the traits of a tool whose kind the owner confirmed. None means that no kind is confirmed."""
+    """Return a tool's traits. `kind` is None until the owner confirms a kind."""
     if kind is None:
         return UNCONFIRMED
     traits = TRAITS[kind]
@@ -86,8 +85,6 @@ def traits_of(kind: Kind | None, hints: Hints) -> Traits:
 
 
 def offer_text(server: str, tools: Iterable[tuple[str, Kind]]) -> str:
-    """Summarize a server's tools for people: the number of each kind, and the names of tools that leave the machine or
-    write."""
     by_kind: dict[Kind, list[str]] = {kind: [] for kind in KINDS}
     for name, kind in tools:
         by_kind[kind].append(name)

@@ -1,23 +1,24 @@
 """Pinned definitions of MCP tools: models see only the definitions that the owner allowed.
 
-what the server lists                    what the model sees                  what the owner sees
---------------------------------------   ----------------------------------   ---------------------------------------
-anything, the first time                 all of it, because the owner has     the number of tools, in the log and in
-                                         just configured the server           `shoal doctor`
-a tool with the allowed definition       that definition                      -
-a tool with a changed definition         the allowed one, until decided       the change, as a diff
-a new tool                               nothing, until decided               the whole definition
-a renamed tool                           a removed tool and a new one         the whole definition
-a tool no longer                         nothing; if it returns, it is        -
-                                         compared with the allowed definition
+    tool in the server's list    definition for the model              report to the owner
+    -------------------------    ----------------------------------    ------------------------------------------
+    any tool in the first list   The listed one, because the owner     The number of tools, in the log and in
+                                 has just configured the server.       `shoal doctor`.
+    unchanged tool               The allowed one.                      None.
+    changed tool                 The allowed one, until the owner      The change, as a diff.
+                                 decides.
+    new tool                     None, until the owner decides.        The complete definition.
+    renamed tool                 As for a removed and a new tool.      The complete definition.
+    removed tool                 None. If the tool returns, it is      None.
+                                 compared with the allowed one.
 
 The owner also confirms the kind of each tool (kinds.py), first for all tools of a server, then for each changed or new
-one. A kind applies only while the server offers exactly the definition for which it was confirmed. Shoal asks before
-calls of a tool without a confirmed kind.
+tool. A kind applies only while the server offers the exact definition for which it was confirmed. Calls of a tool
+without a confirmed kind need approval.
 
-The allowed definition (definitions.py) is stored as a digest, so a server gains nothing by changing it while the owner
-looks. A server is identified by its name and its command or address. Another server under the same name is new. All
-processes share the pins.
+The owner decides on a digest, so a server gains nothing by changing a definition during the review. A server is
+identified by its name and its command or URL. A different server under the same name starts without pins. All processes
+share the pins.
 """
 
 import difflib
@@ -62,9 +63,14 @@ State: TypeAlias = Literal["allowed", "changed", "new", "denied"]
 
 
 class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool with its allowed definition, and the server's offer if it differs. `name` is the model's name for it.
+    """A tool and the definition that the owner allowed.
 
-    `confirmed` is the kind that the owner confirmed for the allowed definition.
+    `name`: name of the tool for models.
+    `allowed`: allowed definition, or None for a new tool.
+    `offered`: the server's current definition, if it differs.
+    `denied`: digests of denied definitions.
+    `is_told`: whether the owner was notified of the offered definition.
+    `confirmed`: kind that the owner confirmed for the allowed definition.
     """
 
     name: str
@@ -76,23 +82,21 @@ class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def kind(self) -> Kind | None:
-        """The kind in effect, or None until the owner has confirmed the current definition."""
+        """Confirmed kind, or None while the server offers a different definition."""
         return self.confirmed if self.offered is None else None
 
     @property
     def proposed(self) -> Kind | None:
-        """The kind in effect, or the one that the offered annotations propose."""
+        """Kind in effect, or the kind that the current annotations propose."""
         definition = self.offered or self.allowed
         return self.kind or (definition.hints.kind if definition is not None else None)
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Whether the definition is allowed but the kind is not confirmed."""
         return self.state == "allowed" and self.confirmed is None
 
     @property
     def state(self) -> State:
-        """Whether the tool waits for a decision, or the decision that was made."""
         if self.offered is None:
             return "allowed"
         if self.offered.digest in self.denied:
@@ -105,7 +109,7 @@ class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def change(self) -> str:
-        """The change to decide on, line by line: `-` was allowed, `+` is offered. Contains no invisible characters."""
+        """Diff from the allowed to the offered definition, without invisible characters."""
         before = self.allowed.text.splitlines() if self.allowed is not None else []
         after = self.offered.text.splitlines() if self.offered is not None else before
         if before == after and self.offered is not None and self.allowed is not None:
@@ -115,7 +119,7 @@ class Pin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class InForce(NamedTuple):
-    """A tool in use: the name and definition that models see, and the confirmed kind."""
+    """A tool that agents can use, as models see it. `kind` is None until the owner confirms it."""
 
     name: str
     definition: Definition
@@ -123,9 +127,12 @@ class InForce(NamedTuple):
 
 
 class ServerPins(msgspec.Struct, frozen=True):
-    """A server's tools by its own names, pinned `since`. `told_at` is the time of the last notice to the owner.
+    """Pinned tools of a server.
 
-    `is_asked` is true if the owner was asked to confirm the kinds.
+    `since`: time at which the server was pinned.
+    `tools`: pins, by the server's name for the tool.
+    `told_at`: time of the last notice to the owner.
+    `is_asked`: whether the owner was asked to confirm the kinds.
     """
 
     server: str
@@ -136,13 +143,15 @@ class ServerPins(msgspec.Struct, frozen=True):
 
     @property
     def kinds(self) -> dict[str, Kind]:
-        """The confirmed or proposed kinds of all tools without a pending change, by the names that models use."""
+        """Confirmed or proposed kind of each tool in the state `allowed`, by the tool's name for models."""
         allowed = [pin for pin in self.tools.values() if pin.state == "allowed"]
         return {pin.name: kind for pin in allowed if (kind := pin.proposed) is not None}
 
     def named(self, name: str) -> str:
-        """Return the model's name for a tool without a pending change, given the model's or the server's name. Raises
-        NotFound."""
+        """Return a tool's name for models, given that name or the server's name for it.
+
+        Raises NotFound if the tool is unknown or has a pending change.
+        """
         tool_name = self.tools[name].name if name not in self.kinds and name in self.tools else name
         if tool_name not in self.kinds:
             raise NotFound(f"{self.server} has no tool {name[:80]!r} to confirm. `shoal mcp list` shows them.")
@@ -154,8 +163,9 @@ class ServerPins(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """The digest that a confirmation must match. It covers the tools without pending changes, their definitions and
-        kinds."""
+        """Digest that a confirmation must match. It covers the names, definitions and confirmed kinds of all allowed
+        tools.
+        """
         pins = sorted(self.tools.values(), key=lambda pin: pin.name)
         allowed = [pin for pin in pins if pin.state == "allowed"]
         lines = [f"{pin.name} {(pin.allowed or NO_DEFINITION).digest} {pin.confirmed}" for pin in allowed]
@@ -163,7 +173,6 @@ class ServerPins(msgspec.Struct, frozen=True):
 
     @property
     def offer(self) -> str:
-        """Summary of the server's tools for people."""
         prefix = tool_name(self.server, "")
         return offer_text(self.server, [(name.removeprefix(prefix), kind) for name, kind in self.kinds.items()])
 
@@ -177,7 +186,7 @@ SendNotice: TypeAlias = Callable[[str], Awaitable[None]]
 
 
 def compared(known: ServerPins, offered: Mapping[str, tuple[str, Definition]]) -> ServerPins:
-    """Return the pins updated with a new listing, which is by the server's own names."""
+    """Return the pins after a new listing. `offered` is keyed by the server's tool names."""
     tools = dict(known.tools)
     for own, (name, definition) in offered.items():
         pin = tools.get(own, Pin(name))
@@ -190,7 +199,7 @@ def compared(known: ServerPins, offered: Mapping[str, tuple[str, Definition]]) -
 
 
 class Pins:
-    """The pins of all enabled servers. Any number of processes share them."""
+    """Pins of all enabled servers, shared by all processes."""
 
     def __init__(
         self, settings: Settings, audit: AuditLog, clock: Clock, servers: Mapping[str, McpServerSettings]
@@ -209,14 +218,16 @@ class Pins:
         return cls(store.settings, store.audit, services[Clock], servers_of(config))
 
     def know(self, servers: Mapping[str, McpServerSettings]) -> None:
-        """Set the servers whose pins are used."""
+        """Set the configured servers. Disabled servers are ignored."""
         self._servers = {name: server for name, server in servers.items() if server.enabled}
 
     async def in_force(
         self, server: str, offered: Mapping[str, tuple[str, Definition]], notify: SendNotice | None = None
     ) -> dict[str, InForce]:
-        """Return the definitions to use, by the server's own names. Changed definitions wait for a decision. Raises
-        StoreError."""
+        """Update the pins with a new listing, notify the owner of changes, and return the tools that agents can use.
+
+        `offered` and the result are keyed by the server's tool names. Raises StoreError.
+        """
         while True:
             raw, known = await self._read(server)
             now = self._clock.now()
@@ -248,16 +259,17 @@ class Pins:
         }
 
     async def listed(self) -> list[ServerPins]:
-        """Return the pins of every enabled server that has been connected. Raises StoreError."""
+        """Return the pins of every enabled server that has connected at least once. Raises StoreError."""
         all_pins = [(await self._read(server))[1] for server in sorted(self._servers)]
         return [pins for pins in all_pins if pins is not None]
 
     async def confirm(self, server: str, digest: str, kinds: Mapping[str, Kind], by: str) -> ServerPins:
-        """Confirm the kinds of all tools of a server without pending changes.
+        """Confirm the kinds of a server's tools, except tools with pending changes.
 
-        `kinds` overrides the current or proposed kinds, by the model's or the server's names. `digest` is the beginning
-        of the digest that the owner saw. Raises NotFound for an unknown server or tool, Conflict if the tools have
-        changed since.
+        `digest`: first characters of the digest that the owner saw.
+        `kinds`: kinds that override the current or proposed ones, by the server's tool names or the names for models.
+
+        Raises NotFound for an unknown server or tool, and Conflict if the tools have changed since.
         """
         for _ in range(SWAPS_MAX):
             raw, known = await self._read(server) if server in self._servers else (None, None)
@@ -282,11 +294,13 @@ class Pins:
     async def decide(
         self, name: str, digest: str, allow: bool, by: str, kind: Kind | None = None, *, confirms: bool = False
     ) -> Pin:
-        """Allow or deny the offered definition of the tool that models call `name`.
+        """Allow or deny the offered definition of a tool. `name` is the tool's name for models.
 
-        `digest` is the beginning of the definition's digest. With `confirms`, the tool's kind is also confirmed, as
-        `kind` or as proposed. Raises NotFound if no change is pending, Conflict if the server has changed the
-        definition since.
+        `digest`: first characters of the digest of the offered definition.
+        `kind`: kind to confirm. None means the proposed kind.
+        `confirms`: whether allowing the definition also confirms the kind.
+
+        Raises NotFound if no change is pending, and Conflict if the server has changed the definition since.
         """
         server = name.removeprefix("mcp_").partition("_")[0]
         for _ in range(SWAPS_MAX):
@@ -353,7 +367,6 @@ class Pins:
 
 
 def confirm_notice(known: ServerPins) -> str:
-    """Return the question for the owner after a server's first connection."""
     server, digest = known.server, known.digest[:DIGEST_CHARS]
     return (
         f"{known.offer} The server itself declares these kinds. Until you confirm them, "
@@ -364,7 +377,6 @@ def confirm_notice(known: ServerPins) -> str:
 
 
 def change_notice(server: str, waiting: Sequence[Pin], change_chars_max: int = 1500) -> str:
-    """Return the notice for the owner: the pending changes as diffs, and how to decide."""
     lines = [
         f"The MCP server {server} changed its tools. Agents keep using the definitions you allowed and do "
         "not see new tools. Shoal asks before every call to a changed tool until you decide."

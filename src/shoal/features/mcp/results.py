@@ -1,16 +1,17 @@
 """Convert an MCP tool result block by block. A block that cannot be shown is replaced by a note.
 
-block                                    what the model gets
---------------------------------------   ------------------------------------------------------------------------
-text                                     the text
-image, as base64 in any variant          the image, as `fit_image` makes it, or why it is not shown
-resource with a text or a text blob      its address and the text
-resource with an image blob              its address and the image
-resource with another blob, audio        its address, type and size
-resource link                            its address, name and description
-any other                                its text if it has one, otherwise its JSON
+    block                                  output for the model
+    -----------------------------------    -----------------------------------------------------------------------
+    text                                   The text.
+    image, as base64 in any variant        The image after `fit_image`, or the reason why it is not shown.
+    resource with a text or a text blob    Its URI and text.
+    resource with an image blob            Its URI and image.
+    resource with another blob             Its URI, type and size.
+    audio                                  Its type and size.
+    resource link                          Its URI, title and description.
+    any other block                        Its text, or its JSON if it has no text.
 
-`structuredContent` is shown as JSON unless the blocks already contain the same.
+`structuredContent` is shown as JSON unless the blocks already contain the same values.
 """
 
 import base64
@@ -43,12 +44,11 @@ Keep = Callable[[str, bytes], Path]
 
 
 def source_of(server: str) -> str:
-    """Return the taint source for a server's results."""
     return f"mcp:{server}"
 
 
 def marked(server: str, text: str, images: tuple[Image, ...] = (), *, is_error: bool = False) -> ToolOutput:
-    """Return a server's text as output. The text is truncated and wrapped as untrusted, and it taints the turn."""
+    """Return a server's text as output that is truncated, wrapped as untrusted, and taints the turn."""
     text = text.replace("\0", "\ufffd")
     if len(text) > TEXT_CHARS_MAX:
         text = (
@@ -61,7 +61,7 @@ def marked(server: str, text: str, images: tuple[Image, ...] = (), *, is_error: 
 
 
 def output_of(server: str, result: Mapping[str, object], keep: Keep) -> ToolOutput:
-    """Convert a result to output. Blocking. Raises OSError if an image cannot be stored."""
+    """Convert a tool result to output. Blocking. Raises OSError if an image cannot be stored."""
     reading = _ResultReading(keep)
     if result.get("resultType") == "input_required":
         return marked(server, "The server asks for more input, which Shoal does not support.", is_error=True)
@@ -84,8 +84,6 @@ def output_of(server: str, result: Mapping[str, object], keep: Keep) -> ToolOutp
 
 
 class _ResultReading:
-    """Reader that collects the lines and images of a result's blocks."""
-
     def __init__(self, keep: Keep) -> None:
         self._keep = keep
         self.lines: list[str] = []
@@ -167,8 +165,9 @@ def _data_of(block: Mapping[str, Json]) -> Json:
 
 
 def _decoded(data: Json) -> bytes | None:
-    """Decode base64 in either alphabet, with line breaks, without padding, or in a data: URL. Return None for anything
-    else."""
+    """Decode base64 or a data: URL. Accepts both alphabets, line breaks and missing padding. Return None for other
+    data.
+    """
     if not isinstance(data, str) or len(data) > DATA_CHARS_MAX:
         return None
     if data[:5].lower() == "data:":

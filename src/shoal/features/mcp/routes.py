@@ -1,4 +1,4 @@
-"""API endpoints for MCP tools: kinds, allowed definitions and pending changes."""
+"""API endpoints for MCP servers, their tools, and decisions about the tools."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -18,10 +18,13 @@ Digest = Annotated[str, msgspec.Meta(min_length=DIGEST_CHARS, max_length=64)]
 
 
 class McpToolView(msgspec.Struct, frozen=True):
-    """A tool. `changed` and `new` tools wait for a decision.
+    """An MCP tool. Tools in the state `changed` or `new` wait for a decision.
 
-    `digest` identifies the offered definition and `change` shows it as a diff. `text` is the allowed definition. `kind`
-    is the kind that the owner confirmed, or null. `proposed` is the kind that its annotations propose.
+    `digest`: digest of the current definition.
+    `change`: diff from the allowed to the offered definition.
+    `text`: allowed definition.
+    `kind`: kind that the owner confirmed, or null.
+    `proposed`: kind that the owner confirmed, or the kind that the annotations propose.
     """
 
     name: str
@@ -34,10 +37,13 @@ class McpToolView(msgspec.Struct, frozen=True):
 
 
 class McpServerView(msgspec.Struct, frozen=True):
-    """A server that has been connected, with its tools and the time since which they are pinned.
+    """A server that has connected at least once.
 
-    `offer` summarizes the tools by kind. `unconfirmed` is the number of tools to confirm. `digest` identifies this
-    view. `in_use` is true if this process is connected to the server, so a confirmation is already in effect.
+    `since`: time at which its tools were pinned.
+    `offer`: summary of the tools by kind.
+    `unconfirmed`: number of tools whose kind is not confirmed.
+    `digest`: digest that a confirmation must include.
+    `in_use`: whether this process is connected to the server. If so, a confirmation takes effect immediately.
     """
 
     server: str
@@ -50,14 +56,16 @@ class McpServerView(msgspec.Struct, frozen=True):
 
 
 class McpView(msgspec.Struct, frozen=True):
-    """The enabled servers that have been connected."""
+    """Enabled servers that have connected at least once."""
 
     servers: list[McpServerView]
 
 
 class McpDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A decision on the definition whose digest begins with `digest`. Allowing also confirms its kind, by default the
-    proposed one."""
+    """A decision on the definition whose digest begins with `digest`.
+
+    If the owner allows the definition, this also confirms `kind`, or the proposed kind if `kind` is null.
+    """
 
     decision: Literal["allow", "deny"]
     digest: Digest
@@ -65,15 +73,16 @@ class McpDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class McpConfirmation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Confirmation of the kinds of a server's tools, as shown by the view with this digest. `kinds` overrides kinds by
-    name."""
+    """Confirmation of the kinds of a server's tools. `digest` is the digest of the server view that the owner saw.
+    `kinds` overrides kinds by tool name.
+    """
 
     digest: Digest
     kinds: dict[str, Kind] = {}
 
 
 class McpSwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether the server is enabled."""
+    """Whether to enable the server."""
 
     enabled: bool
 
@@ -99,8 +108,9 @@ async def mcp(pins: Pins, servers: McpServers) -> McpView:
 
 @routes("POST /api/mcp/{name}", ADMINS)
 async def decide_mcp(pins: Pins, by: Principal, name: str, body: McpDecision) -> McpToolView:
-    """Allow or deny a tool's new definition. Returns 404 if no change is pending, 409 if the server has changed it
-    since."""
+    """Allow or deny a tool's new definition. Returns 404 if no change is pending and 409 if the server has changed the
+    definition since.
+    """
     is_owner = by.asker.trust == "owner"
     allow = body.decision == "allow"
     return _tool_view(await pins.decide(name, body.digest, allow, by.person, body.kind, confirms=is_owner))
@@ -110,28 +120,32 @@ async def decide_mcp(pins: Pins, by: Principal, name: str, body: McpDecision) ->
 async def confirm_mcp(
     pins: Pins, servers: McpServers, by: Principal, name: str, body: McpConfirmation
 ) -> McpServerView:
-    """Confirm the kinds of a server's tools. Returns 404 for a server that has not connected yet or a tool with a
-    pending change, 409 if the tools have changed since. If the server is connected here, the kinds are in effect on
-    return."""
+    """Confirm the kinds of a server's tools. If this process is connected to the server, the kinds are in effect on
+    return. Returns 404 for a server that has not connected yet or a tool with a pending change, and 409 if the tools
+    have changed since.
+    """
     return _server_view(await pins.confirm(name, body.digest, body.kinds, by.person), servers)
 
 
 @routes("GET /api/mcp-servers", READERS)
 async def mcp_servers(setup: McpSetup, by: Principal) -> tuple[McpServerState, ...]:
-    """List the configured MCP servers with their status and tools. The owner also sees their arguments, without
-    secrets."""
+    """List the configured MCP servers with their status and tools. For the owner, also includes their arguments without
+    secrets.
+    """
     return setup.servers(for_owner=by.asker.trust == "owner")
 
 
 @routes("POST /api/mcp-servers", ADMINS, status=201, owner_only=True)
 async def add_mcp_server(setup: McpSetup, by: Principal, body: NewMcpServer) -> McpServerState:
-    """Add an MCP server if it responds. Returns 400 with the reason if it does not, 409 if the name is taken."""
+    """Add an MCP server after a successful connection. Returns 400 with the reason if the connection fails and 409 if
+    the name is taken.
+    """
     return await setup.add(body, by.person)
 
 
 @routes("PATCH /api/mcp-servers/{name}", ADMINS, owner_only=True)
 async def switch_mcp_server(setup: McpSetup, by: Principal, name: str, body: McpSwitch) -> McpServerState:
-    """Connect or disconnect an MCP server."""
+    """Enable or disable an MCP server."""
     return await setup.switch(name, body.enabled, by.person)
 
 

@@ -1,20 +1,24 @@
-"""Rewrite a tool's JSON Schema from any server for all providers, and map the arguments back.
+"""Rewrite a tool's JSON Schema for all model providers, and map the arguments back.
 
-what servers write                                      result
------------------------------------------------------   ----------------------------------------------------------
-`$ref`, `$defs`, including recursive ones               the schema inlined, to a limited depth
-`allOf`, `oneOf`, one-armed `anyOf`, `const`            merged; `anyOf`; merged; `enum`
-`anyOf` next to properties, or at the top               the properties of all arms, and a sentence on which go together
-`type` lists, `nullable`                                `anyOf` with one type each
-tuples, arrays without `items`                          `items`
-`$filter`, `filter[id]`, names that are too long        a name of letters, digits, `_` and `-`, see `own_names`
-drafts 3 and 4, OpenAPI, unknown types, invalid forms   the draft 2020-12 form, or nothing
-`if`, `not`, `patternProperties`, remote references     nothing: the server validates its arguments itself
+    schema from the server                             result
+    ------------------------------------------------   -----------------------------------------------------------
+    `$ref`, `$defs`, including recursive ones          The schema, inlined to a limited depth.
+    `allOf`, `anyOf` with a single alternative         One merged schema.
+    `oneOf`                                            `anyOf`
+    `const`                                            `enum`
+    `anyOf` next to properties or at the top level     The properties of all alternatives, and a sentence that
+                                                       names the valid combinations.
+    `type` lists, `nullable`                           `anyOf` with one type each.
+    tuples, arrays without `items`                     `items`
+    `$filter`, `filter[id]`, names that are too long   Names of letters, digits, `_` and `-`. `own_names` restores
+                                                       the originals.
+    drafts 3 and 4, OpenAPI, unknown or invalid types  Draft 2020-12, or removed.
+    `if`, `not`, `patternProperties`, remote `$ref`    Removed, because the server validates its arguments itself.
 
 The result uses only KEYWORDS, has one `type` or an `anyOf` wherever a type is known, and is bounded in nodes, depth and
 bytes. Anthropic validates against draft 2020-12 and requires property names of `[A-Za-z0-9_.-]{1,64}`. Anthropic and
-OpenAI reject `anyOf`, `oneOf` and `allOf` at the top. OpenAI also rejects arrays without `items` and objects without
-`properties`. `models/schema_dialects.py` handles the limits of other services.
+OpenAI reject `anyOf`, `oneOf` and `allOf` at the top level. OpenAI also rejects arrays without `items` and objects
+without `properties`. `models/schema_dialects.py` applies the limits of other services.
 """
 
 import hashlib
@@ -73,17 +77,17 @@ _FORMAT = lazy_re.compile(r"[a-z][a-z0-9-]{1,30}")
 
 
 class Portable(NamedTuple):
-    """A schema for all providers as compact JSON text, and the original names of renamed properties."""
+    """Schema for all providers as compact JSON. `names` maps renamed properties to their original names."""
 
     text: str
     names: dict[str, str]
 
 
 def portable(schema: object) -> Portable:
-    """Convert the schema of a tool's arguments for models, within the limits.
+    """Convert a tool's argument schema for all providers.
 
-    A schema that is too large loses first its texts, then everything except the names. Raises InvalidInput with the
-    reason if the arguments are not an object.
+    If the schema exceeds SCHEMA_BYTES_MAX, descriptions and defaults are removed first, then everything except property
+    names, then these too. Raises InvalidInput if the arguments are not an object.
     """
     root = cast("Schema", schema) if isinstance(schema, dict) else {}
     reader = _SchemaRewriter(root)
@@ -100,7 +104,7 @@ def portable(schema: object) -> Portable:
 
 
 def own_names(value: Json, names: Mapping[str, str]) -> Json:
-    """Rename the properties in arguments back to the server's own names."""
+    """Restore the server's property names in arguments."""
     match value:
         case dict():
             return {names.get(name, name): own_names(item, names) for name, item in value.items()}
@@ -111,7 +115,7 @@ def own_names(value: Json, names: Mapping[str, str]) -> Json:
 
 
 class _SchemaRewriter:
-    """Rewriter for one schema. `names` maps each property's own name to its new name."""
+    """Rewrites one schema. `names` maps original property names to new names."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
@@ -119,7 +123,6 @@ class _SchemaRewriter:
         self.names: dict[str, str] = {}
 
     def read_root(self) -> Schema:
-        """Read the root, which must be an object. Raises InvalidInput."""
         flat, followed = self._flat(self._root, ())
         types = _types_of(flat)
         if types and "object" not in types:
@@ -131,7 +134,7 @@ class _SchemaRewriter:
         return read
 
     def read(self, schema: Json, followed: tuple[str, ...], depth: int) -> Schema:
-        """Read any schema. Return an empty schema if all of it is unsupported."""
+        """Rewrite a subschema. Return an empty schema if it is unsupported or exceeds a limit."""
         self._nodes += 1
         if isinstance(schema, str) and schema.lower() in _TYPES:
             schema = {"type": schema}
@@ -182,7 +185,9 @@ class _SchemaRewriter:
         return read
 
     def _object(self, flat: Schema, followed: tuple[str, ...], depth: int) -> Schema:
-        """Read an object. The properties of its arms become its own, because no provider accepts arms at the top."""
+        """Rewrite an object. Merges the properties of all alternatives, because providers reject `anyOf` at the top
+        level.
+        """
         arms = [self._flat(arm, followed) for arm in _arms_of(flat) if isinstance(arm, dict)]
         properties = dict(_properties(flat))
         for arm, _ in arms:
@@ -229,7 +234,7 @@ class _SchemaRewriter:
     def _any_of(
         self, flat: Schema, arms: list[Json], types: list[str], followed: tuple[str, ...], depth: int
     ) -> Schema:
-        """Read a choice. Keywords next to the arms apply to each arm."""
+        """Rewrite `anyOf` or `oneOf`. Keywords next to it apply to each alternative."""
         beside = {
             key: value
             for key, value in flat.items()
@@ -247,7 +252,7 @@ class _SchemaRewriter:
         return _any(read)
 
     def _name(self, own: str) -> str:
-        """Return a property's unique name for models, which is the same throughout the schema."""
+        """Return a unique property name for models. Equal original names have the same result throughout the schema."""
         if own not in self.names:
             new = own
             if not _NAME.fullmatch(own):
@@ -261,7 +266,7 @@ class _SchemaRewriter:
         return self.names[own]
 
     def _flat(self, schema: Schema, followed: tuple[str, ...]) -> tuple[Schema, tuple[str, ...]]:
-        """Follow the schema's references and merge its `allOf`. Its own keywords take precedence."""
+        """Resolve references and merge `allOf`. The schema's own keywords take precedence."""
         flat = dict(schema)
         for _ in range(REFERENCES_MAX):
             reference = next((flat.pop(key) for key in ("$ref", "$dynamicRef", "$recursiveRef") if key in flat), None)
@@ -295,7 +300,7 @@ class _SchemaRewriter:
 
 
 def _merged(first: Schema, two: Schema) -> Schema:
-    """Combine two schemas that both apply. If one schema cannot express that, the first takes precedence."""
+    """Merge two schemas that both apply. Where they conflict, the first takes precedence."""
     merged = {**two, **first}
     properties = {**_properties(two)}
     for name, value in _properties(first).items():
@@ -310,7 +315,7 @@ def _merged(first: Schema, two: Schema) -> Schema:
         merged["required"] = list(dict.fromkeys(required))
     is_closed = first.get("additionalProperties") is False or two.get("additionalProperties") is False
     if is_closed and _properties(first) and _properties(two):
-        merged.pop("additionalProperties", None)  # allowed by one part only, it would reject the other's properties
+        merged.pop("additionalProperties", None)  # it would reject the properties of the other schema
     parts = [part for each in (first, two) for part in _list(each.get("allOf"))]
     if parts:
         merged["allOf"] = parts
@@ -411,7 +416,7 @@ def _text_rules(flat: Schema) -> Schema:
 def _number_rules(flat: Schema) -> Schema:
     rules = {key: value for key in _BOUNDS if _is_number(value := flat.get(key))}
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-        if flat.get(exclusive) is True and bound in rules:  # as in draft 4
+        if flat.get(exclusive) is True and bound in rules:  # draft 4 syntax
             rules[exclusive] = rules.pop(bound)
     low, high = rules.get("minimum"), rules.get("maximum")
     if low is not None and high is not None and cast("float", low) > cast("float", high):

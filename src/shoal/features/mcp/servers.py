@@ -29,7 +29,9 @@ START_SECONDS = 5.0
 
 
 class McpServers:
-    """Connections to all enabled servers of [mcp]. Nothing is imported or started before they run."""
+    """Connections to all enabled servers of [mcp]. Constructing them neither imports the MCP client nor starts a
+    server.
+    """
 
     def __init__(
         self,
@@ -56,13 +58,13 @@ class McpServers:
         return cls(servers, services[Home], services[Registry], services[Clock], enclose, services[Pins], notify)
 
     def add(self, name: str, server: McpServerSettings) -> McpConnection:
-        """Create a connection to an additional server. The caller runs it."""
+        """Create a connection to another server. The caller must run it."""
         made = self._make(McpServer(name, server, self._folder / name))
         self.connections.append(made)
         return made
 
     def drop(self, name: str) -> None:
-        """Remove a server whose connection has ended."""
+        """Remove the connection to a server. The caller must end it first."""
         for connection in [connection for connection in self.connections if connection.server.name == name]:
             self.connections.remove(connection)
             connection.release()
@@ -72,7 +74,6 @@ class McpServers:
         return frozenset(connection.server.name for connection in self.connections if connection.state.status == "up")
 
     async def wait_ready(self, seconds: float = START_SECONDS) -> None:
-        """Wait until one connection to each server was attempted, for at most `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 for connection in self.connections:
@@ -81,7 +82,7 @@ class McpServers:
             log.warning("MCP servers still starting; their tools appear when they are ready")
 
     async def probe(self) -> list[McpState]:
-        """Connect each server once, read everything that it offers, and disconnect. Without pins, nothing is stored."""
+        """Connect to each server once, list its tools, and disconnect. Without `pins`, nothing is stored."""
         states, level = list[McpState](), log.level
         log.setLevel(logging.CRITICAL)  # the caller reports the results
         try:

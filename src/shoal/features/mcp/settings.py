@@ -16,8 +16,9 @@ MCP_NAME = r"[a-z0-9][a-z0-9-]{0,23}"
 
 
 class McpServerSettings(Section, frozen=True, kw_only=True):
-    """A server of the Model Context Protocol, under a name that you choose (lower-case letters, digits and -). Its
-    tools are called mcp_NAME_TOOL. Set a command or a url."""
+    """A Model Context Protocol (MCP) server. Choose a NAME of lower-case letters, digits and hyphens. Agents see its
+    tools as mcp_NAME_TOOL. Set either a command or a url.
+    """
 
     live = frozenset({"enabled", "command", "args", "env", "url", "headers"})
 
@@ -44,7 +45,7 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """Identity of the server. If it changes, approvals end."""
+        """Identity of the server: its URL or command line. Approvals and pins end if it changes."""
         return self.url or shlex.join([self.command, *self.args])
 
     def problems(self, name: str = "") -> Iterator[Problem]:
@@ -63,15 +64,12 @@ SERVERS = dict[str, McpServerSettings]
 
 
 def servers_of(config: Config) -> Mapping[str, McpServerSettings]:
-    """Return the configured servers by name."""
     return cast(Mapping[str, McpServerSettings], getattr(config, "mcp", {}))
 
 
 def tool_patterns(config: Config) -> Iterator[str]:
-    """Return patterns for the names of all tools of enabled servers."""
     return (any_tool_of(name) for name, server in servers_of(config).items() if server.enabled)
 
 
 def any_tool_of(server: str) -> str:
-    """Return a pattern for the names of a server's tools."""
     return f"mcp_{server}_*"

@@ -1,4 +1,4 @@
-"""Add, enable, disable and remove MCP servers while Shoal runs. Each change is tested, written, then applied."""
+"""Add, enable, disable and remove MCP servers while Shoal runs. A new server is tested before it is saved."""
 
 import asyncio
 import re
@@ -50,7 +50,9 @@ ServerName = Annotated[
 
 
 class NewMcpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A new MCP server: a `command` with its `args`, or a `url`. `env` and `headers` contain secrets."""
+    """An MCP server to add. Set either `command` with its `args`, or `url`. `env` and `headers` are stored as
+    secrets.
+    """
 
     name: ServerName
     command: Entered = ""
@@ -61,10 +63,11 @@ class NewMcpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class McpServerState(msgspec.Struct, frozen=True):
-    """A configured MCP server and its status. `where` is its program or the host of its URL.
+    """A configured MCP server and its status. Never includes secret values.
 
-    Only the owner sees `args`, which may be the rest of the URL, and `secrets`, which are the names in `env` and
-    `headers`. Secret values are never included.
+    `where`: program, or scheme and host of the URL.
+    `args`: arguments of the program, or the rest of the URL. Visible only to the owner.
+    `secrets`: names in `env` and `headers`. Visible only to the owner.
     """
 
     name: str
@@ -81,7 +84,7 @@ class McpServerState(msgspec.Struct, frozen=True):
 
 
 class McpSetup:
-    """Service that manages the configured servers. `by` is always a person, PLATFORM:USER, for the audit log."""
+    """Service that manages the configured servers. `by` identifies a person as PLATFORM:USER for the audit log."""
 
     def __init__(self, services: "Services") -> None:
         self._changes = services[Changes]
@@ -98,7 +101,7 @@ class McpSetup:
         return cls(services)
 
     def servers(self, *, for_owner: bool = True) -> tuple[McpServerState, ...]:
-        """Return every configured MCP server with its status. Arguments are masked, and included only for the owner."""
+        """Return all configured servers. Arguments are included only for the owner, with likely secrets masked."""
         states = {connection.server.name: connection.state for connection in self._servers.connections}
         last_states = list[McpServerState]()
         for name, server in sorted(servers_of(self._config.current).items(), key=lambda item: natural(item[0])):
@@ -115,7 +118,7 @@ class McpSetup:
     async def add(self, wanted: NewMcpServer, by: str) -> McpServerState:
         """Add an MCP server after a successful connection.
 
-        Raises InvalidInput with the reason if the connection fails, Conflict if the name is taken.
+        Raises InvalidInput with the reason if the connection fails, and Conflict if the name is taken.
         """
         name = wanted.name
         async with self._changes.changing(f"MCP server {name}", by):
@@ -146,7 +149,7 @@ class McpSetup:
         return next(server for server in self.servers() if server.name == name)
 
     async def remove(self, name: str, by: str) -> None:
-        """Remove an MCP server from the configuration. Raises NotFound, InvalidInput."""
+        """Remove an MCP server and its secrets from the configuration. Raises NotFound, InvalidInput."""
         async with self._changes.changing(f"remove MCP server {name}", by):
             self._check_known(name)
             await asyncio.to_thread(without_table, self._home, ("mcp", name))
@@ -174,7 +177,6 @@ class McpSetup:
                 await connection.has_tried.wait()
 
     async def _probe(self, name: str, server: McpServerSettings) -> McpState:
-        """Connect to a server once, independently of the running connections, and return its status."""
         trial = McpServers({}, self._home, Registry(), self._clock, server_enclosure(self._config.current.sandbox))
         connection, states = trial.add(name, server), list[McpState]()
         async with anyio.create_task_group() as tasks:
@@ -191,9 +193,9 @@ _MASK = "•••"
 
 
 def shown_server(url: str, command: str, args: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Return an MCP server's program or host, and its arguments or the rest of its URL, without likely secrets.
+    """Return the program and its arguments, or the host and the rest of the URL, with likely secrets masked.
 
-    A value is a likely secret if it follows a name like `--token` or looks like a key.
+    A value is a likely secret if it follows a name such as `--token` or looks like a key.
     """
     if url:
         address = urlsplit(url)

@@ -1,7 +1,7 @@
-"""Connect to a server, as a child process or by URL, and detect a lost connection.
+"""Connect to an MCP server, by URL or as a child process, and detect a lost connection.
 
-A child gets a minimal environment (PATH, HOME, USER, LOGNAME, SHELL, TERM and the variables in its settings) and its
-own folder as working directory. It is killed when this process ends. The last lines of its standard error are stored
+A child process runs in its own folder with a minimal environment: PATH, HOME, USER, LOGNAME, SHELL, TERM and the
+variables in its settings. On Linux, the kernel kills it when this process dies. The end of its standard error is stored
 for the operator.
 """
 
@@ -36,7 +36,7 @@ MESSAGE_BYTES_MAX = 16_777_216
 
 
 class McpServer(NamedTuple):
-    """A server of [mcp], and its working directory."""
+    """A configured server. `folder` is the working directory of its process."""
 
     name: str
     settings: McpServerSettings
@@ -44,7 +44,7 @@ class McpServer(NamedTuple):
 
 
 class WatchedStream(ObjectReceiveStream["SessionMessage | Exception"]):
-    """Stream of messages from a server. It calls a function when the stream ends."""
+    """Stream of messages from a server. Repairs malformed messages, and calls `on_end` when the stream ends."""
 
     def __init__(self, stream: "ReadStream[SessionMessage | Exception]", on_end: Callable[[], None]) -> None:
         self._stream = stream
@@ -52,7 +52,6 @@ class WatchedStream(ObjectReceiveStream["SessionMessage | Exception"]):
         self._more: deque[SessionMessage | Exception] = deque()
 
     async def receive(self) -> "SessionMessage | Exception":
-        """Return the next message. Messages that the package rejected are repaired."""
         while not self._more:
             try:
                 item = await self._stream.receive()
@@ -94,13 +93,12 @@ NPM_WORDS_LEAST = 4
 
 
 class LastWords:
-    """Buffer with the end of a child's standard error."""
+    """Buffer for the end of a child's standard error."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
 
     async def read(self, pipe: int) -> None:
-        """Read the pipe to its end, keeping only the last part."""
         while True:
             await anyio.wait_readable(pipe)
             piece = os.read(pipe, 65_536)
@@ -111,9 +109,9 @@ class LastWords:
 
     @property
     def last_line(self) -> str:
-        """The server's last error line, or npm's reason, or the last line.
+        """Most informative line: the server's last error, npm's reason, or the last line.
 
-        npm starts many servers, and ends every failure with lines about its log.
+        Many servers are started by npm, which ends every failure with lines about its log file.
         """
         lines = [line.strip() for line in self._bytes.decode(errors="replace").splitlines() if line.strip()]
         own = [line for line in lines if not line.lower().startswith("npm ")]
@@ -127,8 +125,10 @@ class LastWords:
 async def opened(
     server: McpServer, enclose: Enclose | None, on_end: Callable[[], None], words: LastWords
 ) -> "AsyncGenerator[TransportStreams]":
-    """Open the two streams to a server. `on_end` is called when the server ends. Raises OSError, SandboxError,
-    ConfigError."""
+    """Open the read and write streams of a server. Calls `on_end` when the read stream ends.
+
+    Raises OSError, SandboxError, ConfigError.
+    """
     opening = _over_http(server.settings) if server.settings.url else _as_child(server, enclose, words)
     async with opening as (read, write):
         yield WatchedStream(read, on_end), write
@@ -142,7 +142,9 @@ async def _over_http(server: McpServerSettings) -> "AsyncGenerator[TransportStre
     from shoal.features.mcp.wire import mended_event, mended_json
 
     class Mended(httpx2.AsyncByteStream):
-        """A response body for the package: uncompressed, of bounded size, with repaired messages."""
+        """Response body with repaired messages. Rejects compressed bodies and messages larger than
+        MESSAGE_BYTES_MAX.
+        """
 
         def __init__(self, response: httpx2.Response, is_events: bool) -> None:
             self._stream = cast("httpx2.AsyncByteStream", response.stream)
@@ -203,7 +205,7 @@ async def _as_child(server: McpServer, enclose: Enclose | None, words: LastWords
         argv = program
         if sys.platform == "linux" and (
             setpriv := shutil.which("setpriv")
-        ):  # the kernel kills it when this process ends
+        ):  # the kernel kills the server when this process ends
             argv = (setpriv, "--pdeathsig", "KILL", "--", *program)
         parameters = StdioServerParameters(
             command=argv[0], args=list(argv[1:]), env=env, cwd=server.folder, encoding_error_handler="replace"
@@ -221,12 +223,11 @@ async def _as_child(server: McpServer, enclose: Enclose | None, words: LastWords
 
 
 async def _revealed(values: Mapping[str, Secret]) -> dict[str, str]:
-    """Return the current values. Runs in a thread, because a command may provide them."""
+    """Reveal the secrets in a thread, because a secret may be the output of a command."""
     return await asyncio.to_thread(lambda: {name: value.reveal() for name, value in values.items()})
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """Return the classes of the errors that a broken server causes. Errors of its tasks arrive in groups."""
     import httpx2
 
     classes: list[type[Exception]] = [OSError, ValueError, RuntimeError, ShoalError, ImportError, ExceptionGroup]

@@ -1,9 +1,9 @@
-"""Repair messages of MCP servers that deviate from the protocol, before the strict package `mcp` reads them.
+"""Repair messages of MCP servers that violate the protocol, before the strict package `mcp` parses them.
 
-- `mended` converts a malformed message to JSON-RPC: a byte order mark, a batch, a text as an error's code,
-  `result: null`, half a surrogate pair.
-- `TolerantDispatcher` returns responses in a form that the package always accepts. The original listing or result is
-  stored under RAW in `_meta`, where it is read field by field.
+- `mended` converts a malformed message to JSON-RPC. It accepts a byte order mark, a batch, a string as an error code,
+  `result: null` and lone surrogates.
+- `TolerantDispatcher` converts responses to a form that the package always accepts. The original listing or result is
+  stored under RAW in `_meta`, where Shoal reads it field by field.
 """
 
 import json
@@ -29,7 +29,7 @@ WORDS_CHARS_MAX = 2_000
 
 
 def mended(sent: object) -> list[Message]:
-    """Return the JSON-RPC messages that a server sent, as text or parsed. A log line contains none."""
+    """Return the JSON-RPC messages that a server sent. `sent` is text or parsed JSON. Log lines contain no message."""
     if isinstance(sent, bytes):
         sent = sent.decode("utf-8", errors="replace")
     if isinstance(sent, str):
@@ -98,7 +98,7 @@ def _readable(value: Json) -> Json:
 
 
 def mended_json(body: bytes) -> bytes:
-    """Repair an HTTP body to a single JSON-RPC message. A body without a message is returned unchanged."""
+    """Repair an HTTP body, which must contain a single JSON-RPC message. Return a body without a message unchanged."""
     try:
         types.jsonrpc_message_adapter.validate_json(body, by_name=False)
     except ValidationError:
@@ -109,10 +109,7 @@ def mended_json(body: bytes) -> bytes:
 
 
 def mended_event(line: bytes) -> bytes:
-    """Repair the JSON-RPC message in a `data:` line of an event stream.
-
-    Lines without a message are returned unchanged.
-    """
+    """Repair the JSON-RPC message in a `data:` line of an event stream. Return other lines unchanged."""
     if not line.startswith(b"data:") or not line[5:].strip():
         return line
     ending = line[len(line.rstrip(b"\r\n")) :]
@@ -121,20 +118,19 @@ def mended_event(line: bytes) -> bytes:
 
 
 class TolerantDispatcher(JSONRPCDispatcher[TransportContext]):
-    """Sends requests, and converts the responses to the form that the package's models expect."""
+    """Dispatcher that converts responses to the form that the package's models expect."""
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, object] | None, opts: CallOptions | None = None, **more: object
     ) -> dict[str, object]:
-        """Send a request and return the converted response. Raises the package's errors."""
         answer = await super().send_raw_request(method, params, opts, **more)  # pyright: ignore[reportArgumentType]
         return accepted(method, answer)
 
 
 def accepted(method: str, answer: dict[str, object]) -> dict[str, object]:
-    """Convert a response to the form that the package accepts.
+    """Convert a response to `initialize`, `tools/list` or `tools/call` to a form that the package accepts.
 
-    Only responses to `initialize`, `tools/list` and `tools/call` are converted.
+    Responses to other methods are returned unchanged.
     """
     if method == "initialize":
         version, instructions = answer.get("protocolVersion"), answer.get("instructions")
@@ -152,10 +148,10 @@ def accepted(method: str, answer: dict[str, object]) -> dict[str, object]:
 
 
 def listed(answer: Mapping[str, object]) -> list[object]:
-    """Return the tool definitions in a `tools/list` response, in any form."""
+    """Return the tool definitions in a `tools/list` response. Accepts a list, or an object keyed by tool name."""
     tools = answer.get("tools")
     if tools is None and isinstance(answer.get("content"), list):
-        tools = answer["content"]  # a list without the `tools` key
+        tools = answer["content"]  # `mended` wraps a bare list in `content`
     if isinstance(tools, dict):
         by_name = cast("dict[str, object]", tools)
         return [

@@ -1,4 +1,4 @@
-"""Memory: facts that agents keep beyond a conversation, in MEMORY.md files at three scopes and in daily notes."""
+"""Memory: facts that agents remember beyond a conversation, in MEMORY.md files at three scopes and in daily notes."""
 
 from shoal.feature import CliCommand, Feature
 

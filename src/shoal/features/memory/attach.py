@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 
 def attach(services: "Services") -> None:
-    """Add memory to prompts and to the file tools, make its directories follow threads between machines, and expire old
-    changes."""
     context, home = services[ContextBuilder], services[Home]
     context.prompts.parts.append(memory_part(home, context.settings.daily_notes_days))
     services[LiveToolServices].virtual_folders.append(memory_folder(services[MemoryBook].change))

@@ -1,7 +1,7 @@
-"""Change memory files. Each change is first recorded so that it can be undone, then made, then audited.
+"""Change memory files. Each change is recorded for undo, then written, then audited.
 
 A change replaces lines with other lines. If the process dies between the record and the write, the history contains a
-change that was never made. Undoing it reports a conflict.
+change that was never made. Undoing that change raises Conflict.
 """
 
 import hashlib
@@ -35,8 +35,6 @@ LOOKED_MAX = 1000
 
 
 class MemoryBook:
-    """Service that changes memory files for tools and people."""
-
     def __init__(self, home: Home, store: Store, clock: Clock, files: PromptFiles) -> None:
         self.home = home
         self.history = MemoryHistory(store.driver, clock)
@@ -49,7 +47,7 @@ class MemoryBook:
         return cls(services[Home], services[Store], services[Clock], services[PromptFiles])
 
     async def change(self, edit: MemoryEdit) -> MemoryChange | None:
-        """Make a change. Return None if the edit is `once` and the file already contains its text.
+        """Apply an edit and record it. Return None if `edit.once` is set and the file already contains the text.
 
         Raises InvalidInput if the file is full, Conflict if the lines to remove do not exist, OSError and StoreError.
         """
@@ -85,7 +83,7 @@ class MemoryBook:
         return change
 
     async def amend(self, edit: MemoryEdit) -> MemoryChange | None:
-        """Change part of a file for a person who has not read all of it. Other people's private lines stay private.
+        """Apply an edit for a person who may not have read the complete file. The file keeps its taint.
 
         Raises the same errors as `change`.
         """
@@ -93,9 +91,9 @@ class MemoryBook:
             return await self.change(edit)
 
     async def undo(self, id: str, by: str) -> MemoryChange:
-        """Undo a change and return it. An empty id means the newest change that was not undone.
+        """Undo a change and return it. An empty `id` selects the newest change that is not undone.
 
-        Raises NotFound, and Conflict if it was already undone or its lines have changed since.
+        Raises NotFound, and Conflict if the change was already undone or its lines have changed since.
         """
         if id:
             change = await self.history.get(id)
@@ -127,8 +125,10 @@ def _digest(lines: tuple[str, ...]) -> str:
 
 
 async def change_in_turn(change: ChangeMemory, context: ToolContext, edit: MemoryEdit) -> bool:
-    """Make a change for a tool call. Return False if the edit is `once` and its text already exists. Raises
-    ToolError."""
+    """Apply an edit for a tool call. Return False if `edit.once` is set and the file already contains the text.
+
+    Raises ToolError.
+    """
     who, agent, taint = context.asker.identity, context.agent.name, context.purpose.tainted_by
     edit = msgspec.structs.replace(edit, changed_by=who, agent=agent, thread=context.thread, tainted_by=taint)
     try:

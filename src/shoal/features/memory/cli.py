@@ -45,7 +45,7 @@ def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
 @IN_THREAD
 @OF_DAY
 def forget(context: CommandContext, entry: str, scope: str, thread: str, day: str) -> None:
-    """Forget ENTRY. Case does not matter. 'memory undo' restores it."""
+    """Forget ENTRY, ignoring case. 'memory undo' restores it."""
     if not entry.strip():
         raise click.UsageError("ENTRY is empty. Give the text to forget.")
     where = urlencode({"scope": scope, "thread": thread, "day": day, "entry": entry})

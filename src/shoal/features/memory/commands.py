@@ -1,8 +1,7 @@
-"""/memory: people list, correct and forget what the agent remembers.
+"""/memory: list, correct and forget what the agent remembers.
 
-The command does the same as the tool `remember`, without a model. It shows what the agent's prompt contains in this
-conversation. It can change what the agent could change there for the same person, under the same rules. Each change is
-recorded, audited and can be undone.
+The command works like the tool `remember`, without a model call. It shows the memory in the agent's prompt for this
+conversation, and applies the same rules to changes. Each change is audited and can be undone.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -62,7 +61,9 @@ def chat_commands(services: "Services") -> list[ChatCommand]:
 
 
 class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
-    """Chat command /memory. `agent_of` returns a thread's agent, `profile_of` the rules that apply to a person."""
+    """Chat command /memory. `agent_of` returns the agent of a thread. `profile_of` returns the permission profile for a
+    person.
+    """
 
     book: MemoryBook
     store: Store
@@ -71,8 +72,6 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
     profile_of: Callable[[AgentSpec, Asker], Profile]
 
     async def memory(self, asked: CommandRequest) -> str:
-        """Answer /memory. Raises InvalidInput, NotFound, Conflict and Forbidden with a message for the person,
-        StoreError, OSError."""
         person = self.links.audience(asked.asker, asked.author, asked.thread).person
         known = await in_thread(lambda: memory_entries(self.book.home, asked.thread, person))
         verb, _, rest = asked.argument.partition(" ")
@@ -101,7 +100,6 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
                 return _listed(known, asked.argument)
 
     async def _change(self, asked: CommandRequest, entries: Sequence[MemoryEntry], new: str) -> str:
-        """Replace the entries with `new`, or remove them if it is empty. Return the answer for the person."""
         asker, agent = asked.asker, await self.agent_of(asked.thread)
         if not asked.author.trusted:
             raise Forbidden("Only people who were given access by name can change what I remember.")
@@ -112,7 +110,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
             for ruling in rulings
         ]
         await self.store.audit.record(asked.thread, checks)
-        if decision == "deny":  # a rule that asks is satisfied: the person's command is the approval
+        if decision == "deny":  # the person's command is itself the approval, so `ask` is enough
             raise Forbidden(f"{agent.name}'s permissions do not allow that: {rulings[0].action}")
         for edit in edits_of(entries, new):
             await self.book.amend(
@@ -124,7 +122,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
         return f"{reply}\n`/memory undo` restores it."
 
     async def _undo(self, asked: CommandRequest, person: str) -> str:
-        """Undo this person's last change among those that they could make in this conversation."""
+        """Undo the person's last change. Ignores changes that they could not make in this conversation."""
         if not asked.author.trusted:
             raise Forbidden("Only people who were given access by name can change what I remember.")
         home, who = self.book.home, asked.asker.identities
@@ -145,10 +143,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
 
 
 def _matching_entries(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryEntry]:
-    """Return the entries with an id, or the entries with these words if they all have the same text.
-
-    Raises NotFound, InvalidInput.
-    """
+    """Find changeable entries by id or by words. Raises InvalidInput if entries with different texts match."""
     if not wanted:
         raise InvalidInput(f"Say which entry: {MEMORY_USAGE}.")
     named = _ID.fullmatch(wanted)
@@ -164,7 +159,6 @@ def _matching_entries(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryE
 
 
 def _listed(entries: Sequence[MemoryEntry], words: str) -> str:
-    """List the entries that contain all these words, without duplicates."""
     wanted = words.casefold().split()
     labels: dict[str, list[str]] = {}
     shown: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """Memory files and daily notes on disk.
 
-Concurrent writers in any number of processes lose no line. A reader sees a file as it was before or after a change.
+Concurrent writers, also in other processes, never lose a line. A reader sees a file either before or after a change.
 """
 
 import fcntl
@@ -41,10 +41,14 @@ EVERYBODYS = "To change what everyone can see, write in a group or on the page, 
 
 
 class MemoryEdit(msgspec.Struct, frozen=True):
-    """Replacement of lines in a memory file, nearest to `line`. A negative line means the end.
+    """Replacement of lines in a memory file.
 
-    `person` owns private lines. With `once`, nothing happens if the file already contains the lines. The other fields
-    are recorded in the history.
+    `removed`: lines to remove, at their occurrence nearest to `line`.
+    `line`: line number, from 0. Negative means the end of the file.
+    `person`: owner of private lines. Empty means shared lines.
+    `once`: whether to skip the edit if the file already contains the lines.
+
+    The other fields are recorded in the history.
     """
 
     path: Path
@@ -60,10 +64,14 @@ class MemoryEdit(msgspec.Struct, frozen=True):
 
 
 class MemoryEntry(NamedTuple):
-    """A line of a memory file or daily note.
+    """An entry of a memory file or daily note.
 
-    `label` is its scope, or its day as YYYYMMDD. `words` is its text without the list marker. `person` owns it if it is
-    private. `is_changeable` applies to the conversation of the search. `more` are the lines below that continue it.
+    `label`: scope of the file, or day of the note as YYYYMMDD.
+    `number`: line number, from 0.
+    `words`: text without the list marker.
+    `person`: owner of a private entry, or empty.
+    `is_changeable`: whether the entry can be changed in the conversation for which it was read.
+    `more`: lines that continue the entry.
     """
 
     label: str
@@ -77,15 +85,15 @@ class MemoryEntry(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Short id for chats. It depends only on the text, so the same text always has the same id."""
+        """Short id for chats. It depends only on the text, so equal texts have equal ids."""
         return hashlib.sha256(entry_key(self.words).encode("utf-8", "replace")).hexdigest()[:6]
 
 
 def memory_entries(home: Home, chat: ThreadId, person: str) -> list[MemoryEntry]:
-    """Return the memory and daily notes that a person may see in a conversation, the newest notes first.
+    """Return the entries that a person may see in a conversation: memory first, then daily notes, newest first.
 
-    An empty `person` means a group. In a private conversation, shared entries cannot be changed, because other people's
-    prompts contain them. A channel's memory can always be changed there. Raises OSError.
+    An empty `person` means a group. In a private conversation, shared entries are not changeable, because other
+    people's prompts contain them. The memory of the channel is always changeable there. Raises OSError.
     """
     places = [(str(scope), memory_path(home, scope, chat)) for scope in MEMORY_SCOPES]
     places += [(f"{day:%Y%m%d}", path) for day, path in note_files(home)]
@@ -120,7 +128,7 @@ def memory_entries(home: Home, chat: ThreadId, person: str) -> list[MemoryEntry]
 def entries_saying(entries: Iterable[MemoryEntry], words: str) -> list[MemoryEntry]:
     """Return the entries with exactly these words, ignoring case.
 
-    If none match, return entries that contain the words.
+    If no entry matches, return the entries that contain the words.
     """
     wanted, part = entry_key(words), " ".join(words.split()).casefold()
     matching: list[MemoryEntry] = []
@@ -134,7 +142,7 @@ def entries_saying(entries: Iterable[MemoryEntry], words: str) -> list[MemoryEnt
 
 
 def edits_of(entries: Sequence[MemoryEntry], new: str) -> list[MemoryEdit]:
-    """Return the edits that replace entries with `new`, or remove them if it is empty. Notes keep their time."""
+    """Return edits that replace entries with `new`, or remove them if `new` is empty. Notes keep their time of day."""
     edits: list[MemoryEdit] = []
     for entry in reversed(entries):
         time = entry.words[: len(entry.words) - len(_untimed(entry.words))]
@@ -144,23 +152,24 @@ def edits_of(entries: Sequence[MemoryEntry], new: str) -> list[MemoryEdit]:
 
 
 def action_on(entry: MemoryEntry, new: str) -> str:
-    """Return the action string for a change to an entry, as permission rules match it."""
+    """Return the action string that permission rules match for a change to an entry."""
     verb = f"amend to {' '.join(new.split())}:" if new else "forget"
     return f"tool:remember:{entry.label} {verb} {entry.words}"
 
 
 def _untimed(words: str) -> str:
-    """Remove the time from the beginning of a note."""
     return words[6:] if words[2:3] == ":" and words[:2].isdecimal() and words[3:5].isdecimal() else words
 
 
 def apply_edit(edit: MemoryEdit) -> bool:
-    """Change the file. Creates it and its directories if needed. Return False if the edit is `once` and its text
-    exists.
+    """Apply an edit to its file, and create the file and its directories if needed. The change is durable (synced) on
+    return.
 
-    Added lines are private to `edit.person`, or shared if that is empty. The result never reveals other people's lines.
-    Durable (synced) on return. Blocks while another writer holds the file's lock, so call it in a thread. Raises
-    InvalidInput if the file is full, Conflict if the lines to remove do not exist, and OSError.
+    Return False if `edit.once` is set and the file already contains the text. This check uses only lines that
+    `edit.person` may see, so it reveals nothing about other people's lines. Blocks while another writer locks the file,
+    so call it in a thread.
+
+    Raises InvalidInput if the file is full, Conflict if the lines to remove do not exist, and OSError.
     """
     path = edit.path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +187,7 @@ def apply_edit(edit: MemoryEdit) -> bool:
         changed = swapped(existing, edit.removed, edit.added, edit.line)
         if changed is None:
             raise Conflict(f"{path.name} has changed. Read it again, then retry.")
-        if changed.startswith(existing):  # appending does not replace the file
+        if changed.startswith(existing):  # an append does not need to replace the file
             _write(file, changed[len(existing) :])
         else:
             temporary = path.with_name(f".{secrets.token_hex(8)}")
@@ -200,7 +209,7 @@ def _write(file: int, text: str) -> None:
 
 
 def _open_locked(path: Path) -> int:
-    """Open for appending and lock. Retries if an editor or another change replaced the file at the same time."""
+    """Open a file for appending and lock it. Retry if another program replaces the file in between."""
     for _ in range(_REOPENS_MAX):
         file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

@@ -1,4 +1,4 @@
-"""Directories of memory that follow threads between machines."""
+"""Memory directories that follow a thread to another machine."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,8 +10,7 @@ from shoal.tools.manifests import everything
 
 
 def memory_folders(home: Home) -> Callable[[ThreadId], Iterator[FollowedFolder]]:
-    """Return a function that lists a thread's memory folders: the daily notes and the folders of MEMORY.md."""
-    marked = (home.root,)  # these files are part of prompts (tools/prompt_files.py)
+    marked = (home.root,)  # copy taint marks too, because prompts contain these files (tools/prompt_files.py)
 
     def folders(thread: ThreadId) -> Iterator[FollowedFolder]:
         yield FollowedFolder("notes", home.data / "memory", everything, marked, is_silent=True)
@@ -24,5 +23,5 @@ def memory_folders(home: Home) -> Callable[[ThreadId], Iterator[FollowedFolder]]
 
 
 def _is_memory(name: str) -> bool:
-    """Return whether a name is MEMORY.md or a conflicting copy of it."""
+    """Match MEMORY.md and conflicting copies of it, whose names have a suffix."""
     return name.startswith(MEMORY_FILE)

@@ -1,8 +1,7 @@
 """Expose each scope's memory to the file tools as `/memory/SCOPE/MEMORY.md`.
 
-A page contains the part of the file that the turn may see. Editing it has the same effect as `remember` on the changed
-lines: the same actions are checked, and the edits are tainted, recorded and undone in the same way. Other people's
-lines are unaffected.
+A page contains the lines that the turn may see. Editing a page works like calling `remember` for each changed line,
+with the same permission checks, taint and history. Other people's lines are unaffected.
 """
 
 import difflib
@@ -35,7 +34,7 @@ LINES_CHANGED_MAX = 400
 
 
 class _PageLine(NamedTuple):
-    """A visible line: its text, its original form and number in the file, and whether the turn may change it."""
+    """A visible line of a page. `raw` and `number` are the line's original form and position in the file."""
 
     text: str
     raw: str
@@ -44,7 +43,7 @@ class _PageLine(NamedTuple):
 
 
 class MemoryPage(NamedTuple):
-    """A scope's memory as a turn sees it. Additions are private to `person`, or shared if that is empty."""
+    """A scope's memory as a turn sees it. Added lines are private to `person`, or shared if `person` is empty."""
 
     scope: MemoryScope | Literal["person"]
     path: Path
@@ -66,10 +65,7 @@ def memory_names(context: ToolContext) -> list[str]:
 
 
 def memory_page(context: ToolContext, path: str) -> MemoryPage:
-    """Return the page for a path below /memory.
-
-    Accepts a path by scope and a path relative to data/. Raises ToolError.
-    """
+    """Return the page for a path below /memory. Also accepts a path relative to data/. Raises ToolError."""
     plain = normpath(path).removeprefix(f"{ROOT}/")
     platform, channel, _ = context.chat.split(":")
     scopes: dict[str, MemoryScope | Literal["person"]] = {
@@ -98,7 +94,7 @@ def memory_page(context: ToolContext, path: str) -> MemoryPage:
 
 
 def change_page(change: ChangeMemory, context: ToolContext, tool: str, page: MemoryPage, new: str) -> Prepared:
-    """Plan to replace a page's text. Raises ToolError for lines that the turn may not change."""
+    """Prepare the replacement of a page's text. Raises ToolError if the turn may not change one of the lines."""
     after = [line.rstrip().replace("<!-- only ", "‹!-- only ") for line in lines_of(new.replace("\r\n", "\n"))]
     before = [line.text.rstrip() for line in page.lines]
     changes = list(_changes(page, before, after))
@@ -124,8 +120,6 @@ def change_page(change: ChangeMemory, context: ToolContext, tool: str, page: Mem
 
 
 def memory_folder(change: ChangeMemory) -> VirtualFolder:
-    """Return the virtual folder /memory for the file tools."""
-
     def open_page(context: ToolContext, path: str) -> VirtualFile:
         page = memory_page(context, path)
         return VirtualFile(page.shown, page.text, page.path)
@@ -137,7 +131,7 @@ def memory_folder(change: ChangeMemory) -> VirtualFolder:
 
 
 class _Change(NamedTuple):
-    """Replacement of a page's lines from `first` up to but not including `last`."""
+    """Replacement of a page's lines from `first` up to, but not including, `last`."""
 
     first: int
     last: int
@@ -147,7 +141,7 @@ class _Change(NamedTuple):
 def _changes(page: MemoryPage, before: Sequence[str], after: Sequence[str]) -> Iterator[_Change]:
     """Yield the changes from `before` to `after`.
 
-    Changes with no other person's lines between them are combined, so one undo reverses all of them.
+    All changes are combined into one, which a single undo reverses, unless other people's lines are in between.
     """
     codes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     edits = [code for code in codes if code[0] != "equal"]
@@ -167,7 +161,7 @@ def _is_run(lines: Sequence[_PageLine]) -> bool:
 
 
 def _edits(page: MemoryPage, change: _Change) -> Iterator[MemoryEdit]:
-    """Yield the edits of a change, from the last line to the first."""
+    """Yield the edits of a change from the last line to the first, so line numbers stay valid."""
     gone = page.lines[change.first : change.last]
     added = tuple(only_for(line, page.person) for line in change.added)
     if not gone:

@@ -1,4 +1,4 @@
-"""The section of the system prompt with memory: the MEMORY.md of three scopes and the last daily notes."""
+"""The memory section of the system prompt: the MEMORY.md of three scopes, and recent daily notes."""
 
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -14,7 +14,7 @@ NOTE_BYTES_MAX = 8_192
 
 
 def memory_part(home: Home, notes_days: int) -> PromptPart:
-    """Return the section of the prompt with memory and the notes of the last `notes_days` days, oldest first."""
+    """Return the memory section of the prompt, with the notes of the last `notes_days` days, oldest first."""
 
     def files(thread: ThreadId, today: date) -> Sequence[PromptFile]:
         platform = thread_address(thread).platform

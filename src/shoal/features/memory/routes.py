@@ -40,9 +40,10 @@ Day = Annotated[str, msgspec.Meta(pattern=r"^(\d{4}-\d{2}-\d{2})?$", description
 
 
 class MemoryFile(msgspec.Struct, frozen=True):
-    """A memory file or daily note, including lines private to one person.
+    """A memory file or daily note, including private lines.
 
-    `digest` is the SHA-256 of its text. `day` is empty unless it is a note.
+    `day`: date of a daily note, otherwise empty.
+    `digest`: SHA-256 of the text.
     """
 
     scope: FileScope
@@ -53,8 +54,12 @@ class MemoryFile(msgspec.Struct, frozen=True):
 
 
 class MemoryText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The complete new text of a memory file. `thread` selects the platform or channel, `day` the note. With `digest`,
-    the write fails if the file has changed since."""
+    """Complete new text of a memory file or daily note.
+
+    `thread`: thread that selects the platform or channel.
+    `day`: date of the daily note.
+    `digest`: digest of the text that was read. If set, the write fails if the file has changed since.
+    """
 
     scope: FileScope
     text: Annotated[str, msgspec.Meta(max_length=FILE_BYTES_MAX)]
@@ -66,7 +71,9 @@ class MemoryText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @routes("GET /api/memory", READERS)
 async def memory(home: Home, *, thread: ThreadText = "", day: Day = "", notes: NoteCount = 3) -> list[MemoryFile]:
     """Return memory files, broadest scope first, then daily notes, oldest first. `thread` adds the memory of its
-    platform and channel. `notes` is the number of newest notes to return. `day` selects a single note instead."""
+    platform and channel. `notes` is the number of newest notes to return. With `day`, returns only the note of that
+    day.
+    """
     where = parse_thread_id(thread) if thread else NOWHERE
     if day:
         return [await _shown("note", note_path(home, _day(day)), day)]
@@ -78,8 +85,9 @@ async def memory(home: Home, *, thread: ThreadText = "", day: Day = "", notes: N
 
 @routes("PUT /api/memory", ADMINS)
 async def write(home: Home, book: MemoryBook, by: Principal, body: MemoryText) -> MemoryFile:
-    """Replace a memory file or note. Returns 409 if `digest` is given and the file has changed. The new text takes
-    effect on the next turn and can be undone."""
+    """Replace a memory file or note. The change takes effect on the next turn and can be undone. Returns 409 if
+    `digest` is given and the file has changed since.
+    """
     path = _place(home, body.scope, body.thread, body.day)
     was = await in_thread(lambda: read_memory(path))
     if body.digest and body.digest != _digest(was):
@@ -108,8 +116,9 @@ async def forget(
     day: Day = "",
     entry: EntryText = "",
 ) -> MemoryFile:
-    """Forget an entry, ignoring case and spacing, or the whole file if no entry is given. Returns 404 if the file has
-    no such entry. The deletion can be undone."""
+    """Forget an entry, or all entries if `entry` is empty. Case and spacing are ignored. Returns 404 if the file has no
+    such entry. The deletion can be undone.
+    """
     path = _place(home, scope, thread, day)
     lines = lines_of(await in_thread(lambda: read_memory(path)))
     if not entry:
@@ -129,7 +138,7 @@ async def forget(
 async def changes(
     book: MemoryBook, *, limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50, below: Text64 = ""
 ) -> list[MemoryChange]:
-    """List changes to memory and who made them, newest first. `below` starts after the change with that id."""
+    """List changes to memory and their authors, newest first. `below` is the id after which to continue."""
     return await book.history.newest(limit, below)
 
 

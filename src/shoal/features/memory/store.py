@@ -1,4 +1,4 @@
-"""History of memory changes, deleted after `bookkeeping_days` so that forgotten text does not remain."""
+"""History of memory changes. Changes are deleted after `bookkeeping_days`, so forgotten text does not remain stored."""
 
 from datetime import datetime
 
@@ -9,10 +9,12 @@ from shoal.store.retention import Walk
 
 
 class MemoryChange(msgspec.Struct, frozen=True):
-    """Replacement of lines in a memory file below the home directory. `line` counts from 0.
+    """Replacement of lines in a memory file.
 
-    `person` owns private lines, and is empty for shared lines. `tainted_by` names untrusted content that influenced the
-    change.
+    `file`: path relative to the home directory.
+    `line`: line number, from 0.
+    `person`: owner of private lines. Empty means shared lines.
+    `tainted_by`: untrusted content that influenced the change, or empty.
     """
 
     id: str
@@ -41,10 +43,10 @@ _change = reader(
 
 
 class MemoryHistory(StorePart):
-    """Database access for changes to memory files. Their ids sort by time."""
+    """Database access for memory changes. The ids of changes sort by time."""
 
     async def note(self, change: MemoryChange) -> None:
-        """Record a change before it is made."""
+        """Record a change. Call this before making the change."""
         row = msgspec.structs.asdict(change) | {"removed": dump(change.removed), "added": dump(change.added)}
         del row["undone"]
         await self._write("memory_insert", **row)

@@ -1,4 +1,4 @@
-"""Taint of memory: untrusted text that is already in a file may remain there after a call changes it."""
+"""Find the memory files in which untrusted text may remain after a tool call changes them."""
 
 from collections.abc import Collection
 
@@ -9,17 +9,17 @@ from shoal.tools.prompt_files import RetainedText
 
 
 def retained_memory(actions: Collection[Action], context: ToolContext) -> RetainedText:
-    """Return the files that `remember` changes, and the person whose lines it changes. Editing a page of /memory is the
-    same action."""
+    """Return the files that `remember` changes, and the owner of the changed lines. Edits of /memory pages use the same
+    actions.
+    """
     home, scopes = context.home, {action.detail.partition(" ")[0] for action in actions}
     person = context.purpose.audience.speaker if scopes == {"person"} else context.purpose.audience.person
     if "person" in scopes:
-        scopes.add("global")  # the file that contains the person's lines
+        scopes.add("global")  # the global file contains the person's lines
     files = [memory_path(home, scope, context.chat) for scope in MEMORY_SCOPES if scope in scopes]
     days = [scope for scope in scopes if scope.isdecimal()]
     return RetainedText([*files, *(home.data / "memory" / day[:6] / f"{day}.md" for day in days)], person)
 
 
 def retained_note(actions: Collection[Action], context: ToolContext) -> RetainedText:
-    """Return today's note, to which `note_today` adds a line."""
     return RetainedText([note_path(context.home, context.clock.local().date())])

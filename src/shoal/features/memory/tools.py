@@ -1,4 +1,4 @@
-"""Tools `remember` and `note_today`, with which an agent keeps, corrects and forgets facts beyond a conversation."""
+"""Tools `remember` and `note_today`, which agents use to remember, correct and forget facts across conversations."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -60,8 +60,6 @@ def memory_tools(services: "Services") -> list[Tool]:
 
 
 def remember_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
-    """Build the tool `remember`, which changes memory files through `change`."""
-
     @REMEMBER
     def remember(
         context: ToolContext,
@@ -107,8 +105,6 @@ def remember_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
 
 
 def note_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
-    """Build the tool `note_today`, which changes daily notes through `change`."""
-
     @NOTE
     def note_today(
         context: ToolContext, text: Annotated[str, "What happened or was decided, in one line."]
@@ -129,7 +125,7 @@ def note_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
 
 
 def _replace(change: ChangeMemory, context: ToolContext, text: str, replaces: str) -> Prepared:
-    """Plan to replace or remove an entry, in any file that contains it."""
+    """Prepare the replacement or removal of an entry in every file that contains it."""
     new = _entry_line(text).removeprefix("- ") if text.strip() else ""
     entries = _entries(context, replaces)
     edits = edits_of(entries, new)
@@ -149,9 +145,8 @@ def _replace(change: ChangeMemory, context: ToolContext, text: str, replaces: st
 
 
 def _entries(context: ToolContext, words: str) -> list[MemoryEntry]:
-    """Return the entries with these words, or the single entry that contains them, if the turn may change them.
-
-    Raises ToolError if none or several match.
+    """Return the changeable entries that match `words`. Raises ToolError if none match, or if entries with different
+    texts match.
     """
     try:
         known = memory_entries(context.home, context.chat, context.purpose.audience.person)

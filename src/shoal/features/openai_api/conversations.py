@@ -1,4 +1,4 @@
-"""Stored mappings from a client's conversation to a thread, and their expiry."""
+"""Expiry of the stored mappings from clients' conversations to threads."""
 
 from typing import TYPE_CHECKING
 
@@ -14,5 +14,4 @@ CONVERSATIONS = Walk("conversations", ("",), is_by_time=False)
 
 
 def attach(services: "Services") -> None:
-    """Delete old mappings while Shoal runs."""
     services[Store].bookkeeping.walks.append(CONVERSATIONS)

@@ -1,8 +1,8 @@
-"""Parse messages of OpenAI's clients: text, images, files and recordings, in the formats of both APIs.
+"""Parse messages from OpenAI clients: text, images, files and recordings, in the formats of both APIs.
 
-The size limits are OpenAI's: 50 MB for a file, which is 67 MB as base64. A body is parsed once and its files are
-decoded in pieces, so a call needs little more memory than its body. Unsupported features are rejected by name. Fields
-without effect here are ignored.
+A file may have up to 50 MB, which is OpenAI's limit. As base64, that is 67 MB. Files are decoded in pieces directly
+from the body, so a call needs little more memory than its body. Unsupported features are rejected by name. Fields that
+have no effect are ignored.
 """
 
 import mimetypes
@@ -37,21 +37,19 @@ Literal: TypeAlias = "msgspec.Raw | msgspec.UnsetType"
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):
-    """The role and text of one message."""
-
     role: str
     text: str
 
 
 class InlineFile(msgspec.Struct, frozen=True):
-    """A file in a message. `data` is its base64, as a view of the body."""
+    """A file in a message. `data` is base64 text, as a view of the request body."""
 
     name: str
     media_type: str
     data: memoryview
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the decoded content. Raises InvalidInput for invalid base64."""
+        """Yield the decoded content in pieces. Raises InvalidInput for invalid base64."""
         rest = b""
         for start in range(0, len(self.data), _PIECE_CHARS):
             text = rest + bytes(self.data[start : start + _PIECE_CHARS]).translate(None, _WHITE)
@@ -78,7 +76,7 @@ class FilePart(msgspec.Struct, frozen=True):
 
 
 class AudioPart(msgspec.Struct, frozen=True):
-    """A recording in a message, wav or mp3 as base64."""
+    """A recording in a message: wav or mp3, as base64."""
 
     data: Literal = msgspec.UNSET
     format: str | None = None
@@ -91,8 +89,11 @@ class ImageUrl(msgspec.Struct, frozen=True):
 
 
 class CompatPart(msgspec.Struct, frozen=True):
-    """A part of a message: text, an image (`image_url`, `input_image`), a file (`file`, `input_file`) or
-    `input_audio`. In the Responses API the file's fields belong to the part itself."""
+    """A part of a message: text, an image (`image_url`, `input_image`), a file (`file`, `input_file`) or a recording
+    (`input_audio`).
+
+    In the Responses API, the part itself contains the fields of the file.
+    """
 
     type: str
     text: str | None = None
@@ -125,8 +126,10 @@ class CompatMessage(msgspec.Struct, frozen=True):
         return Line(role, content or "")
 
     def files(self, where: str, *, accepts_audio: bool) -> Iterator[InlineFile]:
-        """Yield the message's files. With `accepts_audio`, also yield its recordings. Raises InvalidInput for
-        unsupported parts."""
+        """Yield the files in the message. `accepts_audio` includes recordings, which are otherwise rejected.
+
+        Raises InvalidInput for unsupported parts.
+        """
         content = self.content if isinstance(self.content, list) else ()
         for number, part in enumerate(content):
             if isinstance(part, str) or part.type in _TEXT_PARTS:
@@ -146,13 +149,13 @@ class CompatMessage(msgspec.Struct, frozen=True):
 
 
 def spoken(items: Sequence[CompatMessage]) -> list[CompatMessage]:
-    """Return the messages of a conversation, including the client's instructions.
+    """Return the messages and tool results in `items`. Skips reasoning and function calls.
 
-    Skips reasoning and function calls. Raises InvalidInput for other items.
+    Raises InvalidInput for other types.
     """
     messages_kept: list[CompatMessage] = []
     for number, item in enumerate(items):
-        if item.type in ("reasoning", "function_call"):  # another model's reasoning
+        if item.type in ("reasoning", "function_call"):  # internal steps of another model
             continue
         if item.type not in ("message", "function_call_output"):
             raise InvalidInput(f"input[{number}]: items of type {item.type[:40]!r} are not supported. Send messages.")
@@ -205,10 +208,9 @@ def _recording(part: AudioPart, place: str) -> InlineFile:
 
 
 def _data_of(raw: Literal, place: str, *, plain: bool = False) -> tuple[str, memoryview]:
-    """Return the media type of a data: URL (`-` if it has none) and its base64. With `plain`, bare base64 is also
-    accepted.
+    """Return the media type and the base64 text of a data: URL. Raises InvalidInput.
 
-    Raises InvalidInput.
+    The media type is `-` if the URL has none, and empty for other URLs. `plain` also accepts bare base64.
     """
     literal = memoryview(raw or b"")
     if bytes(literal[:1]) != b'"' or len(literal) < 3:

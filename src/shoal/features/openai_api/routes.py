@@ -1,8 +1,8 @@
 """OpenAI-compatible API: models, chat completions and responses. Each agent is a model.
 
-Clients send the whole conversation with every call. A thread already has its history, so only the last message is sent
-to the thread. A new conversation gets a new thread. After the answer, a hash of the conversation so far is stored. The
-next call repeats that conversation, so its hash finds the thread.
+Clients send the complete conversation with every call. A thread already stores its history, so only the last message is
+sent to the thread. A new conversation starts a new thread. After the first reply, Shoal stores a hash of the
+conversation up to that reply. Later calls repeat this beginning, so its hash identifies the thread.
 """
 
 import hashlib
@@ -70,8 +70,6 @@ _NO_RETRY = {"X-Should-Retry": "false"}
 
 
 class Conversations(msgspec.Struct, frozen=True, eq=False):
-    """Services that the endpoints use."""
-
     store: Store
     home: Home
     clock: Clock
@@ -100,9 +98,11 @@ class Conversations(msgspec.Struct, frozen=True, eq=False):
 
 
 class ClientConversation(msgspec.Struct, frozen=True):
-    """A caller's conversation. `thread` is empty unless the caller chose one.
+    """The conversation in a request.
 
-    `files` belong to the last message. `earlier` files are added only to a new thread.
+    `thread`: thread that the caller chose, or empty.
+    `files`: files of the last message.
+    `earlier`: files of earlier messages, which are added only to a new thread.
     """
 
     by: Principal
@@ -115,7 +115,7 @@ class ClientConversation(msgspec.Struct, frozen=True):
 
     @property
     def opening(self) -> str:
-        """The first message of a new thread, after the caller's instructions and the earlier messages."""
+        """Text that starts a new thread: the caller's instructions, the earlier messages, and the last message."""
         *earlier, last = self.lines
         parts = [f"[Instructions of the calling program]\n{self.instructions}"] if self.instructions else []
         if earlier:
@@ -125,7 +125,11 @@ class ClientConversation(msgspec.Struct, frozen=True):
 
 
 class PendingReply(msgspec.Struct, frozen=True):
-    """A message that was sent. The reply is among the thread's events with numbers above `after`."""
+    """A sent message whose reply is pending.
+
+    `after`: event number after which the reply's events follow.
+    `fresh`: whether this is the first message of a conversation for which the caller chose no thread.
+    """
 
     thread: ThreadId
     message_id: str
@@ -135,14 +139,14 @@ class PendingReply(msgspec.Struct, frozen=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Response header with the thread id, percent-encoded."""
         return {"X-Shoal-Thread": quote(self.thread, safe=":")}
 
 
 def chosen_thread(by: Principal, metadata: Mapping[str, str] | None, user: str | None) -> str:
-    """Return the thread named by `metadata.thread` or `user`: a thread id, or any name within the caller's channel.
+    """Return the thread that the caller chose with `metadata.thread` or `user`, or an empty string.
 
-    A chat token cannot reach other people's threads. It treats their ids as ordinary names.
+    The value is a thread id, or any name for a thread in the caller's channel. The id of a thread that the caller does
+    not own is treated as a name, so a chat token cannot reach other people's threads.
     """
     name = (metadata or {}).get("thread") or user or ""
     if not name:
@@ -162,12 +166,13 @@ def _channel_of(by: Principal) -> str:
 
 
 def models_of(api: Conversations, by: Principal) -> Sequence[str]:
-    """Return the names of the agents that a caller may talk to."""
     return [name for name in api.agents.names() if by.token.agent in ("", name)]
 
 
 def agent_of(api: Conversations, by: Principal, model: str) -> str:
-    """Return the agent for a model name. Raises ApiError 404 with the names that exist."""
+    """Return the agent for a model name, or an empty string for the default agent. Raises ApiError 404 for an unknown
+    name.
+    """
     if model == DEFAULT_MODEL:
         return by.token.agent
     if model in models_of(api, by):
@@ -182,7 +187,9 @@ def response_id(fresh_id: str, thread: ThreadId) -> str:
 
 
 def thread_of_response(by: Principal, text: str) -> ThreadId:
-    """Return the thread encoded in a response id. Raises InvalidInput, also for another caller's response."""
+    """Return the thread that a response id encodes. Raises InvalidInput for an invalid id or another caller's
+    thread.
+    """
     coded = text.partition("_")[2].partition("_")[2]
     try:
         thread = parse_thread_id(urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode())
@@ -199,7 +206,7 @@ def _digest(agent: str, lines: Sequence[Line], extra: str = "") -> str:
 
 
 async def begin(api: Conversations, request: Request, conversation: ClientConversation) -> PendingReply:
-    """Send the last message to the conversation's thread. Raises ApiError 429 if its mailbox is full."""
+    """Send the last message and its files to the thread. Raises ApiError 429 if the thread's mailbox is full."""
     by, agent, lines = conversation.by, conversation.agent, conversation.lines
     if not lines or lines[-1].role != "user":
         raise InvalidInput("The last message must have the role user.")
@@ -230,7 +237,7 @@ async def begin(api: Conversations, request: Request, conversation: ClientConver
         attachments.append(msgspec.structs.replace(stored, media_type=file.media_type))
     conversation = msgspec.structs.replace(
         conversation, files=(), earlier=()
-    )  # frees the body, whose memory they share
+    )  # the files are views of the body, so this frees its memory
     prompt = make_prompt(api.clock, by, thread, text, message_id, agent=agent, attachments=tuple(attachments))
     receipt = await submit(api.orchestrator, api.runtime, prompt)
     after = info.last_seq if info is not None and receipt.status != "duplicate" else 0
@@ -238,16 +245,16 @@ async def begin(api: Conversations, request: Request, conversation: ClientConver
 
 
 def _beginning(conversation: ClientConversation, lines: Sequence[Line]) -> str:
-    """Return the key of a conversation's beginning. Each person has separate keys."""
+    """Return the key under which a conversation's thread is stored. With chat tokens, each person has separate keys."""
     by = conversation.by
     return _digest(conversation.agent, lines, by.person if by.token.scope == "chat" else "")
 
 
 class GrowingReply:
-    """A turn's text, split into parts that are safe to stream. Text that was sent cannot be withdrawn.
+    """Splits a turn's reply into parts that are safe to stream, because sent text cannot be withdrawn.
 
-    Steps are separated by a blank line. After a retried model call or a gap in the text, the
-    rest is sent only when the answer is complete.
+    A blank line separates steps. After a retried model call or a gap in the text, streaming pauses until the step is
+    complete.
     """
 
     def __init__(self) -> None:
@@ -258,7 +265,7 @@ class GrowingReply:
         self._glue = ""
 
     def stream(self, text: str, step: int, offset: int) -> str:
-        """Add text from the model. Return the part to send."""
+        """Add streamed text. Return the part that can be sent, which may be empty."""
         if step != self._step:
             if self._of_step:
                 return ""
@@ -282,7 +289,7 @@ class GrowingReply:
         return self._send((glue or ("\n\n" if had else "")) + text) if text else ""
 
     def finish_turn(self, reply: str) -> str:
-        """Add the turn's reply. Return it if it differs from the last step's text."""
+        """Add the final reply. Return it if it differs from the last step's text, otherwise an empty string."""
         if not reply or reply == self._reply:
             return ""
         return self._send(f"\n\n{reply}" if self.sent else reply)
@@ -295,9 +302,9 @@ class GrowingReply:
 async def reply_pieces(
     api: Conversations, begun: PendingReply, growing: GrowingReply
 ) -> AsyncGenerator[str | TurnFinished, None]:
-    """Yield the reply as it grows, empty strings as keep-alives, and finally the TurnFinished event.
+    """Yield parts of the reply, empty strings as keep-alives, and finally the TurnFinished event.
 
-    Raises ApiError if the message left the queue, the model is unavailable, or the server stops.
+    Raises ApiError if the message is removed from the queue, the model is unavailable, or Shoal stops.
     """
     turn: TurnId | None = None
     seen, did_anything = begun.after, False
@@ -337,8 +344,7 @@ async def _model_away(
 ) -> ApiError:
     """Abort a turn whose model is unavailable, and return the error for the client.
 
-    These clients do not wait, but send their message again. If the turn has already called tools, the error forbids a
-    retry.
+    OpenAI's clients send the message again instead of waiting. Unless `may_repeat` is set, a header stops them.
     """
     await api.orchestrator.send(Abort(begun.thread, begun.conversation.by.author, turn=turn))
     seconds = max(1, math.ceil((retry.next_at - api.clock.now()).total_seconds()))
@@ -347,7 +353,7 @@ async def _model_away(
 
 
 async def whole_reply(api: Conversations, begun: PendingReply) -> TurnFinished:
-    """Wait until the turn ends. Raises ApiError if it has no answer or the token was revoked during the wait."""
+    """Wait until the turn ends. Raises ApiError if it ends without a reply or the token is revoked in the meantime."""
     finished: TurnFinished | None = None
     failure: ApiError | None = None
     async with anyio.create_task_group() as group:
@@ -447,7 +453,6 @@ async def _frames(
 def _conversation(
     api: Conversations, by: Principal, model: str, items: Sequence[CompatMessage], instructions: str | None, thread: str
 ) -> ClientConversation:
-    """Parse the caller's conversation. Raises InvalidInput, or ApiError 404 for an unknown model."""
     messages = spoken(items)
     system = [item.line.text for item in messages if item.role in ("system", "developer")]
     lines: list[Line] = []
@@ -457,7 +462,7 @@ def _conversation(
         if item.role in ("system", "developer"):
             continue
         line = item.line
-        if lines and line.role == lines[-1].role == "user":  # joins consecutive user messages
+        if lines and line.role == lines[-1].role == "user":
             lines[-1] = Line("user", f"{lines[-1].text}\n\n{line.text}".strip())
             files[-1] += item_files
         else:
@@ -477,13 +482,12 @@ def _conversation(
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
-    """Format of the answer. Only `text` is supported."""
+    """Format of the response. Only `text` is supported."""
 
     type: str = "text"
 
 
 def _refuse(reasons: Mapping[str, bool]) -> None:
-    """Raise InvalidInput with the first of these reasons that applies."""
     if why := next((why for why, holds in reasons.items() if holds), None):
         raise InvalidInput(why)
 
@@ -502,7 +506,9 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
-    """A request for a chat completion. Other fields are ignored. The agent's own settings apply."""
+    """A request for a chat completion. Other fields, such as `temperature`, are ignored, because the agent's settings
+    apply.
+    """
 
     model: str
     messages: Annotated[list[CompatMessage], msgspec.Meta(min_length=1)]
@@ -527,7 +533,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     body_bytes_max=BODY_BYTES_MAX,
 )
 async def chat(api: Conversations, request: Request, by: Principal, body: ChatRequest) -> Response:
-    """Answer a conversation. `model` is the agent's name."""
+    """Send the last message of a conversation to an agent and return the reply. `model` is the agent's name."""
     _refuse(
         {
             "`n` must be 1: an agent gives one answer.": body.n not in (None, 1),
@@ -549,7 +555,7 @@ async def chat(api: Conversations, request: Request, by: Principal, body: ChatRe
 
 
 class _ChatForm:
-    """Output of a chat completion: `whole`, or a stream of chunks from `opening` to `closing` or `failed`."""
+    """Formats a chat completion as one object (`whole`), or as a stream from `opening` to `closing` or `failed`."""
 
     def __init__(self, api: Conversations, model: str, *, with_usage: bool) -> None:
         created = int(api.clock.now().timestamp())
@@ -602,13 +608,15 @@ class ResponseConversation(msgspec.Struct, frozen=True):
 
 
 class ResponseText(msgspec.Struct, frozen=True):
-    """Format of a response's text."""
+    """Options for the text of a response."""
 
     format: ResponseFormat | None = None
 
 
 class ResponsesRequest(msgspec.Struct, frozen=True):
-    """A request for a response. Other fields are ignored. The agent's own settings apply."""
+    """A request for a response. Other fields, such as `temperature`, are ignored, because the agent's settings
+    apply.
+    """
 
     model: str
     input: str | list[CompatMessage]
@@ -627,7 +635,9 @@ class ResponsesRequest(msgspec.Struct, frozen=True):
 
 @routes("POST /v1/responses", TALKERS, narrows=True, answer=AnyObject, streams=True, body_bytes_max=BODY_BYTES_MAX)
 async def responses(api: Conversations, request: Request, by: Principal, body: ResponsesRequest) -> Response:
-    """Answer an input. `model` is the agent's name. `previous_response_id` continues that response's thread."""
+    """Send an input to an agent and return the reply. `model` is the agent's name. `previous_response_id` continues the
+    thread of an earlier response.
+    """
     _refuse(
         {
             NO_TOOLS: bool(body.tools),
@@ -651,7 +661,7 @@ async def responses(api: Conversations, request: Request, by: Principal, body: R
 
 
 class _ResponseForm:
-    """Output of a response: `whole`, or a stream of numbered events."""
+    """Formats a response as one object (`whole`), or as a stream of numbered events."""
 
     def __init__(self, api: Conversations, begun: PendingReply, body: ResponsesRequest) -> None:
         fresh_id = api.clock.new_id()

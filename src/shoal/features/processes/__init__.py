@@ -1,4 +1,4 @@
-"""Processes that agents run alongside their turns, with hooks that start turns."""
+"""Long-running processes that agents start, with hooks that start turns."""
 
 from shoal.feature import CliCommand, Feature
 

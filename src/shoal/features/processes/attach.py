@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def attach(services: "Services") -> None:
-    """Run processes while Shoal runs, list them in prompts and for people, and kill those of people who lost access."""
     processes = services[ProcessService]
     services[Backend].add_service(processes.run)
     activity = Activity("Processes you started", processes.for_prompt, processes.for_people)

@@ -1,4 +1,4 @@
-"""`shoal processes`: list, read and kill the processes that agents run alongside their turns."""
+"""`shoal processes`: list, read and kill processes that agents have started."""
 
 from datetime import UTC, datetime
 

@@ -16,7 +16,7 @@ LINE_BYTES_MAX = 4096
 
 
 class LineMatcher:
-    """Splits output into lines and reports the numbers of the patterns that match each line."""
+    """Splits output into lines and matches each line against patterns."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         """Compile the patterns. Raises InvalidInput for the first invalid pattern."""
@@ -30,7 +30,7 @@ class LineMatcher:
         self._begun = b""
 
     def take(self, data: bytes) -> Iterator[tuple[tuple[int, ...], str]]:
-        """Yield each matching line that this output completes, with the numbers of its patterns."""
+        """Yield the matching lines that `data` completes, each with the numbers of the patterns that match."""
         *whole, rest = data.split(b"\n")
         for piece in whole:
             line, self._begun = self._begun + piece, b""
@@ -38,7 +38,7 @@ class LineMatcher:
         self._begun = (self._begun + rest)[:LINE_BYTES_MAX]
 
     def end(self) -> Iterator[tuple[tuple[int, ...], str]]:
-        """Yield the last line if it matches, even without a newline."""
+        """Yield the last line if it matches, even without a newline at its end."""
         line, self._begun = self._begun, b""
         if line:
             yield from self._matched(line)
@@ -54,10 +54,11 @@ COMMAND_CHARS_MAX = 500
 
 
 def hook_prompt(process: Process, hook: Hook, what: str, reason: str, output: str, clock: Clock) -> Prompt:
-    """Build the message that a hook sends.
+    """Build the prompt that a hook sends.
 
-    `what` is part of its key, so a message that is sent twice is delivered once. `reason` describes the event. `output`
-    is wrapped as untrusted.
+    `what`: event in the prompt's key, so a prompt that is sent twice is delivered once.
+    `reason`: description of the event.
+    `output`: output of the process, which is wrapped as untrusted.
     """
     spec, key = process.spec, f"{PROCESS_KEY}{process.id}:{what}"
     lines = [
@@ -68,7 +69,7 @@ def hook_prompt(process: Process, hook: Hook, what: str, reason: str, output: st
         lines.append(f"Your note for this: {hook.note}")
     if output:
         lines.append(untrusted_block(f"output of process {process.id}", output))
-    text, called = "\n".join(lines), process.id if spec.tainted_by else spec.title  # the model chose the title
+    text, called = "\n".join(lines), process.id if spec.tainted_by else spec.title  # a tainted turn chose the title
     return Prompt(
         spec.chat,
         key,
@@ -83,8 +84,10 @@ def hook_prompt(process: Process, hook: Hook, what: str, reason: str, output: st
 
 
 def fits(hook: Hook, process: Process) -> bool:
-    """Return whether a hook applies to how the process ended. A lost process has no exit code, so every exit hook
-    applies."""
+    """Return True if an exit hook applies to the end of the process.
+
+    A lost process has no exit code, so every exit hook applies.
+    """
     if hook.on != "exit":
         return False
     return process.state == "lost" or not hook.codes or process.exit_code in hook.codes

@@ -1,4 +1,4 @@
-"""A process that runs in this Shoal."""
+"""State of a process that this Shoal runs."""
 
 import asyncio
 from collections import deque
@@ -15,8 +15,11 @@ of times."""
 
 
 class LiveProcess:
-    """Implements `kernel.agents.Watch` for a running process. Rescheduling `limit` ends it. `changed` is set when a
-    match is waiting or the process has ended."""
+    """Implements `kernel.agents.Watch` for a running process.
+
+    `limit`: timeout that ends the process when it is rescheduled.
+    `changed`: set when a match is waiting or the process has ended.
+    """
 
     def __init__(
         self,
@@ -25,7 +28,7 @@ class LiveProcess:
         identity_of: Callable[[int], str],
         sources: Callable[[], Awaitable[str]],
     ) -> None:
-        """Create the record of a process that starts. `sources` returns the taint of the content that it can read now.
+        """Prepare to watch a process. `sources` returns the taint of the content that the process can read now.
 
         Raises InvalidInput for an invalid pattern.
         """
@@ -57,13 +60,12 @@ class LiveProcess:
         self.begun.set()
 
     def output(self, data: bytes) -> None:
-        """Log output and match it against the hooks."""
         self._log.write(data)
         if self._matcher is not None:
             self._note(self._matcher.take(data))
 
     def close(self) -> None:
-        """Match the last line and close the log. Call it after the process has ended."""
+        """Match the last line and close the log. Call this after the process has ended."""
         if self._matcher is not None:
             self._note(self._matcher.end())
         self._log.close()
@@ -71,7 +73,7 @@ class LiveProcess:
             event.set()
 
     def end(self, by: str) -> None:
-        """Kill the process in the background. `killed_by` records the first caller. Does not block."""
+        """Kill the process without waiting for its end. `killed_by` records the first caller."""
         self.killed_by = self.killed_by or by
         if self.limit is not None and not self.limit.expired():
             self.limit.reschedule(asyncio.get_running_loop().time())

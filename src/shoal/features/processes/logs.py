@@ -20,8 +20,11 @@ FOLDER = "processes"
 
 
 class LogPiece(msgspec.Struct, frozen=True):
-    """Part of a log. `lost_bytes` is the size of the deleted beginning. Offsets count bytes from the start of the
-    process."""
+    """Part of a log. Offsets count bytes from the start of the process.
+
+    `next_offset`: offset at which to continue.
+    `lost_bytes`: number of deleted bytes before the first line.
+    """
 
     lines: tuple[str, ...]
     next_offset: int
@@ -30,7 +33,7 @@ class LogPiece(msgspec.Struct, frozen=True):
 
 
 class ProcessLog:
-    """Writer of a process's log. Every call blocks briefly. A disk error ends the log, not the process."""
+    """Writes the log of a process. Calls block briefly. A disk error stops the log but not the process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -77,12 +80,12 @@ class ProcessLog:
 
 
 def log_of(home: Home, process: Process) -> Path:
-    """Return the path of a process's log. Rotated files have the same path with a number."""
+    """Return the path of a process's current log. Rotated files have a number after this name."""
     return home.thread(process.spec.thread) / FOLDER / f"{process.id}.log"
 
 
 def read_log(path: Path, *, offset: int = -1, lines_max: int = 100, contains: str = "") -> LogPiece:
-    """Read a log's last lines, or the lines from `offset` on, optionally only lines that contain a text.
+    """Read the last `lines_max` lines, or the first `lines_max` lines from byte `offset`. `contains` filters lines.
 
     A missing log is empty. Blocking. Raises OSError.
     """
@@ -130,5 +133,5 @@ def _marker(path: Path) -> Path:
 
 
 def _files(path: Path) -> list[Path]:
-    """Return a log's files, newest first."""
+    """Return the paths of a log's files, newest first. The files may not exist."""
     return [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, FILES_MAX))]

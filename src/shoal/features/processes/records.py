@@ -1,4 +1,4 @@
-"""Records of processes that agents start, and of the hooks that start turns."""
+"""Records of processes and their hooks."""
 
 from datetime import datetime
 from typing import Literal, TypeAlias
@@ -19,8 +19,13 @@ PROCESS_KEY = "process:"
 class Hook(msgspec.Struct, frozen=True, omit_defaults=True):
     """Condition under which a process starts a turn.
 
-    `exit`: the process exits, with one of `codes` if any are given. `output`: it writes a line that matches `pattern`.
-    `timeout`: it still runs after `after_seconds`. `note` reminds the agent what to do.
+    `on`: `exit` if the process exits, `output` if it writes a matching line, `timeout` if it runs too long.
+    `note`: reminder for the agent.
+    `codes`: exit codes to which `exit` applies. Empty means all.
+    `pattern`: regular expression that `output` matches against each line.
+    `after_seconds`: running time for `timeout`.
+    `fires_max`: maximum number of times that `output` fires.
+    `interval_seconds`: minimum time between two firings of `output`.
     """
 
     on: Literal["exit", "output", "timeout"]
@@ -33,10 +38,11 @@ class Hook(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ProcessSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A process to start, and the person for whom it runs.
+    """A process to start. Turns that its hooks start never have more trust than `author` and `tainted_by` allow.
 
-    `depth` counts the hooks that led to the turn that starts it. `author` asked for that turn. `tainted_by` names the
-    untrusted content that influenced the command. Turns started by its hooks get no more trust than these allow.
+    `author`: person who asked for the turn that starts the process.
+    `tainted_by`: untrusted content that influenced the command, or empty.
+    `depth`: number of hooks that led to the turn that starts the process.
     """
 
     agent: str
@@ -55,15 +61,16 @@ class ProcessSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def title(self) -> str:
-        """The process's name, or the beginning of its command."""
         return self.name or " ".join(self.command.split())[:60]
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A stored process. `owner` is the Shoal process that runs it.
+    """A stored process.
 
-    `identity` is its pid and start time on that machine, or empty if unknown. `killed_by` identifies who requested the
-    kill. `told` is true after its hooks have reported the end.
+    `owner`: host and identity of the Shoal process that runs it.
+    `identity`: process id and start time on that host, or empty if unknown.
+    `killed_by`: person or component that requested the kill, or empty.
+    `told`: whether the hooks have reported the end.
     """
 
     id: str
@@ -87,7 +94,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class ProcessEnd(msgspec.Struct, frozen=True):
-    """Outcome of a process. `told` is true if no hook should report it."""
+    """Outcome of a process. If `told` is true, hooks do not report it."""
 
     state: ProcessState
     exit_code: int | None = None

@@ -18,7 +18,11 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=1000)]
 
 
 class ProcessView(msgspec.Struct, frozen=True):
-    """A process. `pid` is 0 if unknown. `exit_code` is null unless the process exited by itself."""
+    """A process.
+
+    `pid`: process id, or 0 if unknown.
+    `exit_code`: exit code, or null if unknown.
+    """
 
     id: str
     name: str
@@ -47,8 +51,9 @@ async def listed(
     running: bool = False,
     limit: Limit = 100,
 ) -> list[ProcessView]:
-    """List processes that agents have started, newest first. `agent` selects one agent, `running` only running
-    processes."""
+    """List processes that agents have started, newest first. `agent` limits the list to one agent, and `running` to
+    running processes.
+    """
     rows = await processes.rows.search(agent=agent, running=running, limit=limit)
     return [_process_view(process) for process in rows]
 

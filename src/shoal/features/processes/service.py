@@ -1,17 +1,19 @@
 """Run the processes that agents start, fire their hooks, and clean up after a crash.
 
-event                                   row                   turn that starts
--------------------------------------   -------------------   --------------------------------------------------------
-the process is about to start           running               none; the row is durable before anything runs
-a line matches, or a timeout expires    running               prompt process:ID:match:HOOK:COUNT or …:timeout:HOOK
-the process exits by itself             exited, exit_code     prompt process:ID:exit:HOOK, then `told`
-a person kills it                       killed                none, because that person knows
-it runs longer than LIFE_SECONDS        killed                the prompts for its end
-its Shoal stops                         lost                  the prompts for its end, at the next start
-its Shoal is killed                     lost                  the same, after its remaining children are killed
+    event                             stored state    key of the prompt that starts a turn
+    ------------------------------    ------------    --------------------------------------------------------
+    The process is about to start.    running         No prompt. The row is durable before anything runs.
+    A line matches a hook.            running         process:ID:match:HOOK:COUNT
+    A timeout expires.                running         process:ID:timeout:HOOK
+    The process exits by itself.      exited          process:ID:exit:HOOK. Afterwards, the row is marked `told`.
+    A person or agent kills it.       killed          No prompt. Hooks do not fire.
+    It exceeds LIFE_SECONDS.          killed          process:ID:exit:HOOK
+    Shoal stops.                      lost            process:ID:exit:HOOK, at the next start.
+    Shoal is killed.                  lost            The same, after the remaining child processes are killed.
 
-A process never outlives the Shoal that runs it. Its sandbox ends with Shoal, and the next start kills the remains of
-unsandboxed commands. Keys are unique in the mailbox, so a prompt that is sent again after a crash is delivered once.
+A process does not outlive the Shoal process that runs it. Its sandbox ends with Shoal, and the next start kills what
+remains of unsandboxed commands. Keys are unique in the mailbox, so a prompt that is sent again after a crash is
+delivered once.
 """
 
 import asyncio
@@ -91,7 +93,11 @@ class ProcessTable(NamedTuple):
 
 
 class ProcessSettings(msgspec.Struct, frozen=True):
-    """Identity of this server. `owner` is `HOST IDENTITY`. `alone` is true if no other process uses this store."""
+    """Identity of this server.
+
+    `owner`: host name and identity of this process.
+    `alone`: whether no other Shoal process uses this database.
+    """
 
     owner: str
     alone: bool = True
@@ -102,7 +108,7 @@ class ProcessSettings(msgspec.Struct, frozen=True):
 
 
 class ProcessService(msgspec.Struct, eq=False):
-    """Service that runs this Shoal's processes. It can also list and kill processes of other machines."""
+    """Service that runs processes on this machine. It can also list and kill processes of other machines."""
 
     rows: ProcessStore
     home: Home
@@ -142,11 +148,11 @@ class ProcessService(msgspec.Struct, eq=False):
     async def start(
         self, spec: ProcessSpec, command: Command, sandbox: Sandbox, sources: Callable[[], Awaitable[str]]
     ) -> Process:
-        """Start a process and return once it runs.
+        """Start a process and return when it runs. If the call is cancelled before that, the process is killed.
 
         `sources` returns the taint of the content that the process can read at the time of the call. Raises
-        InvalidInput for invalid hooks, SandboxError, StoreError, and ContentChanged if the approved content has
-        changed. If the call is cancelled before the process runs, the process is killed.
+        InvalidInput for invalid hooks or too many processes, SandboxError, StoreError, and ContentChanged if the
+        approved content has changed.
         """
         if self._tasks is None:
             raise InvalidInput("Shoal is starting or stopping, so it cannot start processes. Try again shortly.")
@@ -193,12 +199,12 @@ class ProcessService(msgspec.Struct, eq=False):
         return row
 
     async def read(self, process: Process, *, offset: int = -1, lines_max: int = 100, contains: str = "") -> LogPiece:
-        """Read part of a process's log. The log is empty if the process is on another machine. Raises OSError."""
+        """Read part of a process's log. The log is empty if the process ran on another machine. Raises OSError."""
         path = log_of(self.home, process)
         return await asyncio.to_thread(read_log, path, offset=offset, lines_max=lines_max, contains=contains)
 
     async def of_agent(self, agent: str, within: str, *, running: bool = False, limit: int = 20) -> list[Process]:
-        """Return an agent's processes for conversations whose ids start with `within`, newest first."""
+        """Return an agent's processes in threads whose ids start with `within`, newest first."""
         return await self.rows.search(agent=agent, running=running, limit=limit, within=within)
 
     def check(self, hooks: tuple[Hook, ...]) -> None:
@@ -208,21 +214,20 @@ class ProcessService(msgspec.Struct, eq=False):
     # ---- lists ----
 
     async def for_prompt(self, agent: str, within: str, limit: int) -> list[str]:
-        """List running processes on all machines, without names chosen by a tainted turn."""
+        """List running processes for a prompt. Omits names that a tainted turn chose."""
         running, now = await self.of_agent(agent, within, running=True, limit=limit), self.clock.now()
         return [line_of(process, now, is_named=not process.spec.tainted_by) for process in running]
 
     async def for_people(self, agent: str, within: str) -> list[str]:
-        """List running processes on all machines."""
         running, now = await self.of_agent(agent, within, running=True), self.clock.now()
         return [f"process {line_of(process, now)}" for process in running]
 
     async def end_left(self, has_left: HasLeft, by: str) -> AsyncIterator[tuple[Author, str]]:
-        """Kill the processes of people who lost access. Yields each person and a description of their process."""
+        """Kill the processes of people who lost access. Yield the person and a description of each killed process."""
         for process in await self.rows.search(running=True, limit=LEFT_MAX):
             author = process.spec.author
             if await has_left(process.spec.chat, author):
-                with suppress(NotFound):  # it ended in the meantime
+                with suppress(NotFound):  # the process ended in the meantime
                     await self.kill(process.id, by)
                     yield author, f"the process “{short_line(process.spec.title, 60)}”"
 
@@ -232,12 +237,11 @@ class ProcessService(msgspec.Struct, eq=False):
         """Run until cancelled, then kill all processes. Polls rarely while no process is running."""
         try:
             async with anyio.create_task_group() as self._tasks:
-                for process in await self.rows.search(running=True, limit=1000):  # leftovers of a Shoal that died
+                for process in await self.rows.search(running=True, limit=1000):  # processes of a Shoal that died
                     if process.id not in self._live and self._has_died(process):
                         await self._lose(process)
                 while True:
                     await self._look()
-                    # Poll rarely if nothing runs or waits here.
                     if self._live or self._is_pending:
                         await self.clock.wait(self._news, BEAT_SECONDS)
                     elif self.settings.alone:
@@ -254,13 +258,13 @@ class ProcessService(msgspec.Struct, eq=False):
         try:
             mine = {process.id: process for process in await self.rows.beat(self.settings.owner)}
             for id, live in list(self._live.items()):
-                stored = mine.get(id) or await self.rows.get(id)  # `mine` lacks processes started since
+                stored = mine.get(id) or await self.rows.get(id)  # `mine` lacks processes that started after the query
                 if stored is not None and stored.state != "running":
                     live.end("another server, which lost contact with it")
                 elif stored is not None and stored.killed_by:
                     live.end(stored.killed_by)
             if not self.settings.alone:
-                # Measured with our own clock, because other machines' clocks may differ or be set.
+                # Use the local clock, because clocks of other machines may differ or be adjusted.
                 now, before = self.clock.monotonic(), self._seen
                 self._seen = {}
                 for process in await self.rows.search(running=True, limit=1000):
@@ -272,11 +276,11 @@ class ProcessService(msgspec.Struct, eq=False):
                         await self._lose(process)
             for process in await self.rows.unreported():
                 fitting = [(number, hook) for number, hook in enumerate(process.spec.hooks) if fits(hook, process)]
-                # What a lost process read is unknown. `process_logs` checks for taint marks.
+                # Omit the output of a lost process, because its taint is unknown. `process_logs` checks taint marks.
                 output = await asyncio.to_thread(self._tail, process) if fitting and process.state != "lost" else ""
                 for number, hook in fitting:
                     prompt = hook_prompt(process, hook, f"exit:{number}", ending_of(process), output, self.clock)
-                    if not await self._sent(prompt):  # a full mailbox is retried on the next pass
+                    if not await self._sent(prompt):  # mailbox full: retry on the next pass
                         self._is_pending = True
                         break
                 else:
@@ -285,7 +289,7 @@ class ProcessService(msgspec.Struct, eq=False):
                 for process in await self.rows.forget(self.clock.now() - timedelta(days=KEEP_DAYS)):
                     try:
                         await anyio.to_thread.run_sync(remove_log, log_of(self.home, process))
-                    except OSError as error:  # deleted with its thread
+                    except OSError as error:  # the log may have been deleted with its thread
                         log.warning("old process log not deleted", extra={"process_id": process.id, "why": str(error)})
                 self._forgets_at = self.clock.monotonic() + FORGET_SECONDS
         except StoreUnavailable as error:
@@ -326,9 +330,9 @@ class ProcessService(msgspec.Struct, eq=False):
             log.info("process ended", extra={"process_id": id, "state": ending.state, "exit_code": ending.exit_code})
 
     async def _end(self, live: LiveProcess, ending: ProcessEnd) -> None:
-        """Record that a process ended. Retries while the database is unavailable.
+        """Record that a process ended. Retry while the database is unavailable.
 
-        If Shoal stops before that succeeds, the next start records the process as lost.
+        If Shoal stops before this succeeds, the next start records the process as lost.
         """
         while True:
             with anyio.CancelScope(shield=True), suppress(StoreUnavailable):
@@ -379,7 +383,7 @@ class ProcessService(msgspec.Struct, eq=False):
             return True
 
     async def _as_tainted(self, live: LiveProcess) -> Process:
-        """Record the process's current taint, and return the process."""
+        """Record the taint of the content that the process can read now. Return the updated process."""
         if not live.process.spec.tainted_by and (source := await live.sources()):
             spec = msgspec.structs.replace(live.process.spec, tainted_by=source)
             live.process = msgspec.structs.replace(live.process, spec=spec)
@@ -387,7 +391,7 @@ class ProcessService(msgspec.Struct, eq=False):
         return live.process
 
     async def _fire(self, live: LiveProcess, hook: Hook, what: str, reason: str, output: str) -> None:
-        """Send a prompt while a process runs. Waits while the mailbox is full or the database is unavailable."""
+        """Send a prompt for a running process. Retry while the mailbox is full or the database is unavailable."""
         while True:
             with suppress(StoreUnavailable):
                 process = await self._as_tainted(live)
@@ -404,7 +408,6 @@ class ProcessService(msgspec.Struct, eq=False):
             await self._fire(live, hook, f"timeout:{number}", reason, output)
 
     async def _notify_matches(self, live: LiveProcess) -> None:
-        """Send matches as they arrive. Each hook has a maximum number of firings and a minimum interval."""
         while not live.ended.is_set():
             await live.changed.wait()
             live.changed.clear()

@@ -6,7 +6,7 @@ from shoal.features.processes.records import Process
 
 
 def ending_of(process: Process) -> str:
-    """Return how a process ended, as the rest of a sentence that begins "The process …"."""
+    """Describe how a process ended, as the continuation of "The process …"."""
     after = f" after {lasted(process, process.ended_at)}" if process.ended_at is not None else ""
     match process.state:
         case "exited":
@@ -29,6 +29,6 @@ def lasted(process: Process, until: datetime | None) -> str:
 
 
 def line_of(process: Process, now: datetime, *, is_named: bool = True) -> str:
-    """Describe a process in one line. Without `is_named`, omits its name, which the model chose."""
+    """Describe a process in one line. If `is_named` is false, omit the name, which the model chose."""
     since = f"running for {lasted(process, now)}" if process.state == "running" else ending_of(process)
     return f"{process.id} {process.spec.title!r}: {since}" if is_named else f"{process.id}: {since}"

@@ -1,4 +1,4 @@
-"""Database rows of processes that agents started."""
+"""Database access for processes that agents started."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,12 +14,12 @@ _process = reader(Process, spec=msgspec.json.Decoder(ProcessSpec).decode)
 
 
 class ProcessStore(StorePart):
-    """Database access for processes."""
-
     @writes
     def add(self, process: Process, running_max: int) -> Script[bool]:
-        """Store a process that is about to start. Return False if its agent already has `running_max` processes in the
-        channel."""
+        """Store a process that is about to start.
+
+        Return False if its agent already has `running_max` running processes in the channel.
+        """
         spec = process.spec
         yield from query("agent_lock", agent=spec.agent)
         within = channel_of(spec.chat)
@@ -31,11 +31,9 @@ class ProcessStore(StorePart):
         return True
 
     async def identify(self, process: str, identity: str) -> None:
-        """Record a process's identity on its machine."""
         await self._write("process_identify", id=process, identity=identity)
 
     async def taint(self, process: Process) -> None:
-        """Record a process's taint, which is part of its spec."""
         await self._write("process_taint", id=process.id, spec=dump(process.spec))
 
     async def end(self, process: str, ending: ProcessEnd) -> Process | None:
@@ -45,7 +43,7 @@ class ProcessStore(StorePart):
         return _process(rows[0]) if rows else None
 
     async def kill(self, process: str, by: str) -> bool:
-        """Ask the server that runs a process to end it. Return False if it is not running."""
+        """Ask the server that runs a process to kill it. Return False if the process is not running."""
         return bool(await self._write("process_kill", id=process, by=by))
 
     async def beat(self, owner: str) -> list[Process]:
@@ -53,7 +51,6 @@ class ProcessStore(StorePart):
         return readable(_process, await self._write("processes_beat", owner=owner, now=self._clock.now()))
 
     async def mark_reported(self, process: str) -> None:
-        """Record that a process's hooks have reported its end."""
         await self._write("process_tell", id=process)
 
     async def unreported(self, limit: int = 100) -> list[Process]:
@@ -66,8 +63,7 @@ class ProcessStore(StorePart):
     async def search(
         self, *, agent: str = "", running: bool = False, limit: int = 100, within: str = ""
     ) -> list[Process]:
-        """Return an agent's processes for conversations whose ids start with `within`, newest first. An empty `agent`
-        means all."""
+        """Return processes, newest first. A non-empty `agent` selects an agent. `within` is a prefix of thread ids."""
         which = "processes_running" if running else "processes_recent"
         rows = await self._read(which, agent=agent, limit=limit, low=within, high=first_after(within))
         return readable(_process, rows)
@@ -83,5 +79,5 @@ class ProcessStore(StorePart):
         return _process(rows[0]).spec.depth + 1 if rows else 1
 
     async def forget(self, before: datetime) -> Sequence[Process]:
-        """Delete the rows of processes that ended before this time, and return them."""
+        """Delete the rows of processes that ended before this time. Return the deleted processes."""
         return readable(_process, await self._write("processes_forget", before=before))

@@ -34,7 +34,7 @@ ProcessId = Annotated[str, Meta(description="The process's id.", max_length=64)]
 
 
 class HookArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A hook in the form that the model writes."""
+    """A hook, as the model writes it."""
 
     on: Annotated[
         Literal["exit", "output", "timeout"],
@@ -98,7 +98,7 @@ def tools(services: "Services") -> tuple[Tool, Tool, Tool, Tool]:
 def process_tools(
     processes: ProcessService, shell_actions: ShellActions, sources: TaintSources
 ) -> tuple[Tool, Tool, Tool, Tool]:
-    """Build the four tools. `sources` returns the taint of a process that reads tainted content while it runs."""
+    """Build the process tools. `sources` returns the taint of content that a process reads while it runs."""
 
     @PROCESS_START
     def process_start(
@@ -118,8 +118,9 @@ def process_tools(
         run = Command(text=text, cwd=context.agent.workspace, mounts=context.mounts, env=env)
 
         def reads() -> tuple[Action, ...]:
-            """Return the command's actions, with views as `bash`. A rule that denies the command to `bash` also denies
-            it here."""
+            """Return the command's actions, each also in the form for `bash`. A rule that denies a command to `bash`
+            also denies it here.
+            """
             as_bash = shell_actions("bash", text, context)
             views = (
                 Action(f"tool:process_start:{text}", whole=True, also=(action.text, *action.also)) for action in as_bash
@@ -217,7 +218,6 @@ def process_tools(
 
 
 def _checked(given: tuple[HookArguments, ...], processes: ProcessService) -> tuple[Hook, ...]:
-    """Convert hooks from the model. Raises ToolError for an incomplete hook or an invalid pattern."""
     hooks = msgspec.convert(msgspec.to_builtins(given), tuple[Hook, ...])
     for hook in hooks:
         if hook.on == "output" and not hook.pattern:
@@ -241,8 +241,9 @@ def _shown_hook(hook: Hook) -> str:
 
 
 async def _own_process(processes: ProcessService, id: str, context: ToolContext) -> Process:
-    """Return the agent's process with this id. Raises the same ToolError for an unknown process and another agent's
-    process."""
+    """Return the agent's process with this id. The error for another agent's process is the same as for an unknown
+    process.
+    """
     with suppress(NotFound):
         process = await processes.get(id.strip())
         if process.spec.agent == context.agent.name and process.spec.chat.startswith(context.within):

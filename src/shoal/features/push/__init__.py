@@ -1,4 +1,4 @@
-"""Web Push: notify browsers and phones about approvals and answers."""
+"""Web Push: notify browsers and phones about approvals and replies."""
 
 from shoal.feature import Feature
 

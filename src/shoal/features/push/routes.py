@@ -1,4 +1,4 @@
-"""API endpoints for notifications in the caller's browsers."""
+"""API endpoints for the Web Push subscriptions of the caller's browsers."""
 
 from typing import Annotated
 
@@ -13,7 +13,11 @@ routes = Routes()
 
 
 class PushView(msgspec.Struct, frozen=True):
-    """State of notifications. `why_off` is the reason if they are off. Browsers subscribe with the public `key`."""
+    """State of notifications on this installation.
+
+    why_off: reason why notifications are off, or empty.
+    key: public key with which browsers subscribe, empty if notifications are off.
+    """
 
     on: bool
     why_off: str
@@ -21,7 +25,7 @@ class PushView(msgspec.Struct, frozen=True):
 
 
 class NewSubscription(Browser, frozen=True, forbid_unknown_fields=True):
-    """Address and keys of a browser's push subscription."""
+    """URL and keys of a browser's push subscription."""
 
 
 class Subscribed(msgspec.Struct, frozen=True):
@@ -32,15 +36,16 @@ class Subscribed(msgspec.Struct, frozen=True):
 
 @routes("GET /api/push", EVERYONE, narrows=True)
 async def state(push: WebPush) -> PushView:
-    """Return whether this installation sends notifications, and the key with which browsers subscribe."""
+    """Return whether notifications are on, and the public key with which browsers subscribe."""
     why_off = push.why_off
     return PushView(not why_off, why_off, "" if why_off else await push.public_key())
 
 
 @routes("PUT /api/push", EVERYONE, narrows=True)
 async def subscribe(push: WebPush, by: Principal, request: Request, body: NewSubscription) -> Subscribed:
-    """Notify a browser of approvals that the caller may decide, and of answers in the caller's page threads. Returns
-    400 for an invalid subscription, 409 if 200 browsers are subscribed."""
+    """Subscribe a browser to notifications about approvals that the caller may decide and replies in the caller's page
+    threads. Returns 400 for an invalid subscription and 409 if 200 browsers are already subscribed.
+    """
     await push.subscribe(by, body, request.headers.get("origin", ""))
     return Subscribed(True)
 
@@ -49,7 +54,8 @@ async def subscribe(push: WebPush, by: Principal, request: Request, body: NewSub
 async def unsubscribe(
     push: WebPush, by: Principal, *, endpoint: Annotated[str, msgspec.Meta(max_length=2_000)]
 ) -> Removed:
-    """Stop notifying one of the caller's browsers, identified by its subscription's URL. Returns 404 if it was not
-    subscribed."""
+    """Remove the subscription of one of the caller's browsers, identified by the subscription's URL. Returns 404 if the
+    browser was not subscribed.
+    """
     await push.unsubscribe(by, endpoint)
     return Removed(True)

@@ -1,9 +1,9 @@
-"""Web Push: notify a person's browser or phone of pending approvals and of answers.
+"""Web Push: notify browsers and phones about pending approvals and new replies.
 
-A browser subscribes with the address of its push service and its keys. Each notification is encrypted for that browser
-(RFC 8291) and signed by this installation (VAPID, RFC 8292). `run` follows the events of this process. A browser
-receives only what the token it signed in with may read at that moment. A failed notification is not retried, because
-the page shows the same content.
+A browser subscribes with the URL of its push service and its keys. Each notification is encrypted for that browser (RFC
+8291) and signed by this installation (VAPID, RFC 8292). A browser receives a notification only if the token with which
+it signed in may read the thread at that moment. Failed notifications are not retried, because the page shows the same
+content.
 """
 
 import asyncio
@@ -67,8 +67,12 @@ Text = Annotated[str, msgspec.Meta(max_length=2_000)]
 
 
 class Browser(msgspec.Struct, frozen=True):
-    """Address at a push service, and the browser's keys in base64url without padding: `p256dh` is a P-256 point (65
-    bytes), `auth` is 16 random bytes."""
+    """A browser's push subscription. The keys are in base64url without padding.
+
+    endpoint: URL at the push service.
+    p256dh: P-256 point, 65 bytes.
+    auth: 16 random bytes.
+    """
 
     endpoint: Text
     p256dh: Text
@@ -76,7 +80,12 @@ class Browser(msgspec.Struct, frozen=True):
 
 
 class NotifiedBrowser(Browser, frozen=True, kw_only=True):
-    """A browser with the token with which it was signed in. `origin` is the page's address."""
+    """A stored subscription, bound to the token with which the browser signed in.
+
+    token: name of the token, empty for the page's token.
+    digest: digest of the token. A browser with an outdated digest is unsubscribed.
+    origin: origin of the page, used as the contact in VAPID claims.
+    """
 
     person: str
     token: str
@@ -85,9 +94,10 @@ class NotifiedBrowser(Browser, frozen=True, kw_only=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """A notification for a browser. `approval` is the request or card to decide, or empty for a reply.
+    """The content of a notification.
 
-    `is_cut` is true if the text is incomplete, so the request can only be denied from the notification.
+    approval: id of the approval or approval card to decide, empty for a reply.
+    is_cut: whether the text is incomplete. An incomplete request can only be denied from the notification.
     """
 
     kind: Kind
@@ -100,7 +110,7 @@ class Notification(msgspec.Struct, frozen=True):
 
 
 class _Encryption(Protocol):
-    """The part of http_ece that we use. The package has no types."""
+    """The part of `http_ece` that Shoal uses. The package has no type hints."""
 
     def encrypt(
         self, content: bytes, *, private_key: object, dh: bytes, auth_secret: bytes, version: Literal["aes128gcm"]
@@ -108,14 +118,14 @@ class _Encryption(Protocol):
 
 
 def _open_fetcher() -> GuardedFetcher:
-    """Return a fetcher that may connect to every address, including private ones."""
+    """Return a fetcher without address restrictions, for the push services that the operator lists."""
     return GuardedFetcher(allowed=(ip_network("0.0.0.0/0"), ip_network("::/0")))
 
 
 class WebPush(msgspec.Struct, eq=False):
     """Web Push subscriptions and delivery.
 
-    Only the operator's own push services, listed in `settings.push_services`, may have private addresses.
+    Connections to private addresses are allowed only for the push services in `settings.push_services`.
     """
 
     settings: WebSettings
@@ -159,9 +169,10 @@ class WebPush(msgspec.Struct, eq=False):
         return await asyncio.to_thread(lambda: public_part(_key(self.home)))
 
     async def subscribe(self, by: Principal, browser: Browser, origin: str) -> None:
-        """Subscribe a browser. An existing subscription is replaced by one for this person.
+        """Subscribe a browser. Replaces the browser's existing subscription, even one of another person.
 
-        Raises InvalidInput, and Conflict if BROWSERS_MAX browsers are already subscribed.
+        Raises InvalidInput if notifications are off or the subscription is invalid, and Conflict if BROWSERS_MAX
+        browsers are already subscribed.
         """
         if why := self.why_off:
             raise InvalidInput(why)
@@ -183,14 +194,13 @@ class WebPush(msgspec.Struct, eq=False):
         await self.store.settings.put(SCOPE, key, msgspec.json.encode(notified).decode())
 
     async def unsubscribe(self, by: Principal, endpoint: str) -> None:
-        """Unsubscribe one of this person's browsers. Raises NotFound."""
+        """Unsubscribe one of this person's browsers. Raises NotFound if the browser is not subscribed."""
         stored = await self.store.settings.get(SCOPE, _name(endpoint))
         if stored is None or msgspec.json.decode(stored, type=NotifiedBrowser).person != by.person:
             raise NotFound("This browser is not subscribed.")
         await self.store.settings.drop(SCOPE, _name(endpoint), stored)
 
     async def run(self) -> None:
-        """Send notifications of approval requests and finished turns in this process, until cancelled."""
         while True:
             with self.hub.subscribe() as coming:
                 async for item in coming:
@@ -222,11 +232,11 @@ class WebPush(msgspec.Struct, eq=False):
             log.info("notification not sent", extra=fields | {"why": str(error)})
 
     async def _send(self, stored: str, browser: NotifiedBrowser, note: Notification) -> None:
-        """Send a notification, or drop the subscription if its token is no longer valid.
+        """Send a notification if the browser's token may read the thread.
 
-        Raises FetchError, and InvalidInput if the keys of this installation or the browser are unusable.
+        Deletes the subscription if the token was revoked or the push service no longer knows the subscription.
         """
-        bearer = None  # stays None unless the browser's token is still valid
+        bearer = None
         if not browser.token:
             bearer = OWNER if browser.digest == await self._digest(OWNER) else None
         elif (token := await self.tokens.named(browser.token)) and token.digest == browser.digest:
@@ -248,7 +258,6 @@ class WebPush(msgspec.Struct, eq=False):
             log.warning("push service rejected a notification", extra=fields | {"status": status})
 
     async def _digest(self, by: Principal) -> str:
-        """Return a digest of the caller's token. Raises InvalidInput if the token is unreadable."""
         if by.token is not HOME_TOKEN:
             return by.token.digest
         try:
@@ -262,7 +271,7 @@ class WebPush(msgspec.Struct, eq=False):
         return f"{parts.scheme}://{parts.netloc}" in self.settings.push_services
 
     def _request(self, browser: NotifiedBrowser, note: Notification) -> FetchRequest:
-        """Build the request to the push service. Blocking. Raises InvalidInput if the keys are unusable."""
+        """Build the encrypted and signed request to the push service. Blocking."""
         import http_ece
         import jwt
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -298,16 +307,14 @@ class WebPush(msgspec.Struct, eq=False):
 
 
 def attach(services: "Services") -> None:
-    """Send notifications while Shoal runs, unless they are off."""
     push = services[WebPush]
     if not push.why_off:
         services[Backend].add_service(services[Upkeep].keep("notifications", push.run))
 
 
 def notification(event: Event, title: str, agent: str) -> Notification | None:
-    """Return the notification for an event, or None if the event needs none."""
     match event.data:
-        case ApprovalRequested(item=CardItem(number=number)) if number > 1:  # the first call announced the card
+        case ApprovalRequested(item=CardItem(number=number)) if number > 1:  # only the first call of a card notifies
             return None
         case ApprovalRequested(shown=shown, actions=actions, item=CardItem(card=card, total=calls) as item) if card:
             text = (shown or "\n".join(actions)).strip()
@@ -330,8 +337,6 @@ def notification(event: Event, title: str, agent: str) -> Notification | None:
 
 
 def concerns(bearer: Principal, note: Notification) -> bool:
-    """Return whether a notification is for this person: an approval that they may decide, or an answer in one of their
-    page threads."""
     if note.kind == "approval":
         return bearer.token.scope in ("approve", "admin")
     return note.thread.startswith(f"web:{encode_part(bearer.channel or 'lobby')}:")
@@ -345,7 +350,7 @@ def check_point(encoded: bytes) -> None:
 
 
 def public_part(pem: bytes) -> str:
-    """Return a key's public half in the encoding that browsers expect."""
+    """Return the public key as an uncompressed point in base64url without padding, as browsers expect it."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
     key = load_pem_private_key(pem, None).public_key()
@@ -354,10 +359,7 @@ def public_part(pem: bytes) -> str:
 
 
 def _key(home: Home) -> bytes:
-    """Return this installation's key in PEM, creating it on first use. Blocking.
-
-    Raises InvalidInput if the key is unusable.
-    """
+    """Return this installation's private VAPID key in PEM. Creates the key on first use. Blocking."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import (
@@ -375,7 +377,7 @@ def _key(home: Home) -> bytes:
             fresh = path.with_name(f".push-{secrets.token_hex(8)}")
             fresh.touch(mode=0o600)
             fresh.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-            with contextlib.suppress(FileExistsError):  # another process was first
+            with contextlib.suppress(FileExistsError):  # another process created the key first
                 os.link(fresh, path)
             fresh.unlink()
         pem = read_regular(path, KEY_BYTES_MAX)

@@ -13,9 +13,9 @@ from shoal.models.catalog import model_endpoint
 def build_embeddings(
     name: str, providers: Mapping[str, ProviderSettings], clock: Clock, environ: Mapping[str, str], folder: Path
 ) -> Embeddings:
-    """Create the embedding model that `recall.model` names as PROVIDER/MODEL. Opens no connection or file.
+    """Create the model for the setting `recall.model`, which has the form PROVIDER/MODEL. Does no I/O.
 
-    Raises ConfigError if the provider has no embeddings.
+    Raises ConfigError if the provider is unknown or has no embeddings.
     """
     provider, _, model = name.partition("/")
     settings = providers.get(provider)

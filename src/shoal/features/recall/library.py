@@ -1,22 +1,22 @@
-"""Index for recall: memory, daily notes, documents, files of conversations, and messages.
+"""Search index of memory, daily notes, documents, attached files and messages.
 
-Texts are split into passages, and embedded if an embedding model is set.
+Sources are split into passages. If an embedding model is configured, the passages are also embedded.
 
 source                                         who may see its passages
 --------------------------------------------   ------------------------------------------------------------------------
-data/MEMORY.md, data/memory/…                  everyone; private lines only their person
+data/MEMORY.md, data/memory/…                  everyone; only the owner sees a private line
 data/PLATFORM/[CHANNEL/]MEMORY.md              people of the platform or channel
 agents/NAME/docs/…                             everyone who talks to the agent
-data/PLATFORM/CHANNEL/THREAD/attachments/…     the thread
-said:THREAD                                    the turns that may see the thread (docs/security.md)
+data/PLATFORM/CHANNEL/THREAD/attachments/…     turns of the thread
+said:THREAD                                    turns that may see the thread (docs/security.md)
 
-A search first reads the files that it may see and that changed, for at most REFRESH_SECONDS_MAX. Edits and deletions
-therefore take effect immediately. Vectors are computed in the background at a limited rate. All state is in the
-database, so a killed process loses nothing. A passage that moves within its file keeps its vector.
+A search first indexes the changed files that it may see, for at most REFRESH_SECONDS_MAX. Edits and deletions therefore
+take effect immediately. Vectors are computed in the background at a limited rate. All state is in the database, so a
+crash loses nothing.
 
-A query is compared with all visible vectors, first by the signs of their numbers (one bit each). The best candidates
-are then compared by eight-bit numbers (measured in docs/decisions/028-recall.md). Results no closer than unrelated
-sentences are dropped.
+A query is first compared with the signs of all visible vectors, one bit per component. The best candidates are then
+compared with eight bits per component (measured in docs/decisions/028-recall.md). Results that are no closer to the
+query than unrelated sentences are dropped.
 """
 
 import asyncio
@@ -78,7 +78,12 @@ _WORD = re.compile(r"\w+")
 
 
 class Refreshed(NamedTuple):
-    """Sources of a search: their files, the errors of unreadable sources, and the sources that are not read yet."""
+    """Result of indexing the files for a search.
+
+    files: paths by source.
+    problems: errors by source, for files that are not searched completely.
+    late: changed sources that were not indexed before the time limit.
+    """
 
     files: Mapping[str, Path]
     problems: Mapping[str, str]
@@ -92,7 +97,7 @@ class _Signs(NamedTuple):
 
 
 class Library:
-    """Service that keeps the passages up to date and searches them. Without `embeddings`, it searches by words only."""
+    """Service that indexes and searches passages. Without `embeddings`, it searches by words only."""
 
     def __init__(
         self, home: Home, store: Store, clock: Clock, settings: RecallSettings, embeddings: Embeddings | None
@@ -113,7 +118,7 @@ class Library:
 
     @classmethod
     def of(cls, services: "Services") -> "Library":
-        """Create the service from the configuration. Raises ConfigError if recall.model is not an embedding model."""
+        """Create the service from the configuration. Raises ConfigError if `recall.model` is invalid."""
         settings, embeddings = services[LiveConfig].current.section(RecallSettings), None
         if settings.model:
             embeddings = build_embeddings(
@@ -124,7 +129,7 @@ class Library:
     # ---- files ----
 
     async def refresh(self, context: ToolContext) -> Refreshed:
-        """Index the files that a call may see."""
+        """Index the files that a tool call may search, for at most REFRESH_SECONDS_MAX."""
         home, root = self._home, self._home.root
         memory = [memory_path(home, scope, context.chat) for scope in MEMORY_SCOPES]
         folders = [home.data / "memory", context.agent.home / "docs", home.attachments(context.thread)]
@@ -132,8 +137,11 @@ class Library:
         return await self._refresh(beginnings, REFRESH_SECONDS_MAX)
 
     async def look(self, folder: Path) -> dict[Path, str]:
-        """Index the files below a folder of the home directory. Return the indexed files, each with the reason if it is
-        not searched completely."""
+        """Index the files below a folder of the home directory.
+
+        Return the reason why each file is not searched completely, or an empty string. Leaves out files that were not
+        indexed in time.
+        """
         known = await self._refresh([f"{_source(folder, self._home.root)}/"], REFRESH_SECONDS_MAX)
         return {
             path: known.problems.get(source, "") for source, path in known.files.items() if source not in known.late
@@ -164,7 +172,9 @@ class Library:
         return Refreshed({source: path for source, (path, _) in listed.items()}, problems, late)
 
     async def _read(self, source: str, path: Path, stamp: str) -> str:
-        """Index a file and return its error, or an empty string. Concurrent callers wait for the same read."""
+        """Index a file. Return its error, or an empty string. Concurrent refreshes wait for this call through
+        `_reading`.
+        """
         reading = self._reading[source] = asyncio.Event()
         try:
             problem, pieces = await self._pieces_of(path)
@@ -196,7 +206,7 @@ class Library:
         return problem, pieces
 
     async def with_words(self, query: str, sources: Sequence[str], person: str) -> list[Passage]:
-        """Return the passages of these sources that contain all these words."""
+        """Return the passages that contain every word of the query and that the person may see."""
         words = [word.casefold() for word in _WORD.findall(query)]
         pieces = await self.pieces.pieces(sources) if words else []
 
@@ -206,13 +216,12 @@ class Library:
 
         return await in_thread(matching)
 
-    # ---- meaning ----
+    # ---- search by meaning ----
 
     async def nearest(self, query: str, may_see: Callable[[str], bool], person: str, limit: int) -> list[Passage]:
-        """Return the passages closest in meaning, nearest first, among visible sources. Empty if nothing is close
-        enough.
+        """Return up to `limit` passages that are close to the query in meaning, closest first.
 
-        Raises ProviderError.
+        The list is empty if no passage is close enough. Raises ProviderError.
         """
         assert self.embeddings is not None
         (vector,) = await self.embeddings.embed([query])
@@ -246,7 +255,6 @@ class Library:
         return [piece for cosine, piece in scored[:limit] if cosine > floor]
 
     async def _load(self) -> None:
-        """Load the vectors added since the last call."""
         async with self._loading:
             while rows := await self.pieces.vectors(self._seen):
                 self._seen = rows[-1].number
@@ -268,7 +276,6 @@ class Library:
     # ---- background work ----
 
     async def run(self) -> None:
-        """Index and embed changes until cancelled. Raises StoreError."""
         await self.begin()
         problem = ""
         while True:
@@ -283,14 +290,16 @@ class Library:
                 await self._clock.sleep(AGAIN_SECONDS)
 
     async def begin(self) -> None:
-        """Discard all vectors if the model has changed since the last run."""
+        """Delete all vectors if the embedding model has changed, because vectors of different models are not
+        comparable.
+        """
         assert self.embeddings is not None
         if await self._marks.get(SCOPE, "model") != self.embeddings.name:
             await self.pieces.reset()
             await self._marks.put(SCOPE, "model", self.embeddings.name)
 
     async def catch_up(self) -> None:
-        """Index and embed all changes. Raises ProviderError, StoreError."""
+        """Index and embed all changes, limited to `texts_per_minute`. Raises ProviderError and StoreError."""
         data, root = self._home.data, self._home.root
 
         def everywhere() -> list[str]:
@@ -305,10 +314,9 @@ class Library:
             await self._clock.sleep(count * 60 / self._settings.texts_per_minute)
 
     async def index_conversations(self) -> None:
-        """Index the threads that were active since the last call."""
         mark = await self._marks.get(SCOPE, "said")
         since = datetime(1970, 1, 1, tzinfo=UTC)
-        with suppress(ValueError, OverflowError):  # the stored value is not a valid time
+        with suppress(ValueError, OverflowError):  # ignore an invalid stored time
             since = from_micros(int(mark or 0))
         before, newest = None, since
         while page := await self._journal.threads(limit=200, before=before):
@@ -323,7 +331,6 @@ class Library:
             await self._marks.put(SCOPE, "said", str(to_micros(newest - _MARGIN)))
 
     async def read_thread(self, thread: ThreadId, last_seq: int) -> None:
-        """Index a thread's new messages and attached files."""
         source, brought = f"{SAID}{thread}", False
         after = int(await self.pieces.stamp(source) or 0)
         while after < last_seq and (events := await self._journal.events(thread, after, 500)):
@@ -336,7 +343,7 @@ class Library:
             await self._refresh([f"{_source(folder, self._home.root)}/"], float("inf"))
 
     async def embed_some(self) -> int:
-        """Embed the newest passages without a vector. Return the number of passages considered."""
+        """Embed a batch of passages that have no vector, newest first. Return the size of the batch."""
         assert self.embeddings is not None
         waiting, wanted, empty = await self.pieces.waiting(BATCH_TEXTS), list[tuple[Passage, str]](), list[int]()
         for piece in waiting:
@@ -352,7 +359,7 @@ class Library:
         if wanted:
             vectors = await self._vectors([text for _, text in wanted])
             numbers, before = str(len(vectors[0])), await self._marks.get(SCOPE, "numbers")
-            if before != numbers:  # a different model with the same name, whose vectors are not comparable
+            if before != numbers:  # the model with this name was replaced, and its vectors are not comparable
                 if before is not None:
                     await self.pieces.reset()
                 await self._marks.put(SCOPE, "numbers", numbers)
@@ -361,15 +368,15 @@ class Library:
         return len(waiting)
 
     async def _vectors(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return the vectors of texts. A text that the model rejects gets a vector of zeros, which matches nothing.
+        """Embed texts. A text that the model rejects gets a vector of zeros, which never matches a query.
 
-        Raises ProviderRefused if the model rejects every text, and other ProviderErrors.
+        Raises ProviderRefused if the model rejects even an ordinary sentence.
         """
         assert self.embeddings is not None
         try:
             return await self.embeddings.embed(texts)
         except ProviderRefused:
-            (ordinary,) = await self.embeddings.embed(COHORT[:1])  # raises if the model rejects everything
+            (ordinary,) = await self.embeddings.embed(COHORT[:1])  # raises if the model rejects every text
         vectors: list[list[float]] = []
         for text in texts:
             try:
@@ -380,14 +387,12 @@ class Library:
         return vectors
 
     async def message_of(self, piece: Passage) -> Event | None:
-        """Return the message that contains a passage of a conversation."""
         seq = int(piece.place)
         events = await self._journal.events(ThreadId(piece.source.removeprefix(SAID)), seq - 1, 1)
         return events[0] if events and events[0].seq == seq else None
 
 
 def message_text(event: Event) -> str:
-    """Return the text that a person or the agent wrote in an event."""
     return event.data.text if isinstance(event.data, UserSaid | Steered | AssistantSaid) else ""
 
 
@@ -399,7 +404,10 @@ def _source(path: Path, root: Path) -> str:
 
 
 def _listed(home: Home, beginnings: Sequence[str]) -> dict[str, tuple[Path, str]]:
-    """List the files, each with a stamp that changes whenever the file does."""
+    """List the files, each with a stamp that changes when the file changes.
+
+    The stamp of a file that changed within RACY_NS is provisional, so the next search reads the file again.
+    """
     readable: dict[str, tuple[Path, str]] = {}
     for beginning in beginnings:
         path = home.root / beginning

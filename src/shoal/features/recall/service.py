@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_library(services: "Services") -> AsyncGenerator[None]:
-    """Index and embed changes in the background if an embedding model is set. Raises ConfigError."""
+    """Run the background indexing if an embedding model is configured. Raises ConfigError if `recall.model` is
+    invalid.
+    """
     library = services[Library]
     services[DocumentStates].append(library.look)
     if library.embeddings is None:

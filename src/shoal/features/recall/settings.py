@@ -8,7 +8,7 @@ from shoal.kernel.section import Section
 
 
 class RecallSettings(Section, frozen=True, kw_only=True):
-    """Search by meaning in memory, notes, documents and conversations; see docs/recall.md."""
+    """Search by meaning in memory, notes, documents and conversations. See docs/recall.md."""
 
     model: Annotated[str, Meta(pattern=r"^$|^[^/\s]+/\S+$", description="a model, PROVIDER/MODEL, or empty")] = ""
     """Embedding model, PROVIDER/MODEL. It receives every text that recall can search. If empty, recall searches by

@@ -27,16 +27,22 @@ PAGE_ROWS = 1_000
 
 
 class Known(NamedTuple):
-    """Indexed source: its stamp when it was read, and its error if reading failed."""
+    """State of a source when it was last indexed.
+
+    stamp: version of the file, or number of the last indexed event of a thread.
+    problem: why the source is not searched completely, or empty.
+    """
 
     stamp: str
     problem: str
 
 
 class Passage(msgspec.Struct, frozen=True):
-    """A passage of a source. `person` is the owner of a private passage; empty means everyone who may see the source.
+    """A passage of a source.
 
-    A message's text is not stored here. Its `place` is its number in the thread.
+    place: position in the source. For a message, its number in the thread.
+    text: empty for a message, because the journal has the text.
+    person: owner of a private passage, otherwise empty.
     """
 
     id: int
@@ -64,7 +70,7 @@ class StoredVector(NamedTuple):
 
 
 class RecallStore(StorePart):
-    """Database access for recall. A source is a path below the home directory, or a thread."""
+    """Database access for recall. A source is a path below the home directory or `said:THREAD`."""
 
     @reads
     def sources(self, beginnings: Sequence[str]) -> Script[dict[str, Known]]:
@@ -78,13 +84,12 @@ class RecallStore(StorePart):
         return {text(row[0]): Known(text(row[1]), text(row[2])) for rows in results for row in rows}
 
     async def stamp(self, source: str) -> str:
-        """Return a source's stamp at its last read, or an empty string."""
         rows = await self._read("recall_source", source=source)
         return text(rows[0][0]) if rows else ""
 
     @writes
     def put(self, source: str, known: Known, pieces: Sequence[NewPassage]) -> Script[None]:
-        """Store a source's current passages. Unchanged passages keep their vectors."""
+        """Replace the passages of a source. Unchanged passages keep their vectors."""
         rows = yield from query("recall_pieces_of", source=source, limit=PIECES_MAX)
         left: dict[tuple[str, str], list[Row]] = {}
         for row in rows:
@@ -132,7 +137,7 @@ class RecallStore(StorePart):
 
     @reads
     def embedded(self, ids: Sequence[int]) -> Script[list[tuple[Passage, str]]]:
-        """Return the passages that still exist, with their vectors."""
+        """Return passages with their vectors. Skips passages that were deleted or have no vector."""
         results = yield Batch([Query("recall_piece", {"id": id}) for id in ids])
         return [(_passage(row[:5]), text(row[5])) for rows in results for row in rows]
 
@@ -149,7 +154,6 @@ class RecallStore(StorePart):
                 yield from query("recall_vector_insert", id=id, vector=vector)
 
     async def vectors(self, after: int, limit: int = PAGE_ROWS) -> list[StoredVector]:
-        """Return the vectors with numbers above `after`, oldest first."""
         rows = await self._read("recall_vectors", after=after, limit=limit)
         return [StoredVector(number(row[0]), number(row[1]), text(row[2]), text(row[3]), text(row[4])) for row in rows]
 
@@ -161,7 +165,9 @@ class RecallStore(StorePart):
 
     @writes
     def reset_page(self, after: int) -> Script[int]:
-        """Delete the vectors of the next page of passages. Return the last passage's number, or 0 at the end."""
+        """Delete the vectors of one page of passages with ids above `after`. Return the last id, or 0 if no passages
+        are left.
+        """
         rows = yield from query("recall_reset", after=after, limit=PAGE_ROWS)
         for row in rows:
             yield from query("recall_vector_delete", id=number(row[0]))

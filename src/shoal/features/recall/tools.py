@@ -1,5 +1,6 @@
-"""The tool `recall`: search memory, notes, documents and conversations by meaning or by words. Each passage names its
-source. A passage influenced by untrusted content taints the turn."""
+"""The `recall` tool, which searches memory, notes, documents and conversations by meaning or by words. Each result
+names its source. A result influenced by untrusted content taints the turn.
+"""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
@@ -42,14 +43,12 @@ def recall_tools(services: "Services") -> list[Tool]:
 def recall_tool(
     library: Library, search: SearchIndex, marked: MarkedFiles, described: ToolDecorator = RECALL
 ) -> FunctionTool[Invocation]:
-    """Build `recall`, or an alias of it."""
     name = described.name
 
     async def nearest(
         query: str, context: ToolContext, files: Collection[str], limit: int
     ) -> tuple[list[Passage], str]:
-        """Return the passages closest in meaning among these files and conversations, or a note that explains why there
-        are none."""
+        """Search by meaning. The second value explains why that was not possible, or is empty."""
         if library.embeddings is None:
             return [], "Searched by words only: recall by meaning is not set up."
         within, person = context.within, context.purpose.audience.person
@@ -66,7 +65,6 @@ def recall_tool(
             return [], f"Searched by words only: {error}"
 
     async def found(query: str, context: ToolContext, limit: int) -> list[tuple[str, str]]:
-        """Return the answer's lines, each with its untrusted source or an empty string."""
         person = context.purpose.audience.person
         known = await library.refresh(context)
         near, note = await nearest(query, context, known.files.keys(), 2 * limit)

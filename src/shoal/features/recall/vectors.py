@@ -1,9 +1,9 @@
-"""Text embeddings: storage, similarity, and a similarity threshold.
+"""Quantized embeddings, their similarity, and a similarity threshold.
 
-The similarity of unrelated texts depends on the text and the model: one model gives cosines of 0.05, another 0.7. A
-query is therefore also compared with a cohort of unrelated sentences, and only passages clearly closer than the cohort
-count as answers. Auckenthaler et al. (2000) normalize speaker-verification scores the same way. The measurements are in
-docs/decisions/028-recall.md.
+The similarity of unrelated texts depends on the texts and the model: one model gives cosines of 0.05, another 0.7. Each
+query is therefore also compared with a cohort of unrelated sentences. Only passages that are clearly closer than the
+cohort are results. Auckenthaler et al. (2000) normalize speaker-verification scores in the same way. The measurements
+are in docs/decisions/028-recall.md.
 """
 
 from collections.abc import Sequence
@@ -49,11 +49,12 @@ DEVIATIONS = 3.75
 """Standard deviations above the cohort's mean that an answer must reach."""
 SMALLEST = 1e-300
 """Smallest scale for quantizing. It prevents division by zero for a vector of zeros."""
-_SIGNS = bytes(49 if byte > 127 else 48 for byte in range(256))  # text digits: 1 for a negative number, otherwise 0
+# Translates a signed byte to the digit 1 if it is negative, otherwise to 0.
+_SIGNS = bytes(49 if byte > 127 else 48 for byte in range(256))
 
 
 class Floor:
-    """Minimum similarity of an answer to a query, computed from the cohort's vectors in a few milliseconds."""
+    """Similarity threshold for search results, computed from the vectors of the cohort."""
 
     def __init__(self, cohort: Sequence[Sequence[float]]) -> None:
         self.numbers = len(cohort[0])
@@ -63,26 +64,24 @@ class Floor:
         self._deviation = pstdev(closeness(first, other) for first, other in combinations(self._codes, 2))
 
     def of(self, question: bytes) -> float:
-        """Return the similarity that an answer must exceed."""
         from statistics import fmean
 
         return fmean(closeness(question, code) for code in self._codes) + DEVIATIONS * self._deviation
 
 
 def code_of(vector: Sequence[float]) -> bytes:
-    """Quantize a vector to eight bits per number, scaled so that the largest is 127. The error is smaller than the
-    differences between models."""
+    """Quantize a vector to signed bytes. The component with the largest magnitude becomes 127 or -127."""
     scale = 127 / max(*map(abs, vector), SMALLEST)
     return bytes([round(number * scale) & 255 for number in vector])
 
 
 def bits_of(code: bytes) -> int:
-    """Return the signs of a vector's numbers as an integer with one bit per number."""
+    """Pack the signs of a quantized vector into an integer, one bit per component."""
     return int(code.translate(_SIGNS), 2)
 
 
 def closeness(one: bytes, other: bytes) -> float:
-    """Return the cosine of the angle between two vectors, or -1 if they cannot be compared."""
+    """Return the cosine of two quantized vectors, or -1 if their lengths differ or one of them is zero."""
     if len(one) != len(other):
         return -1.0
     left, right = memoryview(one).cast("b"), memoryview(other).cast("b")

@@ -1,6 +1,6 @@
 """Self-edit: agents change their own settings, persona files, documents and skills.
 
-The versions of these files are in the core (`agents/versions.py`), because people also change them on the page.
+The core stores the versions of these files (`agents/versions.py`), because people also edit them on the page.
 """
 
 from shoal.feature import Feature

@@ -1,5 +1,6 @@
-"""Changes that agents make to themselves: settings, persona files, documents and skills. They can also change
-SYSTEM.md, which all agents share. Each change is planned, shown as a diff, and made if allowed."""
+"""Changes that agents make to their own settings, persona files, documents and skills, and to SYSTEM.md, which all
+agents share. Each change is planned, shown as a diff, and made if the permission engine allows it.
+"""
 
 import difflib
 import shutil
@@ -40,7 +41,7 @@ _STRICTNESS = {"open": 0, "guarded": 1, "standard": 2, "locked": 3}
 
 
 class PlannedEdit(NamedTuple):
-    """A planned change of one file in the agent's directory: its name, the content before and after, and the diff."""
+    """A planned change to one file. `old` or `new` is None if the file does not exist before or after the change."""
 
     name: str
     old: bytes | None
@@ -51,8 +52,8 @@ class PlannedEdit(NamedTuple):
 class SelfEditor(msgspec.Struct, eq=False):
     """Service that plans and makes an agent's changes to itself.
 
-    `checks` must know the models, profiles and tools, and the agent's profile must not always deny a tool. Only people
-    who `may_widen` can extend the agent's permissions.
+    New values must pass `checks`. An agent cannot list a tool that its profile always denies. Only a person who
+    satisfies `may_widen` can extend the agent's permissions.
     """
 
     store: Store
@@ -73,7 +74,10 @@ class SelfEditor(msgspec.Struct, eq=False):
         )
 
     def setting(self, key: str, value: str, context: ToolContext) -> PlannedEdit:
-        """Plan a change to a key in agent.toml. Raises ToolError for an invalid value."""
+        """Plan a change to a key in agent.toml.
+
+        Raises ToolError for an invalid value, and for a wider profile that the person who asks cannot grant.
+        """
         try:
             self.checks.check(key, value)
             if key == "profile":
@@ -117,8 +121,9 @@ class SelfEditor(msgspec.Struct, eq=False):
         return self.setting("tools", msgspec.json.encode(list(names)).decode() if names else "", context)
 
     def persona(self, file: str, text: str, context: ToolContext) -> PlannedEdit:
-        """Plan a change to a persona file or of SYSTEM.md. Raises ToolError if the person who asks may not change
-        SYSTEM.md."""
+        """Plan a new text for a persona file or SYSTEM.md. Raises ToolError if the person who asks may not change
+        SYSTEM.md.
+        """
         if file == SYSTEM_FILE and not self.may_widen(context.asker):
             raise ToolError(
                 f"{SYSTEM_FILE} is part of every agent's prompt, and the person who asks cannot change it. The owner "
@@ -127,7 +132,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         return self._edit(context, SYSTEM if file == SYSTEM_FILE else file, text.encode() or None)
 
     async def settings(self, context: ToolContext) -> str:
-        """Return the agent's settings, one per line, with only the channels that this turn may see."""
+        """Return the agent's settings, one per line. Lists only the channels that this turn may see."""
         agent, channel = context.agent, channel_of(context.chat).removesuffix(":")
         places = [binding.place for binding in await self.store.registry.bindings() if binding.agent == agent.name]
         if not context.purpose.audience.everywhere:
@@ -150,7 +155,11 @@ class SelfEditor(msgspec.Struct, eq=False):
         return "\n".join(f"{name}: {value}" for name, value in lines.items())
 
     def document(self, path: str, change: Callable[[str | None], str | None], context: ToolContext) -> PlannedEdit:
-        """Plan a change to a file below docs/. Raises ToolError for any other path."""
+        """Plan a change to a file below docs/. `change` maps the old text to the new text. None means that the file
+        does not exist.
+
+        Raises ToolError for any other path.
+        """
         parts = PurePosixPath(path.removeprefix("/docs/")).parts
         if not parts or not all(PART.fullmatch(part) for part in parts):
             raise ToolError(
@@ -163,7 +172,9 @@ class SelfEditor(msgspec.Struct, eq=False):
         return self._edit(context, name, None if new is None else new.encode())
 
     def skill(self, name: str, text: str | None, context: ToolContext) -> PlannedEdit:
-        """Plan to create, change or delete (None) one of the agent's skills. Raises ToolError for an invalid skill."""
+        """Plan to write one of the agent's skills, or to delete it if `text` is None. Raises ToolError for an invalid
+        skill.
+        """
         if not _SKILL.fullmatch(name) or len(name) > 64:
             raise ToolError(
                 f"{name[:80]!r} is not a valid name for a skill. Use lower-case letters and digits, with hyphens "
@@ -181,8 +192,9 @@ class SelfEditor(msgspec.Struct, eq=False):
         return self._edit(context, file, None if text is None else text.encode())
 
     def prepared(self, name: str, edit: PlannedEdit, detail: str, context: ToolContext) -> Prepared:
-        """Build the call that makes a planned change. The approval covers the content before and after, and people see
-        the diff."""
+        """Build the tool call that makes a planned change. People see the diff. An approval covers exactly this old and
+        new content.
+        """
         what = f"{name} {detail}".strip()
 
         async def work() -> ToolOutput:
@@ -199,14 +211,13 @@ class SelfEditor(msgspec.Struct, eq=False):
         return Prepared((Action(f"tool:{name}:{detail}"),), f"{what}\n\n{edit.diff}", effect, work, advice)
 
     async def _advice(self, edit: PlannedEdit, context: ToolContext) -> str:
-        """Run the checks on a copy of the agent's files with the planned change."""
         agent = context.agent
         checks = [check for check in self.versions.edit_checks if check.applies(agent.home)]
         if not checks:
             return ""
 
         def changed(system: SystemPrompt) -> SystemPrompt:
-            """Return the instructions with the new SYSTEM.md, which is outside the agent's directory."""
+            """Replace the text of SYSTEM.md in the prompt. The copied files do not include SYSTEM.md."""
             heading, text = f"# {SYSTEM_TITLE}\n", enclosed((edit.new or b"").decode("utf-8", "replace"), 1)
             return assemble(
                 msgspec.structs.replace(section, text=f"{heading}{text}" if text else "")
@@ -232,8 +243,9 @@ class SelfEditor(msgspec.Struct, eq=False):
             return "\n".join([await check.run(spec, agent.home, context.asker, change) for check in checks]).strip()
 
     async def apply(self, edit: PlannedEdit, what: str, context: ToolContext) -> None:
-        """Make a planned change, commit it and audit it. Raises ToolError if the file has changed since it was
-        planned."""
+        """Make a planned change, commit it and audit it. Raises ToolError if the file has changed since the plan was
+        made.
+        """
         asked = await self.store.approvals.search(pending=False, thread=context.thread)
         mine = [approval for approval in asked if approval.turn == context.turn and approval.call_id == context.call_id]
         approved = mine[0].decided_by if mine else ""
@@ -247,7 +259,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         await self.versions.audit(str(context.thread), what, user, agent.name, edit.old, edit.new, context.turn)
 
     def _read(self, context: ToolContext, name: str) -> bytes | None:
-        """Read a file of the agent's directory. Raises ToolError for a link or a file that is too large."""
+        """Read a file of the agent's directory. Rejects links, directories and files larger than TEXT_BYTES_MAX."""
         home = context.agent.home.resolve()
         path = place_of(home, name)
         if path.resolve() != path:
@@ -261,7 +273,7 @@ class SelfEditor(msgspec.Struct, eq=False):
 
     def _edit(self, context: ToolContext, name: str, new: bytes | None) -> PlannedEdit:
         if new and not new.endswith(b"\n"):
-            new += b"\n"  # so that different contents always have different diffs
+            new += b"\n"  # contents that differ only in this newline would have the same diff
         if new is not None and len(new) > TEXT_BYTES_MAX:
             raise ToolError(f"{name} would be larger than {TEXT_BYTES_MAX:,} bytes.")
         old = self._read(context, name)

@@ -1,4 +1,4 @@
-"""Taint of the files that agents change: untrusted text that is already in a file may remain there after an edit."""
+"""Taint of files that agents edit. Untrusted text in a file may remain there after an edit."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING
@@ -17,10 +17,10 @@ def attach(services: "Services") -> None:
 
 
 def retained_documents(actions: Collection[Action], context: ToolContext) -> RetainedText:
-    """Return the documents that a call edits, because their old text may remain."""
+    """Return the documents that a call edits. Their old text may remain."""
     return RetainedText([context.agent.home / "docs" / action.detail for action in actions])
 
 
 def retained_settings(actions: Collection[Action], context: ToolContext) -> RetainedText:
-    """Return the agent's settings file, because a call changes only one key in it."""
+    """Return the agent's settings file. A call changes only one key, so the other text remains."""
     return RetainedText([context.agent.home / FILE])

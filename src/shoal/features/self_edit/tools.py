@@ -1,4 +1,4 @@
-"""Tools with which an agent sees and changes its own settings, persona, documents and skills."""
+"""Tools that show and change an agent's own settings, persona files, documents and skills."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -61,8 +61,6 @@ def self_edit_tools(services: "Services") -> tuple[Tool, ...]:
 
 
 def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
-    """Build the tools for settings and persona files."""
-
     @SET_SYSTEM_PROMPT
     def set_system_prompt(
         context: ToolContext,
@@ -131,8 +129,6 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
 
 
 def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
-    """Build the tools for documents and skills."""
-
     def document(name: str, path: str, change: Callable[[str | None], str | None], context: ToolContext) -> Prepared:
         edit = editor.document(path, change, context)
         return editor.prepared(name, edit, edit.name.removeprefix("docs/"), context)

@@ -26,14 +26,14 @@ def list_snapshots(context: CommandContext, id: str, as_json: bool) -> None:
 @command(snapshot, example="shoal threads snapshot save terminal:local:main")
 @click.option("--description", default="", help="A description. [default: written by the model]")
 def save(context: CommandContext, id: str, description: str) -> None:
-    """Save what the model sees now. Nothing is cleared."""
+    """Save the conversation as the model sees it, without clearing it."""
     saved = call_api(context, "POST", f"{_path(id)}/snapshots", {"description": description}, into=Snapshot)
     print(f"Saved as {saved.id}: {printable(saved.description)}")
 
 
 @command(snapshot, example="shoal threads snapshot restore terminal:local:main 3")
 def restore(context: CommandContext, id: str, snapshot: str) -> None:
-    """Replace what the model sees with a saved conversation."""
+    """Replace the conversation that the model sees with a saved one."""
     restored = call_api(context, "POST", f"{_path(id)}/snapshots/{path_part(snapshot)}/restore", into=Snapshot)
     print(f"Restored: {printable(restored.description)}")
 

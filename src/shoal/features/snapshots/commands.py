@@ -1,4 +1,4 @@
-"""/new saves and clears the conversation; /context saves, lists and restores conversations."""
+"""/new saves and clears the conversation. /context saves, lists and restores conversations."""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 
 def chat_commands(services: "Services") -> list[ChatCommand]:
-    """Extend /new and /context of the core."""
     commands = services[CommandRouter]
     saved = SavedConversations(commands, services[ConversationSnapshots])
     commands.start_over = saved.start_over
@@ -33,7 +32,9 @@ class SavedConversations:
         self._snapshots = snapshots
 
     async def start_over(self, thread: ThreadId, by: str) -> str:
-        """Save the conversation and clear it. Return how to restore it."""
+        """Save and clear the conversation. Return a message that explains how to restore it, or an empty string if the
+        conversation was empty.
+        """
         saved = await self._snapshots.archive(thread, by)
         return f"The conversation so far is saved. `/context restore {saved.id[-6:]}` restores it." if saved else ""
 

@@ -1,7 +1,7 @@
-"""Save and clear the conversations of channels that have been idle for a while.
+"""Save and clear the conversations of idle channels.
 
-Each channel is checked separately, so a saved window never reveals whether someone writes elsewhere. Heartbeats do not
-count as activity and are never saved.
+Each channel is checked separately. Otherwise a saved conversation would reveal whether people write in other channels.
+Heartbeats do not count as activity and are never saved.
 """
 
 import logging
@@ -35,7 +35,6 @@ SAVED = (
 
 
 def attach(services: "Services") -> None:
-    """Save and clear idle conversations while Shoal runs."""
     backend, agents = services[Backend], services[AgentRegistry]
     if backend.is_front:
         post = services[LiveToolServices].post
@@ -44,7 +43,7 @@ def attach(services: "Services") -> None:
 
 
 class IdleWatch(msgspec.Struct, eq=False):
-    """Service that saves and clears idle conversations of agents with `idle_minutes`."""
+    """Service that saves and clears idle conversations of agents that set `idle_minutes`."""
 
     agents: AgentRegistry
     snapshots: ConversationSnapshots
@@ -52,13 +51,12 @@ class IdleWatch(msgspec.Struct, eq=False):
     post: Callable[[NewPost], Awaitable[None]]
 
     async def run(self) -> None:
-        """Check at startup and then every minute, until cancelled."""
         while True:
             await self.check()
             await self.clock.sleep(CHECK_SECONDS)
 
     async def check(self) -> int:
-        """Save and clear idle threads. Return their number."""
+        """Save and clear the threads of idle channels. Return the number of saved threads."""
         count = 0
         for name in self.agents.names():
             try:
@@ -79,7 +77,6 @@ class IdleWatch(msgspec.Struct, eq=False):
         return count
 
     async def _save(self, windows: Sequence[ContextWindow], minutes: float) -> int:
-        """Save and clear the windows of a channel, most recently active first, and post one message to the channel."""
         saved_windows = [
             (window.thread, saved) for window in windows if (saved := await self._start_over(window)) is not None
         ]

@@ -20,7 +20,9 @@ class NewSnapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StartOverResult(msgspec.Struct, frozen=True):
-    """Result of starting a new conversation. `snapshot` is the saved content, or null if the window was empty."""
+    """Result of starting a new conversation. `snapshot` is the saved conversation, or null if the conversation was
+    empty.
+    """
 
     cleared: bool
     snapshot: Snapshot | None

@@ -1,8 +1,8 @@
-"""Save a thread's window with a description by the model, clear it, and restore it.
+"""Save, clear and restore context windows. The model writes a description of each saved window.
 
 A snapshot is a database row and a JSON file in the agent's `sessions/`. Restoring appends a `cleared` event and the
-saved messages to the journal, which keeps all earlier events. If a window changes during a call, the call fails and
-leaves it unchanged.
+saved messages to the journal, which keeps all earlier events. If a window changes during a call, the call raises
+Conflict and leaves the window unchanged.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ _SYSTEM = (
 
 
 class SavedEvent(msgspec.Struct, frozen=True):
-    """A message of the window as stored in the snapshot file."""
+    """A journal event as stored in a snapshot file."""
 
     type: str
     data: msgspec.Raw
@@ -89,7 +89,7 @@ Publish = Callable[[Sequence[Event]], None]
 
 
 class ConversationSnapshots(msgspec.Struct, eq=False):
-    """Service that saves, lists and restores windows. Without `spending`, no model is called for descriptions."""
+    """Service that saves, lists and restores windows. Without `spending`, it writes descriptions without a model."""
 
     store: Store
     agents: AgentRegistry
@@ -109,7 +109,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
             services[Store],
             services[AgentRegistry],
             services[Clock],
-            services[Spending] if asks else None,  # offline, no model is called
+            services[Spending] if asks else None,  # no model is called while Shoal is stopped
             services[LiveHub].publish,
             services[PromptFiles],
         )
@@ -131,7 +131,8 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
         return saved
 
     async def archive(self, thread: ThreadId, by: str) -> Snapshot | None:
-        """Save the window with a plain description, then clear it, even while a turn runs. Return None if it was empty.
+        """Save the window with a description that needs no model, then clear it, even while a turn runs. Return None if
+        it was empty.
 
         Raises OSError, and Conflict if the thread changed at the same time.
         """
@@ -155,8 +156,9 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
     async def restore(self, thread: ThreadId, snapshot: str, by: str) -> Snapshot:
         """Replace the window with the messages of a snapshot, or start a new thread with them.
 
-        `snapshot` is the snapshot's id, the start or end of the id, or the number in `history`, counted from 1. Raises
-        NotFound if the snapshot is unknown in this channel or its file is missing, and Conflict while a turn runs.
+        `snapshot` is an id, the start or end of an id, or a position in `history`, counted from 1. Raises NotFound if
+        this channel has no such snapshot or the file is missing, InvalidInput if the file is damaged, and Conflict
+        while a turn runs.
         """
         window = await self.store.windows.window(thread)
         saved, named = await self.around(thread), snapshot.upper()
@@ -236,7 +238,6 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
         return snapshot
 
     async def _describe(self, agent: AgentSpec, thread: ThreadId, events: Sequence[EventData]) -> str:
-        """Return a description by the model, or a plain one if the model returns none."""
         if self.spending is None:
             return plain_description(events)
         text = cut_middle("\n\n".join(_lines(events)), DESCRIBED_CHARS_MAX)
@@ -290,14 +291,15 @@ def restorable(events: Sequence[Event]) -> list[EventData]:
 
 
 def plain_description(events: Sequence[EventData]) -> str:
-    """Describe a window by its number of messages and its beginning."""
     texts = [data.text for data in events if isinstance(data, UserSaid | AssistantSaid) and data.text.strip()]
     first = " ".join(texts[0].split()) if texts else "no text"
     return f"{counted(len(texts), 'message')}, beginning: {first[:120]}{'…' if len(first) > 120 else ''}"
 
 
 def _lines(events: Sequence[EventData]) -> Iterator[str]:
-    """Render messages and tool results as lines. Marks text by untrusted authors and actions taken for them."""
+    """Render messages and tool results. Encloses text by untrusted authors, and results of calls that they caused, in
+    untrusted blocks.
+    """
     asked_by = ""
     for data in events:
         source = line = ""

@@ -1,5 +1,6 @@
-"""Permission rules that the owner creates from an approval. They are stored where `shoal permissions add` stores its
-rules."""
+"""Permission rules that the owner creates from an approval. They are stored in shoal.toml, like those of `shoal
+permissions add`.
+"""
 
 from shoal.feature import Feature
 

@@ -15,7 +15,7 @@ def attach(services: Services) -> None:
 
 
 class WrittenRules:
-    """Implements `StandingRules` with the configuration file."""
+    """Stores standing rules in the configuration file. Implements `StandingRules`."""
 
     def __init__(self, services: Services) -> None:
         self._services = services

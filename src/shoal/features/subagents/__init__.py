@@ -1,7 +1,7 @@
-"""Subagents: an agent gives tasks to other agents, each in its own thread.
+"""Subagents: an agent delegates tasks to other agents, each in a separate thread.
 
-The core reports a thread's result to its caller, because the report is part of the turn's last transaction
-(`kernel.agents.report_of`, `store.inbox`).
+The core reports the result to the calling thread, because the report is part of the last transaction of the subagent's
+turn (`kernel.agents.report_of`, `store.inbox`).
 """
 
 from shoal.feature import Feature

@@ -1,12 +1,11 @@
-"""Subagents: threads that a tool call starts. They work within the call's limits and report their result to it.
+"""Subagents: child threads that a tool call starts. They work within the call's limits and report their result to it.
 
-    the call                      the subagent's thread                 its end
-    ---------------------------   -----------------------------------   ---------------------------------------------
-    starts it, maybe twice        one thread, whose id is derived       journaled in one transaction with its effect
-                                  from the turn and the call            on the parent: wake it, note, or prompt
-    waits: its turn is parked     advanced by any worker                the woken turn repeats the call, which reads
-                                                                        the result from the child's journal
-    its turn is stopped           stopped before that is journaled      -
+- Start: the id of the child thread is derived from the turn and the call, so a repeated call starts no second child.
+- Wait: the call parks its turn. Any worker can advance the child.
+- End: the end of the child and its effect on the parent thread are journaled in one transaction. The effect is to wake
+  the parked turn, to add a note, or to send a prompt. A woken turn repeats the call, which reads the result from the
+  child's journal.
+- Stop: if the calling turn is stopped, its children are stopped before the stop is journaled.
 
 The two journals contain all the state. After a crash at any point, the call runs again.
 """
@@ -33,7 +32,12 @@ if TYPE_CHECKING:
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A task for a subagent. An empty `agent` means the caller's agent; an empty `model` means the agent's model."""
+    """A task for a subagent.
+
+    agent: name of an agent, or empty for the calling agent.
+    model: name of a model, or empty for the default model of the agent.
+    mode: `wait` parks the calling turn, `tell` notes the result in the calling thread, `wake` starts a turn there.
+    """
 
     text: str
     agent: str = ""
@@ -42,7 +46,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Children(msgspec.Struct, eq=False):
-    """Service that starts, finds and stops the child threads of a thread."""
+    """Service that starts and stops child threads and reads their results."""
 
     store: Store
     engine: Engine
@@ -63,7 +67,9 @@ class Children(msgspec.Struct, eq=False):
         )
 
     def check(self, task: Task, context: ToolContext) -> None:
-        """Check a task. Raises ToolError for an unknown agent or model, or if subagents are nested too deep."""
+        """Raise ToolError if the agent or model is unknown, subagents are nested too deep, or a subagent uses
+        `wake`.
+        """
         if task.agent and task.agent not in self.agents.names():
             raise ToolError(f"No agent named {task.agent!r}. Agents: {', '.join(self.agents.names())}.")
         if task.model:
@@ -78,7 +84,10 @@ class Children(msgspec.Struct, eq=False):
             raise ToolError("Only a conversation with people can be woken. As a subagent, wait for the result instead.")
 
     async def begin(self, task: Task, context: ToolContext) -> ThreadId:
-        """Start the call's child thread. Idempotent. Raises ToolError if it may not start now."""
+        """Start the child thread of a tool call. Idempotent.
+
+        Raises ToolError if too many subagents are running or the calling turn is being stopped.
+        """
         thread = child_thread(context.thread, context.turn, context.call_id)
         # The calling turn's limits apply in addition to the child's own.
         agent, purpose, above = context.agent, context.purpose, context.purpose.caller
@@ -121,7 +130,6 @@ class Children(msgspec.Struct, eq=False):
         return thread
 
     async def result(self, thread: ThreadId) -> ToolOutput:
-        """Return a child's answer, or pending while it runs."""
         child = await self.store.children.get(thread)
         if child is None or child.finished is None:
             if child is not None and child.works:
@@ -133,7 +141,7 @@ class Children(msgspec.Struct, eq=False):
         return ToolOutput(f"{head}\n{ended.reply}".rstrip(), is_error=is_error, tainted_by=ended.tainted_by)
 
     async def stop(self, thread: ThreadId) -> int:
-        """Stop a thread's running child threads in any process. Return their number."""
+        """Stop the running children of a thread, including those in other processes. Return their number."""
         working = await self.store.children.working(thread)
         for child in working:
             receipt = await self.store.inbox.abort(Abort(child, Author("shoal", trusted=False), all_queued=True))
@@ -144,5 +152,4 @@ class Children(msgspec.Struct, eq=False):
 
 
 def attach(services: "Services") -> None:
-    """Stop a turn's child threads when the turn is stopped."""
     services[TurnLoop].stoppers.append(services[Children].stop)

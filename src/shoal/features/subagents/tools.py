@@ -1,4 +1,4 @@
-"""Tools that delegate work: `subagent` and `ask_agent` wait for the answer, `spawn` does not."""
+"""Tools that delegate work: `subagent` and `ask_agent` wait for the result, `spawn` does not."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,7 +51,6 @@ ASK_AGENT = tool(
 
 
 def subagent_tools(services: "Services") -> tuple[Tool, ...]:
-    """Build the tools that delegate work."""
     children = services[Children]
 
     def prepared(name: str, task: Task, context: ToolContext) -> Prepared:

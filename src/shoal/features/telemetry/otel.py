@@ -1,17 +1,17 @@
-"""Export the journal's events as OpenTelemetry traces, metrics and logs, following the conventions for generative AI.
+"""Export journal events as OpenTelemetry traces, metrics and logs, following the conventions for generative AI.
 
-span                  from, to                                  beside its attributes
--------------------   ---------------------------------------   -------------------------------------------------------
-invoke_agent AGENT    the turn's first event, `turn_finished`   approvals, waits, retries, limits and errors as events;
-                                                                a subagent's span links to the call that started it
-chat MODEL            what came before, `assistant_message`     tokens, stop reason
-execute_tool TOOL     `tool_started`, `tool_result`             only a result if it did not run
+span                  starts at           ends at               details
+-------------------   -----------------   -------------------   --------------------------------------------------------
+invoke_agent AGENT    first event         `turn_finished`       events for approvals, retries, limits and errors; a
+                                                                subagent's span links to the call that started it
+chat MODEL            previous event      `assistant_message`   token counts and the stop reason
+execute_tool TOOL     `tool_started`      `tool_result`         a call that did not run has no duration
 
-Each turn is a trace. Ids are digests of names, so a turn that another process continues after a crash is still one
-trace. Texts of people and models are included only with `telemetry.content`; secrets are removed from all texts.
+Each turn is a trace. Ids are digests of names, so a turn that another process continues after a crash remains one
+trace. Messages and tool results are exported only with `telemetry.content`. Secrets are removed from all texts.
 
-A thread of the SDK sends queued spans. If the collector is unavailable, spans that do not fit the queue are lost.
-Nothing is imported while telemetry is off.
+A thread of the SDK sends queued spans. If the collector is unavailable, spans that do not fit into the queue are lost.
+This module is imported only if telemetry is on.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ _Value: TypeAlias = str | int | list[str]
 
 
 class _Ids(IdGenerator):
-    """Id generator whose next ids are set by the caller."""
+    """Id generator that returns the ids that the caller has set."""
 
     trace_id = span_id = 0
 
@@ -210,7 +210,6 @@ class Journalist:
         turn.last_ns = at
 
     def _begin(self, event: Event, name: str, parent: Span, about: Mapping[str, _Value], at: int, *ids: str) -> Span:
-        """Begin a span of the event's turn. Its id is a digest of the turn's id and `ids`."""
         self._ids.trace_id, self._ids.span_id = _id(16, event.turn), _id(8, event.turn, *ids)
         kind = SpanKind.CLIENT if about["gen_ai.operation.name"] == "chat" else SpanKind.INTERNAL
         about = {"gen_ai.conversation.id": event.thread, **about}
@@ -280,7 +279,6 @@ class Journalist:
         return self._redact(text)[:CONTENT_CHARS_MAX]
 
     def _messages(self, messages: list[dict[str, str]]) -> str:
-        """Convert messages to the conventions' JSON: roles with parts."""
         outputs = [
             {"role": message["role"], "parts": [{"type": "text", "content": self._text(message["content"])}]}
             for message in messages
@@ -289,7 +287,7 @@ class Journalist:
 
 
 class _LogHandler(logging.Handler):
-    """Log handler that exports records without secrets."""
+    """Log handler that removes secrets from records and exports them."""
 
     def __init__(self, provider: LoggerProvider, redact: Callable[[str], str]) -> None:
         super().__init__()
@@ -297,9 +295,7 @@ class _LogHandler(logging.Handler):
         self._redact = redact
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Export a record. The message becomes the body, its fields become attributes, and a traceback follows the
-        conventions."""
-        if record.name.startswith("opentelemetry"):  # do not export errors about exporting
+        if record.name.startswith("opentelemetry"):  # otherwise export errors would be exported too
             return
         fields = {name: value for name, value in vars(record).items() if name not in _PLAIN_RECORD}
         attributes = {name: self._redact(str(value)) for name, value in fields.items()}
@@ -318,8 +314,9 @@ class _LogHandler(logging.Handler):
 
 
 class _Trouble(logging.Handler):
-    """Log handler that reports the first SDK error. Calls `gave_up` with the exporter's name for each failed
-    attempt."""
+    """Log handler for the SDK's loggers. Warns once, at the first error. Calls `gave_up` with the logger's name for
+    every record.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -345,7 +342,7 @@ async def telemetry(
 ) -> AsyncGenerator[None]:
     """Export traces, metrics and logs while the block runs.
 
-    On exit, send the queued data for at most SHUTDOWN_SECONDS; each signal stops at its first failure. The OTEL_*
+    On exit, the queued data is sent for at most SHUTDOWN_SECONDS. Each signal stops at its first failure. The OTEL_*
     variables configure the destination, by default a collector on this machine. A signal whose exporter is `none` is
     not sent.
     """
@@ -358,7 +355,7 @@ async def telemetry(
                 f"OTEL_EXPORTER_OTLP_{name}PROTOCOL", protocol,
             )  # fmt: skip
     resource = Resource.create({"service.version": VERSION})
-    if str(resource.attributes["service.name"]).startswith("unknown_service"):  # no OTEL_* name
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):  # no OTEL_* variable sets a name
         resource = resource.merge(Resource({"service.name": "shoal"}))
     ids = _Ids()
     traces = TracerProvider(resource=resource, id_generator=ids, shutdown_on_exit=False)
@@ -375,7 +372,7 @@ async def telemetry(
     handler = _LogHandler(logs, redact)
     logging.getLogger().addHandler(handler)
     sdk, trouble = logging.getLogger("opentelemetry"), _Trouble()
-    sdk.handlers, sdk.propagate = [trouble], False  # permanent, because its threads may outlive this block
+    sdk.handlers, sdk.propagate = [trouble], False  # permanent, because the SDK's threads may outlive this block
     try:
         yield
     finally:
@@ -385,7 +382,7 @@ async def telemetry(
 
         def end(exporter: str) -> None:
             is_over = ended.get(exporter.rpartition(".")[2])
-            with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits
+            with contextlib.suppress(RuntimeError):  # the loop is already closed
                 if is_over is not None:
                     loop.call_soon_threadsafe(is_over.set)
 
@@ -394,7 +391,8 @@ async def telemetry(
             end(exporter)
 
         trouble.gave_up = end
-        for provider, exporter in zip((traces, figures, logs), ended, strict=True):  # shutdown does not wait for these
+        # Daemon threads do not delay the exit of the process.
+        for provider, exporter in zip((traces, figures, logs), ended, strict=True):
             threading.Thread(target=shut_down, args=(provider, exporter), daemon=True).start()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SHUTDOWN_SECONDS):

@@ -1,4 +1,4 @@
-"""Export telemetry while Shoal runs, if it is on. Only this module imports the SDK, which takes half a second."""
+"""Export telemetry while Shoal runs. The SDK is imported only if telemetry is on, because that takes half a second."""
 
 import os
 from collections.abc import AsyncGenerator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_telemetry(services: "Services") -> AsyncGenerator[None]:
-    """Start exporting. Raises ConfigError if the extra is missing."""
+    """Export telemetry if it is on. Raises ConfigError if the `otel` extra is not installed."""
     settings = services[LiveConfig].current.section(TelemetrySettings)
     if not settings.is_on(os.environ) or services[Runtime].state == "stopped":
         yield

@@ -1,4 +1,4 @@
-"""Triggers: turns started by the clock, event files, the heartbeat and webhooks, and the morning brief."""
+"""Triggers: start turns on schedules, from event files, from webhooks and as heartbeats. Includes the morning brief."""
 
 from shoal.feature import CliCommand, Feature
 

@@ -30,7 +30,6 @@ FILES_AFTER_SECONDS = 1.0
 
 
 def attach(services: "Services") -> None:
-    """Start turns while Shoal runs, and report catch-up times and schedules to the core."""
     triggers, store, backend = services[TriggerService], services[Store], services[Backend]
     settings = services[LiveConfig].current.section(TriggersSettings)
     store.causes.append(triggers.triggers)
@@ -43,7 +42,7 @@ def attach(services: "Services") -> None:
     if not backend.is_front:
         return
 
-    def became_due(what: str) -> None:  # by another process; an empty `what` means anything
+    def became_due(what: str) -> None:  # called after another process made a change; an empty `what` means any change
         if what in ("triggers", ""):
             triggers.added.set()
 
@@ -56,7 +55,6 @@ def attach(services: "Services") -> None:
 
 
 async def _watch_files(services: "Services", triggers: TriggerService, minutes: float) -> None:
-    """Start turns from event files, and from HEARTBEAT.md every `minutes`. 0 turns the heartbeat off."""
     await triggers.clock.sleep(FILES_AFTER_SECONDS)
     from shoal.features.triggers.event_files import EventFiles
     from shoal.features.triggers.heartbeat import HEARTBEAT_FILE, Heartbeat
@@ -81,7 +79,6 @@ async def _watch_files(services: "Services", triggers: TriggerService, minutes: 
 
 
 async def plans(triggers: TriggerStore, within: str) -> Plans:
-    """Return the upcoming and failing triggers of threads whose ids start with `within`."""
     rows = [trigger for trigger in await triggers.all() if _place(trigger).startswith(within)]
     return Plans(
         [_coming(row) for row in rows if row.state == "active" and row.next_at is not None],

@@ -46,8 +46,9 @@ triggers = click.Group(
     help="Agent that sends it. Create one from the 'brief' template.  [default: the default agent]",
 )
 def brief(context: CommandContext, at: str, timezone: str, working_days: bool, **given: str) -> None:
-    """Get a brief every morning AT a time such as 8 or 8:30, or turn it off with 'off'. It reports what was done and
-    spent, which approvals wait for you, and what is scheduled. Nothing is sent on a day without news."""
+    """Get a brief every morning. AT is a time such as 8 or 8:30, or 'off' to turn the brief off. The brief lists
+    finished work, spending, pending approvals and upcoming schedules. Nothing is sent on a day without news.
+    """
     if at == "off":
         removed = call_api(context, "DELETE", "/api/brief", into=Removed).removed
         print("The brief is turned off." if removed else "The brief was already off.")
@@ -144,12 +145,10 @@ def next_times(context: CommandContext, limit: int, as_json: bool) -> None:
 
 
 def _local(trigger: TriggerView) -> str:
-    """Format a trigger's next time in its time zone."""
     return local_time(trigger.next_at.astimezone(zone_named(trigger.timezone))) if trigger.next_at else "no time"
 
 
 def _times(trigger: TriggerView, now: datetime) -> Iterator[TriggerTime]:
-    """Yield the trigger's next times in order. An overdue time is first."""
     at = trigger.next_at
     while at is not None:
         yield TriggerTime(at, trigger.id, trigger.name, trigger.text)

@@ -31,21 +31,21 @@ def chat_commands(services: "Services") -> list[ChatCommand]:
 
 
 class RemindCommand:
-    """Chat command /remind."""
-
     def __init__(self, commands: CommandRouter, triggers: TriggerService) -> None:
         self._commands = commands
         self._triggers = triggers
 
     async def remind_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str | None:
-        """Answer /remind in a channel, outside its threads: list everything that is scheduled there, or add a reminder
-        for the channel."""
+        """Run /remind outside the threads of a channel. `list` and `cancel` cover all threads of the channel.
+
+        Return None to run the command in the thread `latest` instead.
+        """
         if asked.argument.partition(" ")[0].lower() in ("", "help", "list", "cancel"):
             return await self.remind(asked, channel_of(asked.thread))
         return await self.remind(asked) if latest is None else None
 
     async def remind(self, asked: CommandRequest, channel: str = "") -> str:
-        """Answer /remind. With `channel`, list and cancel cover the whole channel.
+        """Run /remind. With `channel`, `list` and `cancel` cover all threads of the channel.
 
         Raises InvalidInput, NotFound and Conflict with a message for the person.
         """

@@ -1,15 +1,16 @@
 """Event files: JSON files in `data/events/` that start turns immediately, at a time, or repeatedly.
 
-type        effect on the file                               start of the turn
+type        what happens to the file                         what starts the turn
 ----------  -----------------------------------------------  ------------------------------------------------------
-immediate   moves to done/ when the message is accepted, or  in the scan that finds the file; retried while the
-            for a channel, when it is posted                 queue is full
-one-shot    stays until its time, then moves to done/        by a stored trigger named `file:NAME`
-periodic    stays; deleting it removes the trigger           by a stored trigger named `file:NAME`
-any         moves to failed/ with a .reason.txt file         none: it is malformed, was missed, or sending failed
+immediate   moves to done/ when the message is accepted, or  the scan that finds the file; later scans retry while
+            when it is posted, if it names a channel         the queue is full
+one-shot    stays until its time, then moves to done/        a stored trigger named `file:NAME`
+periodic    stays; deleting the file removes the trigger     a stored trigger named `file:NAME`
 
-A changed file replaces its trigger. A file that is not JSON may be incomplete. It is read again three times, and three
-more times after each change.
+A file moves to failed/, next to a .reason.txt file, if it is malformed, was missed, or its message cannot be sent.
+
+A changed file replaces its trigger. A file that is not valid JSON may be incomplete. It is read again up to three
+times, and after each change, before it moves to failed/.
 """
 
 import asyncio
@@ -63,7 +64,7 @@ _EventFileStamp: TypeAlias = tuple[int, int, int]
 
 
 class _HalfWrittenError(InvalidInput):
-    """A file is not JSON, perhaps because it is not completely written yet."""
+    """Raised for a file that is not valid JSON, perhaps because it is still being written."""
 
 
 class _EventFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,14 +106,14 @@ class EventFiles:
     _known: dict[str, _EventFileStamp] = field(default_factory=dict[str, _EventFileStamp], init=False)
 
     async def run(self) -> None:
-        """Scan, and scan again after each change, until cancelled. Creates the directories.
+        """Scan at startup and after each change, until cancelled. Creates the directories.
 
-        While the directories are unreadable, for example because a disk was removed, triggers are unchanged.
+        If the directories become unreadable, for example because a disk was removed, the triggers remain unchanged.
         """
         is_made, is_readable = False, True
         while True:
             try:
-                if not is_made:  # once only: a recreated directory would look emptied
+                if not is_made:  # only once, because an empty recreated directory would remove all triggers
                     for path in (self.directory, self.directory / "done", self.directory / "failed"):
                         path.mkdir(parents=True, exist_ok=True)
                     is_made = True
@@ -130,8 +131,11 @@ class EventFiles:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def scan(self) -> None:
-        """Import new and changed files, remove the triggers of deleted files, and move finished files. Raises
-        StoreError."""
+        """Import new and changed files, remove the triggers of deleted files, and move finished files to done/ or
+        failed/.
+
+        Raises StoreError.
+        """
         present = self._present()
         stored: dict[str, list[Trigger]] = {}
         for trigger in sorted(await self.triggers.all(), key=lambda trigger: trigger.id):
@@ -141,7 +145,7 @@ class EventFiles:
             for trigger in stored.pop(name):
                 put_away = (self.directory / folder / name for folder in ("done", "failed"))
                 if trigger.spec.kind == "one-shot" and trigger.last_at is not None and any(map(Path.exists, put_away)):
-                    continue  # it has fired and may be retried
+                    continue  # it has fired, and its turn may be retried
                 if trigger.state in ("active", "paused") or await self._is_on_its_way(trigger):
                     await self.triggers.remove(trigger.id)
         self._known = {name: stamp for name, stamp in self._known.items() if name in present}
@@ -158,7 +162,7 @@ class EventFiles:
     async def _process_files(
         self, files: Mapping[str, _EventFileStamp], stored: Mapping[str, list[Trigger]]
     ) -> dict[str, "_HalfWrittenError"]:
-        """Process each file. Return the files to read again, so that none of them delays the others."""
+        """Process each file. Return the incomplete files. The caller retries them last, so they delay no other file."""
         left: dict[str, _HalfWrittenError] = {}
         for name, stamp in files.items():
             try:
@@ -183,7 +187,6 @@ class EventFiles:
             self._leave(name, stamp, error)
 
     def _leave(self, name: str, stamp: _EventFileStamp, error: OSError) -> None:
-        """Ignore a file until it changes."""
         self._known[name] = stamp
         log.warning(
             "event file not processed; check the permissions of its directory",
@@ -215,7 +218,7 @@ class EventFiles:
                     if (await self.target.send(prompt)).status != "busy":
                         self._put_away(name, "done")
                     return
-                # A later scan moves the file, once the outcome of the post is known.
+                # A later scan moves the file when the outcome of the post is known.
                 fate = await self.target.fate(prompt.key)
                 if fate is None:
                     await self.target.open(Opening(prompt))
@@ -224,14 +227,14 @@ class EventFiles:
                 elif fate.state == "failed":
                     self._put_away(name, "failed", fate.error)
                 return
-            # Keep exactly one trigger per file; the oldest, in case two processes added one.
+            # Keep one trigger per file. If two processes added one, keep the older.
             same = [trigger for trigger in stored if trigger.spec == spec]
             for trigger in stored:
                 if trigger not in same[:1]:
                     await self.triggers.remove(trigger.id)
             stored = same[:1]
             if not stored:
-                if spec.kind == "one-shot":  # a past time is due immediately, then counts as late or missed
+                if spec.kind == "one-shot":  # a past time is accepted: the trigger fires late or is recorded as missed
                     first_at = single_time(spec.schedule, zone_named(spec.timezone))
                 else:
                     first_at = first_time(spec, self.clock.now())
@@ -246,7 +249,7 @@ class EventFiles:
                 self._put_away(name, "failed", trigger.error or "Its time passed while Shoal was not running.")
 
     async def _is_on_its_way(self, trigger: Trigger) -> bool:
-        """Return whether a trigger's post is waiting for its platform."""
+        """Return True if the trigger's post is still waiting for its platform."""
         if trigger.spec.thread is not None or trigger.last_at is None:
             return False
         fate = await self.target.fate(key_of(trigger, trigger.last_at))
@@ -257,8 +260,8 @@ class EventFiles:
         target.parent.mkdir(exist_ok=True)
         os.replace(self.directory / name, target)
         if reason:
-            os.utime(target)  # so that a file moved back counts as a new event
-            ending = ".reason.txt"  # a long name is shortened to make room for this
+            os.utime(target)  # makes a file that is moved back count as new
+            ending = ".reason.txt"  # long names are cut to make room for this suffix
             beside = name.encode()[: _NAME_BYTES_MAX - len(ending)].decode(errors="ignore") + ending
             target.with_name(beside).write_text(f"{reason}\n", "utf-8")
             log.warning("event file moved to failed/; the reason is in the file next to it", extra={"file": name})
@@ -275,10 +278,7 @@ def _stamp(status: os.stat_result) -> _EventFileStamp:
 
 
 def _read(path: Path) -> tuple[_EventFile, _EventFileStamp]:
-    """Read and parse a regular file. Return it with its stamp. Rejects links, pipes and devices.
-
-    Raises InvalidInput with the error, _HalfWrittenError, OSError.
-    """
+    """Read and parse an event file. Rejects links, pipes and devices, and never blocks on a pipe."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise InvalidInput("An event file must be a regular file.")
@@ -294,7 +294,6 @@ def _read(path: Path) -> tuple[_EventFile, _EventFileStamp]:
 
 
 def _place_of(event: _EventFile) -> ThreadId | None:
-    """Return the thread or channel of the turn, or None if the file names none. Raises InvalidInput."""
     try:
         if event.threadId:
             return parse_thread_id(event.threadId)
@@ -304,10 +303,7 @@ def _place_of(event: _EventFile) -> ThreadId | None:
 
 
 def _spec(name: str, event: _EventFile, source: str, timezone: str, written_at: datetime) -> NewTrigger:
-    """Convert a file to a trigger that `source` influenced. Raises InvalidInput.
-
-    Relative times such as "tomorrow" count from the time when the file was written.
-    """
+    """Convert a file to a trigger. Relative times such as "tomorrow" count from the time when the file was written."""
     from shoal.features.triggers.when import When, parse_schedule
 
     thread = _place_of(event) if event.threadId else None

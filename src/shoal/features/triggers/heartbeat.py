@@ -1,6 +1,6 @@
-"""Heartbeat: at an interval, the agent reads `data/HEARTBEAT.md` and does its tasks, without any history.
+"""Heartbeat: the agent regularly does the tasks in `data/HEARTBEAT.md`, each time without conversation history.
 
-A file that is empty or contains only headings and comments costs no model call.
+No model is called if the file is empty or contains only headings and comments.
 """
 
 import re
@@ -29,8 +29,9 @@ _ASK = (
 class Heartbeat:
     """Sends heartbeats to one thread.
 
-    Heartbeats are due at fixed times, so several processes together send each heartbeat once. The number of the last
-    heartbeat is stored, so setting the clock back skips none.
+    Heartbeats are due at multiples of the interval, so several processes together send each heartbeat only once. The
+    key of a heartbeat contains a stored counter. After the clock is set back, keys therefore remain unique and no
+    heartbeat is dropped as a duplicate.
     """
 
     file: Path
@@ -43,7 +44,8 @@ class Heartbeat:
     async def run(self) -> None:
         """Send heartbeats until cancelled. Returns immediately if `minutes` is 0.
 
-        A heartbeat that was due shortly before the start is sent first, because it may have been interrupted.
+        A heartbeat that was due shortly before the start is sent first, because the previous process may not have sent
+        it.
         """
         seconds = self.minutes * 60
         if seconds <= 0:
@@ -55,7 +57,10 @@ class Heartbeat:
             await self.beat()
 
     async def beat(self) -> bool:
-        """Send the file's tasks. Return False if it has none or they were already sent. Raises StoreError."""
+        """Send the tasks in the file. Return False if the file has no tasks or this heartbeat was already sent.
+
+        Raises StoreError.
+        """
         text = tasks(self.file)
         if not text:
             return False
@@ -87,8 +92,10 @@ class Heartbeat:
 
 
 def tasks(file: Path) -> str:
-    """Return the tasks in a heartbeat file. Empty if it is missing or contains only headings, comments and empty
-    checkboxes."""
+    """Return the text of a heartbeat file without comments, or an empty string if the file contains no task.
+
+    Headings and empty checkboxes are not tasks.
+    """
     try:
         text = read_regular(file, TEXT_BYTES_MAX).decode("utf-8", "replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Records of triggers, which start turns at a time."""
+"""Records of triggers, which start turns at scheduled times."""
 
 from contextlib import suppress
 from datetime import datetime
@@ -19,10 +19,13 @@ FAILURES_MAX = 5
 
 
 class NewTrigger(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A turn to start at a time: in `thread`, or in a new thread of `platform` and `channel`.
+    """A turn to start at scheduled times, in `thread` or in a new thread of `platform` and `channel`.
 
-    `schedule` is a cron line for `periodic` and an ISO 8601 time for `one-shot`. `author` asked for it. `tainted_by`
-    names the untrusted content that influenced it. Its turns get no more trust than these allow.
+    schedule: a cron line for `periodic`, an ISO 8601 time for `one-shot`.
+    author: the person who asked for it.
+    tainted_by: untrusted content that influenced it, or empty.
+
+    Its turns get at most the trust that `author` and `tainted_by` allow.
     """
 
     kind: Literal["one-shot", "periodic"]
@@ -68,19 +71,17 @@ def source_of(spec: NewTrigger) -> str:
 
 
 def title(trigger: Trigger) -> str:
-    """Return a trigger's name, or the end of its id."""
     return trigger.spec.name or trigger.id[-6:]
 
 
 def switched_off(trigger: Trigger, problem: str) -> str:
-    """Return the notice for a trigger that was switched off."""
     return f"The trigger {title(trigger)} was switched off because it failed: {problem}"
 
 
 def missed(trigger: Trigger, due_at: datetime) -> str:
-    """Return the notice for a missed one-time trigger, without text that others may have written."""
+    """Return the notice for a missed one-time trigger. Leaves out the text of a tainted trigger."""
     spec = trigger.spec
-    with suppress(InvalidInput):  # the zone may no longer exist
+    with suppress(InvalidInput):  # the time zone may have been removed
         due_at = due_at.astimezone(zone_named(spec.timezone))
     what = title(trigger) if spec.tainted_by else f"“{short_line(spec.name or spec.text)}”"
     return (

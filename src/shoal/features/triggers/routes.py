@@ -1,4 +1,4 @@
-"""API endpoints for triggers: list, preview, add, pause and remove them, the morning brief, and webhooks."""
+"""API endpoints for triggers, the morning brief and webhooks."""
 
 import re
 from collections.abc import Mapping
@@ -56,10 +56,11 @@ BRIEF_ON_PAGE = make_thread_id("web", "lobby", "brief")
 
 
 class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A turn to start at a time: in `thread`, or in a new thread of `platform` and `channel`.
+    """A turn to start at scheduled times, in `thread` or in a new thread of `platform` and `channel`.
 
-    `schedule` is an ISO 8601 time, a cron line, or words such as "tomorrow at 9" or "every weekday at 8:30". `kind` may
-    require one-shot or periodic. `timezone` defaults to the caller's.
+    schedule: an ISO 8601 time, a cron line, or a phrase such as "tomorrow at 9" or "every weekday at 8:30".
+    kind: required kind of the schedule, or empty to accept both kinds.
+    timezone: an IANA name, by default the caller's time zone.
     """
 
     schedule: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -74,8 +75,12 @@ class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TriggerView(msgspec.Struct, frozen=True):
-    """A trigger. `next_at` is null if it will not fire again. `words` describes its cron line. `title` is its thread's
-    title in the list of all triggers, and empty elsewhere."""
+    """A trigger.
+
+    next_at: null if the trigger will not fire again.
+    words: the cron line in words, or `once`.
+    title: the title of the thread, only in the list of all triggers.
+    """
 
     id: str
     name: str
@@ -133,8 +138,7 @@ async def list_triggers(store: Store, triggers: TriggerStore) -> list[TriggerVie
 
 
 class PlannedTimes(msgspec.Struct, frozen=True):
-    """Times at which an active trigger fires in the requested days, at most the first 4 of each day. `more` is true if
-    a day has more."""
+    """Upcoming times of an active trigger, at most the first 4 of each day. `more` is true if a day has more than 4."""
 
     id: str
     name: str
@@ -154,8 +158,9 @@ async def calendar(
     days: Annotated[int, msgspec.Meta(ge=1, le=31)] = 7,
     timezone: Annotated[str, msgspec.Meta(max_length=64)] = "",
 ) -> list[PlannedTimes]:
-    """List when triggers are due in the next days, at most 4 times per trigger and day. Days are in `timezone`, by
-    default the caller's."""
+    """List the times at which active triggers fire in the next days, at most 4 times per trigger and day. Days start at
+    midnight in `timezone`, by default the caller's time zone.
+    """
     now = clock.now()
     until, zone = now + timedelta(days=days), zone_named(timezone or await zone_of(config, timezones, by))
     active = [
@@ -192,8 +197,9 @@ async def add_trigger(
     by: Principal,
     body: TriggerRequest,
 ) -> TriggerView:
-    """Schedule a turn, in a `thread` or in a new thread of a `platform` and `channel`. `schedule` is an ISO 8601 time,
-    a cron line or words."""
+    """Schedule a turn in a `thread`, or in a new thread of a `platform` and `channel`. `schedule` is an ISO 8601 time,
+    a cron line or a phrase such as "tomorrow at 9".
+    """
     return _trigger_view(await service.add(await _wanted(clock, config, connections, agents, timezones, by, body)))
 
 
@@ -206,7 +212,6 @@ async def _wanted(
     by: Principal,
     body: TriggerRequest,
 ) -> NewTrigger:
-    """Return the trigger that a call requests. Raises InvalidInput, ApiError."""
     if bool(body.thread) == bool(body.platform and body.channel):
         raise InvalidInput("Give either `thread`, or `platform` and `channel`.")
     if body.platform and body.platform not in {*connections.configured, *OWN_PLATFORMS}:
@@ -232,10 +237,11 @@ async def _wanted(
 
 
 class BriefRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A brief at a time of day in a time zone, by default the caller's.
+    """A daily brief at the time `at` in `timezone`, by default the caller's time zone.
 
-    It is sent to `thread` or to a new thread of `platform` and `channel`. Without these it is sent to the owner's
-    latest direct conversation, or to the page if there is none. The agent `brief` is created when it is first named.
+    The brief is sent to `thread` or to a new thread of `platform` and `channel`. By default it is sent to the owner's
+    latest direct conversation, or to the page if the owner has not written in a chat yet. If `agent` is `brief` and no
+    agent has this name, the agent is created.
     """
 
     at: Annotated[str, msgspec.Meta(max_length=64, examples=["8:00"])]
@@ -273,7 +279,7 @@ async def set_brief(
     asked = TriggerRequest(
         schedule, BRIEF_TEXT.format(timezone=timezone), thread, body.platform, body.channel, timezone, agent, BRIEF
     )
-    if agent == "brief" and agent not in agents.names():  # created only after the brief is known to be valid
+    if agent == "brief" and agent not in agents.names():  # validate the brief before creating the agent
         first_time(
             await _wanted(clock, config, connections, agents, timezones, by, msgspec.structs.replace(asked, agent="")),
             clock.now(),
@@ -326,8 +332,11 @@ async def resume_trigger(service: TriggerService, triggers: TriggerStore, clock:
 
 
 class HookAnswer(msgspec.Struct, frozen=True):
-    """Answer to a webhook call. `duplicate` is true if the same call was accepted before. `thread` is empty if the call
-    opens a thread in a channel."""
+    """Response to a webhook call.
+
+    duplicate: true if the same call was accepted before.
+    thread: id of the thread, empty if the call opens a new thread in a channel.
+    """
 
     accepted: bool
     duplicate: bool
@@ -344,8 +353,9 @@ async def take_hook(
     request: Request,
     name: str,
 ) -> HookAnswer:
-    """Start a turn by a webhook. The call needs the hook's signature or secret. A repeated signed call does not start a
-    second turn."""
+    """Start a turn from a webhook call. The call must be signed with the webhook's secret, or contain it as a bearer
+    token. A repeated signed call does not start a second turn.
+    """
     hook = hooks.get(name)
     if hook is None:
         raise NotFound("No webhook has this name. Add [triggers.webhooks.NAME] to shoal.toml.")

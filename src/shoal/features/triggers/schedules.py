@@ -1,7 +1,7 @@
-"""Compute when triggers fire: cron lines and single times in a time zone.
+"""Compute when triggers fire, from cron lines or single times in a time zone.
 
-At a clock change, a skipped time fires at the next instant that exists, and a repeated time fires once, the first time.
-A cron line whose hour is `*` follows elapsed hours, so it fires in both passes of a repeated hour.
+A local time that a clock change skips fires at the end of the gap. A local time that occurs twice fires only the first
+time. A cron line whose hour is `*` counts elapsed hours, so it fires in both occurrences of a repeated hour.
 """
 
 import re
@@ -45,7 +45,7 @@ EXAMPLES = '"in 90 minutes", "tomorrow at 9" or "every weekday at 8:30"'
 
 
 def next_after(spec: NewTrigger, after: datetime) -> datetime | None:
-    """Return the first instant of the schedule after `after`, in UTC, or None.
+    """Return the next time after `after`, in UTC, or None if the schedule never fires again.
 
     Raises InvalidInput for an invalid schedule or time zone.
     """
@@ -61,7 +61,7 @@ def times_by_day(
 ) -> tuple[list[datetime], bool]:
     """Return the times between `after` and `until`, at most the first `day_max` of each day in `zone`.
 
-    Also return whether a day has more times. Raises InvalidInput.
+    The second value is True if a day has more times. Raises InvalidInput.
     """
     if spec.kind == "one-shot":
         at = next_after(spec, after)
@@ -87,12 +87,13 @@ def times_by_day(
 
 
 def next_cron(schedule: str, timezone: str, after: datetime) -> datetime | None:
-    """Return the first instant of a cron line after `after`, in UTC, or None. Raises InvalidInput."""
     return next((at for at in cron_times(schedule, zone_named(timezone), after) if at > after), None)
 
 
 def first_time(spec: NewTrigger, now: datetime) -> datetime:
-    """Validate a new trigger and return its first instant. Raises InvalidInput, also if its time is past."""
+    """Validate a new trigger and return its first time. Raises InvalidInput if the trigger is invalid or never
+    fires.
+    """
     check(spec)
     at = next_after(spec, now)
     if at is None and spec.kind == "one-shot":
@@ -103,7 +104,7 @@ def first_time(spec: NewTrigger, now: datetime) -> datetime:
 
 
 def check(spec: NewTrigger) -> None:
-    """Raise InvalidInput for an invalid text, target, time zone or schedule, regardless of the current time."""
+    """Raise InvalidInput for an invalid text, target, time zone or schedule. A time in the past is valid."""
     if not spec.text.strip():
         raise InvalidInput("The trigger's text is empty. Say what the agent should do.")
     if len(spec.text) > TEXT_CHARS_MAX:
@@ -125,8 +126,9 @@ def check(spec: NewTrigger) -> None:
 
 
 def single_time(text: str, zone: "ZoneInfo") -> datetime:
-    """Parse an ISO 8601 time as an instant in UTC. Without an offset, it is local time in `zone`. Raises
-    InvalidInput."""
+    """Parse an ISO 8601 time and convert it to UTC. A time without an offset is local to `zone`. Raises
+    InvalidInput.
+    """
     try:
         at = datetime.fromisoformat(text.strip())
         return at.astimezone(UTC) if at.tzinfo is not None else instant(at, zone)
@@ -135,7 +137,7 @@ def single_time(text: str, zone: "ZoneInfo") -> datetime:
 
 
 def cron_times(line: str, zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
-    """Yield instants of a cron line in ascending order. The first ones may be at or shortly before `after`."""
+    """Yield the times of a cron line in ascending order. The first times can be at or shortly before `after`."""
     wall = after.astimezone(zone).replace(tzinfo=None)
     simulation = simulation_of(line, wall)
     if simulation.parts[2] == "*":
@@ -144,9 +146,9 @@ def cron_times(line: str, zone: "ZoneInfo", after: datetime) -> Iterator[datetim
 
 
 def _hourly(simulation: "CronSim", zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:
-    """Yield every elapsed minute whose local time matches, for at most YEARS_MAX years.
+    """Yield each minute whose local time matches the cron line, for at most YEARS_MAX years.
 
-    The library is not used because, inside a repeated half hour, it can skip an instant or go back.
+    CronSim is not used for this because it can skip a time or go back within a repeated half hour.
     """
     at = after.astimezone(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)
     end = after + timedelta(days=366 * YEARS_MAX)
@@ -161,7 +163,7 @@ def _hourly(simulation: "CronSim", zone: "ZoneInfo", after: datetime) -> Iterato
 
 
 def simulation_of(line: str, start: datetime) -> "CronSim":
-    """Iterate the times of a cron line or macro after `start`. Raises InvalidInput."""
+    """Return an iterator over the local times of a cron line or a macro such as `@daily`. Raises InvalidInput."""
     from cronsim import CronSim, CronSimError
 
     expression = MACROS.get(line.strip().lower(), line)
@@ -206,7 +208,7 @@ _PLAINER = (
 
 @lru_cache(maxsize=WORDS_KEPT)
 def in_words(schedule: str) -> str:
-    """Describe a cron line, for example as "every weekday at 9:00". An invalid line is returned unchanged."""
+    """Describe a cron line, for example as "every weekday at 9:00". Returns an invalid line unchanged."""
     expression = MACROS.get(schedule.strip().lower(), schedule)
     try:
         text = simulation_of(expression, datetime(2000, 1, 1)).explain()  # noqa: DTZ001 (only the line counts)
@@ -222,14 +224,15 @@ def in_words(schedule: str) -> str:
 
 
 def instant(wall: datetime, zone: "ZoneInfo") -> datetime:
-    """Convert a local time to an instant. A repeated time is the first of the two, and a skipped time the end of the
-    gap."""
+    """Convert a local time to UTC. A repeated time is converted to its first occurrence, a skipped time to the end of
+    the gap.
+    """
     at = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if at.astimezone(zone).replace(tzinfo=None) == wall:
         return at
-    # In a gap. Read with the earlier offset, the local time is as far past the gap's end as it is into the gap.
+    # The local time is in a gap. `at` is after the clock change, and `before` precedes it.
     before, offset = wall.replace(tzinfo=zone, fold=1).astimezone(UTC), at.astimezone(zone).utcoffset()
-    while at - before > timedelta(seconds=1):  # find the end of the gap, to the second
+    while at - before > timedelta(seconds=1):  # bisect to find the clock change, to the second
         middle = before + timedelta(seconds=int((at - before).total_seconds()) // 2)
         if middle.astimezone(zone).utcoffset() == offset:
             at = middle

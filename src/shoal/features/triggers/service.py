@@ -2,23 +2,24 @@
 
 state of the occurrence                      effect
 ------------------------------------------   ----------------------------------------------------------------------
-due, or late by less than catch_up_seconds   advanced and claimed, then sent with the occurrence's key
+due, or late by less than catch_up_seconds   claimed, then sent with the occurrence's key
 due before this home was restored            recorded as missed, because it may have fired after the backup
-a single time, later than that               recorded as missed, and its thread gets a notice; fires after all if
-                                             the clock was set back and its time is ahead again
-a cron line that missed several              one is sent if the latest is within the limit, otherwise all are missed
+a single time, later than that               recorded as missed, and its thread gets a notice; it can fire after
+                                             all if the clock is set back
+a cron line that missed several times        the latest is sent if it is within the limit, otherwise all are missed
 scheduled before the clock was set back      fires at its next time by the current clock, never twice for one time
-claimed, but the process died before         sent again at the next start; the key makes it one message
-the mailbox is full                          retried after 30 s, 2 min, 10 min, unless it fires again sooner;
-                                             a single time every 10 min, for outage_seconds
-for a channel                                "sent" means that the outbox has a post that opens a thread and accepts
-                                             the prompt with it. The outbox records the outcome with the trigger. If
-                                             the trigger fires again while the post waits, that occurrence has failed
+claimed, but the process died before         sent again at the next start; the key deduplicates the message
+the thread's queue is full                   a cron line is retried after 30 s, 2 min and 10 min, unless it fires
+                                             again sooner; a single time is retried after 30 s, 2 min and then
+                                             every 10 min, for outage_seconds
+for a channel                                sent as a post in the outbox, which opens a thread with the prompt; the
+                                             outbox records the outcome; if the trigger fires again while the post
+                                             waits, the post is withdrawn and counts as a failure
 the process died twice while sending it      it has failed permanently
-an occurrence failed permanently             the trigger fires less often for a while; after five in a row it is
-                                             switched off with a notice, but not while a mailbox is full or a platform
-                                             is unavailable
-a turn that it started failed                recorded with the end of the turn, see store.py
+an occurrence failed permanently             a one-time trigger is switched off with a notice; a recurring trigger
+                                             fires less often for a while, and is switched off after five failures
+                                             in a row, but not because of a full queue or an unavailable platform
+the turn failed                              recorded with the end of the turn, see store.py
 """
 
 import asyncio
@@ -79,24 +80,28 @@ BATCH = 100
 
 
 class TriggerTarget(Protocol):
-    """Receiver of messages: the orchestrator."""
+    """Receiver of a trigger's messages. The orchestrator implements it."""
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept a message durably."""
+        """Accept a message. The message is durable on return."""
         ...
 
     async def open(self, opening: Opening) -> bool:
-        """Open a thread in a channel with a prompt, durably and once per key. Raises InvalidInput if that is
-        impossible."""
+        """Open a thread in a channel with a prompt, once per key. The request is durable on return.
+
+        Return False if the key is already known. Raises InvalidInput if the platform is not connected.
+        """
         ...
 
     async def fate(self, key: str) -> DeliveryStatus | None:
-        """Return the state of the prompt with this key, or None if it was never submitted."""
+        """Return the delivery state of the prompt that `open` posted with this key, or None if the key is unknown."""
         ...
 
     async def withdraw(self, key: str) -> str | None:
-        """Withdraw the prompt with this key if it is waiting for its platform. Return the reason for its delay, or None
-        if it was not waiting."""
+        """Withdraw the prompt with this key if it is still waiting for its platform.
+
+        Return the reason for the delay, or None if the prompt was not waiting.
+        """
         ...
 
 
@@ -111,8 +116,9 @@ async def _log(trigger: Trigger, text: str) -> None:
 
 
 def notice_sender(notices: Notices) -> SendNotice:
-    """Return a function that sends a notice to a trigger's thread, or to the owner if each occurrence opens a
-    thread."""
+    """Return a function that sends a notice to the trigger's thread, or to the owner if the trigger opens new
+    threads.
+    """
 
     async def notify(trigger: Trigger, text: str) -> None:
         await _log(trigger, text)
@@ -125,8 +131,7 @@ def notice_sender(notices: Notices) -> SendNotice:
 
 
 class TriggerService(msgspec.Struct, eq=False):
-    """Service with the timer loop over the stored triggers. Set `added` after adding or changing a trigger to end the
-    current or next wait."""
+    """Service that runs the timer loop over the stored triggers. Set `added` after a change to wake the loop."""
 
     triggers: TriggerStore
     target: TriggerTarget
@@ -163,13 +168,13 @@ class TriggerService(msgspec.Struct, eq=False):
         self._full_max = timedelta(seconds=max(self.outage_seconds, sum(RETRY_SECONDS)))
 
     async def add(self, spec: NewTrigger) -> Trigger:
-        """Store a trigger, durably. Raises InvalidInput if its schedule never fires."""
+        """Store a trigger durably. Raises InvalidInput if it is invalid or never fires."""
         trigger = await self.triggers.add(spec, first_time(spec, self.clock.now()))
         self.added.set()
         return trigger
 
     async def end_left(self, has_left: HasLeft, by: str) -> AsyncIterator[tuple[Author, str]]:
-        """Remove the triggers of people who lost access. Yields each person with a description of the trigger."""
+        """Remove the triggers of people who lost access. Yield the person and a description of each removed trigger."""
         for trigger in await self.triggers.all():
             spec = trigger.spec
             place = spec.thread or unopened(spec.platform, spec.channel)
@@ -178,13 +183,11 @@ class TriggerService(msgspec.Struct, eq=False):
                 yield spec.author, f"the schedule “{short_line(spec.name or spec.text, 60)}”"
 
     async def notify_switched_off(self, id: str) -> None:
-        """Send the notice for a trigger that was switched off because it failed to open a thread."""
         for trigger in await self.triggers.all():
             if trigger.id == id and trigger.state == "failed":
                 await self.notify(trigger, switched_off(trigger, trigger.error))
 
     async def run(self) -> None:
-        """Run until cancelled. Raises StoreError if the store fails."""
         await self.recover()
         while True:
             ahead, before = wall_ahead(self.clock), self._wall_ahead_seconds
@@ -202,7 +205,9 @@ class TriggerService(msgspec.Struct, eq=False):
             self.added.clear()
 
     async def recover(self) -> None:
-        """Send occurrences again that were claimed shortly before the process ended. Duplicates are dropped."""
+        """Send again the occurrences that were claimed shortly before the process ended. The receiver drops
+        duplicates.
+        """
         now, triggers = self.clock.now(), await self.triggers.all()
         self._wall_ahead_seconds = wall_ahead(self.clock)
         await self._come_sooner(triggers)
@@ -214,13 +219,13 @@ class TriggerService(msgspec.Struct, eq=False):
             key = key_of(trigger, claimed_at)
             if claimed_at > now and await self.triggers.was_missed(
                 key
-            ):  # missed by a clock that ran ahead, so it can still fire
+            ):  # recorded as missed by a clock that ran ahead, so it can still fire
                 continue
             if now - claimed_at < self._late_max and (self.restored_at is None or claimed_at > self.restored_at):
                 await self._deliver(Occurrence(trigger, claimed_at, key), attempt=0)
 
     async def _come_sooner(self, triggers: Sequence[Trigger]) -> None:
-        """Move triggers forward whose next time was computed before the clock was set back.
+        """Move triggers to earlier times after the clock was set back.
 
         No trigger fires before it was created, and no occurrence is claimed twice. A single time that was recorded as
         missed can fire after all.
@@ -235,7 +240,7 @@ class TriggerService(msgspec.Struct, eq=False):
                 continue
             latest: datetime | None = None
             if trigger.spec.kind == "periodic":
-                with contextlib.suppress(InvalidInput):  # reported when it is due
+                with contextlib.suppress(InvalidInput):  # an invalid schedule is reported when it is due
                     latest = next_after(trigger.spec, max(now + _backoff(trigger), trigger.created_at))
             elif trigger.failures or trigger.error:
                 latest = now + timedelta(seconds=RETRY_SECONDS[min(trigger.failures, len(RETRY_SECONDS)) - 1])
@@ -243,7 +248,6 @@ class TriggerService(msgspec.Struct, eq=False):
                 await self.triggers.sooner(trigger, latest)
 
     async def fire_due(self) -> None:
-        """Claim and send all due occurrences, retries first."""
         while self._retries and self._retries[0][0] <= self.clock.monotonic():
             _, _, attempt, occurrence = heapq.heappop(self._retries)
             await self._deliver(occurrence, attempt)
@@ -259,7 +263,8 @@ class TriggerService(msgspec.Struct, eq=False):
                     next_at = next_after(trigger.spec, now + _backoff(trigger))
                     earliest = max(now - self._late_max, self.restored_at or now - self._late_max)
                     is_late = trigger.next_at is not None and trigger.next_at <= earliest
-                    if is_late and trigger.spec.kind == "periodic":  # no longer late if a recent time was due
+                    # The trigger is not late if a more recent time is within the limit.
+                    if is_late and trigger.spec.kind == "periodic":
                         latest = next_after(trigger.spec, earliest)
                         is_late = latest is None or latest > now
                 except InvalidInput as error:
@@ -278,7 +283,7 @@ class TriggerService(msgspec.Struct, eq=False):
     async def _deliver(self, occurrence: Occurrence, attempt: int) -> None:
         trigger, spec, now, due_at = occurrence.trigger, occurrence.trigger.spec, self.clock.now(), occurrence.due_at
         if spec.kind == "one-shot":  # `due_at` may be the time of a retry
-            with contextlib.suppress(InvalidInput):  # the zone may no longer exist
+            with contextlib.suppress(InvalidInput):  # the time zone may have been removed
                 due_at = single_time(spec.schedule, zone_named(spec.timezone))
         late = now - due_at
         try:
@@ -311,7 +316,7 @@ class TriggerService(msgspec.Struct, eq=False):
         if is_full and spec.kind == "periodic":
             now, seconds = self.clock.now(), RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
             coming: datetime | None = None
-            with contextlib.suppress(InvalidInput):  # reported when it is due
+            with contextlib.suppress(InvalidInput):  # an invalid schedule is reported when it is due
                 coming = next_after(spec, now)
             if attempt < len(RETRY_SECONDS) and (coming is None or now + timedelta(seconds=seconds) < coming):
                 retry_at = self.clock.monotonic() + seconds
@@ -325,7 +330,7 @@ class TriggerService(msgspec.Struct, eq=False):
             await self.notify(trigger, switched_off(trigger, problem))
 
     async def _slow_down(self, trigger: Trigger, problem: str) -> Trigger:
-        """Make a failing trigger fire less often, because a model or platform may be unavailable for a long time."""
+        """Record a failure that makes the trigger fire less often but never switches it off."""
         if _is_last(trigger):
             return trigger
         await self.triggers.record_outcome(trigger, error=problem)
@@ -333,7 +338,6 @@ class TriggerService(msgspec.Struct, eq=False):
 
 
 def message_of(spec: NewTrigger, key: str, text: str, author: Author, at: datetime) -> Prompt:
-    """Build an occurrence's message. Its key deduplicates it."""
     place = spec.thread or unopened(spec.platform, spec.channel)
     return Prompt(
         place, key, text, author, at, agent=spec.agent, origin=spec.origin, message_id=key, tainted_by=spec.tainted_by
@@ -341,10 +345,8 @@ def message_of(spec: NewTrigger, key: str, text: str, author: Author, at: dateti
 
 
 def _backoff(trigger: Trigger) -> timedelta:
-    """Return the additional delay for a failing trigger."""
     return timedelta(seconds=min(60.0 * 2**trigger.failures, BACKOFF_SECONDS_MAX) if trigger.failures else 0.0)
 
 
 def _is_last(trigger: Trigger) -> bool:
-    """Return whether one more failure switches the trigger off."""
     return trigger.failures + 1 >= FAILURES_MAX or trigger.spec.kind == "one-shot"

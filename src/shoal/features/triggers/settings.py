@@ -29,7 +29,7 @@ class HookSettings(Section, frozen=True, kw_only=True):
 
 
 class TriggersSettings(Section, frozen=True, kw_only=True):
-    """Triggers, which start turns."""
+    """Triggers, which start turns at scheduled times, from event files and from webhooks."""
 
     catch_up_seconds: Annotated[int, Meta(ge=0)] = 3600
     """Maximum delay of a one-time trigger after downtime, in seconds."""
@@ -42,7 +42,6 @@ class TriggersSettings(Section, frozen=True, kw_only=True):
     """Webhooks by name."""
 
     def problems(self, name: str = "") -> Iterator[Problem]:
-        """Yield the errors in the webhooks."""
         for name, hook in self.webhooks.items():
             at = ("webhooks", name)
             if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):

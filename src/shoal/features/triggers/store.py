@@ -2,9 +2,9 @@
 
 the turn         a one-time trigger                                   a recurring trigger
 --------------   --------------------------------------------------   ---------------------------------------------
-was answered     is done                                              resets its count of failures
-failed           fires again after each of RETRY_SECONDS, then it     fires at its next time; after FAILURES_MAX in
-                 has failed, and its thread gets a notice             a row it has failed, and its thread gets a notice
+succeeded        is done                                              its failure count is reset
+failed           fires again after each delay in RETRY_SECONDS, then  fires at its next time; after FAILURES_MAX in
+                 is switched off with a notice to its thread          a row it is switched off with a notice
 was stopped      is done                                              fires at its next time
 """
 
@@ -41,7 +41,6 @@ _trigger = reader(Trigger, spec=msgspec.json.Decoder(NewTrigger).decode)
 
 
 def key_of(trigger: Trigger, due_at: datetime) -> str:
-    """Return the key of an occurrence."""
     return f"{trigger.id}@{to_micros(due_at)}"
 
 
@@ -59,7 +58,7 @@ class TriggerStore(StorePart, Cause):
 
     @writes_at
     def add(self, at: datetime, spec: NewTrigger, next_at: datetime, *, rests: bool = False) -> Script[Trigger]:
-        """Store a trigger. With `rests`, it is paused and fires only after it is resumed."""
+        """Store a trigger. With `rests`, the trigger is paused and fires only after it is resumed."""
         identity = self._clock.new_id()
         yield from query("trigger_insert", id=identity, spec=dump(spec), next_at=next_at, now=at)
         if rests:
@@ -69,13 +68,12 @@ class TriggerStore(StorePart, Cause):
         return Trigger(identity, spec, "active", next_at, at)
 
     async def all(self) -> list[Trigger]:
-        """Return all readable triggers, next due first."""
+        """Return all triggers, next due first. Skips unreadable rows."""
         return readable(_trigger, await self._read("triggers_all"))
 
     @writes
     def remove(self, trigger: str) -> Script[bool]:
-        """Delete a trigger, and withdraw its post if that is waiting to open a thread. Return False if it does not
-        exist."""
+        """Delete a trigger and withdraw its waiting post. Return False if the trigger does not exist."""
         yield from query("trigger_hush", id=trigger)
         return bool((yield from query("trigger_delete", id=trigger)))
 
@@ -97,7 +95,7 @@ class TriggerStore(StorePart, Cause):
     ) -> Script[Occurrence | None]:
         """Advance a trigger to `next_at` and claim its due occurrence, once across all workers.
 
-        Return None if another worker claimed it. `missed` records it as missed instead.
+        With `missed`, record the occurrence as missed instead. Return None if another worker claimed it.
         """
         if trigger.next_at is None:
             return None
@@ -110,35 +108,36 @@ class TriggerStore(StorePart, Cause):
         return occurrence if (yield from query("occurrence_insert", **row)) else None
 
     async def was_missed(self, key: str) -> bool:
-        """Return whether an occurrence was recorded as missed."""
         return bool(await self._read("occurrence_missed", key=key))
 
     async def sooner(self, trigger: Trigger, next_at: datetime) -> None:
-        """Move a trigger forward to `next_at`."""
+        """Set an earlier `next_at`, unless another worker has changed it."""
         await self._write("trigger_sooner", id=trigger.id, next_at=next_at, before=trigger.next_at)
 
     async def again(self, trigger: Trigger, next_at: datetime, *, error: str = "") -> None:
-        """Schedule a one-time trigger that was claimed or missed to fire again, unless it was removed."""
+        """Schedule a claimed or missed one-time trigger to fire again, unless it was removed."""
         await self._write("trigger_again", id=trigger.id, next_at=next_at, error=error)
 
     async def record_outcome(self, trigger: Trigger, *, error: str = "", disable: bool = False) -> None:
         await self._write("trigger_settle", id=trigger.id, error=error, disable=disable)
 
     async def pause(self, trigger: str) -> bool:
-        """Pause a trigger until it is resumed. Return False if it is not active."""
+        """Pause a trigger. Return False if it is not active."""
         return bool(await self._write("trigger_pause", id=trigger))
 
     @writes
     def resume(self, trigger: str, next_at: datetime) -> Script[bool]:
-        """Resume a trigger that was paused or switched off, and reset its failures. Return False for any other
-        trigger."""
+        """Resume a trigger that was paused or switched off, and reset its failures. Return False if it is in another
+        state.
+        """
         rows = yield from query("trigger_resume", id=trigger, next_at=next_at)
         yield from query("due", what="triggers")
         return bool(rows)
 
     def turn_ended(self, id: str, thread: ThreadId, finished: TurnFinished, at: datetime) -> Script[None]:
-        """Reset a trigger's failures after a successful turn. After a failed turn, schedule a retry or turn the trigger
-        off."""
+        """Reset a trigger's failures after a successful turn. After a failed turn, schedule a retry or switch the
+        trigger off.
+        """
         if finished.outcome in ("done", "limit"):
             yield from query("trigger_answered", id=id)
             return

@@ -1,4 +1,4 @@
-"""Tools `remind` and `schedule`, which start turns of a conversation by the clock."""
+"""The tools `remind` and `schedule`, which schedule turns of the current conversation."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -61,8 +61,6 @@ def trigger_tools(services: "Services") -> list[Tool]:
 
 
 def remind_tool(add_trigger: AddTrigger) -> FunctionTool[Invocation]:
-    """Build `remind`, which schedules turns through `add_trigger`."""
-
     @REMIND
     def remind(
         context: ToolContext,
@@ -79,7 +77,6 @@ def remind_tool(add_trigger: AddTrigger) -> FunctionTool[Invocation]:
 def _reminder(
     add_trigger: AddTrigger, name: str, does: str, when: str, text: str, timezone: str, context: ToolContext
 ) -> Invocation:
-    """Build the call that schedules a turn of its conversation. Raises ToolError for an invalid schedule."""
     text, when, timezone = text.strip(), " ".join(when.split()), timezone or context.timezone
     if not text:
         raise ToolError("The text is empty. Say what to be reminded of.")
@@ -115,8 +112,6 @@ def _reminder(
 
 
 def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTool[Invocation]:
-    """Build `schedule`. It uses the same rows as `remind`, /remind, the command line, the API and the page."""
-
     async def own(context: ToolContext) -> list[Trigger]:
         return [trigger for trigger in await triggers.all() if trigger.spec.thread == context.chat]
 
@@ -129,8 +124,6 @@ def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTo
         return ToolOutput("\n".join(lines) or "Nothing is scheduled in this conversation.", tainted_by=source)
 
     async def changed(do: str, id: str, context: ToolContext) -> ToolOutput:
-        """Cancel, pause or resume the trigger with this id, or the only trigger whose id ends with it. Raises
-        ToolError."""
         fitting = [trigger for trigger in await own(context) if trigger.id.endswith(id)]
         if len(fitting) != 1:
             raise ToolError(f"No schedule {id!r} in this conversation. Use list to see the ids.")
@@ -181,14 +174,13 @@ def _local(at: datetime, timezone: str) -> str:
 def line_source(trigger: Trigger) -> str:
     """Return the untrusted source of a trigger's line, or an empty string.
 
-    The source is that of its text, or an error message from a platform or model.
+    The text can be untrusted, and so can an error message from a platform or a model.
     """
     error = f"the error of a schedule ({title(trigger)})" if trigger.error not in ("", QUEUE_FULL) else ""
     return source_of(trigger.spec) or error
 
 
 def trigger_line(trigger: Trigger) -> str:
-    """Describe a trigger in one line: id, state, time, text and error."""
     spec = trigger.spec
     text = " ".join(spec.text.split())
     text = text if len(text) <= TEXT_SHOWN_MAX else f"{text[: TEXT_SHOWN_MAX - 1]}…"

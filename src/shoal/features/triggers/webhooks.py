@@ -1,4 +1,4 @@
-"""Webhooks, and rendering of their messages from templates."""
+"""Configured webhooks, and the templates of their messages."""
 
 from typing import TYPE_CHECKING, Self, TypeAlias, Union
 
@@ -31,11 +31,12 @@ class Webhooks(dict[str, HookSettings]):
 
 
 def render(template: str, name: str, body: bytes) -> str:
-    """Fill a template. `{{ a.b.0 }}` is the value at that path of the JSON body, `{{ body }}` the whole body.
+    """Render a webhook's template. `{{ a.b.0 }}` is the value at that path of the JSON body, and `{{ body }}` is the
+    complete body. An empty template renders the body.
 
-    Values are untrusted. Each is rendered as a short quoted text on one line. The body is rendered as a block marked as
-    untrusted, which no content can close. Missing values are rendered as `(none)`. Without a template, the result is
-    the body. Raises InvalidInput if the template needs values and the body is not JSON.
+    Values are untrusted. A value is rendered as a short quoted text on one line, and a missing value as `(none)`. The
+    body is rendered as an untrusted block, which its content cannot close. Raises InvalidInput if the template needs
+    values and the body is not JSON.
     """
     wanted = template.strip() or "{{ body }}"
     places = {match[1] for match in _PLACE.finditer(wanted)} - {"body"}

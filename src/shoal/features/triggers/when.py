@@ -1,18 +1,18 @@
 """Parse times as people and models write them.
 
-Examples are "in 90 minutes", "tomorrow at 9", "every weekday at 8:30", a cron line and an ISO time. A phrase is read
-from left to right with a lookahead of a few words, so parsing takes linear time. A phrase has at most WORDS_MAX words.
+Examples are "in 90 minutes", "tomorrow at 9", "every weekday at 8:30", a cron line and an ISO time. A phrase is parsed
+from left to right with a lookahead of a few words, which takes linear time. A phrase has at most WORDS_MAX words.
 
 | phrase                       | meaning                                                                             |
 |------------------------------|-------------------------------------------------------------------------------------|
-| in 90 minutes                | that much time from now; days and longer go by the calendar of the time zone        |
-| at 9                         | the next 9:00, today or tomorrow                                                     |
-| friday at 9, next friday at 9| the next Friday on which 9:00 is still ahead; with "next" never today               |
-| 24 December at 18:00         | this year, or the next if that is past                                              |
-| today at 9, 2026-12-24 18:00 | that day only; refused if it is past                                                |
-| every 15 minutes             | by the clock: at :00, :15, :30 and :45                                              |
+| in 90 minutes                | that long from now; days and longer units follow the calendar of the time zone      |
+| at 9                         | the next 9:00, today or tomorrow                                                    |
+| friday at 9, next friday at 9| the next Friday on which 9:00 is still ahead; with "next", never today              |
+| 24 December at 18:00         | this year, or next year if that is past                                             |
+| today at 9, 2026-12-24 18:00 | only that day; rejected if that is past                                             |
+| every 15 minutes             | at :00, :15, :30 and :45 of each hour                                               |
 
-A time zone may end a phrase. Times that clock changes skip or repeat follow `schedules.instant`.
+A phrase may end with a time zone. `schedules.instant` converts local times that a clock change skips or repeats.
 """
 
 import unicodedata
@@ -102,7 +102,7 @@ _ON = ("on", "am")
 
 
 class When(msgspec.Struct, frozen=True):
-    """A schedule in NewTrigger's format. A single time is in UTC."""
+    """A parsed schedule in the format of NewTrigger."""
 
     kind: Literal["one-shot", "periodic"]
     schedule: str
@@ -110,16 +110,14 @@ class When(msgspec.Struct, frozen=True):
 
 
 class Reminder(NamedTuple):
-    """The time of a reminder, and its text."""
-
     when: When
     text: str
 
 
 def parse_when(text: str, timezone: str, now: datetime) -> When:
-    """Parse a whole phrase. A time zone at its end overrides `timezone`.
+    """Parse a complete phrase. A time zone at its end overrides `timezone`.
 
-    Raises InvalidInput, in one sentence with examples, if the phrase is not understood or its time is past.
+    Raises InvalidInput if the phrase is not understood, or if its time is past or too far away.
     """
     words = text.split(None, WORDS_MAX)
     phrase = None
@@ -133,9 +131,9 @@ def parse_when(text: str, timezone: str, now: datetime) -> When:
 
 
 def parse_schedule(kind: Literal["one-shot", "periodic"], text: str, timezone: str, now: datetime) -> When:
-    """Parse a trigger's schedule. An ISO time is stored as written, and may be past.
+    """Parse the schedule of a trigger of this kind. An ISO time is stored as written and may be in the past.
 
-    Raises InvalidInput.
+    Raises InvalidInput, also for a schedule of the other kind.
     """
     if kind == "one-shot":
         with suppress(InvalidInput):
@@ -148,10 +146,7 @@ def parse_schedule(kind: Literal["one-shot", "periodic"], text: str, timezone: s
 
 
 def parse_reminder(argument: str, timezone: str, now: datetime) -> Reminder:
-    """Parse WHEN, an optional time zone, and TEXT. The longest beginning that is a time is WHEN, and the rest is TEXT.
-
-    Raises InvalidInput.
-    """
+    """Parse WHEN, an optional time zone, and TEXT. WHEN is the longest prefix that is a time. Raises InvalidInput."""
     words, starts, at = list[str](), list[int](), 0
     argument = argument.strip()
     head = argument[:SCHEDULE_CHARS_MAX]
@@ -176,7 +171,7 @@ def _not_understood(text: str) -> str:
 
 
 class _Clock(NamedTuple):
-    """A time of day. `days` is 1 if "tonight at 1" means the next day."""
+    """A time of day. `days` is 1 if the time is on the following day, as in "tonight at 1"."""
 
     hour: int
     minute: int
@@ -192,14 +187,14 @@ class _Days(NamedTuple):
 
 @dataclass(frozen=True)
 class _Dates:
-    """The candidate days of a phrase, earliest first, given today's date."""
+    """The candidate days of a phrase. `of` returns them for today's date, earliest first."""
 
     of: Callable[[date], Sequence[date]]
     part: Part = ""
 
 
 class _PhraseReader:
-    """Parses one phrase. Methods return None and consume nothing if the words do not match."""
+    """Recursive-descent parser of one phrase. If a method returns None, `_try` restores the position."""
 
     def __init__(self, words: Sequence[str], timezone: str, now: datetime) -> None:
         self._written = words
@@ -210,7 +205,7 @@ class _PhraseReader:
         zone_named(timezone)
 
     def read(self) -> tuple[When, int] | None:
-        """Parse a time at the beginning of the phrase. Return it with its number of words."""
+        """Parse the time at the start of the phrase. Return it with its number of words."""
         after_cron = self._cron_words()
         if after_cron:
             line = " ".join(self._written[:after_cron])
@@ -318,10 +313,10 @@ class _PhraseReader:
         wall = datetime.combine(date.fromisoformat(written), _time(clock) if clock else time())
         return self._single(lambda zone: instant(wall, zone))
 
-    # ---- waits ----
+    # ---- delays ----
 
     def _wait(self) -> tuple[When, int] | None:
-        """Parse a wait: in 10 minutes, in 1h30m, in an hour and a half, in 3 days at 9, 10 minutes from now, 10m."""
+        """Parse a delay: in 10 minutes, in 1h30m, in an hour and a half, in 3 days at 9, 10 minutes from now, 10m."""
         is_compact = _amounts(self._word()) is not None
         has_in = bool(self._take("in", "after"))
         lengths = self._lengths()
@@ -368,7 +363,8 @@ class _PhraseReader:
                 self._at += 1
                 amounts += compact
                 continue
-            if amounts and not is_joined and not self._word()[:1].isdecimal():  # "in 5 minutes a second look"
+            # In "in 5 minutes a second look", "a second" belongs to the text.
+            if amounts and not is_joined and not self._word()[:1].isdecimal():
                 break
             amount = self._amount()
             unit = _UNITS.get(self._word()) if amount is not None else None
@@ -406,7 +402,7 @@ class _PhraseReader:
     def _clock(self, part: Part, *, bare: bool) -> _Clock | None:
         """Parse a time of day: at 9, 9am, 8:30 p.m., 9 Uhr, half past 8, noon.
 
-        A bare number counts after "at", at the end, or with `bare`.
+        A bare number is a time after "at", at the end of the phrase, or with `bare`.
         """
         has_at = bool(self._take("at", "um", "@", "gegen"))
         if (word := self._word()) in _TIME_WORDS:
@@ -469,8 +465,10 @@ class _PhraseReader:
         return self._single(due)
 
     def _times_before(self, form: Callable[[], Day | None]) -> tuple[list[_Clock], Day] | None:
-        """Parse times that precede their day. If the day names a part of the day, the times are parsed again with
-        it."""
+        """Parse times that precede their day, as in "at 8 tomorrow evening".
+
+        If the day includes a part of the day, such as "evening", the times are parsed again for that part.
+        """
         start, part = self._at, _NO_PART
         while True:
             self._at = start
@@ -586,7 +584,9 @@ class _PhraseReader:
         return clocks
 
     def _interval(self) -> str | None:
-        """Parse "every 15 minutes", "every hour", "hourly", "every half hour" as the minute and hour of a cron line."""
+        """Parse an interval: every 15 minutes, every hour, hourly, every half hour. Return the minute and hour of a
+        cron line.
+        """
         if self._take("hourly", "stündlich"):
             return "0 *"
         if not self._take(*_EVERY, "@every"):
@@ -660,7 +660,9 @@ class _PhraseReader:
         return any(self._take_all(f"{kind} day") for kind in ("working", "business", "week", "work"))
 
     def _weekdays(self, *, every: bool) -> str:
-        """Parse weekdays as a field of a cron line. A single weekday needs "every" or a plural."""
+        """Parse weekdays. Return a field of a cron line, or an empty string. A single weekday needs "every" or a
+        plural.
+        """
         first = self._weekday(plural=not every)
         if first is None:
             return self._weekday_range(self._word())
@@ -736,7 +738,7 @@ class _PhraseReader:
         return _Days(f"{year_day[0]} {year_day[1]} *")
 
 
-# ---- words as values ----
+# ---- vocabulary and parsers of single words ----
 
 _CRON_CHARS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz*/,#?-")
 _REGIONS = frozenset({
@@ -811,7 +813,7 @@ def _clock_word(word: str) -> tuple[int, int | None, str] | None:
 
 
 def _hour_of(hour: int, minute: int, half: str, part: Part) -> _Clock | None:
-    """Convert to a 24-hour time. Return None if the hour, the half and the part of the day contradict each other."""
+    """Convert to a 24-hour time. Return None if the hour contradicts `half` (am or pm) or the part of the day."""
     if minute > 59 or hour > 23 or hour < 0:
         return None
     if half:
@@ -862,7 +864,7 @@ def _next_weekdays(today: date, weekday: int, *, is_next: bool) -> Sequence[date
 
 
 def _years(year: int, today: date) -> Iterable[int]:
-    """Return the given year, or candidate years far enough ahead to include a 29 February."""
+    """Return the given year. If it is 0, return enough years to include a 29 February."""
     return (year,) if year else range(today.year, today.year + 9)
 
 

@@ -23,7 +23,7 @@ def _path(id: str) -> str:
 def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
     """Show how a turn or an undo changed files.
 
-    Without TURN, show the last turn that can be undone. 2 is the turn before that.
+    By default, show the last turn that can be undone. TURN is an ID or a number: 2 is the turn before the last.
     """
     turn_changes = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
     if as_json:
@@ -39,10 +39,10 @@ def changes(context: CommandContext, id: str, turn: str, as_json: bool) -> None:
 @click.option("--overwrite", "since", flag_value="overwrite", help="Also restore files changed since the turn.")
 @as_usage()
 def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | None) -> None:
-    """Restore the files that a turn changed, after showing the changes. Without TURN, restore the last turn.
+    """Restore the files that a turn changed, after showing the changes. By default, restore the last turn.
 
-    TURN is the turn's ID or a number: 2 is the turn before the last. The ID of an undo reverses that undo, and 'back'
-    reverses the last undo. Shoal asks about files that have changed since.
+    TURN is an ID or a number: 2 is the turn before the last. The ID of an undo reverses that undo, and 'back' reverses
+    the last undo. Shoal asks about files that have changed since the turn.
     """
     turn_changes = call_app(context, "GET", f"{_path(id)}/turns/{path_part(turn)}/changes", into=TurnChanges)
     if not yes:

@@ -1,4 +1,4 @@
-"""/undo: show how the last turn changed files, and restore them."""
+"""/undo: show how the last turn changed files, and restore the files."""
 
 from typing import TYPE_CHECKING
 
@@ -33,15 +33,16 @@ def chat_commands(services: "Services") -> list[ChatCommand]:
 
 
 class UndoCommand:
-    """Chat command /undo."""
-
     def __init__(self, commands: CommandRouter, undo: Undo) -> None:
         self._commands = commands
         self._undo = undo
 
     async def undo(self, asked: CommandRequest) -> str:
-        """Answer /undo. Without an argument it shows the last turn's changes; `last`, a number or an id restores files;
-        `back` reverses the last undo."""
+        """Run /undo.
+
+        Without an argument, show the changes of the last turn. `last`, a number or an id restores the files of that
+        turn. `back` reverses the last undo.
+        """
         zone = await self._commands.zone(asked)
         undo, hows = self._undo, dict[str, ChangedSince](keep="keep", overwrite="overwrite")
         match asked.argument.split():
@@ -63,8 +64,9 @@ class UndoCommand:
                 return f"{shows}; `/undo last` restores them, `/undo back` reverses that."
 
     async def restore(self, thread: ThreadId, turn: str, asker: Asker) -> str:
-        """Restore a turn's files and return the answer for the person. If files have changed since, restores nothing
-        and asks."""
+        """Restore a turn's files and return the reply. If files have changed since the turn, restore nothing and return
+        a question.
+        """
         return await self._restored(thread, turn, asker, "ask", named=turn)
 
     async def _restored(self, thread: ThreadId, id: str, asker: Asker, since: ChangedSince, *, named: str) -> str:

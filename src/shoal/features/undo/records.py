@@ -11,9 +11,13 @@ class LeftFile(msgspec.Struct, frozen=True):
 
 
 class UndoResult(msgspec.Struct, frozen=True):
-    """Result of an undo. Its `id` can be passed to another undo, which reverses this one.
+    """Result of an undo.
 
-    `files` lists the first of the `restored` files, and `left` the first of the `not_restored` files.
+    id: id of this undo. Another undo with this id reverses it.
+    restored: number of restored files.
+    files: names of the first restored files.
+    not_restored: number of files that were not restored.
+    left: the first files that were not restored, with reasons.
     """
 
     id: str

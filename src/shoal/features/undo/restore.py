@@ -1,8 +1,8 @@
 """Change a workspace on disk from one tree to another. Every function blocks.
 
-A path is changed only while it matches one of the two trees. Concurrent changes are therefore preserved, and an
-interrupted restoration can run again. Content that was not stored is neither removed nor overwritten. Each file is
-replaced atomically. Folders are opened below the workspace without following links, so nothing outside it is written.
+A path is changed only if it matches one of the two trees. Concurrent changes are therefore preserved, and an
+interrupted restoration can run again. Content that is not stored is never removed or overwritten. Each file is replaced
+atomically. Folders are opened below the workspace without following links, so nothing outside the workspace is written.
 """
 
 import hashlib
@@ -30,8 +30,8 @@ def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> dict[Pa
     """Change the workspace from the tree `now` to the tree `then`. Return the paths that could not be changed, with
     reasons.
 
-    `undo` identifies this restoration, so that a repeated run cleans up its temporary files. Raises OSError if a tree
-    is missing.
+    `undo` is the id of this restoration. A repeated run with the same id removes temporary files of the first run.
+    Raises OSError if a tree is missing.
     """
     changes, left = list(trees.changes(now, then)), dict[Parts, str]()
 
@@ -40,25 +40,25 @@ def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> dict[Pa
             with _locate(root, trees, change, undo) as location:
                 step(location, change)
         except OSError as error:
-            is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)  # gone with its folder
+            is_missing = isinstance(error, FileNotFoundError | NotADirectoryError)  # its folder was removed too
             if change.after is not None or not is_missing:
                 left[change.path] = f"{(error.strerror or str(error)).rstrip('.')}."
 
-    for change in reversed(changes):  # contents before their folder
+    for change in reversed(changes):  # delete contents before their folder
         turns = change.before is not None and _is_folder(change.before) != _is_folder(change.after)
         if turns or change.after is None:
             attempt(_remove, change)
     for change in changes:
         if change.after is not None and change.path not in left:
             attempt(_put, change)
-    for change in reversed(changes):  # last, because they may revoke our own access
+    for change in reversed(changes):  # last, because the new permissions may revoke our own access
         if change.after is not None and _is_folder(change.after) and change.path not in left:
             attempt(_set_rights, change)
     return left
 
 
 class _ChangeLocation(NamedTuple):
-    """Location of a change: the open folder, the entry's name, the current entry and a temporary name."""
+    """Location of a change. `folder` is an open file descriptor, and `found` is the current entry."""
 
     trees: Trees
     folder: int
@@ -92,7 +92,7 @@ def _locate(root: Path, trees: Trees, change: TreeChange, undo: str) -> Generato
             if entry is not None and entry.kind == "file" and entry.size in known:
                 entry = replace(entry, value=digest_of(read_file(folder, name, entry.size)).encode())
             was, will = _is_folder(change.before), _is_folder(change.after)
-            is_cut = entry is None and change.before is not None and was != will  # the old entry is already removed
+            is_cut = entry is None and change.before is not None and was != will  # the old entry was already removed
             is_ours = is_cut or (_is_folder(entry) and (was or will))
             if not (is_ours or alike(entry, change.before) or alike(entry, change.after)):
                 raise OSError("Another process changed it.")

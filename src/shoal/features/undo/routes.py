@@ -16,16 +16,18 @@ routes = Routes()
 
 
 class UndoRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Treatment of files that changed after the turn: `ask` stops if there are any, `keep` keeps them, `overwrite`
-    restores them too."""
+    """Options of an undo. If files changed after the turn, `ask` restores nothing and returns 409, `keep` leaves these
+    files unchanged, and `overwrite` restores them too.
+    """
 
     since: ChangedSince = "ask"
 
 
 @routes("GET /api/threads/{thread}/turns/{turn}/changes", EVERYONE)
 async def turn_changes(store: Store, undos: Undo, by: Principal, thread: ThreadId, turn: str) -> TurnChanges:
-    """Return the file changes of a turn or an undo, as diffs. `last` is the last turn that can be undone, `2` the turn
-    before it, and `back` the last undo. Returns 404 if nothing was recorded."""
+    """Return the file changes of a turn or an undo, as diffs. `turn` is an id, `last` for the last turn that can be
+    undone, `2` for the turn before it, or `back` for the last undo. Returns 404 if no changes were recorded.
+    """
     await known_thread(store, thread)
     return await undos.show(thread, turn, by.asker if by.is_confined else None)
 
@@ -34,7 +36,8 @@ async def turn_changes(store: Store, undos: Undo, by: Principal, thread: ThreadI
 async def undo_turn(
     undos: Undo, runtime: Runtime, by: Principal, thread: ThreadId, turn: str, body: UndoRequest
 ) -> UndoResult:
-    """Restore the files that a turn or an undo changed. Returns 409 if files have changed since, unless `since` is
-    `keep` or `overwrite`."""
+    """Restore the files that a turn or an undo changed. Returns 409 if files have changed since the turn, unless
+    `since` is `keep` or `overwrite`.
+    """
     check_intake(runtime)
     return await undos.undo(thread, turn, by.asker, body.since)

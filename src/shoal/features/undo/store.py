@@ -19,14 +19,13 @@ class UndoStore(StorePart):
     """Database access for the checkpoints of undos, by undo id."""
 
     async def running(self) -> list[CheckpointRow]:
-        """Return the undos that are running or were interrupted."""
         return [checkpoint(row) for row in await self._read("checkpoints_undoing", limit=RUNNING_MAX)]
 
     @writes_at
     def begin(self, at: datetime, undo: str, done: CheckpointRow, by: str, now: str, then: str) -> Script[None]:
         """Record an undo that will change a workspace from one tree to another.
 
-        Raises NotFound if the thread is deleted, Conflict if it is active or if another undo was faster.
+        Raises NotFound if the thread is deleted, and Conflict if the thread is active or another undo came first.
         """
         yield from query("thread_lock", thread=done.thread)
         yield from lock_at_rest(done.thread, at)
@@ -39,9 +38,9 @@ class UndoStore(StorePart):
     def end(
         self, at: datetime, undo: CheckpointRow, after: str, event: FilesRestored, audit: AuditEntry
     ) -> Script[tuple[Event, ...]]:
-        """Journal and audit the end of an undo.
+        """Record the end of an undo in its row, the journal and the audit log.
 
-        Return no events if the end was already recorded. For a deleted thread, only the row is updated.
+        Return no events if the end was already recorded. If the thread is deleted, only the row is updated.
         """
         yield from query("thread_lock", thread=undo.thread)
         if not (yield from query("checkpoint_end", id=undo.id, after=after, now=at)):

@@ -1,14 +1,17 @@
 """Show and undo the file changes of turns. An undo can itself be undone.
 
-    an undo's row            the workspace is           after a crash
+    an undo's row            the workspace              after a crash
     ----------------------   ------------------------   ----------------------------------------------------------
-    does not exist           unchanged                  nothing happened
-    exists without an end    partly restored            the next start finishes the restoration and records its end
-    has an end               restored                   it is complete: journaled, audited, and reported to the model
+    does not exist           is unchanged               nothing is left to do
+    exists without an end    is partly restored         the next start finishes the restoration and records its end
+    has an end               is restored                the end is already journaled, audited and reported to the
+                                                        model
 
-A turn's changes are the differences between its two checkpoints. A file that another turn in the same workspace changed
-at the same time is `shared`; Shoal asks about it as about a file that changed since. A subagent's changes count as its
-parent's. Changes made after the parent's turn ended are a separate turn of the same conversation.
+A turn's changes are the differences between its two checkpoints. A file is `shared` if another turn in the same
+workspace changed it at the same time. Shoal asks about shared files and about files that changed after the turn.
+
+A subagent's changes count as changes of the parent's turn. Changes that a subagent makes after that turn has ended
+count as a separate turn of the conversation.
 """
 
 import logging
@@ -78,7 +81,11 @@ Since = Literal["", "changed", "restored", "shared"]
 
 
 class PlannedChange(NamedTuple):
-    """A change to undo, how its path changed since the turn, and the reason if it cannot be undone."""
+    """A change to undo.
+
+    since: how the path has changed since the turn.
+    why_not: why the change cannot be undone, or empty.
+    """
 
     change: TreeChange
     since: Since
@@ -101,7 +108,7 @@ class Undo:
     async def show(self, thread: ThreadId, turn: str, reader: Asker | None = None) -> TurnChanges:
         """Return the file changes of a turn or an undo, including those that cannot be undone.
 
-        Raises NotFound, and Forbidden if `reader` may not undo it. Without a reader, access is not checked.
+        Raises NotFound, and Forbidden if `reader` may not undo them. Without `reader`, access is not checked.
         """
         row, clean = await self._row(thread, turn), self._services.context.clean
         if reader is not None:
@@ -143,7 +150,8 @@ class Undo:
         rows = await self._rows.newest(thread)
         turns = [row for row in rows if not row.undoes and row.ended_at is not None and row.before and row.after]
         own = iter(sorted((row for row in turns if row.thread == thread), key=lambda row: -row.turn_seq))
-        turns = [next(own) if row.thread == thread else row for row in turns]  # in order even if the clock was set back
+        # Keep the order of turns even if the clock was set back.
+        turns = [next(own) if row.thread == thread else row for row in turns]
         for row in turns:
             if row.undone_by or (row.thread != thread and any(_covers(other, row) for other in turns)):
                 continue
@@ -152,21 +160,22 @@ class Undo:
                 planned = await self._plan(row, now[row.workspace])
             except OSError as error:
                 if isinstance(error, FileNotFoundError) or not error.strerror:
-                    continue  # no longer stored
+                    continue  # the trees are no longer stored
                 raise _why_not(error) from error
-            if any(change.since != "restored" for change in planned):  # a restored file is not a change
+            if any(change.since != "restored" for change in planned):  # skip a turn whose files are all restored
                 undoable_turns.append((row, len(planned)))
             if len(undoable_turns) == limit:
                 break
         return undoable_turns
 
     async def id_of(self, thread: ThreadId, turn: str) -> str:
-        """Return the id of a turn or an undo of a conversation. Raises NotFound, or Conflict if the conversation is a
-        copy."""
+        """Return the id of a turn or an undo, given a number, an id or a name such as LAST_TURN.
+
+        Raises NotFound, and Conflict if the conversation is a copy and the turn ran in the original.
+        """
         return (await self._row(thread, turn)).id
 
     async def _now(self, row: CheckpointRow) -> str:
-        """Return the current tree of a turn's workspace. Raises OSError."""
         await self._services.folders.pull(row.thread, await self._agent(row))
         async with self.checkpoints.alone(row.workspace):
             return (await self.checkpoints.take(row.workspace)).tree
@@ -174,8 +183,8 @@ class Undo:
     async def undo(self, thread: ThreadId, turn: str, asker: Asker, since: ChangedSince = "ask") -> UndoResult:
         """Restore the files that a turn or an undo changed.
 
-        `since` is the treatment of files that changed afterwards. With `ask`, such files raise FilesDiffer and nothing
-        is restored. Raises NotFound, Forbidden, Conflict if the turn is still running or already undone, and
+        `since` says how to treat files that changed after the turn. With `ask`, such files raise FilesDiffer and
+        nothing is restored. Raises NotFound, Forbidden, Conflict if the turn is still running or already undone, and
         InvalidInput if nothing can be restored.
         """
         row, clock = await self._row(thread, turn), self._services.clock
@@ -219,7 +228,8 @@ class Undo:
             except OSError as error:
                 raise _why_not(error) from error
             undo = clock.new_id()
-            done = msgspec.structs.replace(row, thread=await self._family(row.thread))  # its model is informed
+            # The undo is reported to the root conversation.
+            done = msgspec.structs.replace(row, thread=await self._family(row.thread))
             await self._undos.begin(undo, done, asker.user, now, then)
             begun = await self._rows.get(undo)
             assert begun is not None, "it was just stored"
@@ -244,9 +254,10 @@ class Undo:
         return True
 
     async def _carry_out(self, undo: CheckpointRow, user: str, token: str = "") -> UndoResult:
-        """Change the workspace as recorded in an undo's row, and record its end. Skips changes that are already
-        made."""
-        from shoal.features.undo.restore import restore  # needed only here
+        """Run a recorded undo and record its end. Skips changes that are already made, so it can run again after a
+        crash.
+        """
+        from shoal.features.undo.restore import restore  # imported only when an undo runs
 
         services, trees = self._services, self.checkpoints.trees(undo.workspace)
         root = self.checkpoints.path_of(undo.workspace)
@@ -301,7 +312,7 @@ class Undo:
     async def _row(self, thread: ThreadId, turn: str) -> CheckpointRow:
         """Return the row of a turn or an undo.
 
-        `turn` is an id, LAST_UNDO, or the number of an undoable turn, where 1 is the latest.
+        `turn` is an id, LAST_TURN, LAST_UNDO, or the number of a turn that can be undone, where 1 is the latest.
         """
         if turn == LAST_UNDO:
             undos = (row for row in await self._rows.newest(thread) if row.undoes and not row.undone_by)
@@ -327,7 +338,7 @@ class Undo:
         return row
 
     async def _check_is_no_copy(self, thread: ThreadId, turn: str) -> bool:
-        """Return whether the journal records a turn or an undo. LAST_TURN matches any of them.
+        """Return True if the journal records the turn or undo. LAST_TURN matches every turn and undo.
 
         Raises Conflict if this conversation is a copy and the turn ran in the original.
         """
@@ -346,7 +357,6 @@ class Undo:
         return bool(where)
 
     async def _plan(self, row: CheckpointRow, now: str) -> list[PlannedChange]:
-        """Compare each change of a turn with the tree `now`. Raises OSError if a tree is missing."""
         trees, after = self.checkpoints.trees(row.workspace), row.after if row.ended_at is not None else now
         ended, family = row.ended_at or self._services.clock.now(), await self._family(row.thread)
         others = list[tuple[str, str]]()
@@ -370,7 +380,7 @@ class Undo:
         return await in_thread(plan)
 
     async def _family(self, thread: ThreadId) -> ThreadId:
-        """Return the conversation at the root of a subagent's thread, or the thread itself."""
+        """Return the root conversation of a subagent's thread. Returns other threads unchanged."""
         while is_child(thread):
             info = await self._services.store.journal.thread(thread)
             if info is None or not info.parent:
@@ -379,7 +389,6 @@ class Undo:
         return thread
 
     async def _agent(self, row: CheckpointRow) -> AgentSpec | None:
-        """Return the agent that owns a row's workspace, or None if it no longer exists."""
         info = await self._services.store.journal.thread(row.thread)
         try:
             agent = await self._services.agents.resolve(info.agent if info is not None else "", row.thread)
@@ -389,8 +398,6 @@ class Undo:
         return msgspec.structs.replace(agent, workspace=workspace) if workspace.is_relative_to(agent.home) else None
 
     async def _irreversible(self, row: CheckpointRow) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return notes on files that were not stored at a turn, and descriptions of the turn's effects that cannot be
-        undone."""
         if row.undoes:
             return (), ()
         registry, commands = self._services.loop.executor.registry, 0
@@ -424,17 +431,15 @@ class Undo:
 
 
 def attach(services: "Services") -> None:
-    """Finish interrupted undos before turns continue."""
     services[Runtime].before_turns.append(services[Undo].resume)
 
 
 def _why_not(error: OSError) -> ShoalError:
-    """Return the error to raise when a workspace or its stored trees are unreadable or storing them failed."""
     if isinstance(error, FileNotFoundError):
         return NotFound(NOT_HERE)
     if error.strerror:
         return Conflict(f"Reading or writing the workspace failed: {system_words(error)}. Fix that, then try again.")
-    return Conflict(str(error))  # damaged data, or an error from the object store with its own message
+    return Conflict(str(error))  # damaged data or an object store error, which has its own message
 
 
 def _check_may_undo(row: CheckpointRow, asker: Asker) -> None:
@@ -443,7 +448,7 @@ def _check_may_undo(row: CheckpointRow, asker: Asker) -> None:
 
 
 def _covers(row: CheckpointRow, other: CheckpointRow) -> bool:
-    """Return whether a turn's changes include those of a subagent's turn."""
+    """Return True if the subagent's turn `other` ran entirely within the turn `row`, whose changes include it."""
     if row.thread == other.thread or row.ended_at is None or other.ended_at is None or row.workspace != other.workspace:
         return False
     return row.began_at <= other.began_at and other.ended_at <= row.ended_at
@@ -454,18 +459,17 @@ def _why_left(planned: PlannedChange) -> str:
 
 
 def _since(trees: Trees, change: TreeChange, entry: TreeEntry | None, shared: set[Parts]) -> Since:
-    """Return how a path that a turn changed differs from its current entry."""
     path, before, after = change
     if alike(entry, before):
         return "restored"
     if not alike(entry, after):
         return "changed"
     if before is not None and after is not None and entry is not None and entry.kind == "folder" != before.kind:
-        is_new = any(trees.changes(after.value.decode(), entry.value.decode()))  # undo would remove its new contents
+        # An undo would remove the new contents of the folder.
+        is_new = any(trees.changes(after.value.decode(), entry.value.decode()))
         return "changed" if is_new else "shared" if path in shared else ""
     return "shared" if path in shared else ""
 
 
 def _source(entries: Iterable[TreeEntry | None]) -> str:
-    """Return the first untrusted source that tainted an entry, or an empty string."""
     return next((entry.source for entry in entries if entry is not None and entry.source), "")

@@ -1,7 +1,7 @@
-"""Voice: transcribe recordings and speak answers.
+"""Voice: transcribe recordings and speak replies.
 
-The core posts spoken answers, because the post is part of the turn's last transaction (`turn/thread.py`). The speech
-services are adapters, so they are next to those of models (`models/speech.py`).
+The core posts spoken replies, because the post is part of the turn's last transaction (`turn/thread.py`). Speech
+services are adapters, so their code is next to that of the models (`models/speech.py`).
 """
 
 from shoal.feature import Feature

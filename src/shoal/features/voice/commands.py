@@ -1,4 +1,4 @@
-"""/voice: choose whether answers are spoken in a channel."""
+"""/voice: choose whether replies are spoken in a channel."""
 
 from typing import TYPE_CHECKING
 
@@ -24,13 +24,11 @@ def chat_commands(services: "Services") -> list[ChatCommand]:
 
 
 class VoiceCommand:
-    """Chat command /voice."""
-
     def __init__(self, voice: VoiceService) -> None:
         self._voice = voice
 
     async def voice(self, asked: CommandRequest) -> str:
-        """Show or set whether answers are spoken in the channel. Raises Forbidden for guests."""
+        """Show or set whether replies are spoken in the channel. Raises Forbidden if an untrusted person sets it."""
         mode = asked.argument.lower()
         if not mode:
             return f"I answer aloud {MODES[await self._voice.mode(asked.thread)]}. Usage: {USAGE}."
@@ -41,5 +39,5 @@ class VoiceCommand:
         return await self._voice.choose(asked.thread, mode)
 
     async def voice_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str:
-        """Answer /voice in a channel. All of its threads have the same setting."""
+        """Run /voice outside the threads of a channel. All threads of the channel share the setting."""
         return await self.voice(asked)

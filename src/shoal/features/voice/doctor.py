@@ -17,7 +17,7 @@ from shoal.surfaces.cli.findings import DoctorFinding, fail, ok
 
 
 async def look_at_voice(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
-    """Report whether the models of [speech] exist and local ones are installed. Calls no service."""
+    """Check that the models in [speech] are valid and that local models are installed. Calls no service."""
     settings, clock = config.section(SpeechSettings), SystemClock()
     for key in ("recognition", "speaking"):
         check = f"speech.{key}"

@@ -1,4 +1,4 @@
-"""API endpoint for spoken answers."""
+"""API endpoint for spoken replies."""
 
 import anyio.to_thread
 from starlette.responses import Response
@@ -20,8 +20,9 @@ LOOK_SECONDS = 0.25
 
 @routes("GET /api/threads/{thread}/turns/{turn}/speech", EVERYONE, media_type="application/octet-stream")
 async def speech(store: Store, clock: Clock, voice: VoiceService, thread: ThreadId, turn: str) -> Response:
-    """Return a turn's spoken answer. Waits up to 30 seconds while it is being generated. Returns 404 if it was not
-    spoken."""
+    """Return the audio of a turn's spoken reply. Waits up to 30 seconds while the audio is generated. Returns 404 if
+    the reply was not spoken.
+    """
     post = spoken_id(TurnId(turn))
     until = clock.monotonic() + WAIT_SECONDS
     while (recording := await voice.recording(thread, post)) is None:

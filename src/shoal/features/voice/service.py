@@ -1,16 +1,17 @@
-"""Voice: transcribe recordings for the model, and speak answers where people want it.
+"""Voice: transcribe recordings for the model, and speak replies in channels that want them spoken.
 
-message                          what the model receives
-------------------------------   ----------------------------------------------------------------------
-a recording alone                its transcript, as if the person had typed it
-a recording with a text          the text, followed by the transcript with the file's name
-another person's recording       its transcript with the file, in an untrusted block unless they are trusted
-too long, or not understood      the recording as a file; the person is told why
-no recognition is configured     the recording as a file
+recording                                   what the model receives
+-----------------------------------------   -----------------------------------------------------------------
+alone                                       its transcript, as if the person had typed it
+with a text                                 the text, followed by the transcript with the file's name
+quoted or forwarded from another person     its transcript with the file, in an untrusted block unless that
+                                            person is trusted
+too long, or without intelligible speech    the recording as a file; the person gets the reason
+any, if no recognition is configured        the recording as a file
 
-A paid external call is made once. Its result is first stored as a file of the thread (`speech/`, which no tool can
-reach), and read from there after a crash. Its cost is recorded under a unique id, so it is also counted once. The
-recording itself is kept with the message.
+A paid external call is made once. Its result is first stored as a file of the thread, in `speech/`, which no tool can
+reach. After a crash, the result is read from there. Its cost is recorded under a unique id, so it is also counted once.
+The recording itself is stored with the message.
 """
 
 import hashlib
@@ -68,7 +69,7 @@ ResultT = TypeVar("ResultT")
 
 
 class _Recording(msgspec.Struct, frozen=True):
-    """A synthesized recording: its file name, usage and cost."""
+    """A synthesized recording. `usd` is None if the price is unknown."""
 
     name: str
     usage: Usage
@@ -76,8 +77,9 @@ class _Recording(msgspec.Struct, frozen=True):
 
 
 class VoiceService(msgspec.Struct, frozen=True, eq=False):
-    """Service that transcribes recordings for turns and speaks answers for senders. `post` adds a message to the
-    outbox."""
+    """Service that transcribes recordings for turns and speaks replies for senders. `post` adds a message to the
+    outbox.
+    """
 
     recognition: Speech | None
     speaking: Speech | None
@@ -113,11 +115,10 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
     # ---- incoming ----
 
     async def heard(self, prompt: Prompt, agent: str, asker: Asker) -> Prompt:
-        """Return the message with transcripts of its recordings. A failed transcription is reported, and the recording
-        is kept as a file.
+        """Return the message with transcripts of its recordings. If a transcription fails, the recording remains a file
+        and the person gets the reason.
 
-        The transcript of another person's recording, quoted or forwarded, is kept with that file. It never counts as
-        the author's words.
+        The transcript of a quoted or forwarded recording remains with its file. It never counts as the author's words.
         """
         if self.recognition is None:
             return prompt
@@ -142,8 +143,10 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         return msgspec.structs.replace(prompt, text="\n\n".join(texts), attachments=tuple(files))
 
     async def _words(self, thread: ThreadId, file: Attachment, recognition: Speech, agent: str, asker: Asker) -> str:
-        """Return a recording's transcript. It is transcribed once. Raises ProviderRefused with the reason if that is
-        impossible."""
+        """Return a recording's transcript. Each recording is transcribed and charged once per thread.
+
+        Raises ProviderRefused with the reason if the recording cannot be transcribed.
+        """
         try:
             audio = await in_thread(Path(file.path).read_bytes)
         except OSError as error:
@@ -186,20 +189,18 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
     # ---- outgoing ----
 
     async def speaks(self, prompt: Prompt) -> bool:
-        """Return whether the answer to a message is also spoken. The channel's setting and the platform decide."""
         if not self._form(prompt.thread) or prompt.origin not in ("person", "api"):
             return False
         mode = await self.mode(prompt.thread)
-        spoken = any(file.words and file.author is None for file in prompt.attachments)  # by the author
+        spoken = any(file.words and file.author is None for file in prompt.attachments)  # recorded by the author
         return mode == "on" or (mode == "auto" and spoken)
 
     async def mode(self, thread: ThreadId) -> VoiceMode:
-        """Return the voice mode of the thread's channel. Raises StoreError."""
         chosen = await self.choices.get(VOICE, channel_of(thread))
         return chosen if chosen in VOICE_MODES else self.settings.answers
 
     async def choose(self, thread: ThreadId, mode: VoiceMode) -> str:
-        """Set the voice mode of the thread's channel, and return the confirmation. Raises StoreError."""
+        """Store the voice mode of the thread's channel, and return the confirmation. Raises StoreError."""
         await self.choices.put(VOICE, channel_of(thread), mode)
         if mode == "off":
             return "I answer in writing."
@@ -210,8 +211,10 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         return "I also answer aloud." if mode == "on" else "I also answer aloud when you speak to me."
 
     async def say(self, row: OutboxRow) -> Path:
-        """Return the recording of a post's text. It is synthesized once. Raises ProviderDown and ProviderRefused with
-        the reason for a failure."""
+        """Return the audio file of a post. Each post is synthesized and charged once.
+
+        Raises ProviderDown and ProviderRefused with the reason for a failure.
+        """
         speaking, spoken = self.speaking, row.post.spoken
         text = speakable(row.post.text, self.settings.chars_max)
         if speaking is None or spoken is None:
@@ -243,13 +246,11 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         return self._folder(row.thread, digest) / recording.name
 
     async def recording(self, thread: ThreadId, post: str) -> Path | None:
-        """Return the recording of a post, or None if it does not exist yet."""
         digest = _digest_of(post)
         recording = await self._stored(thread, digest, SPOKEN, _Recording)
         return None if recording is None else self._folder(thread, digest) / recording.name
 
     def _form(self, thread: ThreadId) -> AudioFormat | Literal[""]:
-        """Return the platform's audio format for spoken answers, or an empty string if it accepts none."""
         adapter = self.adapters.get(thread_address(thread).platform)
         return "" if adapter is None else adapter.limits.voice
 
@@ -271,7 +272,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         return await in_thread(read)
 
     async def _store(self, thread: ThreadId, digest: str, files: Mapping[str, bytes]) -> None:
-        """Store all of these files or none, even if the power fails."""
+        """Store all of these files or none, even after a power failure."""
         folder = self._folder(thread, digest)
 
         def write() -> None:
@@ -300,8 +301,10 @@ def _digest_of(post: str) -> str:
 
 @asynccontextmanager
 async def open_voice(services: "Services") -> AsyncGenerator[None]:
-    """Connect speech recognition to turns and synthesis to senders, if their models are configured. Raises
-    ConfigError."""
+    """Connect speech recognition to turns and synthesis to senders, if their models are configured.
+
+    Raises ConfigError if a model in [speech] is invalid.
+    """
     voice = services[VoiceService]
     if voice.recognition is not None:
         services[Attachments].transcribe = voice.heard

@@ -1,4 +1,4 @@
-"""Settings of voice."""
+"""Settings in [speech]."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -12,7 +12,7 @@ VOICE_MODES: tuple[VoiceMode, ...] = ("on", "off", "auto")
 
 
 class SpeechSettings(Section, frozen=True, kw_only=True):
-    """Speech recognition of voice messages, and spoken answers. See docs/voice.md."""
+    """Recognition of voice messages, and spoken replies. See docs/voice.md."""
 
     recognition: Annotated[
         str, Meta(pattern=r"^$|^moonshine$|^[^/\s]+/\S+$", description="moonshine, PROVIDER/MODEL, or empty")

@@ -19,9 +19,9 @@ def build_speech(
     clock: Clock,
     environ: Mapping[str, str],
 ) -> Speech | None:
-    """Create the speech model that `speech.KEY` names, or return None if it is empty. Opens no connection or file.
+    """Create the model for the setting `speech.KEY`, or return None if the setting is empty. Does no I/O.
 
-    Raises ConfigError if the provider has no speech.
+    Raises ConfigError if the setting is invalid or the provider has no speech.
     """
     named = settings.recognition if key == "recognition" else settings.speaking
     if not named:

@@ -1,4 +1,4 @@
-"""Discord: events from the gateway, posts through the REST API."""
+"""Discord adapter: receives events from the gateway and posts through the REST API."""
 
 from shoal.platforms.discord.settings import DiscordSettings
 from shoal.platforms.record import Platform, SetupQuestion

@@ -1,7 +1,7 @@
-"""Discord adapter: events from the gateway, and posts, threads and channels through the REST API.
+"""Discord adapter. Receives events from the gateway and uses the REST API for posts, threads and channels.
 
-No message is lost between connections. A stored session is resumed even after a restart, and Discord sends missed
-events again. If the session cannot be resumed, channels are read from the newest known message onward.
+The adapter resumes a stored session, even after a restart, and Discord sends the missed events again. If the session
+cannot be resumed, the adapter reads each channel from the newest known message onward.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ WHISPERED = "I have a private answer for you. Please allow direct messages from 
 
 
 class ConnectionState(msgspec.Struct):
-    """Connection state that is stored across restarts. `mark` is the newest message's id."""
+    """Connection state that survives a restart. `mark` is the id of the newest known message."""
 
     session: GatewaySession
     mark: int = 0
@@ -139,7 +139,7 @@ NO_VOICE = (50013, 50173)
 
 
 class DiscordAdapter(ChatAccount[DiscordSettings]):
-    """Implements `ChatAdapter`, `ChannelHost` and `ReadsBack`."""
+    """Implements `ChatAdapter`, `ChannelHost`, `KnowsRoles` and `ReadsBack`."""
 
     def __init__(
         self, platform: str, settings: DiscordSettings, home: Home, store: Settings, clock: Clock, inbound_url: str = ""
@@ -169,14 +169,13 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
 
     @property
     def _me(self) -> str:
-        """Return the bot's user id. Empty until the first connection."""
         return self._state.session.user
 
     async def _connect(self, inbox: InboxPort) -> None:
         saved = await self._store.get(self._scope, "session")
         try:
             self._state = msgspec.json.decode(saved or "", type=ConnectionState)
-        except UNREADABLE:  # set the mark on the first start, so that a slow first connection misses no message
+        except UNREADABLE:  # read messages from this time on, even if the first connection is slow
             self._state = ConnectionState(GatewaySession(), snowflake_at(self._clock.now()))
             await self._save_state()
         url = self._settings.gateway_url
@@ -211,7 +210,6 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         await self._clock.sleep(retry_delay(1))
 
     async def _save_state(self) -> None:
-        """Store the session for the next connection or the next process."""
         self._saved_at = self._clock.monotonic()
         await self._store.put(self._scope, "session", msgspec.json.encode(self._state).decode())
 
@@ -220,13 +218,14 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return await self._take_event(name, data.encode(), inbox)
 
     async def _take_event(self, name: str, data: bytes, inbox: InboxPort) -> bool:
-        """Process an event. Invalid events are dropped. Raises PlatformError or StoreError, after which Discord sends
-        the event again."""
+        """Process a gateway event. Drops invalid events. Discord sends the event again after a PlatformError or
+        StoreError.
+        """
         try:
             match name:
                 case "READY" | "RESUMED":
                     self._reset_backoff()
-                    if name == "READY":  # in a new session, messages sent since the old one must be read
+                    if name == "READY":  # a new session does not include messages that were sent since the old one
                         oldest = snowflake_at(self._clock.now() - timedelta(hours=MISSED_HOURS))
                         self._missed_since = max(self._state.mark, oldest)
                         self._expected = {guild.id for guild in msgspec.json.decode(data, type=_ReadyGuilds).guilds}
@@ -253,7 +252,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                     if message.author is not None and message.author.id == self._me and message.nonce:
                         self._posted.put(str(message.nonce), message.id)
                     taken = await self._take_message(message, inbox)
-                    if not self._expected:  # otherwise, missed messages of a server must be read before this one
+                    if not self._expected:  # while servers are expected, older messages may still be unread
                         self._state.mark = max(self._state.mark, int(message.id))
                     return taken
                 case "MESSAGE_UPDATE" if (edited := self._decode(data, DiscordMessage, name)) is not None:
@@ -306,7 +305,6 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
     # ---- connecting and missed messages ----
 
     async def _catch_up(self, guild: Guild, inbox: InboxPort) -> bool:
-        """Process messages that were missed in a server's channels."""
         for channel in guild.channels:
             if holds_text(channel) and channel.name:
                 name = f"#{channel.name} in {guild.name}" if guild.name else f"#{channel.name}"
@@ -317,7 +315,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             if not holds_text(channel) or int(channel.last_message_id or 0) <= self._missed_since:
                 continue
             for message in await self._read_missed(channel.id):
-                member: DiscordMember | None = None  # only events contain roles, so they are requested
+                member: DiscordMember | None = None  # messages from the REST API do not contain roles
                 if message.author is not None and not message.author.bot and not message.webhook_id:
                     path = f"/guilds/{guild.id}/members/{message.author.id}"
                     try:
@@ -336,14 +334,12 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             return []
 
     async def _direct_channels(self) -> Sequence[str]:
-        """Return the known direct conversations, most recently used last. Raises StoreError."""
         saved = await self._store.get(self._scope, "direct")
         return msgspec.json.decode(saved, type=list[str]) if saved else []
 
     # ---- messages ----
 
     async def _take_message(self, message: DiscordMessage, inbox: InboxPort) -> bool:
-        """Process a message. Returns whether it was addressed to the bot. Raises PlatformError and StoreError."""
         if not is_from_person(message, self._me):
             if message.type not in KNOWN_TYPES:
                 self._not_understood(f"message of type {message.type}")
@@ -358,7 +354,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         if prompt is None:
             return False
         if inbox.commands.parse(prompt.text) and place.topic == WHOLE and not message.answered_id:
-            prompt = msgspec.structs.replace(prompt, thread=place.thread(self.platform))  # opens no thread
+            prompt = msgspec.structs.replace(prompt, thread=place.thread(self.platform))  # a command opens no thread
         if message.guild_id and message.member is not None:
             self._roles.put(f"{message.guild_id} {prompt.author.id}", (self._clock.monotonic(), prompt.author.roles))
         agent = self._settings.agent_in(place.guild)
@@ -376,7 +372,6 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return True
 
     async def _with_own_role(self, message: DiscordMessage) -> DiscordMessage:
-        """Convert a mention of the bot's own role to a mention of the bot. Raises PlatformError."""
         if not (message.guild_id and message.mention_roles):
             return message
         own = self._own_roles.get(message.guild_id)
@@ -401,17 +396,17 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return files
 
     async def _prompt_of(self, message: DiscordMessage, place: DiscordLocation, inbox: InboxPort) -> Prompt | None:
-        """Return the prompt in its thread, or None if the message is not addressed to the bot."""
         if place.direct:
             return prompt_of(place.thread(self.platform), message, self._me)
         answered = message.answered_id
         known: ThreadId | None = None
         if place.topic == WHOLE and answered:
             known = await inbox.thread_of(self._prefix(place.channel), answered, answered)
-        opener = answered if answers(message, self._me) else message.id  # the bot's message opened the conversation
+        # a reply to the bot continues the thread that the bot's message opened
+        opener = answered if answers(message, self._me) else message.id
         thread = known or thread_of(self.platform, place, opener, self._settings.threading_in(place.guild))
         part = thread_address(thread).thread
-        in_chain = known is not None and part.startswith(CHAIN)  # the message replies within a known chain
+        in_chain = known is not None and part.startswith(CHAIN)
         prompt = prompt_of(thread, message, self._me)
         files, is_named = self._incoming(message, prompt), is_addressed(message, self._me)
         opens = part != WHOLE and not part.startswith(CHAIN)
@@ -420,19 +415,18 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return prompt if is_for_agent else None
 
     async def _opening(self, thread: ThreadId) -> Prompt | None:
-        """Return the message that opened a thread. Discord stores it in the parent channel."""
+        """Read the message that opened a thread from the parent channel, where Discord stores it."""
         target = self._target(thread)
         if not target.parent:
             return None
         try:
             path = f"/channels/{target.parent}/messages/{target.channel}"
             starter = await self._api.call("GET", path, DiscordMessage)
-        except PlatformRefusal:  # missing or deleted
+        except PlatformRefusal:  # the message is missing or was deleted
             return None
         return read_back(thread, starter, self._me) if starter.author is not None else None
 
     async def roles_of(self, channel: str, user: str) -> tuple[str, ...]:
-        """Implement `KnowsRoles`."""
         guild = (await self._place(channel)).guild.removeprefix("?")
         heard_at, roles = self._roles.get(f"{guild} {user}") or (-ROLES_SECONDS, ())
         if guild and self._clock.monotonic() - heard_at >= ROLES_SECONDS:
@@ -446,8 +440,9 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return roles
 
     async def _place(self, channel: str, guild: str | None = None) -> DiscordLocation:
-        """Return a channel's location. An empty `guild` means a direct channel. If `guild` is None, request the channel
-        from Discord. Raises PlatformError."""
+        """Return a channel's location, which is requested once and then cached. An empty `guild` means a direct
+        channel.
+        """
         if guild == "":
             return DiscordLocation(channel)
         known = self._places.get(channel)
@@ -458,14 +453,13 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return known
 
     async def _prompt_thread(self, channel: str, guild: str, message_id: str, inbox: InboxPort) -> ThreadId | None:
-        """Return the thread that a message's prompt belongs to."""
         place = await self._place(channel, guild)
         return await inbox.thread_of(self._prefix(place.channel), "", message_id)
 
     # ---- slash commands and buttons ----
 
     async def _interact(self, interaction: Interaction, inbox: InboxPort) -> None:
-        """Acknowledge within Discord's limit of three seconds, run the request, then report the result."""
+        """Acknowledge the interaction before processing it, because Discord allows only three seconds."""
         base = f"/webhooks/{interaction.application_id}/{interaction.token}"
         callback = f"/interactions/{interaction.id}/{interaction.token}/callback"
         user = interaction.user or (interaction.member.user if interaction.member is not None else None)
@@ -474,7 +468,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         name, now = interaction.data.name, self._clock.now()
         typed = " ".join(str(option.value) for option in interaction.data.options)
         try:
-            if interaction.type == 4:  # completions for a partly typed command
+            if interaction.type == 4:  # autocomplete
                 texts: Sequence[str] = ()
                 if author is not None and place is not None:
                     thread = place.thread(self.platform)
@@ -512,12 +506,12 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         await self._api.close()
 
     async def post(self, post: OutboundPost) -> str:
-        """Post and return the message's id. Repeating a post returns the same id. Raises PlatformError."""
         nonce = nonce_of(post.key)
         message_id = self._posted.get(nonce)
         if message_id is not None:
             return message_id
-        if post.kind == "ephemeral" and post.user:  # only command answers and direct messages can be private
+        # Discord supports private messages only as command replies and direct messages
+        if post.kind == "ephemeral" and post.user:
             with Tolerating(CANNOT_MESSAGE_USER):
                 direct = await self._open_direct(post.user)
                 message_id = await self._create(post, DiscordTarget(direct.id))
@@ -531,15 +525,17 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                 if error.code == IS_FORUM and not (target.parent or target.answers):
                     message_id = await self._begin_forum_post(post)
                 elif error.code == UNKNOWN_CHANNEL and target.parent:
-                    message_id = await self._create(post, await self._open(target))  # the first post opens its thread
+                    # the thread does not exist until its first post
+                    message_id = await self._create(post, await self._open(target))
                 else:
                     raise
         self._posted.put(nonce, message_id)
         return message_id
 
     async def find_posted(self, post: OutboundPost) -> list[str]:
-        """Implement `ReadsBack`. Discord remembers nonces for only a few minutes, so this searches the channel's newest
-        messages. Raises PlatformError."""
+        """Implement `ReadsBack`. This searches the channel's newest messages, because Discord remembers nonces for only
+        a few minutes. Raises PlatformError.
+        """
         known = self._posted.get(nonce_of(post.key))
         if known is not None or (post.kind == "ephemeral" and post.user):
             return [known] if known is not None else []
@@ -574,12 +570,14 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             await self._api.call("POST", f"/channels/{target.channel}/typing", msgspec.Raw, {})
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a channel, or directly to a user by id, and return the new thread. Raises PlatformError."""
+        """Start a thread in a channel with this text and return its id. If `channel` is a user id, start a direct
+        conversation. Raises PlatformError.
+        """
         place: DiscordLocation | None = None
         with Tolerating(UNKNOWN_CHANNEL):
             place = await self._place(channel)
         place = place or await self._place((await self._open_direct(channel)).id)
-        text = REPEATED + text if maybe_posted else text  # Discord ignores the repeat while it remembers the nonce
+        text = REPEATED + text if maybe_posted else text  # Discord drops the repeated post while it remembers the nonce
         first, *rest = cut(text, self.limits)
         here, key = place.thread(self.platform), key or f"open:{self._clock.new_id()}"
         threading = self._settings.threading_in(place.guild)
@@ -600,8 +598,6 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return thread
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Return the newest messages of other users in a thread, at most `limit`, oldest first. Raises
-        PlatformError."""
         target = target_of(thread)
         lower = snowflake_at(after) if after is not None else 0
         if target.answers:
@@ -616,8 +612,10 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
     # ---- channels ----
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Create a text channel in the same server and category as `beside`, and return its id. Raises
-        PlatformError."""
+        """Create a text channel in the same server and category as `beside`, and return its id. Raises PlatformError.
+
+        Without `beside`, the bot must be a member of exactly one server.
+        """
         body: dict[str, Json] = {"name": name[:100], "type": 0}
         if beside:
             near = await self._api.call("GET", f"/channels/{beside}", DiscordChannel)
@@ -632,8 +630,6 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return (await self._api.call("POST", f"/guilds/{guild}/channels", DiscordChannel, body)).id
 
     async def has_channel(self, channel: str) -> bool:
-        """Return whether the channel exists, is visible and contains text or threads. Raises PlatformError if
-        unknown."""
         try:
             channel_info = await self._api.call("GET", f"/channels/{channel}", DiscordChannel)
             return holds_text(channel_info) or place_of(channel_info).is_forum
@@ -643,7 +639,9 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
     # ---- calls ----
 
     def _target(self, thread: ThreadId) -> DiscordTarget:
-        """Return the current target of a thread's posts. Raises PlatformError for an invalid id."""
+        """Return the target of a thread's posts. If Discord could not open the thread, the target is in the parent
+        channel.
+        """
         target = target_of(thread)
         return self._moved.get(target.channel) or target
 
@@ -667,7 +665,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             return await self._create(msgspec.structs.replace(post, kind="file"), target)
 
     async def _begin_forum_post(self, post: OutboundPost) -> str:
-        """Create a forum post. Returns its id, which is also the id of its first message."""
+        """Create a forum post and return its id. Its first message has the same id."""
         target = self._target(post.thread)
         message = await asyncio.to_thread(post_body, post, target)
         del message["nonce"], message["enforce_nonce"]  # forum posts support neither
@@ -679,7 +677,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
     async def _change(
         self, method: str, thread: ThreadId, message_id: str, body: dict[str, Json] | None = None
     ) -> None:
-        """Edit or delete a message in its thread or in the parent channel."""
+        """Edit or delete a message in its thread. A message that opened the thread is in the parent channel."""
         target = self._target(thread)
         try:
             await self._change_in(method, target.channel, message_id, body)
@@ -689,7 +687,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             await self._change_in(method, target.parent, message_id, body)
 
     async def _change_in(self, method: str, channel: str, message_id: str, body: dict[str, Json] | None) -> None:
-        """Edit or delete a message. Waits for the separate rate limit of five edits in five seconds per channel."""
+        """Edit or delete a message. Edits have their own rate limit: five edits in five seconds per channel."""
         path = f"/channels/{channel}/messages/{message_id}"
         lock = self._edit_locks.get(channel) or asyncio.Lock()
         self._edit_locks.put(channel, lock)
@@ -698,7 +696,9 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             await self._api.call(method, path, msgspec.Raw, body)
 
     async def _open(self, target: DiscordTarget) -> DiscordTarget:
-        """Open a thread at its message. If Discord refuses, return a target that replies in the parent channel."""
+        """Open a thread at its message. If Discord returns an error, return a target that replies in the parent
+        channel.
+        """
         path = f"/channels/{target.parent}/messages/{target.channel}"
         try:
             starter = await self._api.call("GET", path, DiscordMessage)
@@ -711,7 +711,6 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         return target
 
     async def _read(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:
-        """Return a channel's messages, or an empty list for a thread that is not open yet."""
         with Tolerating(UNKNOWN_CHANNEL):
             return await self._api.messages(channel, after, limit)
         return []
@@ -722,7 +721,7 @@ class _InChannel(msgspec.Struct, frozen=True):
 
 
 def channel_in(name: str, data: bytes) -> str:
-    """Return the channel of a message event, or an empty string for other events and unreadable ones."""
+    """Return the channel of a message event. Returns an empty string for other events and for unreadable ones."""
     if not name.startswith("MESSAGE_"):
         return ""
     try:

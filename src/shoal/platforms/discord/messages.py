@@ -1,4 +1,4 @@
-"""Convert Discord messages to prompts, and posts to Discord's limits, markup and request bodies."""
+"""Convert Discord messages to prompts, and posts to request bodies with Discord's markup and limits."""
 
 import base64
 import hashlib
@@ -55,8 +55,12 @@ _HANDLE = re.compile(r"[\w.]{2,32}")
 
 
 class DiscordLocation(msgspec.Struct, frozen=True):
-    """Location of a message: its channel, its thread (WHOLE if none) and its server (empty for direct messages). A
-    forum contains only threads."""
+    """Location of a message.
+
+    - `topic`: the thread, or WHOLE outside of threads.
+    - `guild`: the server. Empty for direct messages, "?" if unknown.
+    - `is_forum`: whether the channel is a forum, which contains only threads.
+    """
 
     channel: str
     topic: str = WHOLE
@@ -65,7 +69,6 @@ class DiscordLocation(msgspec.Struct, frozen=True):
 
     @property
     def direct(self) -> bool:
-        """Whether the conversation is direct, outside any server."""
         return not self.guild
 
     def thread(self, platform: str) -> ThreadId:
@@ -73,7 +76,7 @@ class DiscordLocation(msgspec.Struct, frozen=True):
 
 
 def place_of(channel: DiscordChannel, guild: str = "") -> DiscordLocation:
-    """Return a channel's location. A thread belongs to its parent channel."""
+    """Return a channel's location. The location of a thread contains its parent channel."""
     guild = channel.guild_id or guild
     if channel.type in _DIRECT:
         return DiscordLocation(channel.id)
@@ -87,46 +90,43 @@ def holds_text(channel: DiscordChannel) -> bool:
 
 
 def is_from_person(message: DiscordMessage, me: str) -> bool:
-    """Return whether a person wrote the message, as opposed to a notice, webhook or bot."""
+    """Return True if a person wrote the message. Notices, webhooks and bots do not count."""
     author = message.author
     is_person = author is not None and not author.bot and author.id != me
     return is_person and message.type in _SAID and not message.webhook_id
 
 
 def is_from_others(message: DiscordMessage, me: str) -> bool:
-    """Return whether anyone except this bot wrote the message, including other bots and webhooks."""
     author = message.author
     return author is not None and author.id != me and message.type in _SAID | _ANSWERED
 
 
 def is_addressed(message: DiscordMessage, me: str) -> bool:
-    """Return whether a message in a server mentions or replies to the bot."""
     return answers(message, me) or any(user.id == me for user in message.mentions)
 
 
 def answers(message: DiscordMessage, me: str) -> bool:
-    """Return whether a message replies to the bot."""
+    """Return True if the message replies to the bot."""
     replied = message.referenced_message
     return bool(message.answered_id) and replied is not None and replied.author is not None and replied.author.id == me
 
 
 def thread_of(platform: str, place: DiscordLocation, message_id: str, threading: Threading) -> ThreadId:
-    """Return the thread of a message that does not reply to a known one."""
     if place.direct or place.topic != WHOLE or threading == "channel":
         return place.thread(platform)
     return make_thread_id(platform, place.channel, message_id if threading == "native" else f"{CHAIN}{message_id}")
 
 
 def author_of(user: DiscordUser, member: DiscordMember | None = None) -> Author:
-    """Return the author as verified by Discord. Roles are ids because anyone can name roles freely in their own
-    server."""
+    """Return the author of a message. Roles are ids because server owners choose role names freely."""
     name = (member.nick if member is not None else None) or user.global_name or user.username
     return Author(user.id, name, member.roles if member is not None else (), is_bot=user.bot, trusted=False)
 
 
 def text_of(message: RepliedMessage, me: str) -> str:
-    """Return the text without a leading mention of the bot. Other mentions become handles. Display names and bot names
-    are not used because their owners choose them freely."""
+    """Return the text without a leading mention of the bot. Other mentions become usernames, because users choose their
+    display names freely.
+    """
     content = message.content
     names = {user.id: user.username for user in message.mentions if _HANDLE.fullmatch(user.username)}
     leading = _MENTION.match(content.lstrip())
@@ -141,7 +141,6 @@ def text_of(message: RepliedMessage, me: str) -> str:
 
 
 def poll_of(message: SnapshotContent) -> str:
-    """Return the poll's question and answers, or an empty string."""
     if message.poll is None:
         return ""
     media = [answer.poll_media for answer in message.poll.answers]
@@ -152,16 +151,18 @@ def poll_of(message: SnapshotContent) -> str:
 
 
 def stickers_of(message: SnapshotContent) -> str:
-    """Return the names of stickers, or an empty string. The names are chosen by uploaders."""
+    """Return the names of the stickers. The people who uploaded the stickers chose these names freely."""
     return "\n".join(f"[a sticker: {sticker.name}]" for sticker in message.sticker_items)
 
 
 def cards_of(message: SnapshotContent) -> str:
-    """Return the text of embeds and components, which bots and link previews provide. Nobody in the conversation wrote
-    it."""
+    """Return the text of embeds and components. Bots and link previews add this text, so the message's author did not
+    write it.
+    """
     texts: list[str | None] = []
     for card in message.embeds:
-        is_new = bool(card.title and card.url and card.url not in message.content)  # skip addresses from link previews
+        # skip a URL that the message already contains
+        is_new = bool(card.title and card.url and card.url not in message.content)
         title = f"{card.title} ({card.url})" if is_new else card.title
         texts += [card.author.name if card.author is not None else "", title, card.description]
         texts += [f"{field.name}: {field.value}" for field in card.fields]
@@ -171,7 +172,6 @@ def cards_of(message: SnapshotContent) -> str:
 
 
 def _of_control(part: Part) -> str | None:
-    """Return a control's label and URL. Empty for a control without a URL, None for other parts."""
     kind = part.get("type")
     if not isinstance(kind, int) or kind not in _CONTROLS:
         return None
@@ -190,15 +190,15 @@ def naming(message: DiscordMessage, me: str, role: str) -> DiscordMessage:
 
 
 def references_of(message: DiscordMessage, me: str) -> list[Reference]:
-    """Return the messages that a message replies to and forwards. The author of a forwarded message is unknown."""
+    """Return the messages that this message replies to or forwards. The author of a forwarded message is unknown."""
     replied, references = message.referenced_message, list[Reference]()
     if message.answered_id and replied is not None and replied.author is not None:
         author = author_of(replied.author)
         text = text_of(replied, me)
-        if replied.message_snapshots:  # forwarded, so the sender did not write it
+        if replied.message_snapshots:  # a forwarded message, which its sender did not write
             author, text = _NOBODY, "\n".join(_snapshot(snapshot.message) for snapshot in replied.message_snapshots)
         own, shown = replied.author.id == me, "\n".join(filter(None, (stickers_of(replied), cards_of(replied))))
-        if shown and not own:  # written by linked pages, programs and sticker uploaders
+        if shown and not own:  # this text comes from linked pages, apps and sticker uploaders
             author = Author("", author.name, trusted=False)
         files = (f"[file {file.filename}]" for file in replied.attachments)
         text_parts = "\n".join(filter(None, (text, shown, *files)))
@@ -219,8 +219,9 @@ _NOBODY = Author("", trusted=False)
 
 
 def files_of(message: DiscordMessage, me: str) -> list[DiscordFile]:
-    """Return the message's files, including forwarded files and files of the message it replies to, unless the bot
-    posted that one."""
+    """Return the files of the message, of the messages it forwards, and of the message it replies to. Files that the
+    bot posted are omitted.
+    """
     attachments = [
         *message.attachments,
         *(file for snapshot in message.message_snapshots for file in snapshot.message.attachments),
@@ -232,7 +233,6 @@ def files_of(message: DiscordMessage, me: str) -> list[DiscordFile]:
 
 
 def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
-    """Return the prompt for a message, without its files."""
     return Prompt(
         thread=thread,
         key=message.id,
@@ -248,7 +248,9 @@ def prompt_of(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
 
 
 def read_back(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
-    """Convert an earlier message to a prompt, with file names and the cards of bots and programs."""
+    """Convert an earlier message to a prompt with file names. If a bot or webhook wrote it, the text includes its
+    cards.
+    """
     prompt = prompt_of(thread, message, me)
     is_bot = prompt.author.is_bot or bool(message.webhook_id)
     return msgspec.structs.replace(
@@ -260,18 +262,17 @@ def read_back(thread: ThreadId, message: DiscordMessage, me: str) -> Prompt:
 
 
 def time_of(snowflake: str) -> datetime:
-    """Return an id's creation time. Invalid ids return the time of Discord's first id."""
+    """Return the creation time that an id contains. For an invalid id, return the start of Discord's epoch."""
     number = int(snowflake) if re.fullmatch(r"[0-9]{1,20}", snowflake) else 0
     return datetime.fromtimestamp(((number >> 22) + _DISCORD_EPOCH_MS) / 1000, UTC)
 
 
 def snowflake_at(at: datetime) -> int:
-    """Return the smallest id at this time."""
     return max(0, int(at.timestamp() * 1000) - _DISCORD_EPOCH_MS) << 22
 
 
 def chain_of(messages: Iterable[DiscordMessage], root: str) -> list[DiscordMessage]:
-    """Return the messages that reply to `root` directly or indirectly, oldest first."""
+    """Return the message `root` and all direct and indirect replies to it. `messages` must be sorted oldest first."""
     chain = {root}
     found: list[DiscordMessage] = []
     for message in messages:
@@ -314,8 +315,9 @@ _LINE_START = re.compile(r"^([ \t]*)([>#-])", re.MULTILINE)
 
 
 def _text(text: str) -> str:
-    """Escape markup in text. Clients remove a backslash before punctuation except in URLs and code. A URL in angle
-    brackets ends at the bracket. Source: docs.discord.com/developers/reference, message formatting."""
+    """Escape markup. Clients show a backslash in a URL literally, so URLs are enclosed in angle brackets instead.
+    Source: docs.discord.com/developers/reference, message formatting.
+    """
     parts = _BARE_URL.split(text)
     parts[::2] = (_LINE_START.sub(r"\1\\\2", _ESCAPES.sub(r"\\\1", part)) for part in parts[::2])
     parts[1::2] = (f"<{url}>" for url in parts[1::2])
@@ -327,7 +329,6 @@ def _token(token: str) -> str:
 
 
 def _strong(inner: str) -> str:
-    """Render bold text, or plain text if it contains asterisks that would end the bold text early."""
     return inner if "**" in _ESCAPED.sub("", inner) else f"**{inner}**"
 
 
@@ -336,12 +337,16 @@ def _em(inner: str) -> str:
 
 
 def _struck(inner: str) -> str:
-    """Render struck-through text, in which Discord does not support backslash escapes."""
+    """Render struck-through text, or plain text if it contains tildes that would end it early. Discord does not support
+    backslash escapes there.
+    """
     return inner if "~~" in inner or inner.endswith("~") else f"~~{inner}~~"
 
 
 def _fence(content: str, info: str) -> str:
-    """Render a fence of three backticks. Discord does not support longer fences and shows an empty fence literally."""
+    """Render a fence of exactly three backticks. Discord does not support longer fences and shows an empty fence
+    literally.
+    """
     inner = without_fences(content.removesuffix("\n"))
     return f"```{language_in(info)}\n{inner if inner.strip() else ' '}\n```"
 
@@ -349,7 +354,7 @@ def _fence(content: str, info: str) -> str:
 def _link(label: str, url: str) -> str:
     if label == _text(url):
         return label
-    # Discord shows a link literally if its text contains an address or an open bracket.
+    # Discord shows the markup of a link literally if the label contains a URL or a bracket.
     is_label = "://" not in label and not set("[]") & set(_ESCAPED.sub("", label))
     return markdown_link(label, url) if is_label else f"{ZERO_WIDTH_SPACE}{label} (<{url}>)"
 
@@ -369,8 +374,9 @@ DISCORD_MARKDOWN = Dialect(
 
 
 def limits_of(*, opens_threads: bool) -> ChatLimits:
-    """Return the limits. Discord allows five posts in five seconds per channel, and threads count as channels. The
-    window here is slightly longer because network delays vary."""
+    """Return Discord's limits: five posts in five seconds per channel. Each thread counts as a channel. The window is
+    slightly longer because network delays vary.
+    """
     return ChatLimits(
         opens_threads=opens_threads,
         text_chars_max=TEXT_CHARS_MAX,
@@ -392,8 +398,11 @@ def limits_of(*, opens_threads: bool) -> ChatLimits:
 
 
 class DiscordTarget(msgspec.Struct, frozen=True):
-    """Target of a thread's posts. `parent` is set if the thread must be opened at the parent's message with the same
-    id. `answers` is the message of a reply chain to reply to."""
+    """Target of a thread's posts.
+
+    - `parent`: the parent channel. A new thread is opened at the parent's message with the same id.
+    - `answers`: the message to reply to in a reply chain.
+    """
 
     channel: str
     parent: str = ""
@@ -401,7 +410,7 @@ class DiscordTarget(msgspec.Struct, frozen=True):
 
 
 def target_of(thread: ThreadId) -> DiscordTarget:
-    """Return the target of a thread's posts. Raises PlatformError for an invalid id."""
+    """Return the target of a thread's posts. Raises PlatformError if the id is invalid."""
     address = thread_address(thread)
     topic = address.thread.removeprefix(CHAIN)
     if not address.channel.isdecimal() or not topic.isdecimal():
@@ -414,12 +423,14 @@ def target_of(thread: ThreadId) -> DiscordTarget:
 
 
 def nonce_of(key: str) -> str:
-    """Shorten an idempotency key to the 25 characters that Discord compares."""
+    """Hash an idempotency key to fit Discord's limit of 25 characters for a nonce."""
     return hashlib.sha256(key.encode()).hexdigest()[:24]
 
 
 def message_body(markdown: str, buttons: tuple[Button, ...] = ()) -> dict[str, Json]:
-    """Build a message body without pings and link previews. Raises PlatformError for invalid buttons."""
+    """Build a message body that notifies nobody and shows no link previews. Raises PlatformError for invalid
+    buttons.
+    """
     return {
         "content": render_markup(markdown, DISCORD_MARKDOWN),
         "components": components_of(buttons),
@@ -429,7 +440,7 @@ def message_body(markdown: str, buttons: tuple[Button, ...] = ()) -> dict[str, J
 
 
 def post_body(post: OutboundPost, target: DiscordTarget) -> dict[str, Json]:
-    """Build the body of a new message. Discord posts it even if the message it replies to was deleted."""
+    """Build the body of a new message. Discord accepts it even if the message that it replies to was deleted."""
     body = message_body(post.markdown, post.buttons)
     body |= {"nonce": nonce_of(post.key), "enforce_nonce": True}
     answered = post.reply_to or target.answers
@@ -453,7 +464,9 @@ def voice_of(file: Path) -> dict[str, Json]:
 
 
 def is_try_of(post: OutboundPost, body: Fields, message: DiscordMessage) -> bool:
-    """Return whether a message matches a post in text, reply and file. A preview may have any length."""
+    """Return True if a message matches a post in text, reply and file sizes. For a preview, only the end of the text
+    must match.
+    """
     reference = body.get("message_reference")
     wanted = reference.get("message_id") if isinstance(reference, dict) else ""
     spoken, wants = message.content.strip(), str(body.get("content", "")).strip()
@@ -469,7 +482,6 @@ def is_try_of(post: OutboundPost, body: Fields, message: DiscordMessage) -> bool
 
 
 def components_of(buttons: tuple[Button, ...]) -> Json:
-    """Build rows of buttons. Raises PlatformError if Discord would refuse them."""
     if not buttons:
         return []
     if len(buttons) > BUTTONS_MAX or any(not 1 <= len(button.value) <= BUTTON_CHARS_MAX for button in buttons):
@@ -487,7 +499,7 @@ def components_of(buttons: tuple[Button, ...]) -> Json:
 
 
 def commands_of(commands: Iterable[CommandSpec]) -> list[Json]:
-    """Build the slash commands for registration. Each command's arguments are a single `text` option."""
+    """Build the slash commands for registration. All arguments of a command are in a single `text` option."""
     rows: list[Json] = []
     for command in commands:
         body: dict[str, Json] = {"name": command.name, "description": command.description[:100], "type": 1}
@@ -501,12 +513,16 @@ def commands_of(commands: Iterable[CommandSpec]) -> list[Json]:
 
 
 def choices_body(texts: Iterable[str]) -> Fields:
-    """Build completions. Texts that are too long are skipped."""
+    """Build autocomplete choices. Skips texts over CHOICE_CHARS_MAX characters and returns at most CHOICES_MAX
+    choices.
+    """
     fitting = [text for text in texts if len(text) <= CHOICE_CHARS_MAX][:CHOICES_MAX]
     return {"type": 8, "data": {"choices": [{"name": text, "value": text} for text in fitting]}}
 
 
 def thread_body(text: str) -> Fields:
-    """Build a thread at a message. Its name is the first line, and Discord archives it after an idle day."""
+    """Build a new thread. Its name is the first line of the text, and Discord archives it after a day without
+    messages.
+    """
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return {"name": first[:THREAD_NAME_CHARS_MAX] or "Conversation", "auto_archive_duration": 1440}

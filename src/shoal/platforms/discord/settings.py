@@ -10,7 +10,7 @@ from shoal.kernel.settings_platforms import AccountSettings
 
 
 class DiscordServerSettings(Section, frozen=True, kw_only=True):
-    """Settings of one Discord server. Empty values use the account's settings."""
+    """Settings of one Discord server. Empty values fall back to the account's settings."""
 
     threading: Literal["", "native", "reply", "channel"] = ""
     """Kind of thread in the server."""
@@ -41,7 +41,7 @@ class DiscordSettings(AccountSettings, frozen=True, kw_only=True):
 
     @property
     def opens_threads(self) -> bool:
-        """Whether every conversation has its own Discord thread and therefore its own rate limit."""
+        """True if every conversation has its own Discord thread and therefore its own rate limit."""
         return self.threading == "native" and all(
             server.threading in ("", "native") for server in self.servers.values()
         )

@@ -1,13 +1,14 @@
 """Discord's REST API, gateway and event fields. Source: docs.discord.com, API v10.
 
-The gateway delivers events in order within a session, which can outlive a connection.
+The gateway delivers events in order within a session. A session can outlive a connection.
 
-    the connection ends by           what happens next
-    ------------------------------   ------------------------------------------------------------------------
-    a drop, opcode 7, silence        the session resumes, and Discord resends events after the last processed one
-    opcode 9 "not resumable"         a new session starts, and missed messages are read from the channels
-    a refused token or intent        PlatformError says what to do, and the account retries later
-    an event that cannot be stored   the session resumes before the event, so Discord sends it again
+    cause                                   result
+    -------------------------------------   -----------------------------------------------------------------
+    connection lost, or opcode 7            the session resumes, and Discord sends the missed events again
+    heartbeat not acknowledged              the session resumes, and Discord sends the missed events again
+    opcode 9, session not resumable         a new session starts, and missed messages are read from channels
+    token or intent rejected                `serve` raises PlatformError, and the account retries later
+    event cannot be stored                  the session resumes, and Discord sends the event again
 
 The sequence number advances only after an event's handler returns. The session is stored, so a restarted process
 resumes it.
@@ -100,7 +101,7 @@ class DiscordUser(msgspec.Struct, frozen=True):
 
 
 class DiscordMember(msgspec.Struct, frozen=True):
-    """A user in one server, with their nickname and roles."""
+    """A user's nickname and roles in one server."""
 
     user: DiscordUser | None = None
     nick: str | None = None
@@ -127,7 +128,7 @@ class _StickerItem(msgspec.Struct, frozen=True):
 
 
 class _Emoji(msgspec.Struct, frozen=True):
-    """An emoji. Custom emojis have a name instead of a character."""
+    """An emoji. `name` is the character, or the name of a custom emoji."""
 
     name: str | None = None
 
@@ -175,7 +176,7 @@ class SnapshotContent(msgspec.Struct, frozen=True):
 
 
 class RepliedMessage(SnapshotContent, frozen=True, kw_only=True):
-    """A message without the one it replies to."""
+    """A message that another message replies to."""
 
     id: str
     author: DiscordUser | None = None
@@ -188,8 +189,6 @@ class _MessageSnapshot(msgspec.Struct, frozen=True):
 
 
 class DiscordMessage(RepliedMessage, frozen=True, kw_only=True):
-    """A Discord message."""
-
     channel_id: str
     guild_id: str = ""
     member: DiscordMember | None = None
@@ -204,7 +203,7 @@ class DiscordMessage(RepliedMessage, frozen=True, kw_only=True):
 
     @property
     def answered_id(self) -> str:
-        """Return the id of the message that this one replies to, or an empty string. Forwards are not replies."""
+        """Id of the message that this one replies to, or an empty string. Forwards are not replies."""
         reference = self.message_reference
         return reference.message_id or "" if reference is not None and reference.type == 0 else ""
 
@@ -241,7 +240,7 @@ class _RoleTags(msgspec.Struct, frozen=True):
 
 
 class GuildRole(msgspec.Struct, frozen=True):
-    """A role of a server. For a role that Discord created for a bot, `tags` identifies the bot."""
+    """A role in a server. If Discord created the role for a bot, `tags` identifies that bot."""
 
     id: str
     tags: _RoleTags = _RoleTags()
@@ -267,7 +266,7 @@ class _InteractionData(msgspec.Struct, frozen=True):
 
 
 class Interaction(msgspec.Struct, frozen=True):
-    """A slash command (type 2), a button click (type 3), or a request for completions (type 4)."""
+    """A slash command (type 2), a button click (type 3) or an autocomplete request (type 4)."""
 
     id: str
     token: str
@@ -284,13 +283,10 @@ class Interaction(msgspec.Struct, frozen=True):
 
 
 def _route(method: str, path: str) -> str:
-    """Return the key of a route's rate limit."""
     return f"{method} {_ID_IN_PATH.sub('ID', path)}"
 
 
 class DiscordApi(PlatformHttp):
-    """REST API client for one bot."""
-
     def __init__(self, settings: DiscordSettings, clock: Clock) -> None:
         super().__init__("Discord", {"user-agent": "DiscordBot (Shoal, 1)"})
         self._base = settings.api_base.rstrip("/")
@@ -303,8 +299,11 @@ class DiscordApi(PlatformHttp):
         self, method: str, path: str, kind: type[T], body: Fields | list[Json] | None = None, *,
         files: Sequence[Path] = (), query: Mapping[str, str] | None = None,
     ) -> T:  # fmt: skip
-        """Call a route and upload `files`. A rate-limited route is not called before its limit resets. Raises
-        PlatformError, or PlatformRefusal if the call cannot succeed."""
+        """Call a route and upload `files`. Raises PlatformError, or its subclass PlatformRefusal if Discord rejects the
+        call.
+
+        After Discord reports a rate limit, calls fail without a request until the limit resets.
+        """
         wait = self.wait_seconds(method, path)
         if wait > 0:
             raise PlatformError("Discord's rate limit for this call has been reached.", retry_after_seconds=wait)
@@ -344,7 +343,7 @@ class DiscordApi(PlatformHttp):
         if status == 429:
             asked = failure.retry_after if failure is not None else None
             wait = asked or retry_after(answer.headers) or 1.0
-            # Without JSON, the network in front of Discord blocks this address.
+            # A response without JSON comes from the network in front of Discord, which blocks this IP address.
             everywhere = failure is None or failure.everywhere or "x-ratelimit-global" in answer.headers
             raise PlatformError(
                 "Discord's rate limit has been reached.", retry_after_seconds=wait, everywhere=everywhere
@@ -360,7 +359,7 @@ class DiscordApi(PlatformHttp):
         raise PlatformError(f"Discord failed with {status}.", outcome_unknown=not 400 <= status < 500)
 
     async def messages(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:
-        """Return the newest messages in a channel with ids above `after`, at most `limit`, oldest first."""
+        """Return up to `limit` of the newest messages with ids above `after`, oldest first. Raises PlatformError."""
         messages: list[DiscordMessage] = []
         before = ""
         while len(messages) < limit:
@@ -374,7 +373,6 @@ class DiscordApi(PlatformHttp):
         return messages[::-1]
 
     def wait_seconds(self, method: str, path: str) -> float:
-        """Return the seconds until a route's rate limit resets."""
         route = _route(method, path)
         wait = (self._spent.get(route) or 0.0) - self._clock.monotonic()
         if wait <= 0:
@@ -390,7 +388,7 @@ TakeEvent: TypeAlias = Callable[[str, bytes, int | None], Awaitable[None]]
 
 
 class GatewaySession(msgspec.Struct):
-    """Discord session of a connection, and the bot's identity. `seq` is the number of the last processed event."""
+    """A gateway session and the bot's identity. `seq` is the sequence number of the last processed event."""
 
     id: str = ""
     url: str = ""
@@ -428,8 +426,11 @@ class Gateway:
         self._heartbeat_answered = True
 
     async def serve(self, url: str, session: GatewaySession, take: TakeEvent) -> SessionEnd:
-        """Connect and deliver events until the connection ends. Returns whether the session can be resumed. Updates
-        `session` in place. Raises PlatformError if the connection fails, and any error of `take`."""
+        """Connect, and pass events to `take` until the connection ends. Updates `session` in place.
+
+        Returns "resume" if the session can be resumed. Raises PlatformError if the connection fails, and any error that
+        `take` raises.
+        """
         from websockets.asyncio.client import connect
         from websockets.exceptions import WebSocketException
 
@@ -461,7 +462,7 @@ class Gateway:
                 try:
                     ending = await self._listen(socket, session, take)
                 except (PlatformError, StoreError) as error:
-                    failure = error  # raised outside the task group, which would wrap it
+                    failure = error  # a task group would wrap the error, so it is raised outside
                 tasks.cancel_scope.cancel()
             if failure is not None:
                 raise failure
@@ -471,8 +472,8 @@ class Gateway:
                 await socket.close(KEEP_SESSION)
 
     async def _beat(self, socket: "ClientConnection", session: GatewaySession, seconds: float) -> None:
-        """Send heartbeats. Close the connection if one is not acknowledged."""
-        await self._clock.sleep(seconds * retry_delay(1))  # random first delay, so clients do not beat in step
+        # the random first delay spreads the heartbeats of many clients
+        await self._clock.sleep(seconds * retry_delay(1))
         while self._heartbeat_answered:
             self._heartbeat_answered = False
             await self._send(socket, HEARTBEAT, session.seq)
@@ -502,7 +503,8 @@ class Gateway:
                 case 9:  # invalid session
                     if _decode(frame.d, bool):
                         return "resume"
-                    await self._clock.sleep(retry_delay(1, base_seconds=5.0))  # Discord asks for one to five seconds
+                    # Discord requires a pause of one to five seconds
+                    await self._clock.sleep(retry_delay(1, base_seconds=5.0))
                     return "anew"
                 case 11:  # heartbeat acknowledged
                     self._heartbeat_answered = True
@@ -510,7 +512,6 @@ class Gateway:
                     pass
 
     async def _frame(self, socket: "ClientConnection") -> _GatewayFrame | None:
-        """Return the next frame, or None after the connection ends."""
         from websockets.exceptions import ConnectionClosed
 
         try:
@@ -519,7 +520,7 @@ class Gateway:
             return None
 
     async def _send(self, socket: "ClientConnection", op: int, data: object) -> None:
-        """Send a frame. Ignored after the connection ends because the reader reports that."""
+        """Send a frame. A closed connection is ignored, because `_listen` detects it."""
         from websockets.exceptions import ConnectionClosed
 
         try:

@@ -1,4 +1,4 @@
-"""Google Chat: events over HTTP or Pub/Sub, answers through the REST API."""
+"""Google Chat adapter: receives events over HTTP or Pub/Sub and posts through the REST API."""
 
 from shoal.platforms.google_chat.settings import GoogleChatSettings
 from shoal.platforms.record import Platform, SetupQuestion

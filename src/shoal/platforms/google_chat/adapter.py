@@ -1,4 +1,4 @@
-"""Google Chat adapter: events over HTTP or Pub/Sub, and posts and cards as the app's service account."""
+"""Google Chat adapter. Receives events over HTTP or Pub/Sub, and posts as the app's service account."""
 
 import asyncio
 import base64
@@ -83,7 +83,7 @@ _ANYBODY = re.compile(r"<(?=users/)", re.IGNORECASE)
 
 
 def _text(text: str) -> str:
-    """Escape markup and mentions. An invisible space breaks up mentions of everyone."""
+    """Escape markup and mentions. A zero-width space after `<` disables a mention."""
     return escaped_markdown(_ANYBODY.sub(f"<{ZERO_WIDTH_SPACE}", text))
 
 
@@ -162,8 +162,9 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         await self._api.token()
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Receive an event from Google. Responds with 401 if the token is missing or invalid, and with 503 if Google
-        should send the event again."""
+        """Verify and process an event from Google. Returns 401 if the token is missing or invalid, and 503 if Google
+        should send the event again.
+        """
         push, addon = push_in(body), addon_in(body)
         try:
             if addon is not None:
@@ -184,7 +185,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         try:
             envelope = PubSubMessage(
                 base64.b64encode(msgspec.json.encode(event)).decode()
-            )  # as if it had been published
+            )  # the format of published events
             await self._put(envelope if push is None else push.message)
         except (StoreError, PlatformError):
             log.exception("event not accepted", extra={"platform": self.platform})
@@ -192,26 +193,24 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         return TAKEN
 
     def _event_in(self, content: bytes) -> ChatEvent | None:
-        """Decode an interaction with the app, which may be an app event or an add-on event."""
         if addon_in(content) is None:
             return self._decode(content, ChatEvent, "event")
         addon = self._decode(content, AddonEvent, "event of an add-on")
         return addon.plain() if addon is not None else None
 
     async def _put(self, published: PubSubMessage) -> None:
-        """Process a published event or a call, or store it for later. Raises StoreError and PlatformError."""
         await self._intake.put(space_in(published), msgspec.json.encode(published).decode())
 
     async def _take(self, event: ChatEvent, inbox: InboxPort) -> None:
-        """Process an interaction with the app. Raises StoreError, InvalidId."""
         message = event.message
-        # The event describes the space in more detail than the message does.
+        # The event describes the space in more detail than the message.
         space = event.space if event.space.name or message is None else message.space
         if space.name and not is_direct(space):
             await self._channel_named(space.name.removeprefix("spaces/"), space.display_name)
         match event.type:
             case "APP_COMMAND" if message is not None and message.text.strip():
-                command = msgspec.structs.replace(message, argument_text=message.text)  # this event does not provide it
+                # this event type has no argument text
+                command = msgspec.structs.replace(message, argument_text=message.text)
                 await self._take_message(command, space, inbox, addressed=True)
             case "MESSAGE" | "ADDED_TO_SPACE" if message is not None:
                 await self._take_message(message, space, inbox, addressed=True)
@@ -297,7 +296,6 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         return True
 
     async def _begins_a_turn(self, message: SpaceMessage, inbox: InboxPort) -> bool:
-        """Return whether an edit mentions the app for the first time. Raises StoreError, InvalidId."""
         own = await self._own_name()
         if not own or is_direct(message.space) or not message.mentions(own):
             return False
@@ -307,8 +305,6 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
     async def _take_message(
         self, message: SpaceMessage, space: ChatSpace, inbox: InboxPort, *, addressed: bool
     ) -> None:
-        """Process a message. Google Chat sends mentions of the app directly. Other messages come from a subscription,
-        and the channel's settings decide whether they are addressed to the app."""
         if message.sender.type == "BOT" or not message.sender.name:
             self._left_out("message of an app" if message.sender.name else "message without an author")
             return
@@ -326,7 +322,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         prompt = msgspec.structs.replace(prompt, joins=joins)
         if prompt.refers_to and not await inbox.admits(prompt):
             return
-        for reference in prompt.refers_to:  # reading the quoted message reveals its author
+        for reference in prompt.refers_to:  # the event does not identify the quoted message's author
             if reference.kind != "reply":
                 continue
             try:
@@ -343,7 +339,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         await self._take_in(prompt, inbox, files)
 
     def _begins(self, prompt: Prompt) -> bool:
-        """Return whether a message starts its thread. Its name then repeats the thread's id."""
+        """Return True if the message starts its thread. Its name then ends in ID.ID, where ID is the thread's id."""
         first, _, rest = prompt.message_id.rpartition("/")[2].partition(".")
         return bool(rest) and first == rest
 
@@ -356,13 +352,13 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         return Attachment(file.content_name or "file", file.content_type or "application/octet-stream"), fetch
 
     async def _own_name(self) -> str:
-        """Return the app's resource name, which identifies its own messages. Empty before its first post. Raises
-        StoreError."""
+        """Return the app's resource name, which identifies its own messages. Returns an empty string until the app has
+        posted.
+        """
         self._name = self._name or await self._store.get(f"google_chat:{self.platform}", "name") or ""
         return self._name
 
     def _read_back(self, message: SpaceMessage, space: ChatSpace) -> Prompt:
-        """Convert an earlier message to a prompt, with the cards of apps."""
         prompt = prompt_of(self.platform, message, space, self._clock.now())
         cards = cards_of(message) if message.sender.type == "BOT" else ""
         return msgspec.structs.replace(prompt, text="\n".join(filter(None, (prompt.text, cards))))
@@ -377,7 +373,6 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         await self._api.close()
 
     async def post(self, post: OutboundPost) -> str:
-        """Post and return the message's name. Raises PlatformError."""
         file = post.file
         if file is not None:
             try:
@@ -397,7 +392,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         except PlatformRefusal as refusal:
             if not quoted_at or refusal.code != 400:
                 raise
-            # the message it replies to was edited or deleted
+            # the quoted message was edited or deleted, so post without the quote
             content = message_of(post, private=private, function=self._function)
             made = await self._api.create(space, content, request_id(post.key))
         if made.sender.name and made.sender.name != self._name:
@@ -413,7 +408,9 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         await self._api.resource("DELETE", message_id, msgspec.Raw)
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a space, or directly to a user by id, and return the new thread. Raises PlatformError."""
+        """Start a thread in a space with this text and return its id. If `channel` is a user id, post to the direct
+        conversation. Raises PlatformError.
+        """
         is_person = channel.isdecimal()
         if is_person:
             query = {"name": f"users/{channel}"}
@@ -425,8 +422,9 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         return make_thread_id(self.platform, channel, thread)
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Return the newest `limit` messages of other users in a thread, oldest first. Empty without permission to
-        read. Raises PlatformError."""
+        """Yield the messages of other users among the thread's newest `limit` messages, oldest first. Yields nothing
+        unless the `read_history` setting is on. Raises PlatformError.
+        """
         if not self._settings.read_history:
             return
         space, name = place_of(thread)
@@ -439,20 +437,26 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
 
 
 def place_of(thread: ThreadId) -> tuple[str, str]:
-    """Return the resource names of a thread's space and thread. The thread is empty in spaces without threads."""
+    """Return the resource names of a thread's space and of the thread. The thread's name is empty if the space has no
+    threads.
+    """
     address = thread_address(thread)
     space = f"spaces/{address.channel}"
     return space, "" if address.thread == WHOLE else f"{space}/threads/{address.thread}"
 
 
 def request_id(key: str) -> str:
-    """Derive a UUID from a key, so that Google Chat posts a repeated message only once."""
+    """Derive a UUID from a key. Google Chat creates only one message for each request id."""
     return str(uuid.UUID(bytes=hashlib.sha256(key.encode()).digest()[:16], version=4))
 
 
 def message_of(post: OutboundPost, *, private: bool, quoted_at: str = "", function: str = PRESSED) -> Fields:
-    """Build a message in its thread. `private` shows it to one person. `quoted_at` is the time of the last change of
-    the message it replies to."""
+    """Build a message.
+
+    - `private`: only the user in `post.user` sees the message.
+    - `quoted_at`: the time of the last change to the message that this one replies to.
+    - `function`: see `content_of`.
+    """
     _, thread = place_of(post.thread)
     message: dict[str, Json] = {**content_of(post.markdown, post.buttons, function)}
     if thread:
@@ -465,16 +469,18 @@ def message_of(post: OutboundPost, *, private: bool, quoted_at: str = "", functi
 
 
 def content_of(markdown: str, buttons: tuple[Button, ...], function: str = PRESSED) -> Fields:
-    """Build a message's visible content. Without buttons, an empty list removes existing ones. `function` is the
-    function that buttons call; for an add-on, it is the endpoint's URL. The text may mention single people as
-    <users/ID> but not everyone."""
+    """Build a message's text and buttons. Without buttons, an empty list of cards removes existing ones.
+
+    `function` is the function that buttons call. For an add-on, it is the endpoint's URL. The text may mention a single
+    person as <users/ID>, but not everyone.
+    """
     text = render_markup(markdown, GOOGLE_CHAT_MARKUP) or EMPTY
     cards: list[Json] = [{"cardId": "shoal", "card": card_of(buttons, function)}] if buttons else []
     return {"text": text, "markupSyntax": MARKUP_SYNTAX, "cardsV2": cards}
 
 
 def card_of(buttons: tuple[Button, ...], function: str) -> Json:
-    """Build a card of buttons. Raises PlatformError if Google Chat would refuse it."""
+    """Build a card of buttons. Raises PlatformError if Google Chat would reject it."""
     if len(buttons) > BUTTONS_MAX:
         raise PlatformError(f"A card may have at most {BUTTONS_MAX} buttons.", permanent=True)
     listed: list[Json] = []

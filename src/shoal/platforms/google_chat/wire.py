@@ -1,7 +1,7 @@
-"""Google Chat's events, verification of its calls, and the Chat API with the app's service account.
+"""Google Chat's event fields, verification of its requests, and the Chat API client.
 
-Sources on developers.google.com/workspace/chat: interaction events, verify-requests-from-chat, Google Workspace events
-for Chat over Pub/Sub, and the API's discovery document. RFC 7523 (JWT bearer grant).
+Sources: developers.google.com/workspace/chat (interaction events, verify-requests-from-chat, Google Workspace events
+over Pub/Sub, API discovery document) and RFC 7523 (JWT bearer grant).
 """
 
 import asyncio
@@ -50,7 +50,7 @@ PAGES_MAX = 20
 
 
 class _GoogleUser(msgspec.Struct, frozen=True, rename="camel"):
-    """A person or an app. `name` is the resource name users/ID."""
+    """A person or an app. `name` is a resource name of the form users/ID."""
 
     name: str = ""
     display_name: str = ""
@@ -58,7 +58,7 @@ class _GoogleUser(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ChatSpace(msgspec.Struct, frozen=True, rename="camel"):
-    """A room or a direct conversation. `name` is the resource name spaces/ID."""
+    """A room or a direct conversation. `name` is a resource name of the form spaces/ID."""
 
     name: str = ""
     type: str = ""
@@ -76,7 +76,7 @@ class _DataRef(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SpaceAttachment(msgspec.Struct, frozen=True, rename="camel"):
-    """A file of a message. Files in Drive have no data reference."""
+    """A file in a message. A file that is stored in Drive has no `attachment_data_ref`."""
 
     content_name: str = ""
     content_type: str = ""
@@ -111,14 +111,12 @@ class _UserMention(msgspec.Struct, frozen=True):
 
 
 class _Annotation(msgspec.Struct, frozen=True, rename="camel"):
-    """An annotation of a message's text. Only mentions are read."""
+    """An annotation of a message's text. Only mentions are decoded."""
 
     user_mention: _UserMention | None = None
 
 
 class SpaceMessage(msgspec.Struct, frozen=True, rename="camel"):
-    """A message in a space."""
-
     name: str = ""
     sender: _GoogleUser = _GoogleUser()
     create_time: str = ""
@@ -183,7 +181,7 @@ class _BatchEntry(msgspec.Struct, frozen=True):
 
 
 class SpaceChanges(msgspec.Struct, frozen=True):
-    """Content of a Workspace event: one message or reaction, or several of one kind."""
+    """Content of a Workspace event: a message, a reaction, or a batch of either."""
 
     message: SpaceMessage | None = None
     reaction: _ReactionEvent | None = None
@@ -207,11 +205,11 @@ class PubSubMessage(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """Type of a Workspace event. Empty for interactions with the app."""
+        """Type of a Workspace event, or an empty string for interactions with the app."""
         return self.attributes.get("ce-type", "")
 
     def content(self) -> bytes:
-        """Decode the published data. Returns an empty value if it is not valid Base64."""
+        """Decode the published data. Returns empty bytes if it is not valid Base64."""
         try:
             return base64.b64decode(self.data, validate=True)
         except (binascii.Error, ValueError):
@@ -219,7 +217,7 @@ class PubSubMessage(msgspec.Struct, frozen=True):
 
 
 class _PubSubPush(msgspec.Struct, frozen=True):
-    """A push by Pub/Sub, which always names the subscription."""
+    """A Pub/Sub push request. Only these requests have a `subscription`."""
 
     subscription: str
     message: PubSubMessage = PubSubMessage()
@@ -229,7 +227,7 @@ class _PubSubPush(msgspec.Struct, frozen=True):
 
 
 def push_in(body: bytes) -> _PubSubPush | None:
-    """Decode a Pub/Sub push, or return None for Google Chat's own events."""
+    """Decode a Pub/Sub push. Returns None for events that Google Chat sends directly."""
     try:
         return decode_known(body, _PubSubPush)[0]
     except UNREADABLE:
@@ -237,7 +235,6 @@ def push_in(body: bytes) -> _PubSubPush | None:
 
 
 def space_in(published: PubSubMessage) -> str:
-    """Return the space of an event, or an empty string if unknown."""
     subject = published.attributes.get("ce-subject", "")
     if subject:
         return channel_of(subject.removeprefix("//chat.googleapis.com/"))
@@ -249,18 +246,17 @@ def space_in(published: PubSubMessage) -> str:
 
 
 def channel_of(name: str) -> str:
-    """Return the space in a resource name of the form spaces/SPACE/…, or an empty string."""
+    """Return the space id in a resource name of the form spaces/ID/…, or an empty string for other names."""
     parts = name.split("/")
     return parts[1] if len(parts) > 1 and parts[0] == "spaces" else ""
 
 
 def message_name(reaction: str) -> str:
-    """Return the name of the message that a reaction belongs to."""
+    """Return the message's resource name, which is the start of a reaction's name."""
     return "/".join(reaction.split("/")[:4])
 
 
 def is_direct(space: ChatSpace) -> bool:
-    """Return whether the conversation is one-to-one."""
     return space.space_type == "DIRECT_MESSAGE" or space.type == "DM"
 
 
@@ -273,12 +269,11 @@ def thread_of(platform: str, message: SpaceMessage, space: ChatSpace) -> ThreadI
 
 
 def author_of(user: _GoogleUser) -> Author:
-    """Return the author with their Google-wide id."""
     return Author(user.name.removeprefix("users/"), user.display_name, is_bot=user.type == "BOT", trusted=False)
 
 
 def text_of(message: SpaceMessage) -> str:
-    """Return the text without the app's name. Slash commands are returned in full."""
+    """Return the text without the mention of the app. The text of a slash command includes the command's name."""
     if message.slash_command is not None:
         at = message.text.find("/")
         return message.text[at:].strip() if at >= 0 else message.text.strip()
@@ -287,7 +282,6 @@ def text_of(message: SpaceMessage) -> str:
 
 
 def _of_control(part: Part) -> str | None:
-    """Return a button's URL. Empty for a button without a URL, None for other parts."""
     click = part.get("onClick")
     if not ("text" in part or "icon" in part) or not isinstance(click, Mapping) or "topLabel" in part:
         return None
@@ -310,13 +304,12 @@ _TAGS = frozenset("a b br code em font i li ol p pre s strike strong time u ul".
 
 
 def cards_of(message: SpaceMessage) -> str:
-    """Return the text of an app's cards, without markup."""
     words = (words_of(card, _CARDS) for card in (*message.cards_v2, *message.cards))
     return plain_text("\n".join(filter(None, words)))
 
 
 def plain_text(marked: str) -> str:
-    """Remove tags from a card's text."""
+    """Remove HTML tags from a card's text and decode its entities."""
     texts: list[str] = []
     for number, part in enumerate(marked.split("<")):
         name, closes, after = part.partition(">")
@@ -326,7 +319,7 @@ def plain_text(marked: str) -> str:
 
 
 def prompt_of(platform: str, message: SpaceMessage, space: ChatSpace, now: datetime) -> Prompt:
-    """Return the prompt for a message, without its files. Raises InvalidId."""
+    """Convert a message to a prompt without its files. Raises InvalidId."""
     quoted = message.quoted_message_metadata
     return Prompt(
         thread=thread_of(platform, message, space),
@@ -342,7 +335,7 @@ def prompt_of(platform: str, message: SpaceMessage, space: ChatSpace, now: datet
 
 
 def references_of(message: SpaceMessage) -> list[Reference]:
-    """Return the quoted or forwarded message, as far as the event contains it. Its author is only a name."""
+    """Return the quoted or forwarded message with the text that the event contains. Its author has a name but no id."""
     quoted = message.quoted_message_metadata
     snapshot = quoted.quoted_message_snapshot if quoted is not None else None
     if quoted is None:
@@ -389,7 +382,7 @@ class AddonEvent(msgspec.Struct, frozen=True, rename="camel"):
     authorization_event_object: _AddonAuthorization = _AddonAuthorization()
 
     def plain(self) -> ChatEvent:
-        """Convert to an event of an app."""
+        """Convert to the event that an app without an add-on would receive."""
         chat = self.chat
         payloads = (
             ("MESSAGE", chat.message_payload),
@@ -409,7 +402,6 @@ class AddonEvent(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def addon_in(body: bytes) -> AddonEvent | None:
-    """Decode an add-on event, or return None."""
     try:
         return decode_known(body, AddonEvent)[0]
     except UNREADABLE:
@@ -417,7 +409,9 @@ def addon_in(body: bytes) -> AddonEvent | None:
 
 
 def command_of(event: ChatEvent, commands: CommandTable) -> str:
-    """Return the command with the number in the event's menu command as text, or an empty string."""
+    """Return the slash command for an event's command number, such as `/help`. Returns an empty string for an unknown
+    number.
+    """
     chosen = event.app_command_metadata
     number = str(chosen.app_command_id) if chosen is not None else ""
     spec = commands.numbered(int(number[:6])) if number.isascii() and number.isdecimal() else None
@@ -425,7 +419,6 @@ def command_of(event: ChatEvent, commands: CommandTable) -> str:
 
 
 def pressed_in(event: ChatEvent) -> str:
-    """Return the value of the clicked button, or an empty string."""
     parameters = event.action.parameters if event.action is not None else ()
     return next((parameter.value for parameter in parameters if parameter.key == "shoal"), "")
 
@@ -446,8 +439,6 @@ class _SpaceMessagePage(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GoogleChatApi(RestApi):
-    """Chat API client for one app."""
-
     def __init__(self, settings: GoogleChatSettings, home: Home, clock: Clock, inbound_url: str) -> None:
         advice = "Check platforms.google_chat.service_account_file and that the Chat API is on in its project."
         super().__init__("Google Chat", advice, clock)
@@ -481,8 +472,9 @@ class GoogleChatApi(RestApi):
         return await self.request_token(account.token_uri, {"grant_type": GRANT, "assertion": assertion})
 
     async def check_event(self, headers: Mapping[str, str]) -> None:
-        """Check that Google Chat made this call. Raises BadToken if not, or PlatformError if the keys are
-        unavailable."""
+        """Verify that Google Chat sent the request. Raises BadToken if it did not, or PlatformError if the keys are
+        unavailable.
+        """
         audience = self._settings.audience
         if audience.isdecimal():
             await self._certificates.verify(headers, (audience,), (CHAT_ACCOUNT,))
@@ -490,17 +482,17 @@ class GoogleChatApi(RestApi):
             _check_email(await self._oidc_keys.verify(headers, (audience,), OIDC_ISSUERS), CHAT_ACCOUNT)
 
     async def check_addon(self, headers: Mapping[str, str], addon: AddonEvent) -> None:
-        """Check that this is a call for the configured add-on. The token is in the header or in the event. Raises
-        BadToken if not, or PlatformError if the keys are unavailable."""
+        """Verify that the request belongs to the configured add-on. The token is in a header or in the event. Raises
+        BadToken if it does not, or PlatformError if the keys are unavailable.
+        """
         token = addon.authorization_event_object.system_id_token
         if "authorization" not in headers and token:
             headers = {"authorization": f"Bearer {token}"}
         await self._check_account(headers, "addon_account", self._settings.addon_account)
 
     async def check_push(self, headers: Mapping[str, str]) -> None:
-        """Verify that a push request was signed for the configured service account.
-
-        Raises BadToken if it was not, or PlatformError if the keys are unavailable.
+        """Verify that Pub/Sub sent the request as the configured service account. Raises BadToken if it did not, or
+        PlatformError if the keys are unavailable.
         """
         await self._check_account(headers, "push_account", self._settings.push_account)
 
@@ -511,14 +503,14 @@ class GoogleChatApi(RestApi):
         _check_email(await self._oidc_keys.verify(headers, audiences, OIDC_ISSUERS), account)
 
     async def create(self, space: str, content: Fields, request_id: str) -> SpaceMessage:
-        """Post a message. Repeating a request id posts it only once. Raises PlatformError."""
+        """Post a message, once per request id. Raises PlatformError."""
         params = {"requestId": request_id}
         if "thread" in content:
             params["messageReplyOption"] = "REPLY_MESSAGE_FALLBACK_TO_NEW_THREAD"
         return await self.resource("POST", f"{space}/messages", SpaceMessage, content, params)
 
     async def newest(self, space: str, thread: str, after: str, limit: int) -> Sequence[SpaceMessage]:
-        """Return the newest `limit` messages, oldest first. Raises PlatformError."""
+        """Return the newest `limit` messages that were created after `after`, oldest first. Raises PlatformError."""
         conditions = [f'create_time > "{after}"'] if after else []
         conditions += [f"thread.name = {thread}"] if thread else []
         messages: list[SpaceMessage] = []
@@ -535,12 +527,11 @@ class GoogleChatApi(RestApi):
         return messages[:limit][::-1]
 
     async def fetch_media(self, resource: str, bytes_max: int) -> bytes:
-        """Download a file of a message. Raises PlatformError."""
         url = f"{self._base}/v1/media/{quote(resource, safe='/=')}?alt=media"
         return await self.fetch_own(url, bytes_max)
 
     async def pubsub(self, verb: str, kind: type[T], content: Fields, seconds: float) -> T:
-        """Pull from the subscription, or acknowledge messages. Raises PlatformError."""
+        """Call a method of the Pub/Sub subscription, `pull` or `acknowledge`. Raises PlatformError."""
         url = f"{self._settings.pubsub_base.rstrip('/')}/v1/{self._settings.subscription}:{verb}"
         return await self.call("POST", url, kind, content, seconds=seconds)
 
@@ -548,7 +539,6 @@ class GoogleChatApi(RestApi):
         self, method: str, path: str, kind: type[T], content: Fields | None = None,
         params: Mapping[str, str] | None = None,
     ) -> T:  # fmt: skip
-        """Read or change a resource, such as a message or a space, by name. Raises PlatformError."""
         return await self.call(method, f"{self._base}/v1/{quote(path, safe='/:')}", kind, content, params=params)
 
 
@@ -558,7 +548,6 @@ def _check_email(claims: Claims, account: str) -> None:
 
 
 def _service_account(path: Path) -> _ServiceAccount:
-    """Read the service account's key file. Raises ConfigError."""
     where = "platforms.google_chat.service_account_file"
     try:
         return msgspec.json.decode(read_regular(path, ACCOUNT_BYTES_MAX), type=_ServiceAccount)

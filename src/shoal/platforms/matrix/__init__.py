@@ -1,4 +1,4 @@
-"""Matrix: the client-server API of a homeserver. Encrypted rooms require the extra `matrix`."""
+"""Matrix adapter: uses the client-server API of a homeserver. Encrypted rooms require the `matrix` extra."""
 
 from shoal.platforms.matrix.settings import MatrixSettings
 from shoal.platforms.record import Platform, SetupQuestion

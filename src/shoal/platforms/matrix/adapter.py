@@ -1,4 +1,4 @@
-"""Matrix adapter: continues from the last sync, and posts to threads and rooms.
+"""Matrix adapter. Continues from the last sync, and posts to rooms and threads.
 
 Messages that a sync omits are read from the room. The bot accepts invitations from people with access.
 """
@@ -151,7 +151,9 @@ class _EventPage(msgspec.Struct, frozen=True):
 
 
 class _Undecrypted(msgspec.Struct, frozen=True):
-    """An encrypted event. `at` is the time at which Shoal began waiting for its key, in microseconds."""
+    """An event that cannot be decrypted yet. `at` is the time at which Shoal began to wait for the key, in
+    microseconds.
+    """
 
     room: str
     event: MatrixEvent
@@ -192,7 +194,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         user = (await self._api.login()).user_id
         try:
             shown = (await self._api.call("GET", path_of("profile", user), _MatrixProfile)).displayname or ""
-        except PlatformRefusal:  # an account without a profile
+        except PlatformRefusal:  # the account has no profile
             shown = ""
         self._me = MatrixBot(user, shown)
         since = await self._store.get(self._scope, "since") or ""
@@ -238,12 +240,12 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             self.connected.clear()
 
     async def _take_room(self, room: str, joined: JoinedRoom, since: str, inbox: InboxPort) -> None:
-        """Process a room's events in order, after those that the sync omitted."""
+        """Read the events that the sync omitted, then enqueue all events in order."""
         me = self._me.user_id
         events = joined.timeline.events
         is_new = room in self._joined or len(unseen(events, me)) < len(events)
         if joined.timeline.limited and joined.timeline.prev_batch:
-            # Read messages after `since` and before this one, but not from before the bot's invitation.
+            # Read the messages since `since`, but none from before the bot's invitation.
             history: list[MatrixEvent] = []
             start, until = joined.timeline.prev_batch, {"to": since} if since and not is_new else {}
             while start and len(history) < MISSED_A_ROOM_MAX:
@@ -264,8 +266,10 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         self._joined.discard(room)
 
     async def _take_invitation(self, room: str, events: tuple[MatrixEvent, ...], inbox: InboxPort) -> None:
-        """Accept an invitation from a person with access, and decline others. An unknown person's direct room is joined
-        to post the message that turns them away."""
+        """Accept an invitation from a person with access, and decline others.
+
+        The bot also joins an unknown person's direct room, because it can reply to them only there.
+        """
         me = self._me.user_id
         asked = next((event for event in events if event.type == "m.room.member" and event.state_key == me), None)
         accepted, is_unknown, prompt, before = False, False, None, None
@@ -276,14 +280,14 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             accepted = bool(before) or await inbox.admits(prompt)
             content = content_of(asked)
             if not accepted and content is not None and content.is_direct:
-                scope = f"strangers:{self.platform}"  # one room per person, STRANGERS_MAX in total
+                scope = f"strangers:{self.platform}"  # at most one room per unknown person, and STRANGERS_MAX in total
                 if len(await self._store.page(scope, limit=STRANGERS_MAX)) < STRANGERS_MAX:
                     is_unknown = accepted = await self._store.swap(scope, asked.sender, None, room)
         extra = {"platform": self.platform, "channel": room, "user": asked.sender if asked is not None else ""}
         try:
             await self._api.call("POST", path_of("rooms", room, "join" if accepted else "leave"), msgspec.Raw, {})
             if accepted:
-                self._joined.add(room)  # all messages since the invitation count, even those before the last sync
+                self._joined.add(room)  # read all messages since the invitation, even those before the last sync
             if accepted and before:
                 await self._chat_moved(before, room)
                 await self._store.drop(f"upgraded:{self.platform}", room, before)
@@ -298,7 +302,6 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     # ---- rooms ----
 
     def _note(self, room: str, event: MatrixEvent) -> None:
-        """Update the cached data of a room after an event."""
         if event.type == "m.room.member":
             self._members.pop(room)
         elif event.type == "m.room.name":
@@ -307,7 +310,6 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             self._encrypted[room] = True
 
     async def _members_of(self, room: str) -> dict[str, str]:
-        """Return a room's members and their display names. Raises PlatformError."""
         known = self._members.get(room)
         if known is None:
             members = await self._api.call("GET", path_of("rooms", room, "joined_members"), _JoinedMembers)
@@ -316,21 +318,22 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return known
 
     async def _place(self, room: str) -> MatrixLocation:
-        """Return the room, and whether one other person is in it with the bot. Raises PlatformError."""
+        """Return the room's location. A room with DIRECT_MEMBERS members is a direct conversation."""
         return MatrixLocation(room, len(await self._members_of(room)) == DIRECT_MEMBERS, self._moves.first_id(room))
 
     def _thread_in(self, room: str, root: str = WHOLE) -> ThreadId:
-        """Return the id of a thread, based on the room's first id."""
+        """Return a thread's id. It contains the room's first id, which does not change when the room is upgraded."""
         return make_thread_id(self.platform, self._moves.first_id(room), root)
 
     def _target(self, thread: ThreadId) -> MatrixTarget:
-        """Return the current target of a thread's posts. Raises PlatformError for an invalid id."""
+        """Return the target of a thread's posts. After a room upgrade, the target is in the newest room."""
         target = target_of(thread)
         return msgspec.structs.replace(target, room=self._moves.newest_id(target.room))
 
     async def _follow(self, room: str, event: MatrixEvent) -> bool:
-        """Continue in the room that replaces this one. The bot joins it now, or later if an invitation is required.
-        Source: spec.matrix.org, client-server API, room upgrades."""
+        """Continue in the room that replaces this one. If the bot cannot join without an invitation, it waits for one.
+        Source: spec.matrix.org, client-server API, room upgrades.
+        """
         content = content_of(event)
         new = content.replacement_room if content is not None else ""
         if not new.startswith("!") or event.state_key != "":
@@ -347,7 +350,6 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return True
 
     async def _author(self, room: str, user: str) -> Author:
-        """Return the author with their name in the room. Raises PlatformError."""
         return Author(user, (await self._members_of(room)).get(user, ""), trusted=False)
 
     async def _name_of(self, channel: str) -> str:
@@ -357,7 +359,6 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return room_name.name
 
     async def _is_encrypted(self, room: str) -> bool:
-        """Return whether the room is encrypted. Raises PlatformError."""
         if room not in self._encrypted:
             path, encryption = path_of("rooms", room, "state", "m.room.encryption"), _RoomEncryption()
             with Tolerating("M_NOT_FOUND"):
@@ -368,11 +369,12 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     # ---- events ----
 
     def _decrypted(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
-        """Return the event, decrypted if necessary, or None if its key is unknown."""
         return self._encryption.decrypt(room, event) if event.type == "m.room.encrypted" else event
 
     async def _await_key(self, room: str, event: MatrixEvent) -> None:
-        """Store an event until its key arrives, and request the key. Raises StoreError."""
+        """Store an event until its key arrives, and request the key. At most UNDECRYPTED_MAX events wait, and the
+        oldest is dropped first.
+        """
         if event.event_id in self._undecrypted:
             return
         log.info("waiting for a key", extra={"platform": self.platform, "channel": room})
@@ -397,8 +399,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         await self._store.drop(f"undecrypted:{self.platform}", id, msgspec.json.encode(waiting).decode())
 
     async def _retry_undecrypted(self, *, are_keys_new: bool) -> None:
-        """Process events that can now be decrypted, in order, and report overdue ones once. Raises PlatformError and
-        StoreError."""
+        """Enqueue the events that can now be decrypted. An event without a key is reported once after LATE_KEY_SECONDS
+        and dropped after LATE_KEY_DAYS.
+        """
         now = to_micros(self._clock.now())
         for id, waiting in [*self._undecrypted.items()]:
             seconds = (now - waiting.at) / 1_000_000
@@ -463,7 +466,6 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return True
 
     async def _take_named(self, room: str, changed: str, new: EventContent, inbox: InboxPort) -> bool:
-        """Process an edited message that mentions the bot for the first time."""
         if (await self._place(room)).direct or await inbox.thread_of(self._prefix(room), "", changed) is not None:
             return False
         current = await self._event(room, changed)
@@ -474,13 +476,11 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         prompt = prompt_of(thread, event, before, author, self._me)
         if is_addressed(before, self._me) or not await self._is_unheard(prompt, self._prefix(room), inbox):
             return False
-        # An edit stays in its message's thread.
+        # The edited message stays in its thread.
         await self._take_message(room, event, msgspec.structs.replace(new, relation=before.relation), inbox)
         return True
 
     async def _take_message(self, room: str, event: MatrixEvent, content: EventContent, inbox: InboxPort) -> None:
-        """Process a message. Direct messages are addressed to the bot. In rooms, the account's settings decide. Replies
-        to known messages continue their thread, and so do messages in threads where the bot was mentioned or wrote."""
         place, prefix = await self._place(room), self._prefix(room)
         root, answered = root_of(content), answered_id(content)
         ours = await inbox.thread_of(prefix, answered) if answered else None
@@ -491,7 +491,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         if known is not None and not root:
             thread, follows = known, True
         elif begun is not None and await self._is_subscribed(begun):
-            thread, joins = begun, True  # replying to the bot's message continues that conversation
+            thread, joins = begun, True  # a reply to the bot's message continues the thread that this message opened
         elif root:
             follows = await self._is_subscribed(thread) or await inbox.thread_of(prefix, root) is not None
         names = is_addressed(content, self._me)
@@ -505,7 +505,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         ):
             return
         if inbox.commands.parse(prompt.text) and not root and not answered:
-            prompt = msgspec.structs.replace(prompt, thread=place.thread(self.platform))  # opens no thread
+            prompt = msgspec.structs.replace(prompt, thread=place.thread(self.platform))  # a command opens no thread
         prompt = msgspec.structs.replace(prompt, direct=place.direct, joins=joins)
         if answered and not await inbox.admits(prompt):
             return
@@ -538,7 +538,6 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return Attachment(name, content.info.mimetype or ENCRYPTED_TYPE, content.info.size, author=author), fetch
 
     async def _event(self, room: str, event_id: str) -> tuple[MatrixEvent, EventContent] | None:
-        """Return a message of a room in its original form, or None if it is unavailable or unreadable."""
         try:
             async with asyncio.timeout(CONTEXT_SECONDS_MAX):
                 event = await self._api.call("GET", path_of("rooms", room, "event", event_id), MatrixEvent)
@@ -559,7 +558,6 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     def _read_back(
         self, thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot
     ) -> Prompt:
-        """Convert an earlier message to a prompt, with the name of its file."""
         files = (self._incoming(event, content)[0],) if content.msgtype in MEDIA else ()
         return msgspec.structs.replace(prompt_of(thread, event, content, author, me), attachments=files)
 
@@ -570,7 +568,6 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     # ---- posts ----
 
     async def post(self, post: OutboundPost) -> str:
-        """Post and return the message's id. Repeating a post returns the same id. Raises PlatformError."""
         target = self._target(post.thread)
         if post.kind == "ephemeral" and post.user and not (await self._place(target.room)).direct:
             # Matrix has no private messages in a room, so post to a direct room.
@@ -591,8 +588,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return await self._send(target.room, transaction_of(post.key), content)
 
     async def find_posted(self, post: OutboundPost) -> list[str]:
-        """Implement `ReadsBack`. Some homeservers remember transaction ids for less than an hour. Raises
-        PlatformError."""
+        """Implement `ReadsBack`. This searches the room, because some homeservers remember transaction ids for less
+        than an hour. Raises PlatformError.
+        """
         if post.kind == "ephemeral" and post.user:
             return []
         target, transaction = self._target(post.thread), transaction_of(post.key)
@@ -625,9 +623,12 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         await self._api.call("PUT", path, msgspec.Raw, shown)
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a room, or directly to a user by id, and return the new thread. Raises PlatformError."""
+        """Start a thread in a room with this text and return its id. If `channel` is a user id, start a direct
+        conversation. Raises PlatformError.
+        """
         if channel.startswith("@"):
-            place = MatrixLocation(await self._direct_room(channel), direct=True)  # works even before they join
+            # the person does not need to join first
+            place = MatrixLocation(await self._direct_room(channel), direct=True)
         else:
             place = await self._place(self._moves.newest_id(channel))
         first, *rest = cut(text, LIMITS)
@@ -644,8 +645,6 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return thread
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Return the newest messages of other users in a thread, at most `limit`, oldest first. Raises
-        PlatformError."""
         target = self._target(thread)
         me = MatrixBot((await self._api.login()).user_id)
         prompts: list[Prompt] = []
@@ -657,7 +656,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             if decrypted is None or content is None or not is_from_person(decrypted, content, me.user_id, by_bots=True):
                 continue
             if not target.root and root_of(content):
-                continue  # part of another thread
+                continue  # the message belongs to another thread
             author = await self._author(target.room, event.sender)
             prompts.append(self._read_back(thread, decrypted, content, author, me))
             if len(prompts) >= limit:
@@ -673,7 +672,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return (await self._api.call("PUT", path, _SentEvent, {**content, POST: transaction})).event_id
 
     async def _backwards(self, target: MatrixTarget) -> AsyncIterator[MatrixEvent]:
-        """Yield a thread's events, newest first, at most READ_MAX."""
+        """Yield a thread's events, newest first. Stops after READ_MAX events."""
         parts = ("rooms", target.room, "relations", target.root, "m.thread")
         path = path_of(*parts, base="/_matrix/client/v1") if target.root else path_of("rooms", target.room, "messages")
         start, read = "", 0
@@ -692,8 +691,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
     # ---- rooms ----
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Create a private room with the members of `beside`, or with the owner, and return its id. Raises
-        PlatformError."""
+        """Create a private room and return its id. Invites the members of `beside`, or the owner. Raises
+        PlatformError.
+        """
         me = (await self._api.login()).user_id
         people = [user for user in await self._members_of(beside) if user != me] if beside else []
         invited = people[:INVITED_MAX] or ([self._settings.owner] if self._settings.owner else [])
@@ -703,7 +703,6 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return await self._create(name, invited)
 
     async def has_channel(self, channel: str) -> bool:
-        """Return whether the bot is in the room. Raises PlatformError if unknown."""
         try:
             return bool(await self._members_of(self._moves.newest_id(channel)))
         except PlatformRefusal:
@@ -720,7 +719,6 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return (await self._api.call("POST", path_of("createRoom"), _CreatedRoom, body)).room_id
 
     async def _direct_room(self, user: str) -> str:
-        """Return the direct room with a person. Creates it if it is missing. Raises PlatformError."""
         me = (await self._api.login()).user_id
         path = path_of("user", me, "account_data", "m.direct")
         known = dict[str, list[str]]()

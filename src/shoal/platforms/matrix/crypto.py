@@ -1,7 +1,7 @@
-"""Encrypted rooms, with matrix-nio's state machine but not its network code. nio stores the keys, and Shoal sends them.
+"""Encrypted rooms. matrix-nio encrypts, decrypts and stores the keys, and Shoal sends the requests.
 
-Every device of every member receives the keys, verified or not, as with other bots. Access depends on the person and
-not on the device. Keys are stored in the home directory.
+Every device of every member receives the keys, even if it is not verified. Access depends on the person and not on the
+device. Keys are stored in the home directory.
 """
 
 import logging
@@ -35,7 +35,7 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.platforms.http import Json
 from shoal.platforms.matrix.wire import Encryption, JsonObject, MatrixApi, MatrixEvent, path_of
 
-logging.getLogger("nio").setLevel(logging.WARNING)  # it logs every event
+logging.getLogger("nio").setLevel(logging.WARNING)  # nio logs every event at lower levels
 
 R = TypeVar("R", bound=Response)
 
@@ -59,7 +59,7 @@ class _EncryptedMessage(msgspec.Struct, frozen=True):
 
 
 class MegolmEncryption(Encryption):
-    """Encrypts and decrypts for the account's device. `folder` contains its keys."""
+    """Encrypts and decrypts as the account's device. `folder` contains the device's keys."""
 
     works = True
 
@@ -75,7 +75,6 @@ class MegolmEncryption(Encryption):
             client.store.database.close()
 
     async def take(self, synced: bytes) -> None:
-        """Learn keys, devices and members from a sync, and exchange keys with the homeserver. Raises PlatformError."""
         client = await self._machine()
         response = SyncResponse.from_dict(_object(synced))
         if not isinstance(response, SyncResponse):
@@ -96,7 +95,6 @@ class MegolmEncryption(Encryption):
                 client.receive_response(ToDeviceResponse(message))
 
     def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
-        """Decrypt an event, or return None if its key is unknown."""
         client, megolm_event = self._client, _megolm_event(room, event)
         if client is None or megolm_event is None:
             return None
@@ -107,15 +105,16 @@ class MegolmEncryption(Encryption):
         kind, content = inner.get("type"), inner.get("content")
         if not isinstance(kind, str) or not isinstance(content, dict):
             return None
-        # The unencrypted part contains the relation, which lets the homeserver group threads.
+        # The relation is not encrypted, which lets the homeserver group threads.
         outside = _object(event.content)
         relation = {"m.relates_to": outside["m.relates_to"]} if "m.relates_to" in outside else {}
         whole: JsonObject = {**relation, **content}
         return msgspec.structs.replace(event, type=kind, content=msgspec.Raw(msgspec.json.encode(whole)))
 
     async def request_key(self, room: str, event: MatrixEvent) -> None:
-        """Request an event's key, once per key session. Raises PlatformError. Source: spec.matrix.org, client-server
-        API, m.room_key_request."""
+        """Request an event's key, once per Megolm session. Raises PlatformError.
+        Source: spec.matrix.org, client-server API, m.room_key_request.
+        """
         client, megolm_event = await self._machine(), _megolm_event(room, event)
         if megolm_event is None or not client.device_id or megolm_event.session_id in client.outgoing_key_requests:
             return
@@ -128,11 +127,11 @@ class MegolmEncryption(Encryption):
         client.receive_response(RoomKeyRequestResponse(session, session, room, megolm_event.algorithm))
 
     async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
-        """Encrypt an event's content, after sending the key to every device in the room. Raises PlatformError."""
+        """Encrypt an event's content. This first sends the key to every device in the room. Raises PlatformError."""
         client = await self._machine()
         async with self._calling:
             try:
-                # Every device in the room must receive the key of later messages.
+                # Every device in the room must receive the keys of later messages.
                 known = client.rooms.setdefault(room, MatrixRoom(room, client.user_id, encrypted=True))
                 known.encrypted = True
                 if not known.members_synced:
@@ -163,7 +162,6 @@ class MegolmEncryption(Encryption):
         return {**sealed}
 
     def encrypt_file(self, content: bytes) -> tuple[bytes, JsonObject]:
-        """Encrypt a file with its own key. Returns the encrypted file and the data for decrypting it."""
         hidden, keys = encrypt_attachment(content)
         return hidden, keys
 
@@ -177,7 +175,7 @@ class MegolmEncryption(Encryption):
     # ---- parts ----
 
     async def _machine(self) -> Client:
-        """Return the account's device with its keys. Creates the keys if they are missing."""
+        """Return the nio client. The first call opens the account's key store, and creates it if necessary."""
         if self._client is None:
             login = await self._api.login()
             if not login.device_id:
@@ -207,7 +205,6 @@ class MegolmEncryption(Encryption):
 
 
 def _megolm_event(room: str, event: MatrixEvent) -> MegolmEvent | None:
-    """Convert an encrypted event to nio's format, or return None for another kind of event."""
     raw = {
         "type": event.type, "sender": event.sender, "event_id": event.event_id,
         "origin_server_ts": event.origin_server_ts, "content": _object(event.content),
@@ -226,6 +223,6 @@ def _read(response: Response, kind: type[R]) -> R:
 
 
 def _object(encoded: bytes | msgspec.Raw) -> JsonObject:
-    """Decode a JSON object that is already known to be valid."""
+    """Decode JSON that is known to be a valid object."""
     content: JsonObject = msgspec.json.decode(bytes(encoded))
     return content

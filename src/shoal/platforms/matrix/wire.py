@@ -1,5 +1,4 @@
-"""Matrix's client-server API, events in both directions, and the interface for encryption. Source: spec.matrix.org,
-v1.15."""
+"""Matrix's client-server API, event formats and the encryption interface. Source: spec.matrix.org, v1.15."""
 
 import asyncio
 import hashlib
@@ -73,12 +72,12 @@ class _Login(msgspec.Struct, frozen=True):
 
 
 def path_of(*parts: str, base: str = CLIENT) -> str:
-    """Build an API path, escaping each part."""
+    """Build an API path. Each part is percent-encoded."""
     return "/".join((base, *(quote(part, safe="") for part in parts)))
 
 
 class MatrixApi(PlatformHttp):
-    """Client-server API client for one account. The first call logs in."""
+    """Client for the client-server API. The first call logs in."""
 
     def __init__(self, settings: MatrixSettings, store: Settings, scope: str) -> None:
         super().__init__("the homeserver")
@@ -90,8 +89,11 @@ class MatrixApi(PlatformHttp):
         self._logging_in = asyncio.Lock()
 
     async def login(self) -> _Login:
-        """Return the account's identity, and log in with the token or password if necessary. The device stays the same,
-        which keeps its encryption keys valid. Raises PlatformError, ConfigError and StoreError."""
+        """Return the account's identity, and log in with the token or password if necessary. Raises PlatformError,
+        ConfigError and StoreError.
+
+        A password login reuses the device id, which keeps the device's encryption keys valid.
+        """
         async with self._logging_in:
             if self._login is not None:
                 return self._login
@@ -119,7 +121,9 @@ class MatrixApi(PlatformHttp):
         self, method: str, path: str, kind: type[T], body: Fields | None = None, *,
         query: Mapping[str, str] | None = None, seconds: float = CALL_SECONDS,
     ) -> T:  # fmt: skip
-        """Call a path. Raises PlatformError, or PlatformRefusal if the call cannot succeed."""
+        """Call an API path and decode the response. Raises PlatformError, or its subclass PlatformRefusal if the
+        homeserver rejects the call.
+        """
         token = (await self.login()).access_token
         return self._result(await self._send(method, path, token, body, query, seconds), kind)
 
@@ -136,7 +140,6 @@ class MatrixApi(PlatformHttp):
         return self._result(answer, _UploadedMedia).content_uri
 
     async def fetch_media(self, address: str, bytes_max: int) -> bytes:
-        """Download an mxc URI. Raises PlatformError."""
         server, _, media = address.removeprefix("mxc://").partition("/")
         if not address.startswith("mxc://") or not server or not media:
             raise PlatformError("The file's URL is not a Matrix URL.", permanent=True)
@@ -144,7 +147,8 @@ class MatrixApi(PlatformHttp):
         url = self._base + path_of("download", server, media, base=AUTHENTICATED_MEDIA)
         with Tolerating("M_UNRECOGNIZED"):
             return (await self.download(url, bytes_max, headers, follow=True, refuse=self._error)).body
-        url = self._base + path_of("download", server, media, base=MEDIA_BASE)  # for homeservers before Matrix 1.11
+        # homeservers before Matrix 1.11 support only this path
+        url = self._base + path_of("download", server, media, base=MEDIA_BASE)
         return (await self.download(url, bytes_max, headers, follow=True, refuse=self._error)).body
 
     async def _send(
@@ -165,7 +169,6 @@ class MatrixApi(PlatformHttp):
     def _error(
         self, status: int, body: bytes, asked_seconds: float | None = None, *, is_login: bool = False
     ) -> PlatformError:
-        """Convert an error response to an error that delivery handles."""
         try:
             failure = msgspec.json.decode(body, type=_MatrixError)
         except UNREADABLE:
@@ -186,7 +189,7 @@ class MatrixApi(PlatformHttp):
             )
         if 400 <= status < 500 and failure.errcode:
             reason = failure.error or f"status {status}"
-            # Synapse's message for a thread whose first message is not in the room
+            # If the thread's first message is not in the room, Synapse mentions a relation in its error.
             is_astray = status == 400 and "relation" in failure.error.lower()
             closed = status == 403 or failure.errcode in CLOSED
             gone = failure.errcode == "M_NOT_FOUND" or is_astray
@@ -223,14 +226,12 @@ class _MediaInfo(msgspec.Struct, frozen=True):
 
 
 class _EncryptedFile(msgspec.Struct, frozen=True):
-    """Address of an encrypted file. The key is in the event's raw content."""
+    """URL of an encrypted file. The file's key is in the event's raw content."""
 
     url: str = ""
 
 
 class EventContent(msgspec.Struct, frozen=True):
-    """Content of a Matrix event."""
-
     msgtype: str = ""
     body: str = ""
     formatted_body: str = ""
@@ -256,12 +257,12 @@ class EventContent(msgspec.Struct, frozen=True):
 
     @property
     def is_forwarded(self) -> bool:
-        """Whether the event is marked as forwarded (MSC2723). Many clients forward without the mark."""
+        """True if the event is marked as forwarded (MSC2723). Many clients forward without the mark."""
         return (self.forwarded, self.unstable_forwarded) != (_ABSENT, _ABSENT)
 
 
 class _PollText(msgspec.Struct, frozen=True):
-    """A text in a poll, in the current or the earlier format of the specification."""
+    """A text in a poll. The field depends on the version of the specification."""
 
     text: str = msgspec.field(name="org.matrix.msc1767.text", default="")
     body: str = ""
@@ -297,8 +298,7 @@ class MatrixEvent(msgspec.Struct, frozen=True):
 
 
 class _Timeline(msgspec.Struct, frozen=True):
-    """New events of a room. If `limited`, earlier events were omitted, and reading continues backward from
-    `prev_batch`."""
+    """New events of a room. If `limited` is true, the sync omitted the events before `prev_batch`."""
 
     events: tuple[MatrixEvent, ...] = ()
     limited: bool = False
@@ -323,7 +323,7 @@ class _SyncedRooms(msgspec.Struct, frozen=True):
 
 
 class _ToDevice(msgspec.Struct, frozen=True):
-    """Messages between devices, including keys."""
+    """Messages from other devices, which include keys."""
 
     events: tuple[msgspec.Raw, ...] = ()
 
@@ -340,34 +340,34 @@ _INSTALL = "Reading it needs the `matrix` extra; `shoal doctor` says how to add 
 
 
 class Encryption:
-    """Fallback without encryption, which refuses encrypted rooms. `MegolmEncryption` supports them."""
+    """Fallback for installations without encryption support. Encrypted rooms require `MegolmEncryption`."""
 
     works: bool = False
 
     async def take(self, synced: bytes) -> None:
-        """Learn keys, devices and members from a sync response. Raises PlatformError."""
+        """Process the keys, devices and members in a sync response. Raises PlatformError."""
 
     def decrypt(self, room: str, event: MatrixEvent) -> MatrixEvent | None:
-        """Decrypt an event, or return None if its key is unknown."""
+        """Decrypt an event. Returns None if its key is unknown."""
         return None
 
     async def request_key(self, room: str, event: MatrixEvent) -> None:
         """Request an event's key from the sender's device and the account's other devices. Raises PlatformError."""
 
     async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
-        """Encrypt an event for everyone in the room. Raises PlatformError."""
+        """Encrypt an event for every member of the room. Raises PlatformError."""
         raise PlatformError(f"The room {room} is encrypted. {_INSTALL}", permanent=True)
 
     def encrypt_file(self, content: bytes) -> tuple[bytes, JsonObject]:
-        """Encrypt a file. Returns the encrypted file and the data for decrypting it. Raises PlatformError."""
+        """Encrypt a file. Returns the encrypted file and the keys for decrypting it. Raises PlatformError."""
         raise PlatformError(f"The room is encrypted. {_INSTALL}", permanent=True)
 
     def decrypt_file(self, content: bytes, message: bytes) -> bytes:
-        """Decrypt a file. `message` is the content of the file's message as JSON. Raises PlatformError."""
+        """Decrypt a file. `message` is the JSON content of the file's message. Raises PlatformError."""
         raise PlatformError(f"The file is encrypted. {_INSTALL}", permanent=True)
 
     def close(self) -> None:
-        """Close the key files. They are reopened when needed."""
+        """Close the key store, which is reopened when necessary."""
 
 
 MEDIA = frozenset({"m.file", "m.image", "m.audio", "m.video"})
@@ -397,8 +397,11 @@ class MatrixBot(msgspec.Struct, frozen=True):
 
 
 class MatrixLocation(msgspec.Struct, frozen=True):
-    """A room. `direct` is true if the bot and one other person are the only members. `known_as` is the first id of an
-    upgraded room."""
+    """A room.
+
+    - `direct`: whether the room contains only the bot and one other person.
+    - `known_as`: the first id of an upgraded room.
+    """
 
     room: str
     direct: bool = False
@@ -409,7 +412,7 @@ class MatrixLocation(msgspec.Struct, frozen=True):
 
 
 def redacted_by(event: MatrixEvent) -> str:
-    """Return the id of the redacted event. Newer rooms store it in the content."""
+    """Return the id of the redacted event. Newer room versions store it in the content."""
     content = content_of(event)
     return (content.redacts if content is not None else "") or event.redacts
 
@@ -423,7 +426,7 @@ def content_of(event: MatrixEvent) -> EventContent | None:
 
 
 def is_from_person(event: MatrixEvent, content: EventContent, me: str, *, by_bots: bool = False) -> bool:
-    """Return whether a person wrote the event as a new message. With `by_bots`, messages of other bots count too."""
+    """Return True if the event is a new message from a person. With `by_bots`, messages from other bots count too."""
     is_new = event.type in WRITTEN and content.relation.rel_type != "m.replace"
     is_empty = event.type == "m.room.message" and not content.msgtype  # a deleted message
     is_empty = is_empty or (event.type in _LIVE_LOCATIONS and not content.live)  # the end of a live location
@@ -436,22 +439,25 @@ def is_from_person(event: MatrixEvent, content: EventContent, me: str, *, by_bot
 
 
 def root_of(content: EventContent) -> str:
-    """Return the root message of an event's thread, or an empty string."""
     return content.relation.event_id if content.relation.rel_type == "m.thread" else ""
 
 
 def answered_id(content: EventContent) -> str:
-    """Return the message that an event replies to, or an empty string. A thread's fallback reply does not count."""
+    """Return the id of the message that an event replies to, or an empty string. The fallback reply in a thread does
+    not count.
+    """
     return "" if content.relation.is_falling_back else content.relation.answered.event_id
 
 
 def thread_of(platform: str, place: MatrixLocation, event: MatrixEvent, content: EventContent) -> ThreadId:
-    """Return the thread of a message that does not reply to a known one. Raises InvalidId for ids that are too long."""
+    """Return the thread for a message that does not reply to a known message. Raises InvalidId if an id is too long."""
     return place.thread(platform, root_of(content) or (WHOLE if place.direct else event.event_id))
 
 
 def is_addressed(content: EventContent, me: MatrixBot) -> bool:
-    """Return whether a message mentions the bot in its mention field or, for old clients, in its text."""
+    """Return True if the message mentions the bot. Old clients do not set the mention field, so their text is
+    searched.
+    """
     if content.mentions is not None:
         return me.user_id in content.mentions.user_ids
     markup = unquote(html.unescape(content.formatted_body))
@@ -461,7 +467,7 @@ def is_addressed(content: EventContent, me: MatrixBot) -> bool:
 
 
 def _occurs_in(text: str, id: str) -> bool:
-    """Return whether a text contains an id that is not part of a longer one."""
+    """Return True if the text contains the id. A longer id that contains it does not count."""
     at = text.find(id)
     while at >= 0:
         before, after = text[max(0, at - 1) : at], text[at + len(id) : at + len(id) + 2]
@@ -473,20 +479,20 @@ def _occurs_in(text: str, id: str) -> bool:
 
 
 def text_of(body: str, me: MatrixBot, *, answers: bool, named: bool = False) -> str:
-    """Return the text without the quotation of old clients and without a leading mention of the bot. A mention is
-    `@name`, `name:`, or just the name if the mention field contains the bot."""
+    """Return the text without the quotation that old clients add and without a leading mention of the bot.
+
+    A mention is the bot's id, `@name`, or the name with a colon or comma. If `named` is set, the name alone is enough.
+    """
     text = _unquoted(body, answers=answers)
     called = _leading(me, named=named).match(text)
     return text[called.end() if called is not None else 0 :].strip()
 
 
 def _unquoted(body: str, *, answers: bool) -> str:
-    """Remove the quotation that old clients add to replies."""
     return _QUOTED.sub("", body, count=1) if answers else body
 
 
 def _leading(me: MatrixBot, *, named: bool = False) -> re.Pattern[str]:
-    """Return a pattern that matches a mention of the bot at the start of a text."""
     local = me.user_id.removeprefix("@").partition(":")[0]
     plain = "|".join(map(re.escape, filter(None, (me.name, local))))
     marked, end = rf"{re.escape(me.user_id)}|@(?:{plain})", r"(?![\w@]|[-.:]\w)\s*[:,]?"
@@ -495,7 +501,7 @@ def _leading(me: MatrixBot, *, named: bool = False) -> re.Pattern[str]:
 
 
 def prompt_of(thread: ThreadId, event: MatrixEvent, content: EventContent, author: Author, me: MatrixBot) -> Prompt:
-    """Return the prompt for a message, without its file. Its text is the caption and not the file name."""
+    """Convert a message to a prompt without its file. The text of a file is its caption, not its name."""
     text, foreign = message_text(event, content, me), foreign_in(event, content, me)
     if content.msgtype == "m.notice":
         author = msgspec.structs.replace(author, is_bot=True)
@@ -512,16 +518,17 @@ def prompt_of(thread: ThreadId, event: MatrixEvent, content: EventContent, autho
 
 
 def foreign_in(event: MatrixEvent, content: EventContent, me: MatrixBot) -> str:
-    """Return text by others in a message: the text of a forwarded message, or a sticker's name, which its maker
-    chose."""
+    """Return the text that the sender did not write: a forwarded message, or the name of a sticker."""
     if event.type == "m.sticker":
         return f"[a sticker: {content.body}]"
     return message_text(event, content, me) if content.is_forwarded else ""
 
 
 def message_text(event: MatrixEvent, content: EventContent, me: MatrixBot, *, changes: bool = False) -> str:
-    """Return a message's text, or a description of other content. Of a file, the text is the caption and not the file
-    name. Set `changes` for the new content of an edit, in which some clients repeat the quotation."""
+    """Return a message's text, or a description of other content. The text of a file is its caption, not its name.
+
+    Set `changes` for the new content of an edit, because some clients repeat the quotation there.
+    """
     captioned = bool(content.filename) and content.filename != content.body
     body = "" if content.msgtype in MEDIA and not captioned else content.body
     poll = content.poll or content.unstable_poll
@@ -542,14 +549,14 @@ def message_text(event: MatrixEvent, content: EventContent, me: MatrixBot, *, ch
         body = ""
     formatted = content.formatted_body.rpartition("</mx-reply>")[2]
     text = text_of(body, me, answers=answers, named=is_addressed(content, me))
-    for address, label in links_of(formatted) if body else ():  # the plain text may lack addresses
+    for address, label in links_of(formatted) if body else ():  # the plain text may omit the URLs
         if "matrix.to/#/" not in address and address not in text:
             text = text.replace(label, f"{label} ({address})", 1) if label in text else f"{text} ({address})"
     return text
 
 
 def links_of(formatted: str) -> Iterator[tuple[str, str]]:
-    """Yield the address and label of the first LINKS_MAX links in a formatted text."""
+    """Yield the URLs and labels of the first LINKS_MAX links in an HTML text."""
     at = 0
     for _ in range(LINKS_MAX):
         begin = _LINK.search(formatted, at)
@@ -563,13 +570,15 @@ def links_of(formatted: str) -> Iterator[tuple[str, str]]:
 
 
 def time_of(event: MatrixEvent) -> datetime:
-    """Return the event's time on the homeserver. Invalid times return the earliest time."""
+    """Return the time that the homeserver set. For an invalid time, return the Unix epoch."""
     milliseconds = event.origin_server_ts if 0 <= event.origin_server_ts < 1 << 47 else 0
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
 def unseen(events: tuple[MatrixEvent, ...], me: str) -> tuple[MatrixEvent, ...]:
-    """Return a room's events after the bot's invitation or join, or all events if there is neither."""
+    """Return the events after the bot's last invitation. Without an invitation, start after its last join or at the
+    beginning.
+    """
     entries = [number for number, event in enumerate(events) if _entry(event, me)]
     invitations = [number for number in entries if _entry(events[number], me) == "invite"]
     last = (invitations or entries or [-1])[-1]
@@ -577,7 +586,7 @@ def unseen(events: tuple[MatrixEvent, ...], me: str) -> tuple[MatrixEvent, ...]:
 
 
 def _entry(event: MatrixEvent, me: str) -> str:
-    """Return `invite` or `join` if the bot enters the room with this event. A name change is not an entry."""
+    """Return `invite` or `join` if the bot enters the room with this event. A changed display name does not count."""
     content = content_of(event) if event.type == "m.room.member" and event.state_key == me else None
     if content is None or content.membership not in ("invite", "join"):
         return ""
@@ -660,14 +669,14 @@ LIMITS = ChatLimits(
 
 
 class MatrixTarget(msgspec.Struct, frozen=True):
-    """Target of a thread's posts: a room, and the root message of the thread. An empty root means the room itself."""
+    """Target of a thread's posts: a room and the first message of a thread. An empty root means the room itself."""
 
     room: str
     root: str = ""
 
 
 def target_of(thread: ThreadId) -> MatrixTarget:
-    """Return the target of a thread's posts. Raises PlatformError for an invalid id."""
+    """Return the target of a thread's posts. Raises PlatformError if the id is invalid."""
     address = thread_address(thread)
     root = "" if address.thread == WHOLE else address.thread
     if not address.channel.startswith("!") or (root and not root.startswith("$")):
@@ -681,27 +690,29 @@ def transaction_of(key: str) -> str:
 
 
 def text_content(markdown: str, buttons: tuple[Button, ...] = ()) -> JsonObject:
-    """Build a message: a notice, as usual for programs, or a text if it asks for approval, because texts notify
-    people."""
+    """Build a message. An approval request is an `m.text` message, which notifies people. Other messages are
+    `m.notice`, as is usual for bots.
+    """
     kind = "m.text" if any(button.value.startswith(("allow:", "all:")) for button in buttons) else "m.notice"
     return styled({"msgtype": kind, "body": markdown, "m.mentions": {}}, markdown)
 
 
 def styled(content: JsonObject, markdown: str) -> JsonObject:
-    """Add the text as HTML unless the event would be too long."""
+    """Add the text as HTML, unless the content would exceed CONTENT_BYTES_MAX."""
     body = render_markup(markdown, MATRIX_HTML)
     full: JsonObject = {**content, "format": "org.matrix.custom.html", "formatted_body": body}
     return full if len(msgspec.json.encode(full)) <= CONTENT_BYTES_MAX else content
 
 
 def post_content(post: OutboundPost, target: MatrixTarget) -> JsonObject:
-    """Build a new message with its thread and reply relation."""
     return text_content(post.markdown, post.buttons) | relation_of(target, post.reply_to)
 
 
 def file_content(post: OutboundPost, name: str, target: MatrixTarget, media_type: str, data: bytes) -> JsonObject:
-    """Build a file's message without its address. The post's text is the caption. Voice messages use the fields of
-    MSC3245 and MSC1767, as all clients do until the specification includes them."""
+    """Build the message of a file. The post's text is the caption. The caller adds the file's URL.
+
+    Voice messages use the fields of MSC3245 and MSC1767, as clients do until the specification includes them.
+    """
     size, info = len(data), dict[str, Json]()
     if post.kind == "voice":
         info["duration"] = round(seconds_of(data) * 1000)
@@ -718,7 +729,9 @@ def file_content(post: OutboundPost, name: str, target: MatrixTarget, media_type
 
 
 def relation_of(target: MatrixTarget, reply_to: str) -> JsonObject:
-    """Build the relation to a thread and a reply. Clients without threads show a reply to the root."""
+    """Build the relation to a thread and to the message that it replies to. Clients without threads show a reply to the
+    root.
+    """
     answered = reply_to if reply_to.startswith("$") else ""
     if target.root:
         shown: Json = {"event_id": answered or target.root}
@@ -732,7 +745,7 @@ def relation_of(target: MatrixTarget, reply_to: str) -> JsonObject:
 
 
 def edit_content(message_id: str, markdown: str, buttons: tuple[Button, ...]) -> JsonObject:
-    """Build an edit. Clients that do not support edits show its beginning."""
+    """Build an edit. Clients that do not support edits show the first FALLBACK_CHARS characters."""
     new = text_content(markdown, buttons)
     return {
         "msgtype": new["msgtype"],

@@ -1,4 +1,4 @@
-"""Slack: events by Socket Mode or signed HTTP calls, posts through the Web API."""
+"""Slack adapter: receives events through Socket Mode or signed HTTP requests and posts through the Web API."""
 
 from collections.abc import Collection, Mapping
 

@@ -1,8 +1,9 @@
-"""Slack adapter: events by Socket Mode or signed calls, and posts, files, previews and channels through the Web API.
+"""Slack adapter. Receives events through Socket Mode or signed HTTP requests. Uses the Web API for posts, files,
+previews and channels.
 
-An event is acknowledged after it is stored. Slack repeats unacknowledged events, and the event's key makes repeats
-harmless. Clicks and commands are acknowledged immediately because Slack waits only three seconds. Their answers go to
-the response_url. Messages that were missed while disconnected are read after reconnecting.
+An event is acknowledged after it is stored. Slack repeats an unacknowledged event, and the event's key identifies the
+repeat. Clicks and commands are acknowledged immediately, because Slack waits only three seconds. Their replies use the
+response_url. Messages that were missed while disconnected are read after reconnecting.
 """
 
 import asyncio
@@ -119,7 +120,9 @@ class _ChannelMembers(msgspec.Struct, frozen=True):
 
 
 class SlackAdapter(ChatAccount[SlackSettings]):
-    """Implements `ChatAdapter`, `HttpInbound` and `ChannelHost`. Events of one thread are processed in order."""
+    """Implements `ChatAdapter`, `HttpInbound`, `ChannelHost` and `KnowsRoles`. Events of one thread are processed in
+    order.
+    """
 
     limits = LIMITS
     whispers = True
@@ -184,15 +187,17 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await listen(opened.url, hello, lambda envelope, confirm: tasks.start_soon(take, envelope, confirm))
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Receive a call from Slack. Responds with 401 if the signature is missing or wrong, and with 503 if Slack
-        should send the call again. Otherwise responds with 200, because Slack disables subscriptions of apps that
-        refuse calls."""
+        """Verify and process a request from Slack. Returns 401 if the signature is missing or wrong, and 503 if Slack
+        should send the request again.
+
+        In all other cases, returns 200, because Slack disables the event subscriptions of apps that return errors.
+        """
         timestamp, signature = headers.get("x-slack-request-timestamp", ""), headers.get("x-slack-signature", "")
         secret = self._settings.signing_secret.reveal()
         if self._settings.mode != "http" or not is_signed(secret, timestamp, signature, body, self._clock.now()):
             return UNAUTHORIZED
         if not body.lstrip().startswith(b"{"):  # the signature does not cover the content type header
-            # A command or a click, which runs after Slack receives its response.
+            # Run a command or a click after the response, because Slack waits only three seconds.
             fields = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
             if self._inbox is None or self._tasks is None:
                 return NOT_READY
@@ -213,7 +218,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- events ----
 
     async def _take_call(self, call: EventCall) -> bool:
-        """Process an event. Returns False if it could not be stored and Slack must send it again."""
+        """Process an event. Returns False if the event could not be stored and Slack must send it again."""
         known = self._decode(call.event, EventType, "event")
         if known is not None and not call.is_of(self._me.team_id):
             self._left_out("event of another workspace")
@@ -241,7 +246,6 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return True
 
     async def _take_event(self, event: SlackMessage, inbox: InboxPort) -> None:
-        """Process an event of the Events API. Events that do not come from people are ignored. Raises StoreError."""
         item, nobody = event.item, ("", self._me.user_id)
         match event.type, event.subtype:
             case "message", "message_changed":
@@ -257,14 +261,14 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                     ):
                         await self._take_message(named, inbox)
                         return
-                if after.subtype == "tombstone":  # deleted, but kept because it has replies
+                if after.subtype == "tombstone":  # a deleted message that remains because it has replies
                     await self._take_deletion(event.channel, after.ts, (before or after).user, inbox)
                     return
                 known = references_of(before, self._me) if before is not None else []
                 added = [reference for reference in references_of(after, self._me) if reference not in known]
                 if before is not None and before.text == after.text and not added:
                     return  # Slack only added a link preview
-                # Slack adds a linked message in an edit a moment later.
+                # Slack adds the content of a linked message later, in an edit.
                 shown = (untrusted_block(reference.tainted_by, reference.text) for reference in added)
                 text = "\n".join(filter(None, (text_of(after.text or "", self._me), *shown)))
                 if text:
@@ -302,15 +306,13 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                     self._left_out(" ".join(filter(None, (kind, subtype))))
 
     async def _show(self, method: str, given: Fields) -> None:
-        """Call a method that only updates the display. Failures are only logged."""
+        """Call a method that only updates the display. Failures are logged, not raised."""
         try:
             await self._api.call(method, Ok, given)
         except PlatformError as error:
             log.info("%s failed", method, extra={"platform": self.platform, "why": str(error)})
 
     async def _take_message(self, event: SlackMessage, inbox: InboxPort) -> None:
-        """Process a message. Direct messages are addressed to the bot. In channels, the account's settings decide.
-        Messages in the bot's own threads are answered."""
         key = key_of(event.channel, event.ts)
         if is_of_unknown_kind(event):
             self._not_understood(f"message of subtype {event.subtype}")
@@ -329,7 +331,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 return
         author = await self._api.author(event.user)
         begins = False
-        if prompt.direct and prompt.reply_to:  # a thread under the bot's message continues that conversation
+        if prompt.direct and prompt.reply_to:  # a thread under the bot's message continues the direct conversation
             thread = await inbox.thread_of(self._prefix(event.channel), prompt.reply_to)
             if thread is not None:
                 prompt = msgspec.structs.replace(prompt, thread=thread, joins=True)
@@ -341,10 +343,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         if author.is_bot or not await inbox.admits(prompt):
             return
         further: tuple[IncomingFile, ...] = ()
-        if begins:  # a thread under another message is a separate conversation, opened by that message
+        if begins:  # a thread under another message is a new conversation, which that message opens
             before, further = await self._context_of(prompt)
             prompt = msgspec.structs.replace(prompt, refers_to=(*before, *prompt.refers_to))
-        # Record the thread's latest author and the time of the latest processed event.
+        # Store the thread's author for previews, and the thread itself for the next reconnect.
         self._askers.put(prompt.thread, prompt.author.id)
         known, seen = await self._recent_threads()
         recent = (prompt.thread, *(thread for thread in known if thread != prompt.thread))[:RECENT_THREADS_MAX]
@@ -363,7 +365,6 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return None
 
     async def _read_back(self, message: SlackMessage, thread: ThreadId) -> Prompt:
-        """Convert an earlier message to a prompt, with the names of its files."""
         author = Author(message.user or message.bot_id or "", is_bot=True, trusted=False)
         if not message.bot_id:
             author = await self._api.author(message.user)
@@ -374,8 +375,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return msgspec.structs.replace(prompt, thread=thread, text=text, author=author, attachments=files)
 
     async def _incoming(self, file: SlackFile, sharer: str) -> IncomingFile:
-        """Convert a file that `sharer` sent, with its author if someone else uploaded it. For another organization's
-        file, Slack provides only the id."""
+        """Convert a file that `sharer` sent. If someone else uploaded or edited it, that person is its author.
+
+        For a file from another organization, Slack sends only the id, so the details are requested.
+        """
         failure: PlatformError | None = None
         if file.file_access == "check_file_info":
             try:
@@ -428,7 +431,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         try:
             if command is None:
                 answer = f"Unknown command `{slash.text.split(' ')[0]}`. See `{slash.command} help`."
-            else:  # Slack does not say in which thread it was used
+            else:  # Slack does not report the thread in which a command was used
                 author = await self._api.author(slash.user_id)
                 key = f"slash/{slash.trigger_id or hashlib.sha256(msgspec.json.encode(slash)).hexdigest()}"
                 answer = await inbox.command(
@@ -443,7 +446,6 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await self._respond(slash.response_url, answer, "")
 
     async def _respond(self, url: str, answer: str, thread_ts: str) -> None:
-        """Send an answer that only the person who clicked or asked can see. Failures are only logged."""
         if not (url and answer):
             return
         content = {"response_type": "ephemeral", "replace_original": False, "text": rendered(answer)}
@@ -457,7 +459,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- missed messages ----
 
     async def _catch_up(self, inbox: InboxPort) -> None:
-        """Process messages in the bot's recent threads that were missed while disconnected. Commands are skipped."""
+        """Process messages that were missed while disconnected, in recent threads and their channels. Commands are
+        skipped.
+        """
         messages: list[SlackMessage] = []
         try:
             threads, seen = await self._recent_threads()
@@ -481,7 +485,6 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             log.warning(text, error, extra={"platform": self.platform})
 
     async def _recent_threads(self) -> tuple[Sequence[ThreadId], str]:
-        """Return recent threads, newest first, and the newest message's timestamp. Raises StoreError."""
         stored = await self._store.get(f"heard:{self.platform}", "recent")
         try:
             return msgspec.json.decode(stored or "", type=tuple[tuple[ThreadId, ...], str])
@@ -494,7 +497,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await self._api.close()
 
     async def post(self, post: OutboundPost) -> str:
-        """Post and return the message's id, or the file's id if the message is not known yet. Raises PlatformError."""
+        """Post a message and return its id. Returns a file's id if the message that shares the file is not known yet.
+        Raises PlatformError.
+        """
         self._statuses.pop(post.thread)  # Slack removes the status when the bot posts
         if post.kind == "ephemeral" and post.user and not is_direct(place_of(post.thread)[0]):
             shown: Fields = {
@@ -514,8 +519,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         if post.buttons:  # a file cannot have buttons
             await self._post_once(msgspec.structs.replace(post, key=f"{post.key}:text", file=None))
             post = msgspec.structs.replace(post, markdown="")
-        # The file's id is stored before the file is shared, so a repeat after an unknown outcome does not share it
-        # twice.
+        # Store the file's id before sharing it, so a retry after an unknown outcome does not share it twice.
         channel = place_of(post.thread)[0]
         scope = f"uploads:{self.platform}"
         stored = (await self._store.get(scope, post.thread) or "").split(" ")
@@ -531,15 +535,14 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         try:
             return await self._shared_at(file_id, channel) or file_id
         except PlatformError:
-            return file_id  # shared, but its message is still unknown
+            return file_id  # the file is shared, but the id of its message is unknown
 
     async def _post_once(self, post: OutboundPost) -> SlackPosted:
-        """Post, unless a search shows that an earlier attempt succeeded."""
         given = message_of(post)
         if post.maybe_posted or post.key in self._doubtful:
             try:
                 sent = await self._find(post)
-            except PlatformRefusal as refusal:  # the bot cannot read there, so the repeat is marked as one
+            except PlatformRefusal as refusal:  # the bot cannot read there, so mark the post as a possible repeat
                 around = self.around(post.thread)
                 if refusal.code == THREAD_NOT_FOUND and around is not None:
                     stray = await self._find(msgspec.structs.replace(post, thread=around))
@@ -562,8 +565,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return posted
 
     async def _is_deleted(self, thread: ThreadId) -> bool:
-        """Return whether a thread's first message was deleted. A thread with replies remains without it. Raises
-        PlatformError."""
+        """Return True if a thread's first message was deleted and the thread has no replies."""
         channel, thread_ts = place_of(thread)
         if not thread_ts:
             return False
@@ -582,10 +584,11 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return False
 
     async def _refusal_of_deleted(self, thread: ThreadId, stray_ts: str = "") -> PlatformRefusal:
-        """Return the refusal for a thread whose first message was deleted.
+        """Return the error for a thread whose first message was deleted.
 
         Slack accepts a post to such a thread but shows it in the channel without context. Only the missing `thread_ts`
-        in the response reveals this. The stray post is then deleted. Source: github.com/slack-go/slack/issues/1571.
+        in the response indicates this. The post with `stray_ts` is therefore deleted. Source:
+        github.com/slack-go/slack/issues/1571.
         """
         self._deleted.put(thread, None)
         if stray_ts:
@@ -596,7 +599,6 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return PlatformRefusal("The first message of the Slack thread was deleted.", THREAD_NOT_FOUND, gone=True)
 
     async def _find(self, post: OutboundPost) -> str:
-        """Return the id of the bot's message with this post's key, or an empty string. Raises PlatformError."""
         channel, thread_ts = place_of(post.thread)
         cursor = ""
         for _ in range(PAGES_MAX):
@@ -610,11 +612,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         raise PlatformError("Too many newer messages exist to check whether this one was posted.")
 
     def _look_back(self) -> str:
-        """Return the timestamp from which the bot's posts are searched."""
         return f"{(self._clock.now() - LOOK_BACK).timestamp():.6f}"
 
     async def _shared_at(self, file_id: str, channel: str) -> str:
-        """Return the id of the message that shares a file in the channel, or an empty string."""
         info = await self._api.call("files.info", SlackFileInfo, {"file": file_id})
         for channels in info.file.shares.values():
             for share in channels.get(channel, ()):
@@ -622,7 +622,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return ""
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Edit a message, or append to it while it is streaming. Raises PlatformError."""
+        """Edit a message. While the message is streaming, append to it instead. Raises PlatformError."""
         if buttons or not await self._streams.append(message_id, markdown):
             await self._change(place_of(thread)[0], message_id, markdown, buttons)
 
@@ -639,11 +639,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await self._api.call("chat.update", Ok, given)
 
     async def roles_of(self, channel: str, user: str) -> tuple[str, ...]:
-        """Implement `KnowsRoles`. Roles apply to the whole workspace."""
         return (await self._api.author(user, ROLES_SECONDS)).roles
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show a status, which Slack supports only in threads. An empty status removes it. Raises PlatformError."""
+        """Show a status. An empty status removes it. Slack supports this only in threads. Raises PlatformError."""
         channel, thread_ts = place_of(thread)
         now = self._clock.monotonic()
         before, at = self._statuses.get(thread) or ("", -STATUS_SECONDS)
@@ -654,7 +653,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         await self._api.call("assistant.threads.setStatus", Ok, given)
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a channel, or directly to a user by id, and return the new thread. Raises PlatformError."""
+        """Start a thread in a channel with this text and return its id. If `channel` is a user id, post to the direct
+        conversation. Raises PlatformError.
+        """
         if channel[:1] in ("U", "W"):
             channel = (await self._api.call("conversations.open", ChannelInfo, {"users": channel})).channel.id
         key = key or f"open:{self._clock.new_id()}"
@@ -669,7 +670,6 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return unopened(self.platform, channel) if thread_ts else None
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Return the newest `limit` messages of other users in a thread, oldest first. Raises PlatformError."""
         address = thread_address(thread)
         channel, thread_ts = (address.channel, "") if address.thread == WHOLE_CHANNEL else place_of(thread)
         oldest = f"{after.timestamp():.6f}" if after is not None else ""
@@ -680,7 +680,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- previews ----
 
     async def _start_preview(self, post: OutboundPost) -> str:
-        """Start a preview as a stream. Returns an empty string if the preview must be an edited message instead."""
+        """Start a preview as a stream. Returns an empty string if the preview cannot be streamed and must be edited."""
         channel, thread_ts = place_of(post.thread)
         if not thread_ts or post.buttons:
             return ""
@@ -690,7 +690,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 self._me = await self._api.call("auth.test", SlackBot, {})
             for message in await self._api.newest(channel, thread_ts, self._look_back(), ADOPTED_MAX):
                 is_unfinished = message.metadata is None and not (message.files or message.subtype)
-                if is_unfinished and message.user == self._me.user_id:  # left by a process that was killed
+                if is_unfinished and message.user == self._me.user_id:  # a killed process left this preview
                     await self._change(channel, message.ts, post.markdown)
                     return message.ts
             if not asker:
@@ -698,7 +698,6 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         return await self._streams.start(channel, thread_ts, asker, self._me.team_id, post.markdown)
 
     async def _end_idle_streams(self) -> None:
-        """End idle streams and show their full text."""
         while True:
             await self._clock.sleep(IDLE_SECONDS / 2)
             for channel, ts, markdown in self._streams.idle():
@@ -711,8 +710,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
     # ---- channels ----
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Create a channel and return its id. If `beside` is private, the new channel is private and has the same
-        people. Raises PlatformError."""
+        """Create a channel and return its id. Raises PlatformError.
+
+        If `beside` is private, the new channel is private too and its members are invited.
+        """
         people: tuple[str, ...] = ()
         private = False
         if beside:
@@ -739,7 +740,6 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         raise PlatformError(f"Channels named {name!r} already exist. Choose another name.", permanent=True)
 
     async def has_channel(self, channel: str) -> bool:
-        """Return whether the channel exists and the bot may write to it. Raises PlatformError if unknown."""
         with Tolerating("channel_not_found"):
             channel_info = await self._channel(channel)
             return not channel_info.is_archived and (

@@ -1,5 +1,6 @@
-"""Convert posts to Slack's limits, markup and call parameters, and stream previews. Source:
-docs.slack.dev/reference."""
+"""Convert posts to call parameters with Slack's markup and limits, and stream previews.
+Source: docs.slack.dev/reference.
+"""
 
 import logging
 import re
@@ -63,9 +64,10 @@ def _literal(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Escape markup in text. Slack has no escape for its markup characters, but it shows the fallback text of an
-    invalid date literally. A soft hyphen prevents `>` from starting a quote. Source: yhatt/jsx-slack,
-    about-escape-and-exact-mode."""
+    """Escape markup. Slack has no escape character, but it shows the fallback text of an invalid date literally.
+
+    A soft hyphen prevents `>` from starting a quote. Source: yhatt/jsx-slack, about-escape-and-exact-mode.
+    """
     return _QUOTE.sub(SOFT_HYPHEN, _MARK.sub(lambda mark: f"<!date^00000000^{{_}}|{mark[0]}>", _literal(text)))
 
 
@@ -81,13 +83,13 @@ def _link(label: str, url: str) -> str:
 
 
 def _code(code: str) -> str:
-    """Render code. Slack ends code at the first backtick, so inner backticks become similar characters."""
+    """Render code. Slack ends code at the first backtick, so a similar character replaces inner backticks."""
     literal = _literal(code.replace("`", "\u02cb").replace("\n", " "))
     return f"`{literal}`" if literal.strip() else literal
 
 
 def _each_line(mark: str) -> Wrap:
-    """Return a function that marks each line separately, because Slack's markup ends at a line break."""
+    """Return a function that marks each line separately, because Slack's markup cannot span lines."""
     return lambda inner: "\n".join(
         f"{mark}{line.strip()}{mark}" if line.strip() else line for line in inner.split("\n")
     )
@@ -102,7 +104,7 @@ MRKDWN = Dialect(
     link=_link,
     label=lambda label: _literal(label.replace("\n", " ")),
     heading=lambda text, level: _each_line("*")(text),
-    quote=before_lines("> "),  # would be shown literally in code
+    quote=before_lines("> "),  # Slack shows a quote in code literally
     edges="spaced",
 )
 LIMITS = ChatLimits(
@@ -126,8 +128,10 @@ LIMITS = ChatLimits(
 
 
 def place_of(thread: ThreadId) -> tuple[str, str]:
-    """Return a thread's channel and the timestamp of its root message. The timestamp is empty for a direct conversation
-    and for a post that opens a thread. Raises PlatformError for an invalid id."""
+    """Return a thread's channel and the timestamp of its first message. Raises PlatformError if the id is invalid.
+
+    The timestamp is empty for a direct conversation and for a post that opens a thread.
+    """
     address = thread_address(thread)
     if address.thread == UNOPENED or (address.thread == NO_THREAD and is_direct(address.channel)):
         return address.channel, ""
@@ -137,12 +141,12 @@ def place_of(thread: ThreadId) -> tuple[str, str]:
 
 
 def rendered(markdown: str) -> str:
-    """Return Markdown in Slack's markup, or a placeholder if it is empty."""
+    """Render Markdown in Slack's markup. Returns a placeholder for empty text."""
     return render_markup(markdown, MRKDWN) or EMPTY
 
 
 def message_of(post: OutboundPost) -> Fields:
-    """Build the parameters of chat.postMessage. Link previews are off because fetching an address could leak data."""
+    """Build the parameters of chat.postMessage. Link previews are off, because fetching a URL could leak data."""
     channel, thread_ts = place_of(post.thread)
     text = rendered(post.markdown)
     return {
@@ -159,8 +163,8 @@ def message_of(post: OutboundPost) -> Fields:
 def change_of(channel: str, ts: str, markdown: str, buttons: tuple[Button, ...]) -> Fields:
     """Build the parameters of chat.update. Without buttons, an empty list removes existing ones.
 
-    The method has no flags against link previews. Its default for `parse` is `client`, which reads plain names as
-    mentions, while the default of chat.postMessage is `none`. Source: docs.slack.dev/reference/methods/chat.update.
+    chat.update cannot turn off link previews. Its default for `parse` is `client`, which reads plain names as mentions,
+    so `parse` is set to `none`. Source: docs.slack.dev/reference/methods/chat.update.
     """
     text = rendered(markdown)
     metadata = metadata_of(f"edited:{ts}")
@@ -169,12 +173,12 @@ def change_of(channel: str, ts: str, markdown: str, buttons: tuple[Button, ...])
 
 
 def metadata_of(key: str) -> Json:
-    """Return the metadata of Shoal's messages. Only unfinished streams have no metadata."""
+    """Build the metadata of a message. Among the bot's messages, only unfinished streams have no metadata."""
     return {"event_type": EVENT_TYPE, "event_payload": {"key": key}}
 
 
 def key_in(message: SlackMessage) -> str:
-    """Return the post key in the metadata of Shoal's messages, or an empty string."""
+    """Return the post key in a message's metadata, or an empty string if Shoal did not post the message."""
     metadata = message.metadata
     if metadata is None or metadata.event_type != EVENT_TYPE:
         return ""
@@ -195,13 +199,12 @@ class SlackChannel(msgspec.Struct, frozen=True):
 
 
 class ChannelInfo(msgspec.Struct, frozen=True):
-    """Response of calls about one channel."""
+    """Response of methods that return one channel."""
 
     channel: SlackChannel
 
 
 def sharing_of(post: OutboundPost, files: Mapping[str, Path]) -> Fields:
-    """Build the parameters that share uploaded files with the post's text. Raises PlatformError."""
     channel, thread_ts = place_of(post.thread)
     return {
         "files": [{"id": id, "title": file.name} for id, file in files.items()],
@@ -212,8 +215,9 @@ def sharing_of(post: OutboundPost, files: Mapping[str, Path]) -> Fields:
 
 
 def blocks_of(text: str, buttons: tuple[Button, ...]) -> list[Json]:
-    """Build blocks with the text and buttons, or an empty list without buttons. Raises PlatformError if Slack would
-    refuse them."""
+    """Build blocks with the text and buttons. Without buttons, returns an empty list. Raises PlatformError if Slack
+    would reject the blocks.
+    """
     if not buttons:
         return []
     if len(buttons) > BUTTONS_MAX:
@@ -237,7 +241,7 @@ SUGGESTED: list[Json] = [
 
 
 def home_view(commands: Iterable[CommandSpec]) -> Fields:
-    """Build the app's Home tab, which explains usage and commands. Source: docs.slack.dev/surfaces/app-home."""
+    """Build the app's Home tab, which describes usage and commands. Source: docs.slack.dev/surfaces/app-home."""
     lines = "\n".join(f"`{command.line}` {_literal(command.description)}" for command in commands)
     texts = (HOME, f"*Commands* to send as messages:\n{lines}")
     blocks: list[Json] = [{"type": "section", "text": {"type": "mrkdwn", "text": text}} for text in texts]
@@ -245,7 +249,7 @@ def home_view(commands: Iterable[CommandSpec]) -> Fields:
 
 
 def channel_name(name: str) -> str:
-    """Return a valid channel name of lower-case letters, digits, hyphens and underscores."""
+    """Convert to a valid channel name: lower-case letters, digits, hyphens and underscores."""
     return _NOT_IN_NAME.sub("-", name.lower()).strip("-_")[:CHANNEL_NAME_CHARS_MAX] or "channel"
 
 
@@ -253,8 +257,9 @@ def channel_name(name: str) -> str:
 
 
 def _streamed(markdown: str) -> str:
-    """Return the Markdown of an unfinished preview without group mentions. Its beginning stays the same as text is
-    added."""
+    """Return the text of an unfinished preview without group mentions. Its beginning does not change when text is
+    added.
+    """
     return markdown.removesuffix(WRITING).rstrip().replace("<!", f"<{ZERO_WIDTH_SPACE}!")
 
 
@@ -272,9 +277,9 @@ class _OpenStream(msgspec.Struct):
 class SlackStreams:
     """Streamed previews of one account, by message id.
 
-    A stream is only a preview: Slack ends it after some minutes, people may stop it, and an edit requires ending it.
-    The finished answer is therefore always an edit with the whole text. Source:
-    docs.slack.dev/reference/methods/chat.startStream and related methods.
+    Only previews are streamed. Slack ends a stream after some minutes, people can stop it, and a message cannot be
+    edited until its stream ends. The finished answer is therefore an edit with the complete text.
+    Source: docs.slack.dev/reference/methods/chat.startStream and related methods.
     """
 
     def __init__(self, api: SlackApi, clock: Clock) -> None:
@@ -285,7 +290,8 @@ class SlackStreams:
 
     async def start(self, channel: str, thread_ts: str, user: str, team: str, markdown: str) -> str:
         """Start a stream in a person's thread and return the message's id. Returns an empty string if Slack does not
-        stream there. Raises PlatformError if the outcome is unknown."""
+        support streaming there. Raises PlatformError if the outcome is unknown.
+        """
         text = _streamed(markdown)
         if not (self._offered and text and len(self._streams) < STREAMS_MAX):
             return ""
@@ -329,19 +335,19 @@ class SlackStreams:
         return True
 
     async def end(self, ts: str) -> None:
-        """End the message's stream, if it has one. A failure shows when the message is edited."""
+        """End the message's stream, if there is one. Failures are ignored, because a later edit reports them."""
         stream = self._streams.pop(ts)
         if stream is not None:
             await self.stop(stream.channel, ts)
 
     async def stop(self, channel: str, ts: str) -> None:
-        """Mark a streamed message as complete. Has no effect on a complete message."""
+        """Mark a streamed message as complete. Failures are only logged."""
         try:
             await self._api.call("chat.stopStream", Ok, {"channel": channel, "ts": ts})
         except PlatformError as error:
             log.debug("a stream was not ended", extra={"why": str(error)})
 
     def idle(self) -> list[tuple[str, str, str]]:
-        """Return the channel, id and text of streams that have been idle for IDLE_SECONDS."""
+        """Return the channel, message id and text of each stream that has been idle for IDLE_SECONDS."""
         before = self._clock.monotonic() - IDLE_SECONDS
         return [(stream.channel, ts, stream.whole) for ts, stream in self._streams.items() if stream.at <= before]

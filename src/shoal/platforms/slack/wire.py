@@ -1,6 +1,6 @@
 """Slack's Web API, Socket Mode and event fields. Source: docs.slack.dev.
 
-Every call is sent as a form, which all methods accept. Lists and objects in a form are encoded as JSON.
+Every request sends a form, which all methods accept. Lists and objects in the form are encoded as JSON.
 """
 
 import hashlib
@@ -118,8 +118,6 @@ class _Stamped(msgspec.Struct, frozen=True):
 
 
 class SlackFile(msgspec.Struct, frozen=True):
-    """A file of a message."""
-
     id: str = ""
     name: str | None = None
     title: str | None = None
@@ -139,13 +137,12 @@ class SlackFile(msgspec.Struct, frozen=True):
         return self.name or self.title or "file"
 
     def others(self, sharer: str) -> list[str]:
-        """Return other people who may have written the file's content: the uploader, and the editors of a canvas or
-        list."""
+        """Return other people who may have written the content: the uploader, and the editors of a canvas or list."""
         return [user for user in (self.user, self.last_editor, *self.editors) if user not in ("", sharer)]
 
 
 class _Shared(msgspec.Struct, frozen=True):
-    """An attachment of a message, such as a message that was shared or unfurled from a link."""
+    """An attachment of a message, such as a shared message or a link preview."""
 
     is_share: bool = False
     is_msg_unfurl: bool = False
@@ -170,22 +167,20 @@ class _ReactedItem(msgspec.Struct, frozen=True):
 
 
 class _MessageMetadata(msgspec.Struct, frozen=True):
-    """Metadata of an app's message. In Shoal's messages it contains the post's key."""
+    """Metadata of an app's message. Shoal stores the post's key in it."""
 
     event_type: str = ""
     event_payload: dict[str, msgspec.Raw] = {}
 
 
 class _AssistantThread(msgspec.Struct, frozen=True):
-    """Assistant pane, in which a person talks with the app."""
+    """The assistant pane, where a person chats with the app."""
 
     channel_id: str = ""
     thread_ts: str = ""
 
 
 class SlackMessage(msgspec.Struct, frozen=True):
-    """A message, or an event about a message."""
-
     type: str = ""
     subtype: str = ""
     channel: str = ""
@@ -211,7 +206,7 @@ class SlackMessage(msgspec.Struct, frozen=True):
 
 
 def lane_of(event: SlackMessage) -> str:
-    """Return the queue key of an event: a direct conversation, or a channel's thread."""
+    """Return the queue key for an event: the direct conversation, or the thread in a channel."""
     if event.item is not None:
         return event.item.channel
     if event.channel.startswith("D"):
@@ -234,19 +229,19 @@ class SlackPosted(msgspec.Struct, frozen=True):
 
 
 class EventType(msgspec.Struct, frozen=True):
-    """Type of an event. Only the types in EVENTS have a known format."""
+    """Type of an event. The content is decoded only for the types in EVENTS."""
 
     type: str = ""
 
 
 class _AppAuthorization(msgspec.Struct, frozen=True):
-    """An installation of the app that may see an event."""
+    """An installation of the app that may see the event. `team_id` is its workspace."""
 
     team_id: str | None = None
 
 
 class EventCall(msgspec.Struct, frozen=True):
-    """A call of the Events API, over HTTP or inside a Socket Mode envelope."""
+    """A request of the Events API, sent over HTTP or in a Socket Mode envelope."""
 
     type: str = ""
     challenge: str = ""
@@ -255,7 +250,6 @@ class EventCall(msgspec.Struct, frozen=True):
     authorizations: tuple[_AppAuthorization, ...] = ()
 
     def is_of(self, team: str) -> bool:
-        """Return whether the event is for the app in this workspace."""
         teams = {authorization.team_id for authorization in self.authorizations if authorization.team_id} or {
             self.team_id
         }
@@ -271,7 +265,7 @@ class _BlockAction(msgspec.Struct, frozen=True):
 
 
 class SlackInteraction(msgspec.Struct, frozen=True):
-    """Use of an interactive element. Shoal uses only buttons in messages."""
+    """A click on an interactive element. Shoal uses only buttons."""
 
     type: str = ""
     user: _Ref = _Ref()
@@ -282,7 +276,7 @@ class SlackInteraction(msgspec.Struct, frozen=True):
 
 
 class SlashCommand(msgspec.Struct, frozen=True):
-    """A slash command. Slack does not say in which thread it was used."""
+    """A slash command. Slack does not report the thread in which it was used."""
 
     command: str = ""
     text: str = ""
@@ -338,8 +332,6 @@ class _UploadSlot(msgspec.Struct, frozen=True):
 
 
 class SlackApi(PlatformHttp):
-    """Web API client for one app."""
-
     def __init__(self, settings: SlackSettings, clock: Clock) -> None:
         super().__init__("Slack")
         self._clock = clock
@@ -349,7 +341,9 @@ class SlackApi(PlatformHttp):
         self._account = settings.account
 
     async def call(self, method: str, kind: type[T], parameters: Fields, *, token: str = "") -> T:
-        """Call a method with the bot's token, or with `token` if given. Raises PlatformError."""
+        """Call a method with the bot's token, or with `token` if it is set. Raises PlatformError, or its subclass
+        PlatformRefusal if Slack rejects the call.
+        """
         form = {
             name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
             for name, value in parameters.items()
@@ -379,7 +373,6 @@ class SlackApi(PlatformHttp):
         raise PlatformRefusal(f"Slack refused {method}: {code}.{advice}", code, closed=closed, gone=gone)
 
     async def respond(self, url: str, content: Fields) -> None:
-        """Answer a command or a click at its response_url. Raises PlatformError."""
         headers = {"content-type": "application/json"}
         answer = await self._post(url, content=msgspec.json.encode(content), headers=headers)
         if answer.status_code != 200:
@@ -396,7 +389,7 @@ class SlackApi(PlatformHttp):
         try:
             with open_file(path) as content:
                 answer = await self._post(slot.upload_url, TRANSFER_SECONDS, files={"file": (path.name, content)})
-        except PlatformError as error:  # nothing is shared yet, so retrying is safe
+        except PlatformError as error:  # nothing is shared yet, so a retry is safe
             if not error.outcome_unknown:
                 raise
             raise PlatformError(str(error)) from error
@@ -405,13 +398,15 @@ class SlackApi(PlatformHttp):
         return slot.file_id
 
     async def newest(self, channel: str, thread_ts: str, oldest: str, limit: int) -> Sequence[SlackMessage]:
-        """Return the newest `limit` messages after the timestamp `oldest` (empty means no limit), oldest first. Reads
-        the thread `thread_ts`, or the channel itself if it is empty. Raises PlatformError."""
+        """Return the newest `limit` messages after the timestamp `oldest`, oldest first. Raises PlatformError.
+
+        Reads the thread `thread_ts`, or the channel if it is empty. If `oldest` is empty, all messages are included.
+        """
         messages: deque[SlackMessage] = deque(maxlen=limit)
         cursor = ""
         for _ in range(PAGES_MAX):
             page = await self.page(channel, thread_ts, oldest, cursor, min(PAGE, limit))
-            if thread_ts:  # Slack returns a thread's oldest messages first and a channel's newest first
+            if thread_ts:  # Slack returns threads oldest first, but channels newest first
                 messages.extend(page.messages)
             else:
                 messages.extendleft(page.messages[: limit - len(messages)])
@@ -421,7 +416,6 @@ class SlackApi(PlatformHttp):
         return [msgspec.structs.replace(message, channel=channel) for message in messages if message.ts > oldest]
 
     async def page(self, channel: str, thread_ts: str, oldest: str, cursor: str, limit: int) -> MessagePage:
-        """Return a page of messages after `oldest`, with the cursor of the next page. Raises PlatformError."""
         given: dict[str, Json] = {
             "channel": channel,
             "limit": limit,
@@ -434,8 +428,9 @@ class SlackApi(PlatformHttp):
         return await self.call("conversations.history", MessagePage, given)
 
     async def author(self, user: str, known_seconds: float = KNOWN_SECONDS) -> Author:
-        """Return the user with name and roles (`admin`, `owner`, `guest`, `external`), cached for at most
-        `known_seconds`. Returns only the id if Slack does not provide the rest."""
+        """Return the user with their name and roles (`admin`, `owner`, `guest`, `external`). The result is cached for
+        `known_seconds`. If Slack returns an error, the author has only an id.
+        """
         now = self._clock.monotonic()
         known_at, author = self._people.get(user) or (now - known_seconds, Author(user, trusted=False))
         if now - known_at < known_seconds:
@@ -456,7 +451,9 @@ class SlackApi(PlatformHttp):
         return author
 
     async def fetch_file(self, url: str, bytes_max: int) -> Download:
-        """Download a file. Raises PlatformError on failure, or if the URL must not receive the bot's token."""
+        """Download a file with the bot's token. Raises PlatformError if this fails or if the URL does not belong to
+        Slack.
+        """
         asked, own = urlsplit(url), urlsplit(self._base)
         host = asked.hostname or ""
         is_slack = host == "slack.com" or host.endswith((".slack.com", ".slack-files.com"))
@@ -473,7 +470,7 @@ class SlackApi(PlatformHttp):
 
 
 def is_signed(secret: str, timestamp: str, signature: str, body: bytes, now: datetime) -> bool:
-    """Return whether Slack signed this call within the last SIGNED_SECONDS_MAX."""
+    """Return True if Slack signed this request and the timestamp is at most SIGNED_SECONDS_MAX old."""
     if not secret or not (timestamp.isascii() and timestamp.isdecimal()) or len(timestamp) > _DIGITS_MAX:
         return False
     if abs(now.timestamp() - int(timestamp)) > SIGNED_SECONDS_MAX:
@@ -497,7 +494,7 @@ class SocketOpened(msgspec.Struct, frozen=True):
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A Socket Mode frame. The content depends on `type`."""
+    """A Socket Mode frame. The format of `payload` depends on `type`."""
 
     type: str = ""
     envelope_id: str = ""
@@ -510,17 +507,16 @@ Confirm: TypeAlias = Callable[[], Awaitable[None]]
 
 
 def check_package(package: str = "websockets") -> None:
-    """Check that the package for Socket Mode is installed. Raises ConfigError if not."""
+    """Raise ConfigError if the package for Socket Mode is not installed."""
     if find_spec(package) is None:
         raise ConfigError([f"Slack's Socket Mode needs the `slack` extra. {how_to_add('slack')}"])
 
 
 async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, Confirm], object]) -> None:
-    """Pass every envelope to `take` until Slack requests a new connection. Raises PlatformError if the connection
-    breaks.
+    """Pass envelopes to `take` until Slack requests a new connection. Raises PlatformError if the connection breaks.
 
-    `take` must only start the work, because it blocks later envelopes. `hello` is called when the connection is ready.
-    Source: docs.slack.dev/apis/events-api/using-socket-mode.
+    `hello` is called when the connection is ready. `take` must return immediately and process the envelope in a task,
+    because later envelopes wait for it. Source: docs.slack.dev/apis/events-api/using-socket-mode.
     """
     from websockets.asyncio.client import connect
     from websockets.exceptions import ConnectionClosed, WebSocketException
@@ -531,7 +527,7 @@ async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, 
         try:
             await socket.send(msgspec.json.encode({"envelope_id": envelope_id}).decode())
         except ConnectionClosed:
-            return  # Slack sends it again on the next connection, where it is recognized as a repeat
+            return  # Slack repeats the envelope on the next connection, and its key identifies the repeat
 
     try:
         async with connect(url, max_size=FRAME_BYTES_MAX, open_timeout=OPEN_SECONDS) as socket:
@@ -591,48 +587,44 @@ NO_THREAD = "0"
 
 
 def is_direct(channel: str) -> bool:
-    """Return whether the channel is a direct conversation between one person and the bot."""
     return channel.startswith("D")
 
 
 def key_of(channel: str, ts: str) -> str:
-    """Return a message's key, which is the same in every event about the message."""
     return f"{channel}/{ts}"
 
 
 def thread_of(platform: str, channel: str, ts: str, thread_ts: str) -> ThreadId:
-    """Return the thread that a message is in or would open, or the whole direct conversation."""
+    """Return the message's thread, or the thread that it would open. Without a thread, a direct message belongs to the
+    complete direct conversation.
+    """
     alone = NO_THREAD if is_direct(channel) else ts
     return make_thread_id(platform, channel, thread_ts or alone)
 
 
 def is_written(message: SlackMessage, me: SlackBot) -> bool:
-    """Return whether a person wrote the message, as opposed to a bot or Slack."""
+    """Return True if a person wrote the message. Messages of bots and of Slack do not count."""
     if message.subtype not in _SUBTYPES or message.bot_id or message.user in ("", me.user_id, "USLACKBOT"):
         return False
     return is_valid_location(message.channel, message.ts, message.thread_ts)
 
 
 def is_of_unknown_kind(message: SlackMessage) -> bool:
-    """Return whether the message is neither a known kind of message nor a known system message."""
     return message.subtype not in _SUBTYPES and message.subtype not in _NOTES
 
 
 def is_from_others(message: SlackMessage, me: SlackBot) -> bool:
-    """Return whether someone except this bot wrote the message."""
     own = message.user == me.user_id or (message.bot_id is not None and message.bot_id == me.bot_id)
     is_spoken = message.subtype in _SUBTYPES or message.subtype == "bot_message"
     return is_spoken and not own and is_valid_location(message.channel, message.ts, message.thread_ts)
 
 
 def is_about_message(event: SlackMessage) -> bool:
-    """Return whether an edit or deletion names a valid message."""
     about = event.previous_message or event.message
     return about is not None and is_valid_location(event.channel, event.deleted_ts or about.ts, about.thread_ts)
 
 
 def is_valid_location(channel: str, ts: str, thread_ts: str) -> bool:
-    """Return whether the channel id and timestamps are valid."""
     threaded = not thread_ts or _TIMESTAMP.fullmatch(thread_ts) is not None
     return _CHANNEL.fullmatch(channel) is not None and _TIMESTAMP.fullmatch(ts) is not None and threaded
 
@@ -643,7 +635,7 @@ def is_addressed(message: SlackMessage, me: SlackBot) -> bool:
 
 
 def prompt_of(platform: str, message: SlackMessage, me: SlackBot) -> Prompt:
-    """Return the prompt for a message, without its files and its author's name."""
+    """Convert a message to a prompt without its files. The author has an id but no name."""
     channel = message.channel
     return Prompt(
         thread=thread_of(platform, channel, message.ts, message.thread_ts),
@@ -659,24 +651,24 @@ def prompt_of(platform: str, message: SlackMessage, me: SlackBot) -> Prompt:
 
 
 def cards_of(message: SlackMessage, me: SlackBot) -> str:
-    """Return the text of an app's blocks and attachments that the plain text does not contain."""
+    """Return the text of an app's blocks and attachments, except for lines that the message's text contains."""
     written = text_of(message.text or "", me)
     return _without(written, [*(message.blocks or ()), *(message.attachments or ())], me)
 
 
 def _without(written: str, cards: Sequence[msgspec.Raw], me: SlackBot) -> str:
-    """Return the lines of cards that the text does not contain."""
     form = _form(me)
     lines = (line for card in cards for line in (words_of(card, form) or words_of(card, _FALLBACK)).splitlines())
     return "\n".join(line for line in dict.fromkeys(lines) if line.strip() not in written)
 
 
 def _form(me: SlackBot) -> CardForm:
-    """Return the form of blocks and attachments. Sources: docs.slack.dev/reference/block-kit/blocks and
-    docs.slack.dev/legacy/legacy-messaging/legacy-secondary-message-attachments."""
+    """Return the form of blocks and attachments.
+    Sources: docs.slack.dev/reference/block-kit/blocks and
+    docs.slack.dev/legacy/legacy-messaging/legacy-secondary-message-attachments.
+    """
 
     def leaf(part: Part) -> str | None:
-        """Return the text of a part that has no plain text or uses Slack's markup."""
         kind, url = part.get("type"), part.get("url")
         text = part.get("text")
         match kind:
@@ -701,7 +693,7 @@ def _form(me: SlackBot) -> CardForm:
             case "call" if isinstance(part.get("call"), Mapping):
                 return _of_call(part["call"])
             case str() if kind.endswith(("_select", "_picker", "picker", "overflow", "checkboxes", "radio_buttons")):
-                return ""  # choices are not part of the text
+                return ""  # the choices of a menu are not part of the text
             case _:
                 return None
 
@@ -716,7 +708,7 @@ def _form(me: SlackBot) -> CardForm:
 
 
 def _of_call(call: Json) -> str:
-    """Return a call's name and address. Source: docs.slack.dev/apis/web-api/using-the-calls-api."""
+    """Return a call's name and URL. Source: docs.slack.dev/apis/web-api/using-the-calls-api."""
     about = call.get("v1") if isinstance(call, Mapping) else None
     part: Part = about if isinstance(about, Mapping) else {}
     name, url = part.get("name") or "a call", part.get("join_url")
@@ -733,14 +725,14 @@ _INLINE = frozenset({"rich_text_section", "rich_text_preformatted", "rich_text_q
 
 
 def references_of(message: SlackMessage, me: SlackBot) -> list[Reference]:
-    """Return shared messages. Each author is an unverified name."""
+    """Return the shared messages. The names of their authors are unverified."""
     references: list[Reference] = []
     for raw in message.attachments or ():
         try:
             shared, odd = decode_known(raw, _Shared)
         except UNREADABLE:
             continue
-        # If one of these fields is unreadable, assume that it is a message.
+        # If one of these fields is unreadable, treat the attachment as a shared message.
         if shared.is_message or {"is_share", "is_msg_unfurl"}.intersection(odd):
             files = (f"[file {file.label}]" for file in shared.files)
             text = text_of(shared.text, me)
@@ -754,7 +746,6 @@ def references_of(message: SlackMessage, me: SlackBot) -> list[Reference]:
 
 
 def edited_at(message: SlackMessage) -> datetime | None:
-    """Return when a message was last edited, or None if unknown."""
     ts = message.edited.ts if message.edited is not None else ""
     return datetime.fromtimestamp(float(ts), UTC) if _TIMESTAMP.fullmatch(ts) else None
 
@@ -762,8 +753,8 @@ def edited_at(message: SlackMessage) -> datetime | None:
 def text_of(text: str, me: SlackBot) -> str:
     """Return the text without mentions of the bot and with Slack's markup decoded.
 
-    Decoded are links, channels, announcements and entities. Mentions of other people are left as `<@ID>`, the form in
-    which the agent also writes them.
+    Links, channels, announcements and entities are decoded. Mentions of other people stay in the form `<@ID>`, which
+    the agent also uses.
     """
     if me.user_id:
         text = re.sub(rf"<@{re.escape(me.user_id)}(\|[^<>]*)?>[ \t]*", "", text)
@@ -785,7 +776,7 @@ def text_of(text: str, me: SlackBot) -> str:
 
 
 def command_in(slash: SlashCommand, commands: CommandTable) -> ParsedCommand | None:
-    """Return the command in `/stop all` or `/shoal stop all`. `/shoal` alone means `/help`."""
+    """Return the command in `/stop all` or `/shoal stop all`. `/shoal` alone is the same as `/help`."""
     own = commands.parse(f"{slash.command} {slash.text}")
     if own is not None:
         return own

@@ -1,4 +1,4 @@
-"""Microsoft Teams, through the Bot Framework's REST API."""
+"""Microsoft Teams adapter: uses the Bot Framework's REST API."""
 
 from shoal.platforms.record import Platform, SetupQuestion
 from shoal.platforms.teams.settings import TeamsSettings

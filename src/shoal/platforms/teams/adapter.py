@@ -1,4 +1,5 @@
-"""Teams adapter: receives activities over HTTP and sends posts, cards and files to each conversation's service.
+"""Teams adapter. Receives activities over HTTP, and sends posts, cards and files to the service URL of each
+conversation.
 
 Source: the Teams platform pages on learn.microsoft.com about message size, rate limits, Adaptive Cards and files for
 bots.
@@ -90,12 +91,12 @@ def _token(token: str) -> str:
 
 
 def _silent(code: str) -> str:
-    """Render code so that it mentions nobody."""
+    """Disable mentions in code."""
     return _AT.sub(f"<{ZERO_WIDTH_SPACE}", code)
 
 
 def _with_breaks(text: str) -> str:
-    """End each line outside code with two spaces, because Teams joins lines otherwise."""
+    """End each line outside code with two spaces, because Teams would join the lines otherwise."""
     lines = text.split("\n")
     return "\n".join(
         line if not line or not after or CODE_LINE in line + after else f"{line.rstrip(' ')}  "
@@ -126,7 +127,7 @@ LIMITS = ChatLimits(
 
 
 class OfferedFile(msgspec.Struct, frozen=True):
-    """A file offered to a person who has not accepted or declined it yet."""
+    """A file that Shoal offered to a person, who has neither accepted nor declined it yet."""
 
     thread: ThreadId
     path: str
@@ -151,7 +152,6 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         self._typed: Recent[float] = Recent(TYPED_MAX)
 
     async def _connect(self, inbox: InboxPort) -> None:
-        """Accept activities, and check that the token service grants an access token."""
         self._inbox = inbox
         self.connected.set()
         if self._settings.emulator:
@@ -166,12 +166,13 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             await self._api.token()
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Receive an activity. Answers 401 if its token is missing or invalid, and 503 if Teams should send it
-        again."""
+        """Verify and process an activity. Returns 401 if the token is missing or invalid, and 503 if Teams should send
+        the activity again.
+        """
         try:
             activity, odd = decode_known(body, TeamsActivity)
         except UNREADABLE:
-            activity, odd = TeamsActivity(), []  # unverified
+            activity, odd = TeamsActivity(), []  # not verified yet
         try:
             await self._api.check(headers, activity)
         except BadToken as error:
@@ -197,7 +198,6 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             return NOT_STORED
 
     async def _take(self, activity: TeamsActivity, inbox: InboxPort) -> HttpAnswer:
-        """Process a verified activity and return the response for Teams. Raises StoreError, InvalidId."""
         if is_of_bot(activity):
             if activity.type == "message":
                 self._left_out("message of a bot")
@@ -252,8 +252,6 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         return TAKEN
 
     async def _take_message(self, activity: TeamsActivity, inbox: InboxPort) -> None:
-        """Process a message. In direct chats, every message is addressed to the bot. In other chats and channels, the
-        account's settings decide."""
         prompt = prompt_of(self.platform, activity, self._clock.now())
         pressed = pressed_in(activity)
         if pressed:
@@ -286,7 +284,6 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         await self._take_in(prompt, inbox, files)
 
     async def _begins_a_turn(self, activity: TeamsActivity, inbox: InboxPort) -> bool:
-        """Return whether an edit mentions the bot for the first time. Raises StoreError, InvalidId."""
         if is_direct(activity) or not is_addressed(activity):
             return False
         channel = channel_of(activity)
@@ -294,15 +291,15 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         return await self._is_unheard(prompt, self._prefix(channel), inbox)
 
     async def _withdraw_card(self, thread: ThreadId, message_id: str) -> None:
-        """Delete a card that is no longer valid."""
         try:
             await self.delete(thread, message_id)
         except PlatformError as error:
             log.info("consent card not removed", extra={"platform": self.platform, "why": str(error)})
 
     async def _take_consent(self, consent: FileConsent) -> str:
-        """Upload an accepted file once, or drop a declined one. Returns the message to the person. Raises
-        StoreError."""
+        """Upload an offered file if the person accepted it. Each offer is processed only once. Returns the reply to the
+        person, which may be empty.
+        """
         key = consent.context.shoal
         stored = await self._store.get(self._offers, key) or ""
         try:
@@ -378,7 +375,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         return message_of(post.markdown, self._people_in(post.thread), post.buttons)
 
     async def _send(self, post: OutboundPost, content: Fields) -> str:
-        """Send a message: to its thread in a channel, or as a reply if the chat post has `reply_to`."""
+        """Send a message. It replies to `post.reply_to` in a chat, but not in a channel."""
         answers = post.reply_to if thread_address(post.thread).thread == CHAT else ""
         made = await self._api.call_thread("POST", post.thread, content, answers)
         return made.id or post.key
@@ -391,7 +388,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         await self._api.call_thread("DELETE", thread, None, message_id)
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show the typing indicator. Raises PlatformError."""
+        """Show the typing indicator, at most once in TYPING_SECONDS. Raises PlatformError."""
         now = self._clock.monotonic()
         typed_at = self._typed.get(thread)
         if status and (typed_at is None or now - typed_at >= TYPING_SECONDS):
@@ -399,7 +396,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             await self._api.call_thread("POST", thread, {"type": "typing"})
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a team's channel, which opens a thread, or to a chat. Raises PlatformError."""
+        """Post to a chat, or start a thread in a team's channel. Raises PlatformError."""
         content = message_of(text, self._people.get(channel) or {})
         if not channel.endswith(("@thread.tacv2", "@thread.skype")):
             thread = make_thread_id(self.platform, channel, CHAT)
@@ -412,8 +409,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         return make_thread_id(self.platform, channel, root)
 
     async def _aside(self, thread: ThreadId, user: str) -> ThreadId:
-        """Return the direct chat with a person, or the thread itself if there is no direct chat. Raises
-        PlatformError."""
+        """Return the direct chat with a person, or `thread` if the bot cannot open a direct chat."""
         if await self._api.is_direct(thread):
             return thread
         scope = f"direct:{self.platform}"
@@ -435,7 +431,7 @@ async def _not_handed_out() -> bytes:
 
 
 def message_of(markdown: str, people: Mapping[str, str], buttons: tuple[Button, ...] = ()) -> Fields:
-    """Build a message. `<at>NAME</at>` mentions a person in `people`. A message with buttons becomes a card."""
+    """Build a message. If it has buttons, it becomes a card. `<at>NAME</at>` mentions a person in `people`."""
     text = render_markup(markdown, TEAMS_MARKDOWN) or EMPTY
     if buttons:
         card: Json = {"contentType": CARD, "content": card_of(text, buttons)}
@@ -457,7 +453,6 @@ def message_of(markdown: str, people: Mapping[str, str], buttons: tuple[Button, 
 
 
 def card_of(text: str, buttons: tuple[Button, ...]) -> Json:
-    """Build an Adaptive Card with the text and buttons. Raises PlatformError if Teams would refuse it."""
     if len(buttons) > BUTTONS_MAX:
         raise PlatformError(f"A card may have at most {BUTTONS_MAX} buttons.", permanent=True)
     actions: list[Json] = []

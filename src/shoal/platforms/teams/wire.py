@@ -1,6 +1,6 @@
-"""Teams activities, verification of calls, and the Bot Connector API.
+"""Teams activities, verification of requests, and the Bot Connector API.
 
-Messages and tokens are sent only to addresses that the configuration trusts or, in emulator mode, on this machine.
+Messages and tokens are sent only to hosts that the configuration trusts or, in emulator mode, to this machine.
 Sources on learn.microsoft.com: the Bot Framework activity schema, the channelData fields that Teams adds, the
 authentication guide and the Connector REST API.
 """
@@ -50,10 +50,9 @@ _ACTION = re.compile(r"Action\..+|openUrl|imBack|messageBack|postBack|invoke|sig
 
 
 def _of_button(part: Part) -> str | None:
-    """Return a button's address, an empty string for a button without one, or None for other parts."""
     if not _ACTION.fullmatch(str(part.get("type", ""))):
         return None
-    if part.get("type") == "Action.ShowCard":  # only visible when opened
+    if part.get("type") == "Action.ShowCard":  # people see this card only after they open it
         return None
     url = part.get("url") or (part.get("value") if part.get("type") == "openUrl" else "")
     return f"{part.get('title', '')} ({url})" if isinstance(url, str) and url else ""
@@ -99,7 +98,7 @@ class TeamsConversation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _QuotedReply(msgspec.Struct, frozen=True, rename="camel"):
-    """A quoted message. `_QUOTED_HERE` marks its position in the text."""
+    """A quoted message. `_QUOTED_HERE` marks the position of the quote in the text."""
 
     message_id: str = ""
     sender_id: str | None = None
@@ -115,7 +114,7 @@ class _TeamsEntity(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TeamsAttachment(msgspec.Struct, frozen=True, rename="camel"):
-    """A file, a card, or an alternative form of the text."""
+    """A file, a card, or the text in another format."""
 
     id: str | None = None
     content_type: str = ""
@@ -125,7 +124,7 @@ class TeamsAttachment(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def kind(self) -> str:
-        """Return the media type in lower case, without parameters."""
+        """The media type in lower case without parameters."""
         return self.content_type.partition(";")[0].strip().lower()
 
 
@@ -148,8 +147,6 @@ class _ChannelData(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TeamsActivity(msgspec.Struct, frozen=True, rename="camel"):
-    """An activity of the Bot Framework, such as a message or a reaction."""
-
     type: str = ""
     id: str = ""
     name: str | None = None
@@ -184,7 +181,7 @@ class _ButtonPress(msgspec.Struct, frozen=True):
 
 
 class UploadInfo(msgspec.Struct, frozen=True, rename="camel"):
-    """Upload address of an accepted file."""
+    """Upload URL of an accepted file."""
 
     upload_url: str = ""
     content_url: str = ""
@@ -203,7 +200,6 @@ class FileConsent(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def is_direct(activity: TeamsActivity) -> bool:
-    """Return whether the conversation is one-to-one."""
     conversation = activity.conversation
     return conversation.conversation_type == _DIRECT or (
         conversation.conversation_type is None and not conversation.is_group
@@ -211,7 +207,6 @@ def is_direct(activity: TeamsActivity) -> bool:
 
 
 def is_channel(activity: TeamsActivity) -> bool:
-    """Return whether the activity is in a team's channel, where conversations are threads."""
     return activity.conversation.conversation_type == _CHANNEL or _ROOT in activity.conversation.id
 
 
@@ -221,18 +216,17 @@ def is_of_bot(activity: TeamsActivity) -> bool:
 
 
 def tenant_of(activity: TeamsActivity) -> str:
-    """Return the tenant's id, or an empty string if unknown."""
     tenant = activity.channel_data.tenant if activity.channel_data is not None else None
     return (tenant.id if tenant is not None else "") or activity.conversation.tenant_id or ""
 
 
 def channel_of(activity: TeamsActivity) -> str:
-    """Return the id of the chat or channel, without the thread."""
+    """Return the id of the chat or channel without the thread."""
     return activity.conversation.id.partition(_ROOT)[0]
 
 
 def thread_of(platform: str, activity: TeamsActivity) -> ThreadId:
-    """Return the thread of a channel message, or the whole chat. Raises InvalidId."""
+    """Return the thread of a channel message, or the thread id of the complete chat. Raises InvalidId."""
     channel, _, root = activity.conversation.id.partition(_ROOT)
     if is_channel(activity):
         return make_thread_id(platform, channel, root or activity.reply_to_id or activity.id)
@@ -240,17 +234,15 @@ def thread_of(platform: str, activity: TeamsActivity) -> ThreadId:
 
 
 def conversation_of(channel: str, thread: str) -> str:
-    """Return the Teams conversation id. The inverse of `thread_of`."""
     return channel if thread == CHAT else f"{channel}{_ROOT}{thread}"
 
 
 def key_of(channel: str, message_id: str) -> str:
-    """Return a message key that is unique on the platform."""
     return f"{channel}/{message_id}"
 
 
 def author_of(account: TeamsAccount) -> Author:
-    """Return the author. The Entra id is preferred because it is the same for every bot."""
+    """Return the author. The Entra id is preferred, because it is the same for every bot."""
     return Author(account.aad_object_id or account.id, account.name or "", is_bot=account.role == "bot", trusted=False)
 
 
@@ -266,7 +258,8 @@ def _names(entity: _TeamsEntity, account: str) -> bool:
 
 class _Page:
     """A message's HTML, split into its text and quotes. `is_plain` is true if the split is certain.
-    Tags are found in one pass because the standard library's parser takes quadratic time for unclosed tags.
+
+    Tags are found in one pass, because the standard library's parser needs quadratic time for unclosed tags.
     """
 
     def __init__(self, body: str) -> None:
@@ -326,7 +319,7 @@ class _Page:
 
 
 class _Quote(msgspec.Struct):
-    """A quote. The author's name comes from the HTML, which the quoting person controls."""
+    """A quote. The name of its author is unverified, because the person who quotes controls the HTML."""
 
     message_id: str
     author: str = ""
@@ -335,7 +328,6 @@ class _Quote(msgspec.Struct):
 
 
 def _page_of(activity: TeamsActivity) -> _Page | None:
-    """Return the HTML of a message with quotes, or None."""
     for attached in activity.attachments or ():
         try:
             body = msgspec.json.decode(attached.content, type=str) if attached.kind == "text/html" else ""
@@ -347,8 +339,9 @@ def _page_of(activity: TeamsActivity) -> _Page | None:
 
 
 def references_of(activity: TeamsActivity) -> list[Reference]:
-    """Return a message's quotes and cards. Authors are unverified. If the bot wrote the quoted message, its text is
-    omitted because the bot knows it."""
+    """Return a message's quotes and cards. Authors are unverified. The text of a quoted message from the bot is
+    omitted, because the agent knows it.
+    """
     page = _page_of(activity)
     quotes = [*page.quotes] if page is not None and page.is_plain else []
     for entity in activity.entities or ():
@@ -373,8 +366,7 @@ def references_of(activity: TeamsActivity) -> list[Reference]:
 
 
 def quotes_unclearly(activity: TeamsActivity) -> bool:
-    """Return whether the text contains other people's words that Shoal cannot separate, for example in a forwarded
-    message."""
+    """Return True if the text contains text by other people that Shoal cannot separate, as in a forwarded message."""
     if any(attached.kind == FORWARDED_REFERENCE for attached in activity.attachments or ()):
         return True
     pages = sum(attached.kind == "text/html" for attached in activity.attachments or ())
@@ -383,8 +375,10 @@ def quotes_unclearly(activity: TeamsActivity) -> bool:
 
 
 def text_of(activity: TeamsActivity) -> str:
-    """Return the text without the bot's name and with other people as @NAME. Wrap it in an untrusted block if it
-    contains other people's words that Shoal cannot separate."""
+    """Return the text without the bot's name. Other mentions become @NAME.
+
+    If the text contains text by other people that Shoal cannot separate, return it in an untrusted block.
+    """
     page = _page_of(activity)
     unclear = quotes_unclearly(activity)
     text = "".join(page.written) if page is not None and not unclear else activity.text or ""
@@ -397,7 +391,7 @@ def text_of(activity: TeamsActivity) -> str:
 
 
 def prompt_of(platform: str, activity: TeamsActivity, now: datetime) -> Prompt:
-    """Return the prompt for a message, without its files. Raises InvalidId."""
+    """Convert a message to a prompt without its files. Raises InvalidId."""
     channel = channel_of(activity)
     return Prompt(
         thread=thread_of(platform, activity),
@@ -414,7 +408,7 @@ def prompt_of(platform: str, activity: TeamsActivity, now: datetime) -> Prompt:
 
 
 def pressed_in(activity: TeamsActivity) -> str:
-    """Return the value of the clicked button, or an empty string if it is not one of Shoal's."""
+    """Return the value of the clicked button. Returns an empty string for buttons of other apps."""
     try:
         click = msgspec.json.decode(activity.value, type=_ButtonPress)
     except UNREADABLE:
@@ -423,7 +417,7 @@ def pressed_in(activity: TeamsActivity) -> str:
 
 
 def files_of(activity: TeamsActivity) -> list[tuple[str, str, str]]:
-    """Return the name, media type and URL of each file. Cards and the HTML form of the text are skipped."""
+    """Return the name, media type and URL of each file. Cards and the HTML version of the text are omitted."""
     parts: list[tuple[str, str, str]] = []
     for attached in activity.attachments or ():
         kind = attached.kind
@@ -441,8 +435,10 @@ def files_of(activity: TeamsActivity) -> list[tuple[str, str, str]]:
 
 
 def missing_files(activity: TeamsActivity) -> int:
-    """Count the files that Teams mentions in the HTML but does not send. Bots receive files only in direct chats.
-    Source: learn.microsoft.com/microsoftteams/platform/bots/how-to/bots-filesv4."""
+    """Return the number of files that the HTML mentions but Teams does not send. Bots receive files only in direct
+    chats.
+    Source: learn.microsoft.com/microsoftteams/platform/bots/how-to/bots-filesv4.
+    """
     attached_ids = {attached.id for attached in activity.attachments or () if attached.id}
     places: set[str] = set()
     for attached in activity.attachments or ():
@@ -455,7 +451,6 @@ def missing_files(activity: TeamsActivity) -> int:
 
 
 def emoji_of(reaction: _Reaction) -> str:
-    """Return the emoji if Teams provides its code point, otherwise the reaction's name."""
     match = _EMOJI.fullmatch(reaction.type)
     if match is None or int(match[1], 16) > 0x10FFFF:
         return reaction.type
@@ -463,7 +458,7 @@ def emoji_of(reaction: _Reaction) -> str:
 
 
 def host_of(url: str) -> str:
-    """Return a URL's host, with the port unless it is the default. Returns an empty string for invalid URLs."""
+    """Return a URL's host, with the port unless it is the default port. Returns an empty string for an invalid URL."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -476,7 +471,6 @@ def host_of(url: str) -> str:
 
 
 def is_here(url: str) -> bool:
-    """Return whether a URL points to this machine."""
     return host_of(url).partition(":")[0] in ("127.0.0.1", "localhost")
 
 
@@ -484,22 +478,20 @@ def is_here(url: str) -> bool:
 
 
 class _ConversationRef(msgspec.Struct, frozen=True):
-    """Stored data of a conversation: the service URL, and whether the conversation is direct."""
+    """Stored data of a conversation: its service URL and whether it is a direct chat."""
 
     service_url: str
     is_direct: bool = False
 
 
 class CreatedActivity(msgspec.Struct, frozen=True, rename="camel"):
-    """Response to creating a message, or a conversation with its first message."""
+    """Response to the creation of a message, or of a conversation with its first message."""
 
     id: str = ""
     activity_id: str = ""
 
 
 class TeamsApi(RestApi):
-    """Bot Connector API client for one bot."""
-
     def __init__(self, platform: str, settings: TeamsSettings, store: Settings, clock: Clock) -> None:
         advice = "Set platforms.teams.app_id, app_password and tenant from the bot's registration, then restart."
         super().__init__("Teams", advice, clock)
@@ -522,8 +514,9 @@ class TeamsApi(RestApi):
         return await self.request_token(f"{settings.login_url.rstrip('/')}/{tenant}/oauth2/v2.0/token", form)
 
     async def check(self, headers: Mapping[str, str], activity: TeamsActivity) -> None:
-        """Check that Teams signed this activity. Raises BadToken if not, or PlatformError if the keys are
-        unavailable."""
+        """Verify that Teams signed the activity. Raises BadToken if it did not, or PlatformError if the keys are
+        unavailable.
+        """
         if not headers.get("authorization") and self._is_emulated(activity.service_url):
             return
         claims = await self._keys.verify(headers, [self._settings.app_id], ISSUERS, activity.channel_id)
@@ -548,7 +541,6 @@ class TeamsApi(RestApi):
         await self._servers.note(channel, team.id if team is not None else "")
 
     async def _place(self, channel: str) -> _ConversationRef | None:
-        """Return a conversation's stored data, or None before its first message. Raises StoreError."""
         place = self._places.get(channel)
         if place is None:
             stored = await self._store.get(self._scope, channel)
@@ -560,14 +552,13 @@ class TeamsApi(RestApi):
         return place
 
     async def is_direct(self, thread: ThreadId) -> bool:
-        """Return whether a thread is a direct chat. Raises StoreError."""
         place = await self._place(thread_address(thread).channel)
         return place is not None and place.is_direct
 
     async def call_thread(
         self, method: str, thread: ThreadId, content: Fields | None, message_id: str = ""
     ) -> CreatedActivity:
-        """Send, edit, delete or reply to a message in a thread. Raises PlatformError."""
+        """Send or edit a message in a thread, or delete or reply to `message_id`. Raises PlatformError."""
         address = thread_address(thread)
         conversation = quote(conversation_of(address.channel, address.thread), safe="")
         place = await self._place(address.channel)
@@ -577,11 +568,10 @@ class TeamsApi(RestApi):
         return await self._call_service(method, place.service_url if place is not None else "", path, content)
 
     async def open_conversation(self, content: Fields) -> CreatedActivity:
-        """Create a conversation. Raises PlatformError."""
         return await self._call_service("POST", "", "v3/conversations", content)
 
     async def _call_service(self, method: str, service_url: str, path: str, content: Fields | None) -> CreatedActivity:
-        """Call the service at this URL, or the configured one. Raises PlatformError for untrusted URLs."""
+        """Call a conversation's service, or the configured service. Raises PlatformError if the URL is not trusted."""
         base = service_url or self._settings.service_url
         anonymous = self._is_emulated(base)
         if not (anonymous or self._trusts(base)):
@@ -592,21 +582,23 @@ class TeamsApi(RestApi):
         return await self.call(method, url, CreatedActivity, content, anonymous=anonymous)
 
     async def fetch_file(self, url: str, bytes_max: int) -> bytes:
-        """Download a file. Only trusted services receive the token. Raises PlatformError."""
+        """Download a file. The token is sent only to trusted services. Raises PlatformError."""
         if self._trusts(url) and "/v3/attachments/" in url:
             return await self.fetch_own(url, bytes_max)
         self.check_file_url(url)
         return await self.fetch(url, bytes_max)
 
     def check_file_url(self, url: str) -> None:
-        """Check that a file's URL belongs to SharePoint, OneDrive or a trusted service. Raises PlatformError if not."""
+        """Raise PlatformError if the URL does not belong to SharePoint, OneDrive or a trusted service."""
         host = host_of(url)
         is_sharing = host.endswith((".sharepoint.com", ".sharepoint.us", ".svc.ms", ".1drv.com"))
         if not (self._trusts(url) or self._is_emulated(url) or (url.startswith("https://") and is_sharing)):
             raise PlatformError("The file's URL is not a Teams URL.", permanent=True)
 
     def _trusts(self, url: str) -> bool:
-        """Return whether the bot's token may be sent to a URL: a configured host over HTTPS, or one on this machine."""
+        """Return True if the URL may receive the bot's token. Its host must be configured, and it must use HTTPS or
+        point to this machine.
+        """
         host = host_of(url)
         known = host in self._settings.service_hosts or host == host_of(self._settings.service_url)
         return bool(host) and known and (url.startswith("https://") or is_here(url))

@@ -1,4 +1,4 @@
-"""Telegram: updates by long polling or webhook, posts through the Bot API."""
+"""Telegram adapter: receives updates by long polling or webhook and posts through the Bot API."""
 
 from shoal.platforms.record import Platform, SetupQuestion
 from shoal.platforms.telegram.settings import TelegramSettings

@@ -1,4 +1,4 @@
-"""Telegram adapter: receives updates by long polling or webhook, and posts and edits text with entities."""
+"""Telegram adapter. Receives updates by long polling or webhook, and posts and edits text with entities."""
 
 import asyncio
 import hmac
@@ -90,7 +90,11 @@ class _Numbered(msgspec.Struct):
 
 
 class _Album(msgspec.Struct):
-    """An album whose messages are still arriving. `is_named` is true if one of them mentions the bot."""
+    """An album whose messages are still arriving.
+
+    - `is_named`: one of the messages mentions the bot.
+    - `waiting`: messages that are processed only if a later message mentions the bot.
+    """
 
     is_named: bool = False
     waiting: list[tuple[TelegramMessage, Prompt]] = []
@@ -132,7 +136,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         if by_webhook:
             self._reset_backoff()
             await asyncio.Event().wait()
-        # Requesting later updates acknowledges this one. Acknowledge it only once: after a week without updates,
+        # Requesting later updates acknowledges these. Acknowledge them only once: after a week without updates, the
         # numbers restart and may be lower.
         scope, confirmed = f"telegram:{self._me.id}", 0
         stored = await self._store.get(scope, "taken")
@@ -153,8 +157,9 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                 await self._store.put(scope, "taken", msgspec.json.encode(taken).decode())
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Receive an update by webhook. Answers 401 if the secret is missing or wrong, and 503 if Telegram should send
-        it again."""
+        """Accept an update by webhook. Returns 401 if the secret is missing or wrong, and 503 if Telegram should send
+        the update again.
+        """
         secret = self._settings.webhook_secret.reveal()
         given = headers.get("x-telegram-bot-api-secret-token", "")
         if self._settings.mode != "webhook" or not secret or not hmac.compare_digest(given.encode(), secret.encode()):
@@ -168,7 +173,6 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         return TAKEN
 
     async def _process_event(self, event: str, inbox: InboxPort) -> bool:
-        """Process an update. Unknown updates are logged once and skipped."""
         try:
             update = msgspec.json.decode(event, type=Update)
         except UNREADABLE as error:
@@ -206,7 +210,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                 log.info("a click was not answered", extra={"platform": self.platform, "why": str(error)})
         elif edited is not None:
             prompt = prompt_of(self.platform, edited, self._me)
-            is_moving = edited.location is not None  # a live location changes constantly
+            is_moving = edited.location is not None  # a live location is edited continuously
             if prompt is None or prompt.author.is_bot or is_moving:
                 self._left_out("change of a live location" if is_moving else "change of a bot's message")
                 return True
@@ -219,7 +223,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
                 )
                 await self._pending.send(change, inbox)
         elif reaction is not None and reaction.user is not None and not reaction.user.is_bot and reaction.new_reaction:
-            message_id = id_in(reaction.chat, reaction.message_id)  # reactions do not include the topic
+            message_id = id_in(reaction.chat, reaction.message_id)  # a reaction does not contain its topic
             thread_id = await inbox.thread_of(self._prefix(str(reaction.chat.id)), message_id)
             if thread_id is not None:
                 emoji = reaction.new_reaction[-1].emoji
@@ -239,9 +243,11 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         return True
 
     async def _take_message(self, message: TelegramMessage, event: str, inbox: InboxPort) -> None:
-        """Process a message. Direct messages are addressed to the bot. In groups, the account's settings decide, and
-        each topic is a thread. An album arrives as separate messages, only one of which has the text, so a mention in
-        one message counts for all."""
+        """Process a message. Each topic of a group is a thread.
+
+        An album arrives as separate messages, and only one of them has the text. A mention in one message therefore
+        applies to all of them.
+        """
         prompt = prompt_of(self.platform, message, self._me)
         if prompt is None or prompt.author.is_bot:
             self._left_out("message of a bot" if prompt is not None else "message without an author")
@@ -263,7 +269,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             return
         if album:
             self._albums.put(album, _Album(is_named=True))
-        if seen.waiting:  # these messages are processed below
+        if seen.waiting:  # the loop below processes these messages
             self._forget_overheard(prompt, {message_seen.key for _, message_seen in seen.waiting})
         for incoming, written in (*seen.waiting, (message, prompt)):
             files = self._incoming(incoming)
@@ -289,7 +295,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             return await self._post(post)
         except ChatMigrated as migrated:
             channel = self._moves.newest_id(thread_address(post.thread).channel)
-            if channel == str(migrated.chat):  # a circle of moves, which Telegram never creates
+            if channel == str(migrated.chat):  # a cycle of moves, which Telegram never creates
                 raise
             await self._chat_moved(channel, str(migrated.chat))
             return await self._post(post)
@@ -313,7 +319,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             send = partial(self._api.call, method, TelegramMessage, files={field: post.file})
             try:
                 made = await self._styled("caption", caption, given, send)
-            except TelegramBadRequest as error:  # unsuitable picture size, or voice messages blocked
+            except TelegramBadRequest as error:  # the picture has an unsuitable size, or the chat blocks voice messages
                 if method == "sendDocument":
                     raise
                 log.info("sent as a document", extra={"platform": self.platform, "why": str(error)})
@@ -322,7 +328,6 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         raise AssertionError("sendDocument is the last method")
 
     async def _post_album(self, post: OutboundPost, given: Fields, caption: str) -> str:
-        """Post several files as one message: as pictures if all of them are pictures, otherwise as documents."""
         assert post.file is not None
         files = {f"file{number}": path for number, path in enumerate((post.file, *post.album))}
         kinds = ["photo", "document"] if all(path.suffix.lower() in PHOTOS for path in files.values()) else ["document"]
@@ -344,7 +349,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         raise AssertionError("documents are the last kind")
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Edit a message. Telegram cannot edit messages from before a group's move. Raises PlatformError."""
+        """Edit a message. Raises PlatformError. A message from before the group moved cannot be edited."""
         about, send = self._about(thread, message_id), partial(self._send_text, "editMessageText", markdown=markdown)
         try:
             await self._unless_moved(thread, send(given={**about, "reply_markup": keyboard_of(buttons)}))
@@ -357,7 +362,9 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         await self._unless_moved(thread, self._api.call("deleteMessage", bool, about))
 
     async def _unless_moved(self, thread: ThreadId, calling: Awaitable[object]) -> None:
-        """Run a call about a posted message. If the group moved, store its new id and raise ChatMigrated."""
+        """Await a call about a posted message. If the group moved, store its new id and raise a permanent
+        PlatformError.
+        """
         try:
             await calling
         except ChatMigrated as migrated:
@@ -367,15 +374,15 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             raise PlatformError(str(migrated), permanent=True) from migrated
 
     def _about(self, thread: ThreadId, message_id: str) -> dict[str, Json]:
-        """Return the parameters that identify a posted message. Raises PlatformError for a message from before the
-        group moved."""
         number = self._number_here(thread, message_id)
         if not number:
             raise PlatformError("The message is from before the group moved.", permanent=True)
         return {"chat_id": self._place(thread)["chat_id"], "message_id": number}
 
     def _number_here(self, thread: ThreadId, message_id: str) -> int:
-        """Return a message's number in the current chat. 0 if it has none, or if the message is older than a move."""
+        """Return a message's number in the current chat. Returns 0 if there is no number or the message is from before
+        a move.
+        """
         channel = thread_address(thread).channel
         chat, _, number = message_id.rpartition("/")
         is_here = (chat or channel) == self._moves.newest_id(channel)
@@ -392,13 +399,12 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             await self._api.call("sendChatAction", bool, {**self._place(thread), "action": "typing"})
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a chat and return its thread, which is the whole chat. Raises PlatformError."""
+        """Post to a chat and return the thread id of the complete chat. Raises PlatformError."""
         thread = make_thread_id(self.platform, self._moves.first_id(channel), NO_TOPIC)
         await self.post(OutboundPost(thread, key or f"open:{self._clock.new_id()}", text, maybe_posted=maybe_posted))
         return thread
 
     def _place(self, thread: ThreadId) -> dict[str, Json]:
-        """Return the current chat and topic of a thread. Raises PlatformError for an invalid id."""
         address = thread_address(thread)
         channel = self._moves.newest_id(address.channel)
         chat: Json = int(channel) if channel.lstrip("-").isdecimal() else channel
@@ -411,11 +417,11 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         }
 
     async def _send_text(self, method: str, given: Fields, markdown: str) -> TelegramMessage:
-        given = {**given, "link_preview_options": {"is_disabled": True}}  # a preview would reveal the address to others
+        given = {**given, "link_preview_options": {"is_disabled": True}}  # a link preview would send the URL to others
         return await self._styled("text", markdown, given, partial(self._api.call, method, TelegramMessage))
 
     async def _styled(self, field: str, markdown: str, given: Fields, send: Callable[[Fields], Awaitable[T]]) -> T:
-        """Send the text with its entities, or as plain Markdown if Telegram refuses them."""
+        """Send the text with its entities. If Telegram rejects the entities, send plain Markdown."""
         if not markdown:
             return await send(given)
         text, entities = styled(render_markup(markdown, TELEGRAM_MARKUP))
@@ -428,8 +434,9 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
 
 
 def methods_for(post: OutboundPost) -> tuple[tuple[str, str], ...]:
-    """Return the methods for sending a file, with their field names: first as media, if possible, then as a
-    document."""
+    """Return the methods that can send a file, with their field names. The first is for media, and the last for
+    documents.
+    """
     document, suffix = ("sendDocument", "document"), post.file.suffix.lower() if post.file is not None else ""
     if post.kind == "voice":
         return ("sendVoice", "voice"), document
@@ -439,7 +446,6 @@ def methods_for(post: OutboundPost) -> tuple[tuple[str, str], ...]:
 
 
 def keyboard_of(buttons: tuple[Button, ...]) -> Json:
-    """Build an inline keyboard with one row per button. Raises PlatformError for an invalid value."""
     if not buttons:
         return None
     if any(len(button.value.encode()) > BUTTON_BYTES_MAX for button in buttons):

@@ -1,7 +1,7 @@
 """Telegram's markup: text with entities for bold text, code, links and quotes.
 
-Entities need no escaping and, unlike MarkdownV2, always parse (decision 044). A rendered text contains entities as
-control characters, which no other text has: `OPEN kind SEPARATOR detail BEGIN … CLOSE`.
+Entities need no escaping. Unlike MarkdownV2, they never cause parse errors (decision 044). Rendered text marks entities
+with control characters that are removed from all other text: `OPEN kind SEPARATOR detail BEGIN … CLOSE`.
 
 Sources: core.telegram.org/bots/api#messageentity and #formatting-options, and the Bot API's entity handling in
 tdlib/td, td/telegram/MessageEntity.cpp.
@@ -56,10 +56,10 @@ def _plain(rendered: str) -> str:
 
 
 def styled(rendered: str) -> Styled:
-    """Split a rendered text into plain text and entities.
+    """Split rendered text into plain text and entities.
 
-    Offsets and lengths count UTF-16 code units. Telegram allows code only on its own or inside quotes, so bold text
-    around code becomes two entities. For code in a link, the link is kept.
+    Offsets and lengths count UTF-16 code units. Telegram allows no formatting around code except a quote, so bold text
+    around code becomes two entities. In a link, code is shown as plain text.
     """
     out: list[str] = []
     entities: list[tuple[int, int, int, dict[str, Json]]] = []
@@ -92,7 +92,7 @@ def styled(rendered: str) -> Styled:
             if kind in _CODE:
                 opened = [(tag, about, place if since < 0 else since) for tag, about, since in opened]
     out.append(rendered[at:])
-    entities.sort(key=itemgetter(0, 1, 2))  # outer ones first
+    entities.sort(key=itemgetter(0, 1, 2))  # outer entities first
     return Styled("".join(out), [entity for *_, entity in entities])
 
 

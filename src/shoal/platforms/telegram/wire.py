@@ -1,4 +1,6 @@
-"""Telegram's Bot API: calls, updates and their prompts. Source: core.telegram.org/bots/api, 10.1."""
+"""Telegram's Bot API: calls, update fields and their conversion to prompts. Source: core.telegram.org/bots/api,
+10.1.
+"""
 
 import re
 from collections.abc import Mapping
@@ -68,7 +70,9 @@ message), the Bot API server's Client.cpp, and TDLib ("Have no write access to t
 
 
 class TelegramBadRequest(PlatformError):
-    """Telegram refuses this call, permanently unless the chat is closed for now. `description` is Telegram's reason."""
+    """Telegram rejected a call. `description` is Telegram's reason in lower case. The error is permanent unless the
+    chat is closed for now.
+    """
 
     def __init__(self, description: str, code: int = 400) -> None:
         self.description = description.lower()
@@ -86,8 +90,6 @@ class ChatMigrated(PlatformError):
 
 
 class TelegramApi(PlatformHttp):
-    """Bot API client for one bot."""
-
     def __init__(self, settings: TelegramSettings) -> None:
         super().__init__("Telegram")
         self._base = settings.api_base.rstrip("/")
@@ -99,7 +101,7 @@ class TelegramApi(PlatformHttp):
         self, method: str, kind: type[T], parameters: Fields, *, files: Mapping[str, Path] | None = None,
         seconds: float = CALL_SECONDS,
     ) -> T:  # fmt: skip
-        """Call a method and upload `files` by field name. Raises PlatformError."""
+        """Call a method and upload `files`, which are named by form field. Raises PlatformError."""
         url = f"{self._base}/bot{self._token()}/{method}"
         given = {name: value for name, value in parameters.items() if value is not None}
         if not files:
@@ -136,7 +138,6 @@ class TelegramApi(PlatformHttp):
         raise PlatformError(f"Telegram failed with {code}: {answer.description}", outcome_unknown=True)
 
     async def fetch_file(self, file_id: str, bytes_max: int) -> bytes:
-        """Download a file. Raises PlatformError."""
         path = (await self.call("getFile", TelegramFile, {"file_id": file_id})).file_path
         return (await self.download(f"{self._file_base}/bot{self._token()}/{path}", bytes_max)).body
 
@@ -153,7 +154,7 @@ class TelegramUser(msgspec.Struct):
 
 
 class _Chat(msgspec.Struct):
-    """A chat. If it moved, `known_as` is its first id."""
+    """A chat. `known_as` is its first id, which stays the same after a move."""
 
     id: int
     known_as: str = field(name="", default="")
@@ -164,7 +165,7 @@ class _Chat(msgspec.Struct):
 
 
 class _TelegramEntity(msgspec.Struct):
-    """An entity of a text. Offsets and lengths count UTF-16 units."""
+    """A formatted part of a text. `offset` and `length` count UTF-16 code units."""
 
     type: str
     offset: int
@@ -244,13 +245,13 @@ class _Checklist(msgspec.Struct):
 
 
 class _Story(msgspec.Struct):
-    """A story. Bots receive only its author."""
+    """A story. Telegram sends bots only its author."""
 
     chat: _Chat
 
 
 class _ForwardOrigin(msgspec.Struct):
-    """Original author of a forwarded message: a user, a hidden user, a chat or a channel."""
+    """Original author of a forwarded message: a user, a user who hides their account, a chat or a channel."""
 
     sender_user: TelegramUser | None = None
     sender_user_name: str = ""
@@ -285,15 +286,13 @@ class _Content(msgspec.Struct, kw_only=True):
 
 
 class _ExternalReply(_Content):
-    """A reply to a message in another chat or topic. The text is available only as a quote."""
+    """A reply to a message in another chat or topic. Telegram sends only the quoted part of its text."""
 
     origin: _ForwardOrigin
     message_id: int = 0
 
 
 class TelegramMessage(_Content):
-    """A Telegram message."""
-
     message_id: int
     chat: _Chat
     date: int = 0
@@ -321,11 +320,11 @@ class TelegramMessage(_Content):
 
     @property
     def said(self) -> str:
-        """Return the text with link addresses."""
+        """The text with the URLs of its links."""
         return self.text_without(range(0))
 
     def text_without(self, units: range) -> str:
-        """Return the text with link addresses, without this range of UTF-16 units."""
+        """Return the text with the URLs of its links, without the given range of UTF-16 code units."""
         encoded = (self.text or self.caption).encode("utf-16-le")
         links = [
             entity for entity in self.entities or self.caption_entities if entity.url and entity.type == "text_link"
@@ -338,8 +337,10 @@ class TelegramMessage(_Content):
 
     @property
     def maker(self) -> Author | None:
-        """Return the author of content that the sender did not write: an inline bot, a business bot that writes for the
-        sender, or the original author of a forwarded message."""
+        """Author of content that the sender did not write, or None.
+
+        This is an inline bot, a business bot that writes for the sender, or the original author of a forwarded message.
+        """
         bot = self.via_bot or self.sender_business_bot
         if bot is not None:
             return author_of(bot)
@@ -347,8 +348,9 @@ class TelegramMessage(_Content):
 
     @property
     def answered(self) -> "TelegramMessage | None":
-        """Return the message that this one replies to. The first message of a topic does not count because every
-        message in the topic names it."""
+        """The message that this one replies to. In a topic, every message refers to the topic's first message, which is
+        therefore ignored.
+        """
         replied = self.reply_to_message
         opens = self.is_topic_message and replied is not None and replied.forum_topic_created is not None
         return None if opens else replied
@@ -362,7 +364,7 @@ class CallbackQuery(msgspec.Struct):
 
 
 class _ReactionType(msgspec.Struct):
-    """A reaction. `emoji` is empty for other kinds."""
+    """A reaction. `emoji` is empty unless the reaction is a standard emoji."""
 
     emoji: str = ""
 
@@ -382,7 +384,7 @@ PRESENT = ("member", "administrator", "restricted")
 
 
 class _MemberUpdated(msgspec.Struct):
-    """A change of the bot's membership in a chat."""
+    """A change to the bot's membership in a chat."""
 
     chat: _Chat
     sender: TelegramUser = field(name="from")
@@ -391,13 +393,12 @@ class _MemberUpdated(msgspec.Struct):
 
     @property
     def is_added(self) -> bool:
-        """Whether the bot was added to a group that it was not in before."""
         was, is_now = (member.status in PRESENT for member in (self.old_chat_member, self.new_chat_member))
         return is_now and not was and self.chat.type != "private"
 
 
 class Update(msgspec.Struct):
-    """An event. One of the optional fields is set."""
+    """An update. Only one of the optional fields is set."""
 
     update_id: int
     message: TelegramMessage | None = None
@@ -422,19 +423,18 @@ class Update(msgspec.Struct):
 
 
 def thread_of(platform: str, message: TelegramMessage) -> ThreadId:
-    """Return a message's thread: its topic, or the whole chat."""
+    """Return a message's thread: its topic, or the complete chat."""
     topic = str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else NO_TOPIC
     return make_thread_id(platform, message.chat.known_as or str(message.chat.id), topic)
 
 
 def author_of(user: TelegramUser) -> Author:
-    """Return the author as verified by Telegram."""
     name = " ".join(part for part in (user.first_name, user.last_name) if part) or user.username
     return Author(str(user.id), name, is_bot=user.is_bot, trusted=False)
 
 
 def sender_of(message: TelegramMessage) -> Author | None:
-    """Return a message's author: a user, or the chat for anonymous senders."""
+    """Return a message's author. For an anonymous sender, this is the chat."""
     chat = message.sender_chat
     if chat is not None:
         return _author_as(chat)
@@ -446,7 +446,6 @@ def _author_as(chat: _Chat) -> Author:
 
 
 def is_addressed(message: TelegramMessage, me: TelegramUser) -> bool:
-    """Return whether a message in a group mentions or replies to the bot, or is a command."""
     if message.answered is not None and is_of(message.answered, me):
         return True
     is_command = any(
@@ -462,8 +461,10 @@ def _marked(message: TelegramMessage, entity: _TelegramEntity) -> str:
 
 
 def mention_in(message: TelegramMessage, me: TelegramUser) -> range:
-    """Return the position of the bot's first mention in UTF-16 units, or an empty range. Only mentions that Telegram
-    marks count, so a name inside a word does not."""
+    """Return the position of the bot's first mention in UTF-16 code units, or an empty range.
+
+    Only mentions that Telegram marks as entities count. The bot's name inside another word does not.
+    """
     name = f"@{me.username}".lower()
     for entity in sorted(message.entities or message.caption_entities, key=attrgetter("offset")):
         end, part = entity.offset + entity.length, _marked(message, entity).lower()
@@ -476,14 +477,15 @@ def mention_in(message: TelegramMessage, me: TelegramUser) -> range:
 
 
 def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prompt | None:
-    """Return the prompt for a message, without its files and the bot's first mention. Returns None if the message has
-    no author."""
+    """Convert a message to a prompt without its files and without the bot's first mention. Returns None if the message
+    has no author.
+    """
     author = sender_of(message)
     if author is None:
         return None
     named, written = mention_in(message, me), message.text or message.caption
     if written.startswith("/") and named.stop != len(written.split(maxsplit=1)[0]):
-        named = range(0)  # keep the arguments of a command unchanged
+        named = range(0)  # keep mentions in the arguments of a command
     text = message.text_without(named)
     text = text.strip() if named else text
     text = "\n".join(filter(None, (text, describe_content(message))))
@@ -505,12 +507,11 @@ def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prom
 
 
 def id_in(chat: _Chat, message_id: int) -> str:
-    """Return a message's id. In a moved chat the id includes the chat because numbers restart there."""
+    """Return a message's id. In a chat that moved, it includes the chat's id, because message numbers restart there."""
     return str(message_id) if chat.known_as in ("", str(chat.id)) else f"{chat.id}/{message_id}"
 
 
 def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list[Reference]:
-    """Return the messages that a message replies to, quotes and forwards. `text` is the message's complete text."""
     replied, external, quote = message.answered, message.external_reply, message.quote
     quoted = quote.text if quote is not None else ""
     kind: Literal["quote", "reply"] = "quote" if quoted else "reply"
@@ -542,13 +543,14 @@ def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list
 
 
 def _vouched(content: _Content, author: Author) -> Author:
-    """Return the author, without their id if the message also contains text by others."""
+    """Return the author. The id is omitted if the message also contains text by other people."""
     return Author("", author.name, trusted=False) if shown_by(content) else author
 
 
 def _sender_elsewhere(external: _ExternalReply) -> Author:
-    """Return the sender of a message in another chat by name only, because Telegram does not report whether a bot wrote
-    it for them."""
+    """Return the sender of a message in another chat, with a name but no id. Telegram does not report whether a bot
+    wrote the message for them.
+    """
     return Author("", _origin_of(external.origin).name, trusted=False)
 
 
@@ -563,18 +565,20 @@ def is_of(message: TelegramMessage, user: TelegramUser) -> bool:
 
 
 def author_in(message: TelegramMessage) -> Author | None:
-    """Return the author of a message's text. For a forwarded message, this is the original author."""
     return message.maker or sender_of(message)
 
 
 def files_of(message: TelegramMessage, me: TelegramUser) -> list[tuple[TelegramFile, Author | None]]:
-    """Return the message's file, and the file of the message it replies to unless the bot posted that one. Each is
-    paired with its author if that is not the sender."""
+    """Return the message's file and the file of the message that it replies to, each with its author. None means the
+    message's sender.
+
+    A file that the bot posted is omitted.
+    """
     files: list[tuple[TelegramFile, Author | None]] = []
     own, replied, external = file_of(message), message.answered, message.external_reply
     if own is not None:
         files.append((own, message.maker))
-    # A reply may ask about a file, such as "what is this?"
+    # A reply may ask about this file, for example "what is this?".
     shown = file_of(replied) if replied is not None and not is_of(replied, me) else None
     if replied is not None and shown is not None:
         files.append((shown, author_in(replied) or Author("", trusted=False)))
@@ -584,7 +588,6 @@ def files_of(message: TelegramMessage, me: TelegramUser) -> list[tuple[TelegramF
 
 
 def _origin_of(origin: _ForwardOrigin) -> Author:
-    """Return the original author. The id is empty unless Telegram provides it."""
     if origin.sender_user is not None:
         return author_of(origin.sender_user)
     chat = origin.sender_chat or origin.chat
@@ -593,8 +596,9 @@ def _origin_of(origin: _ForwardOrigin) -> Author:
 
 
 def shown_by(message: _Content) -> str:
-    """Return text by others in a message: a game, an invoice, a venue, a contact, a poll or a shared checklist. Returns
-    an empty string if there is none."""
+    """Describe content that other people may have written: a game, an invoice, a venue, a contact, a poll or a shared
+    checklist. Returns an empty string if the message has no such content.
+    """
     parts: list[str] = []
     if message.venue is not None:
         venue, place = message.venue, message.venue.location
@@ -614,7 +618,7 @@ def shown_by(message: _Content) -> str:
 
 
 def describe_content(message: _Content) -> str:
-    """Describe content other than text and files, or return an empty string."""
+    """Describe content other than text and files. Returns an empty string if the message has no such content."""
     parts: list[str] = []
     if message.sticker is not None:
         parts.append(f"[a sticker: {message.sticker.emoji or 'without an emoji'}]")
@@ -638,7 +642,7 @@ def _time_of(seconds: int) -> datetime:
 
 
 def file_of(message: _Content) -> TelegramFile | None:
-    """Return a message's file. For a photo, this is the largest size."""
+    """Return a message's file. For a photo, this is the largest version."""
     if message.photo:
         photo = message.photo[-1]
         return TelegramFile(photo.file_id, photo.file_unique_id, "photo.jpg", "image/jpeg", photo.file_size)
@@ -672,7 +676,7 @@ _NOTICE = re.compile(
 
 
 def unknown_kind(event: str) -> str:
-    """Return the kind of an unsupported message, or an empty string for a system message."""
+    """Return the kind of an unsupported message. Returns an empty string for a system message."""
     update = msgspec.json.decode(event, type=_RawUpdate)
     message = update.message or update.channel_post
     kinds = sorted(message.keys() - ENVELOPE)
@@ -680,7 +684,6 @@ def unknown_kind(event: str) -> str:
 
 
 def unknown_update(event: str) -> str:
-    """Return the kind of an unsupported update."""
     try:
         kinds = msgspec.json.decode(event, type=dict[str, msgspec.Raw]).keys() - {"update_id"}
     except UNREADABLE:
@@ -689,12 +692,12 @@ def unknown_update(event: str) -> str:
 
 
 def chat_in(event: bytes | msgspec.Raw) -> str:
-    """Return the id of an update's chat, or an empty string."""
+    """Return the id of the chat that an update belongs to, or an empty string."""
     try:
         for content in msgspec.json.decode(event, type=dict[str, msgspec.Raw]).values():
             try:
                 place = msgspec.json.decode(content, type=_InChat)
-            except UNREADABLE:  # not a chat event, for example the update's number
+            except UNREADABLE:  # not a chat, for example the update's number
                 continue
             chat = place.chat or (place.message.chat if place.message is not None else None)
             if chat is not None:
