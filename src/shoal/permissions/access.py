@@ -1,6 +1,7 @@
-"""Access rules: allow-lists, linked identities and pairing codes, as pure functions that deny by default.
+"""Decide who may use Shoal, from allow-lists, linked identities and pairing codes. All functions are pure and deny by
+default.
 
-Also the digests of approvals, and who may decide them.
+This module also computes the digests of approvals and checks who may decide them.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ class AccessRules(msgspec.Struct, frozen=True):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """A person's access. If `owner` or `trusted` is set, so is `allowed`."""
+    """A person's access. `owner` and `trusted` each imply `allowed`."""
 
     allowed: bool
     trusted: bool = False
@@ -47,7 +48,7 @@ STRANGER = Admission(False)
 
 
 def admit(rules: AccessRules, author: Author, channel: str, paired: Sequence[str] = ()) -> Admission:
-    """Return a person's access in a channel. Rejects people without an id and other bots."""
+    """Return a person's access in a channel. Bots and people without an id have none."""
     if not author.id or author.is_bot:
         return STRANGER
     if author.id in rules.owners:
@@ -65,7 +66,7 @@ def admit(rules: AccessRules, author: Author, channel: str, paired: Sequence[str
 class Person(msgspec.Struct, frozen=True):
     """A person with identities (PLATFORM:USER) on several platforms.
 
-    The daily budget limits replace the shared ones. 0 keeps the shared limit.
+    The daily limits override the shared budget limits. 0 keeps the shared limit.
     """
 
     identities: tuple[str, ...]
@@ -101,21 +102,18 @@ class People:
         self._owners, self._by_identity, self._by_name = other._owners, other._by_identity, other._by_name
 
     def find(self, identity: str) -> Person:
-        """Return the person with this identity, or NOBODY if it is not linked."""
         return self._by_identity.get(identity, NOBODY)
 
     def named(self, name: str) -> Person:
-        """Return the person with this name in the configuration, or NOBODY."""
         return self._by_name.get(name, NOBODY)
 
     def identities(self, asker: Asker) -> tuple[str, ...]:
-        """Return all identities of the asker, in a stable order."""
         return self.find(asker.identity).identities or (asker.identity,)
 
     def asker(self, asker: Asker) -> Asker:
-        """Return the asker with all their identities and roles.
+        """Add the person's linked identities and roles to the asker.
 
-        They are the owner if a trusted identity belongs to the owner. Without links, the asker is unchanged.
+        A trusted asker becomes the owner if one of the identities belongs to the owner.
         """
         person = self.find(asker.identity)
         if person is not NOBODY:
@@ -144,7 +142,9 @@ class Links(msgspec.Struct, frozen=True):
         self.rules.update(other.rules)
 
     def audience(self, asker: Asker, author: Author, thread: ThreadId) -> Audience:
-        """Return the audience of a request in a thread. The author has the trust that the rules give them there."""
+        """Return the audience of a request in a thread. `author` must already have the trust that the access rules
+        give them there.
+        """
         platform, channel, _ = msgspec.structs.astuple(thread_address(thread))
         alone = asker.kind == "direct" or platform in OWN_PLATFORMS
         identities = self.people.identities(asker)
@@ -162,20 +162,20 @@ class Links(msgspec.Struct, frozen=True):
 
 
 def vouched(rules: AccessRules, user: str, paired: Sequence[str]) -> Admission:
-    """Return the person's access if the rules name them, ignoring `*`, channels and roles."""
+    """Return the access of a user who is named in the rules or paired. Ignores `*`, channels and roles."""
     named = tuple(name for name in rules.allow if name != EVERYBODY)
     return admit(AccessRules(rules.owners, named), Author(user, trusted=False), "", paired)
 
 
 def among(*lists: Sequence[str]) -> Callable[[Asker], bool]:
-    """Return a function that checks whether a person is on one of these lists when it is called."""
+    """Return a function that checks whether a person is on one of these lists. It reads the lists at each call."""
     return lambda by: is_among(by, [person for people in lists for person in people])
 
 
 def is_among(by: Asker, people: Sequence[str]) -> bool:
-    """Return whether a person matches one of these: PLATFORM:USER, `role:NAME`, or PLATFORM:role:NAME.
+    """Return True if a person matches an entry of the form PLATFORM:USER, `role:NAME` or PLATFORM:role:NAME.
 
-    False without an id.
+    A person without an id matches no entry.
     """
     if not by.user or not by.platform:
         return False
@@ -196,7 +196,7 @@ def make_code(entropy: bytes) -> str:
 
 
 def code_digest(code: str) -> str:
-    """Return a code's digest for storage. Letter case and separators do not matter."""
+    """Return the digest under which a code is stored. Letter case and separators do not matter."""
     plain = "".join(char for char in code.upper() if char.isalnum())
     return hashlib.sha256(f"shoal-pair-1:{plain}".encode()).hexdigest()
 
@@ -207,7 +207,9 @@ def is_code(code: str, digest: str) -> bool:
 
 
 class Bucket:
-    """A token bucket: `burst` messages immediately, then one every `seconds` seconds. The caller passes the time."""
+    """A token bucket that allows `burst` messages at once, and then one per `seconds` seconds. The caller passes
+    the time.
+    """
 
     __slots__ = ("_at", "_burst", "_left", "_seconds")
 
@@ -227,26 +229,26 @@ class Bucket:
 
 
 # ---- approvals ----
-#
-# Pure functions. The rows are in the store. An approval is bound to a digest of everything that determines the effect
-# of the call, and is used once. The executor compares the digest of the call to run with the approved one.
+# An approval is bound to a digest of everything that determines the effect of the call, and can be used once. The rows
+# are in the store. The executor compares the digest of the call with the approved one.
 
 
 def approval_digest(tool: str, canonical: str, *extra: str) -> str:
-    """Return the digest that binds an approval, as SHA-256 in hex.
+    """Return the SHA-256 digest, in hex, that an approval is bound to.
 
-    It covers the tool's name, the call's canonical JSON, and `extra` (the agent, and anything else that determines the
-    effect).
+    It covers the tool's name, the canonical JSON of the call, and `extra`, which is the agent and anything else that
+    determines the effect.
     """
     return hashlib.sha256(msgspec.json.encode(["shoal-approval-1", tool, canonical, *extra])).hexdigest()
 
 
 def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), *, allow: bool = True) -> bool:
-    """Return whether a person may decide: the requester of the call, or an approver (owners included).
+    """Return True if a person may decide an approval: the person who asked for the call, or an approver.
 
-    An untrusted requester can only deny a call that untrusted content caused, because that content may be their own
-    words. People are `PLATFORM:USER`, and linked identities count as the same person. An approver is `PLATFORM:USER`,
-    `role:NAME`, or `PLATFORM:role:NAME`. A person without a user id may not decide.
+    An untrusted person cannot allow a call that untrusted content caused, because that content may be their own
+    message. Linked identities count as the same person. A person without a user id may not decide.
+
+    `approvers` must include the owners. Its entries are PLATFORM:USER, `role:NAME` or PLATFORM:role:NAME.
     """
     if not by.user or not by.platform:
         return False

@@ -1,9 +1,9 @@
 """Describe the effects of a call as action strings `tool:NAME:DETAIL`, built only from resolved arguments.
 
-Paths are those that commands and the model use: `/workspace`, `/scratch`, `/skills` and `/docs`, independent of their
-location on the host. Another host path with such a name is written `host:/workspace/…`. The files of a command are
-resolved with the file system: links are followed, patterns are expanded below the mounts, and git repositories are
-inspected.
+Paths are written as commands and the model see them, such as `/workspace`, `/scratch`, `/skills` and `/docs`,
+wherever these are on the host. A host path outside the mounts that begins with such a name is written
+`host:/workspace/…`. To resolve the files of a command, this module follows links, expands patterns below the mounts,
+and inspects git repositories.
 """
 
 import fnmatch
@@ -49,7 +49,9 @@ _SPLITTING = re.compile(r"[\s*?\[\\]")
 
 
 def path_name(path: Path, mounts: Sequence[Mount]) -> str:
-    """Return a resolved host path's name in actions: relative to its mount, or unchanged without a mount."""
+    """Return the name of a resolved host path in actions: the path inside its mount, or the host path if it has no
+    mount.
+    """
     best: Mount | None = None
     for mount in mounts:
         if path.is_relative_to(mount.host) and (best is None or len(mount.host.parts) > len(best.host.parts)):
@@ -62,16 +64,14 @@ def path_name(path: Path, mounts: Sequence[Mount]) -> str:
 
 
 def is_special(name: str) -> bool:
-    """Return whether a path may refer to a different file for each process, such as those in `/proc` and `/dev/fd`.
+    """Return True if a path may refer to a different file in each process, such as a path in `/proc` or `/dev/fd`.
 
-    In gawk, paths below `/inet` open network connections.
+    Paths below `/inet` count too, because gawk opens network connections for them.
     """
     return _SPECIAL.fullmatch(name) is not None and _PLAIN_SPECIAL.fullmatch(name) is None
 
 
 class CommandPaths:
-    """Resolves the paths of one command."""
-
     def __init__(self, cwd: Path, mounts: tuple[Mount, ...], taken: Taken, *, isolated: bool) -> None:
         self._mounts = sorted(mounts, key=lambda mount: -len(mount.inside))
         self._roots = [(mount.inside.rstrip("/"), str(mount.host).rstrip("/")) for mount in self._mounts]
@@ -83,14 +83,13 @@ class CommandPaths:
         self._adds = any(part.effect.git == "add" for part in taken.parts)
 
     def action(self, begin: str, part: Part) -> Action:
-        """Return the action of a simple command: what it reads, writes and runs."""
         effect = part.effect
         places = self._places(part.moves, part.sure)
         if effect.folders:
             places = self._joined(places, effect.folders)
         reads = self._reads(effect.reads, places)
         runs = [name for word in effect.runs for name in self._of_word(word, places) or ()]
-        # Add the existing configuration files that a program reads at every start.
+        # A program also runs the configuration files that it reads at every start, if they exist.
         startup = [name for word in effect.startup for name in self._of_word(word, ()) or ()]
         startup = [name for name in startup if (host := self._to_host(name)) is not None and os.path.lexists(host)]
         runs += startup
@@ -124,7 +123,6 @@ class CommandPaths:
         )
 
     def of_text(self, target: str, part: Part) -> list[str] | None:
-        """Return a literal path's possible names, one for each possible directory of the command. None if unknown."""
         if target.startswith("/"):
             return self._names(target)
         places = self._places(part.moves, part.sure)
@@ -133,9 +131,10 @@ class CommandPaths:
         return list(dict.fromkeys(name for place in places for name in self._names(os.path.join(place, target))))
 
     def may_be_written(self, name: str, target: str) -> bool:
-        """Return whether a write to this file cannot affect executed files or anything outside the workspace.
+        """Return True if a write to this file affects neither executed files nor anything outside /workspace and
+        /scratch.
 
-        `target` is the name as written, which may be a link.
+        `target` is the name as written in the command, which may be a link.
         """
         written = os.path.join(os.path.dirname(name), os.path.basename(target))
         inside = any(PurePosixPath(name).is_relative_to(root) for root in _WRITABLE)
@@ -145,7 +144,6 @@ class CommandPaths:
         return host is not None and not runs_as_code(host)
 
     def _written(self, effect: Effect, places: Sequence[str] | None) -> tuple[str, ...] | None:
-        """Return the files that a harmless program changes or creates. None if unknown."""
         names: list[str] = []
         for word in (*effect.writes, *effect.makes):
             paths = self._of_word(word, places)
@@ -171,12 +169,13 @@ class CommandPaths:
                 return False
         return True
 
-    # ---- places and names ----
+    # ---- directories and names ----
 
     def _places(self, moves: int, sure: Collection[int]) -> list[str] | None:
-        """Return the directories in which a part may run after `cd`. None if unknown.
+        """Return the directories in which a part may run after the `cd` commands before it. Returns None if they are
+        unknown.
 
-        Each `cd` may have failed unless its number is in `sure`.
+        A `cd` may have failed unless its number is in `sure`.
         """
         if moves < 0:
             return None
@@ -185,7 +184,8 @@ class CommandPaths:
             joined = None if move is None else self._joined(places, (move,))
             if joined is None:
                 return None
-            # After a link, `cd ..` follows the path as written, while everything else follows the link.
+            # After `cd LINK`, `cd ..` removes LINK from the path. Other programs resolve `LINK/..` to the parent of the
+            # target.
             failed = [] if number in sure else places
             places = list(dict.fromkeys([*failed, *joined, *map(os.path.normpath, joined)]))
             if len(places) > PLACES_MAX:
@@ -193,7 +193,6 @@ class CommandPaths:
         return places
 
     def _joined(self, places: Sequence[str] | None, folders: Iterable[Word]) -> list[str] | None:
-        """Join each of these folders with each of the places."""
         for folder in folders:
             texts = expand(folder, self._taken.variables)
             if places is None or texts is None or any(mark in text for text in texts for mark in _MARKS):
@@ -205,13 +204,11 @@ class CommandPaths:
         return None if places is None else list(places)
 
     def _filled(self, text: str, place: str) -> str | None:
-        """Expand the home and working directory in a text. None if the result would be several words."""
         if SPLIT in text and _SPLITTING.search(self._home + place):
             return None
         return text.replace(SPLIT, "").replace(HOME, self._home).replace(HERE, place)
 
     def _reads(self, words: Sequence[Word] | None, places: Sequence[str] | None) -> list[str] | None:
-        """Return the files that words name for reading. None if unknown or too many."""
         names: list[str] = []
         for word in words or ():
             paths = self._of_word(word, places, is_read=True)
@@ -221,9 +218,9 @@ class CommandPaths:
         return None if words is None or len(names) > NAMES_MAX else names
 
     def _of_word(self, word: Word, places: Sequence[str] | None, *, is_read: bool = False) -> list[str] | None:
-        """Return every file that a word may name in the command's file system. None if unknown.
+        """Return every file that a word may name, as the command sees it. Returns None if unknown.
 
-        If files are only read, a folder may represent the files in it.
+        If `is_read` is true, the result may contain a folder instead of its files.
         """
         texts = expand(word, self._taken.variables)
         if texts is None and [piece.kind for piece in word.pieces] == ["below"] and is_read:
@@ -249,7 +246,7 @@ class CommandPaths:
         return list(dict.fromkeys(names))
 
     def _matching(self, path: str) -> list[str] | None:
-        """Expand a path's patterns below mounts. Return the folder if there are too many files, and None if unknown."""
+        """Expand the patterns in a path. Returns the folder if more than NAMES_MAX files match, and None if unknown."""
         if not any(mark in path for mark in _MARKS):
             return self._names(path)
         fixed, rest = list[str](), path.split("/")
@@ -277,9 +274,10 @@ class CommandPaths:
         return names or [os.path.normpath(path.replace(ANY, "*").replace(REST, "["))]
 
     def _names(self, path: str) -> list[str]:
-        """Return an absolute path's names after following its links.
+        """Return the names of an absolute path after following its links.
 
-        Links are followed both on the host, where absolute links lead elsewhere, and inside the sandbox.
+        Links are followed both inside the sandbox and on the host, because an absolute link may lead to different
+        files.
         """
         followed = self._follow(path)
         if not self._isolated:
@@ -290,11 +288,9 @@ class CommandPaths:
         return list(dict.fromkeys((path_name(Path(os.path.realpath(host)), self._mounts), followed)))
 
     def _follow(self, path: str) -> str:
-        """Follow the links of an absolute path as the command does. A loop leaves it unchanged."""
         return follow_links(path, self._below_mount if self._isolated else alike_everywhere) or path
 
     def _below_mount(self, path: str) -> str | None:
-        """Return the host path of a sandbox path, or None outside the mounts."""
         for inside, host in self._roots:
             if path == inside:
                 return host
@@ -303,7 +299,6 @@ class CommandPaths:
         return None
 
     def _to_host(self, name: str) -> str | None:
-        """Return the host path of a name, or None outside the mounts."""
         mount = self._below_mount(os.path.normpath(name))
         return name if mount is None and not self._isolated and name.startswith("/") else mount
 
@@ -313,7 +308,6 @@ class CommandPaths:
     # ---- git ----
 
     def _repository(self, place: str) -> Repository:
-        """Return the repository that git uses in a folder of the command's file system."""
         repository = self._repositories.get(place)
         if repository is None:
             followed = self._follow(place)
@@ -326,11 +320,12 @@ class CommandPaths:
         return repository
 
     def _is_outside(self, folder: str) -> bool:
-        """Return whether commands cannot see a host folder."""
         return self._isolated and not any(folder == host or folder.startswith(f"{host}/") for _, host in self._roots)
 
     def _host_of_git(self, path: str) -> str | None:
-        """Return the host path of a path in a git file. The caller has joined a relative path with a host folder."""
+        """Return the host path of a path in a git file. The caller must have joined a relative path with a host
+        folder.
+        """
         path = os.path.normpath(path)
         if not self._isolated or self._below_mount(path) is None:
             return None if self._is_outside(path) else path
@@ -349,13 +344,17 @@ _SILENT = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/
 def shell_actions(
     tool_name: str, command: str, *, cwd: Path, mounts: Sequence[Mount] = (), isolated: bool = True
 ) -> tuple[Action, ...]:
-    """Return all actions of a shell command. Never empty.
+    """Return all actions of a shell command: its simple commands, its redirections, and views for deny patterns. Never
+    empty.
 
-    These are its simple commands, redirections, and views for deny patterns. `cwd` is a host path; without mounts it
-    counts as the workspace. If `isolated` is set, absolute paths in the command are paths inside the sandbox. A command
-    that cannot be parsed, or is longer than `COMMAND_CHARS_MAX` characters, is one opaque action. A command with opaque
-    parts also has a view of every piece of its text, so that a deny pattern for `rm` matches the `rm x` in `sh -c 'rm
-    x'`. The last `COMMANDS_KEPT_MAX` parsed commands are cached. Resolving paths uses the file system.
+    `cwd` is a host path. Without mounts, it counts as the workspace. If `isolated` is true, absolute paths in the
+    command are paths inside the sandbox.
+
+    A command that cannot be parsed, or is longer than `COMMAND_CHARS_MAX` characters, is one opaque action. A
+    command with opaque parts also has a view of every piece of its text, so a deny pattern for `rm` matches the `rm
+    x` in `sh -c 'rm x'`.
+
+    The last `COMMANDS_KEPT_MAX` parsed commands are cached. Resolving paths reads the file system.
     """
     taken = _taken(command)
     whole = Action(f"tool:{tool_name}:{command}", whole=True)
@@ -385,7 +384,7 @@ def shell_actions(
 
 
 def _is_all_of(action: Action) -> bool:
-    """Return whether a simple command's effect depends only on its words."""
+    """Return True if the effect of a simple command depends only on its words."""
     return not (action.harmless or action.opaque or action.also or action.runs or action.runs_more)
 
 
@@ -400,12 +399,13 @@ def _taken(command: str) -> Taken | None:
 
 
 def forget_commands() -> None:
-    """Clear the cache of parsed commands, for benchmarks."""
     _taken.cache_clear()
 
 
 def judged_by_words(command: str) -> Action:
-    """Return one simple command's action by its words alone, for an action that `shell_actions` did not create."""
+    """Return the action of a simple command, judged only by its words. For actions that `shell_actions` did not
+    create.
+    """
     taken = _taken(command)
     parts = [part for part in taken.parts if not part.view] if taken is not None else []
     harmless = len(parts) == 1 and parts[0].effect.harmless and not parts[0].opaque
@@ -415,7 +415,7 @@ def judged_by_words(command: str) -> Action:
 def _fragments(tool_name: str, command: str) -> list[Action]:
     """Return views of the commands that an opaque command may contain.
 
-    Every piece of its text that could be a command counts, including words from brace expansion.
+    Every piece of the text that could be a command counts, including the words in a brace expansion.
     """
     listed = _LISTED.sub(lambda braces: braces[1].replace(",", " "), command)
     texts = [command] if listed == command else [command, listed]
@@ -425,7 +425,6 @@ def _fragments(tool_name: str, command: str) -> list[Action]:
 
 
 def _redirection(begin: str, part: Part, paths: CommandPaths) -> list[Action]:
-    """Return a redirection's action for each possible directory. Opaque if only the shell can resolve its target."""
     reads = part.operator == "<"
     tool = "tool:read:" if reads else "tool:write:"
     target = part.target.value if part.target is not None else None
@@ -450,7 +449,7 @@ def _redirection(begin: str, part: Part, paths: CommandPaths) -> list[Action]:
 
 
 def action_of(text: str) -> Action:
-    """Parse an action in an agent's call from its text. A rule must name a command that hides what it runs."""
+    """Restore an action from its text. A command is analyzed again to determine whether it hides what it runs."""
     if text.startswith("tool:bash:"):
         parts = shell_actions("bash", text.removeprefix("tool:bash:"), cwd=Path("/workspace"))
         simple = [part for part in parts if not part.whole]

@@ -1,25 +1,26 @@
-"""Addresses that may be read without approval after untrusted content, because the model did not invent them.
+"""URLs that may be read without approval after untrusted content, because the model did not invent them.
 
-    origin of the address                              may be read without approval
+    origin of the URL                                  may be read without approval
     -------------------------------------------------  ----------------------------------------------------
-    verbatim in a trusted person's own message         yes; with https if it is written without a scheme
+    verbatim in a trusted person's own message         yes, with https if it is written without a scheme
     among the results of the search provider           yes
-    a link within the same site, on a page that was    yes, LINKS_MAX per site, FOLLOWED_MAX per turn
-      read without approval
-    anything else: composed, a link to another site    no: Shoal asks a person
-    the end of a redirect to another site              not followed
+    a link within the same site, on a page that was    yes, FOLLOWED_MAX links per site and turn, among the
+      read without approval                            first LINKS_MAX links of the site
+    anything else, such as a composed URL or a link    no, Shoal asks a person
+      to another site
+    the target of a redirect to another site           no, Shoal does not follow the redirect
 
-Two addresses are equal if they lead to the same request: scheme and host compare without case, the host as IDNA, a
-default port and a fragment do not count, and characters that are invalid in a request line are percent-encoded as
-UTF-8. Nothing else is normalized: `%7E` is not `~`, NFC is not NFD, and a trailing slash counts. Addresses with a user
+Two URLs are equal if they lead to the same request. Scheme and host are compared without case, and the host as IDNA.
+A default port and a fragment are ignored. Characters that are invalid in a request line are percent-encoded as
+UTF-8. Nothing else is normalized: `%7E` is not `~`, NFC is not NFD, and a trailing slash counts. URLs with a user
 name are never read.
 
-A read of another system whose only argument is an address, such as `{"url": "https://example.org/"}` for a tool of an
-MCP server, is a read of that address.
+If a tool reads from another system and its only argument is a URL, such as `{"url": "https://example.org/"}` for a
+tool of an MCP server, the call counts as a read of that URL.
 
-A server learns only which of the given addresses is read, and when. By the links of one site that is at most
-`log2(LINKS_MAX)` = 8 bits per read and FOLLOWED_MAX reads per turn, so 128 bits. By all given addresses together it is
-at most `log2(GIVEN_MAX + LINKS_MAX)` < 12 bits per read and READS_MAX reads per turn.
+A server learns only which of the given URLs is read, and when. The links of one site can reveal at most
+`log2(LINKS_MAX)` = 8 bits per read, so 128 bits in the FOLLOWED_MAX reads of a turn. All given URLs together can
+reveal at most `log2(GIVEN_MAX + LINKS_MAX)` < 12 bits per read, in at most READS_MAX reads per turn.
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,9 +55,9 @@ _ENDING = ".,;:!?'\"*_~)]"
 
 
 def addresses_in(text: str) -> Iterator[str]:
-    """Return the canonical URLs in a person's message. A URL without a scheme gets https.
+    """Yield the canonical URLs in a person's message. A URL without a scheme gets https.
 
-    Punctuation or a bracket at the end is ambiguous, so both readings are returned.
+    Punctuation or a bracket at the end may belong to the URL or not, so both readings are yielded.
     """
     bare = (f"https://{word}" for word in _BARE.findall(_ADDRESS.sub(" ", text)))
     for word in chain(_ADDRESS.findall(text), bare):
@@ -66,7 +67,7 @@ def addresses_in(text: str) -> Iterator[str]:
 
 
 def asked_address(tool: Traits, detail: str) -> str:
-    """Return the URL if it is the call's only argument, otherwise an empty string."""
+    """Return the URL that a call reads if it is the only argument of the call. Returns an empty string otherwise."""
     if tool.names == "address":
         return detail
     if not (tool.read_only and tool.open_world and detail.startswith("{")):
@@ -83,13 +84,16 @@ def asked_address(tool: Traits, detail: str) -> str:
 
 
 class GivenAddresses(msgspec.Struct, frozen=True):
-    """The URLs given in a thread's window: from people and searches, oldest first, and links by site."""
+    """The URLs that were given in a thread's window.
+
+    words: URLs from people and searches, oldest first.
+    links: links on pages that were read, by site.
+    """
 
     words: Mapping[str, None] = {}
     links: Mapping[str, tuple[str, ...]] = {}
 
     def after(self, event: Event) -> "GivenAddresses":
-        """Return the given URLs after one more event of the journal."""
         match event.data:
             case UserSaid(origin="person", backfill=False, caller=None) as said if said.author.trusted:
                 return self._with(addresses_in(said.text))
@@ -112,7 +116,6 @@ class GivenAddresses(msgspec.Struct, frozen=True):
         return replace(self, words=dict(list(words.items())[-GIVEN_MAX:]))
 
     def gives(self, address: str, reads: "WebReads") -> bool:
-        """Return whether a canonical URL may be read, considering this turn's earlier reads."""
         if reads.count >= READS_MAX:
             return False
         site = site_of(address)
@@ -121,14 +124,13 @@ class GivenAddresses(msgspec.Struct, frozen=True):
         )
 
     def counted(self, address: str, reads: "WebReads") -> "WebReads":
-        """Return the turn's reads plus this one."""
         site = "" if address in self.words else site_of(address)
         followed = {**reads.followed, site: reads.followed.get(site, 0) + 1} if site else reads.followed
         return WebReads(reads.count + 1, followed)
 
 
 class WebReads(msgspec.Struct, frozen=True):
-    """Web reads of a tainted turn: the number of pages, and the number of links of each site."""
+    """Reads of a tainted turn: the number of pages, and the number of links followed on each site."""
 
     count: int = 0
     followed: Mapping[str, int] = {}

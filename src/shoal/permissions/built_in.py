@@ -1,10 +1,12 @@
 """Rules of the built-in profiles, derived from the traits of the registered tools (`kernel.traits`).
 
+profile    what it allows
+--------   ------------------------------------------------------------------------------------------------------
 open       everything
-standard   calls that a tool allows for it; the effect decides about all others (`permissions.effects`)
-guarded    everything except commands that change something elsewhere, and calls that a tool excludes; the effect
-           decides about MCP tools
-locked     calls that a tool allows for it
+standard   calls that the tool's traits allow; for other calls, the effect decides (`permissions.effects`)
+guarded    everything except commands that change something on other systems, and calls that the tool's traits
+           exclude; for MCP tools, the effect decides
+locked     only calls that the tool's traits allow
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +24,7 @@ MCP_TOOLS = "(?s:tool:mcp_.*)"
 """Tools for which `guarded` asks, unless the effect allows the call."""
 BUILT_IN = ("open", "standard", "guarded", "locked")
 
-# Common names of extension tools and host programs, by subject of rules.
+# Names that tools of extensions and host programs often have, by rule subject.
 ALIKE_WEB = ("fetch", "web_fetch", "browse")
 ALIKE_READERS = ("ls", "glob", "grep", "search", "find")
 ALIKE_WRITERS = ("append",)
@@ -34,8 +36,8 @@ _AT = "<command>"
 """Placeholder for `tool:NAME:` of every tool that takes commands."""
 _FLAGS = r"( -\S+( [^-\s]\S*)?)*"  # Options before a subcommand, each perhaps with a value.
 
-# Commands that change something outside the machine, by program and verb. `permissions.tools` lists the verbs that only
-# read. Commands on neither list need approval.
+# Commands that change something outside the machine, by program and verb. `shell/programs.txt` lists the verbs that
+# only read. Commands on neither list need approval.
 _CHANGES = (
     "create|new|add|delete|destroy|remove|rm|update|edit|patch|put|set|unset|apply|deploy|publish|push|upload|import|restore"
     "|start|stop|restart|reboot|reset|resize|rebuild|shutdown|power(-?[a-z]+)|terminate|run|enable|disable",
@@ -137,7 +139,6 @@ class WordedRule(NamedTuple):
 
 
 def built_in(name: str, traits: TraitsByName) -> ProfileSettings:
-    """Return a built-in profile in the form of the configuration."""
     rules = built_in_rules(name, traits)
     deny, allow, ask = (tuple(rule.pattern for rule in rules if rule.list == kind) for kind in ("deny", "allow", "ask"))
     stages = name in ("standard", "guarded")
@@ -173,7 +174,7 @@ def _guarded(answers: Mapping[str, Treatment], commands: str) -> tuple[WordedRul
         if treatment.otherwise != "deny" and not tool.startswith(_NEVER_ALLOWED)
     ]
     named = f"|{_one_of(apart)}:" if apart else ""
-    # A message to this conversation names its thread, so a deny rule for other conversations would match it.
+    # A message to this conversation also names its thread, so a rule that denies other conversations would match it.
     rest = rf"(?s:tool:(?!(i2c|spi|mcp)_|message{named}).*)"
     return (
         *denied,
@@ -187,7 +188,6 @@ def _guarded(answers: Mapping[str, Treatment], commands: str) -> tuple[WordedRul
 
 
 def _allowing(answers: Mapping[str, Treatment]) -> Iterator[WordedRule]:
-    """Return rules for the calls that the tools allow, one per description."""
     groups: dict[tuple[str, str], list[str]] = {}
     for tool, answer in answers.items():
         if answer.allow:
@@ -202,7 +202,6 @@ def _otherwise(
     answers: Mapping[str, Treatment],
     alike: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Iterator[WordedRule]:
-    """Return rules for all other calls, and for tools whose names are in `alike`."""
     groups: dict[str, list[str]] = {words: [] for words in alike}
     for tool, answer in answers.items():
         if answer.otherwise == otherwise:
@@ -212,7 +211,9 @@ def _otherwise(
 
 
 def commands(traits: TraitsByName) -> str:
-    """Return a pattern for the names of tools that take commands. It matches all names if none is known."""
+    """Return a pattern for the names of tools that take commands. It matches every name if no such tool is
+    registered.
+    """
     return f"({'|'.join(traits.names(lambda tool_traits: tool_traits.takes_commands)) or '[^:]+'})"
 
 

@@ -1,7 +1,8 @@
 """Files that a later command may execute: all except those whose name identifies them as data.
 
-Names of data files are an allow-list. A file counts as code if its name has no known data extension, begins with a dot,
-or is one that some program looks for automatically. Executable files and files that begin with `#!` also count.
+The names of data files are an allow-list. A file counts as code if its name has no known data extension, if the name
+begins with a dot, or if some program looks for this name automatically. Executable files and files that begin with
+`#!` also count.
 """
 
 import os
@@ -20,7 +21,7 @@ _DATA = frozenset(
     parquet feather ics vcf eml srt vtt bib md5 sha256 po pot
     """.split()  # noqa: SIM905
 )
-# JSON, XML and HTML often control what runs. They are data only in data folders. Templates never are.
+# JSON and XML often control what runs, so they are data only in data folders.
 _DATA_IN_FOLDERS = frozenset({"json", "xml", "dat", "data", "out", "tmp"})
 _DATA_FOLDERS = frozenset({"data", "out", "output", "outputs", "result", "results", "report", "reports", "tmp", "temp",
                            "fixtures", "exports", "downloads", "coverage", "scratch"})  # fmt: skip
@@ -35,7 +36,6 @@ _LOOKED_FOR = lazy_re.compile(
 
 @cache
 def _executed() -> dict[str, tuple[str, ...]]:
-    """Load `executed_files.txt`."""
     lists: dict[str, tuple[str, ...]] = {}
     for line in Path(__file__).with_name("executed_files.txt").read_text("utf-8").splitlines():
         kind, _, names = line.partition(" ")
@@ -45,7 +45,7 @@ def _executed() -> dict[str, tuple[str, ...]]:
 
 
 def is_executed(path: str) -> bool:
-    """Return whether programs execute this file or read configuration from it automatically."""
+    """Return True if programs automatically execute this file or read configuration from it."""
     *folders, name = [part for part in path.lower().split("/") if part not in ("", ".", "..")] or [""]
     known = _executed()
     if name in known["name"] or name.startswith(known["begins"]) or name.endswith(known["ends"]):
@@ -54,7 +54,7 @@ def is_executed(path: str) -> bool:
 
 
 def is_code(name: str) -> bool:
-    """Return whether a file with this name (or path) may be executed or control what is executed."""
+    """Return True if a file with this name (or path) may be executed or control what is executed."""
     path = PurePosixPath(name)
     extension, folders = path.suffix[1:].lower(), {part.lower() for part in path.parts[:-1]}
     if any(part.startswith(".") and part not in (".", "..") for part in path.parts) or folders & _CODE_FOLDERS:
@@ -64,9 +64,9 @@ def is_code(name: str) -> bool:
 
 
 def runs_as_code(path: str) -> bool:
-    """Return whether an existing file may be executed, regardless of its name.
+    """Return True if an existing file may be executed regardless of its name.
 
-    Checks its mode, its first bytes, and its other links.
+    Such a file is executable, begins with `#!`, has several hard links, or cannot be read as a regular file.
     """
     try:
         status = os.lstat(path)

@@ -1,19 +1,19 @@
-"""The effect of a call and the answer to it: a pure function for the effect, and one table of answers.
+"""The effect of a call, and the decision that one table derives from it.
 
     traits ─┐
             ├─► effect_of ─► (effect, trusted, tainted, isolated) ─► ANSWERS ─► allow, ask or guard
-    action ─┘   of shell commands: what the shell reader knows
+    action ─┘   for shell commands, the action contains the result of the shell parser
 
 | effect | meaning | examples |
 |---|---|---|
 | read | changes nothing, and shows only what the agent may see anyway | `git status`, reading a file of the workspace |
-| contained | changes only what a checkpoint restores, and cannot leave | `pytest` in a sealed sandbox, writing a file |
-| outward | leaves the machine or the conversation | `git push` with a network, a message elsewhere |
+| contained | changes only what a checkpoint restores, and sends nothing | `pytest` in a sealed sandbox, a file write |
+| outward | sends something out of the machine or the conversation | `git push` with a network, a message elsewhere |
 | lasting | changes what no checkpoint restores | the agent's settings, `.git/hooks`, a file that is too large |
-| unknown | not known | a command without a sandbox, a tool that declares nothing |
+| unknown | cannot be determined | a command without a sandbox, a tool that declares no effect |
 
 A sandbox is sealed if it isolates commands and gives them no network. If a checkpoint also covers the workspace, any
-command in it is contained: it can change only the workspace and /scratch, and reach nothing.
+command in it is contained, because it can change only the workspace and /scratch, and can connect to nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ STRICTEST = Situation()
 
 
 class EffectCase(NamedTuple):
-    """A row of the table. `isolated` is set if the call runs in a sealed sandbox or is not a command."""
+    """A case of the table. `isolated` is true if the call runs in a sealed sandbox or is not a command."""
 
     effect: Effect
     trusted: bool
@@ -133,16 +133,16 @@ def effect_of(action: Action, traits: TraitsByName, situation: Situation) -> Eff
 
 
 def answer_to(action: Action, traits: TraitsByName, situation: Situation) -> tuple[Effect, EffectAnswer]:
-    """Return an action's effect and the table's decision."""
     effect = effect_of(action, traits, situation)
     isolated = situation.sealed or not traits.of(action.tool).runs_commands
     return effect, ANSWERS[EffectCase(effect, situation.trusted, situation.tainted, isolated)]
 
 
 def can_stage(actions: Sequence[Action], traits: TraitsByName, *, isolated: bool) -> bool:
-    """Return whether a call may wait for the end of its turn, because its result is not needed.
+    """Return True if a call may wait for the end of its turn, because its result is not needed.
 
-    Either each of its actions declares this, or it is a command that pushes or mails and otherwise only reads.
+    Either the tool's traits declare this for every action, or the call is a command that pushes or sends mail and
+    otherwise only reads.
     """
     parts = [action for action in actions if not action.whole]
     if any(traits.of(action.tool).takes_commands for action in parts):
@@ -154,9 +154,9 @@ def can_stage(actions: Sequence[Action], traits: TraitsByName, *, isolated: bool
 
 
 def only_reads(action: Action, *, isolated: bool) -> bool:
-    """Return whether part of a command is read-only.
+    """Return True if a part of a command only reads.
 
-    Without a sandbox, the files it reads must also be known and be in the agent's own folders.
+    Without a sandbox, the files that it reads must also be known and in the agent's own folders.
     """
     if action.opaque or not action.harmless or action.writes != ():
         return False
@@ -181,16 +181,15 @@ def _effect_of_command(action: Action, traits: TraitsByName, situation: Situatio
 
 
 def _changes_git(action: Action, detail: str, *, tainted: bool) -> bool:
-    """Return whether a command may change git's data directly, or with git commands in a tainted turn."""
     if _is_git(detail):
         return tainted
     return any(map(_GIT_FOLDER.search, (detail, *(action.writes or ()))))
 
 
 def _writes_executed(action: Action, detail: str) -> bool:
-    """Return whether a command that changes something names a file that other programs execute or read settings from.
+    """Return True if a command names a file that other programs execute or read settings from.
 
-    Its own program and the files that it runs do not count.
+    The program of the command and the files that it runs do not count.
     """
     if action.writes is not None:
         return any(map(is_executed, action.writes))
@@ -204,7 +203,6 @@ def _is_git(detail: str) -> bool:
 
 
 def in_words(situation: Situation) -> str:
-    """Describe for people which calls the profile `standard` runs without asking, given the current sandbox."""
     if situation.sealed:
         return (
             "Reading, commands in the sandbox and changes that /undo can restore run without asking. "

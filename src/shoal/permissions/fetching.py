@@ -1,4 +1,4 @@
-"""Detect commands that fetch content or send something out, as far as their words show."""
+"""Detect commands that fetch content, from their words alone."""
 
 from collections.abc import Iterable
 
@@ -34,10 +34,10 @@ _GIT_FETCH = lazy_re.compile(rf" {_FETCHES}")
 
 
 def fetched_by(actions: Iterable[Action], traits: TraitsByName) -> str:
-    """Describe the content that a command with these actions fetches. Empty if its words show none.
+    """Describe the content that a command with these actions fetches. Returns an empty string if its words show none.
 
     Detects programs that fetch or install, even inside opaque parts, and URLs in code on the command line. Does not
-    detect fetches inside a script.
+    detect fetches by a script.
     """
     from shoal.shell.commands import base_name
 
@@ -56,5 +56,4 @@ def fetched_by(actions: Iterable[Action], traits: TraitsByName) -> str:
 
 
 def git_fetches(command: str) -> bool:
-    """Return whether this is a git command that fetches. The program may have any path and options."""
     return any(_GIT_FETCH.match(command, git.end()) for git in _GIT_COMMAND.finditer(command))

@@ -1,9 +1,9 @@
 """Determine whether a repository lets git run other programs.
 
 Git's configuration (`diff.*.textconv`, `core.fsmonitor`, `gpg.program`, aliases …) and hooks can make it run other
-programs. A repository is inert only if it can be located, every key of every configuration that it uses is on a list of
-harmless keys, and no hook is active. Anything unusual (an include, a bare repository, submodules, a split index) makes
-it not inert. An approval must cover the configuration files and the folder of hooks.
+programs. A repository is inert only if it can be located, every key of every configuration that it uses is on a list
+of harmless keys, and no hook is active. A repository with an unusual feature (an include, a bare repository,
+submodules, a split index) is not inert. An approval must cover the configuration files and the folder of hooks.
 """
 
 import os
@@ -44,10 +44,13 @@ _BARE = ("HEAD", "objects", "refs")
 
 
 class Repository(msgspec.Struct, frozen=True):
-    """A repository, with host paths.
+    """A repository. All paths are host paths.
 
-    Contains the files that control what git runs, whether it is inert, the top of the work tree, the folders that git
-    reads, and the repository's own directory.
+    files: files that control what git runs.
+    inert: true if git runs no other program.
+    top: top of the work tree.
+    read: folders that git reads.
+    git_dir: the repository's own directory.
     """
 
     files: tuple[str, ...] = ()
@@ -62,8 +65,8 @@ def repository_at(
 ) -> Repository:
     """Return the repository that git uses in a folder. Reads the file system.
 
-    `home` has the user's configuration. `outside` returns whether commands cannot see a folder. `to_host` converts an
-    absolute path in a git file to a host path (None if unknown).
+    `home` contains the user's configuration. `outside` returns whether commands cannot see a folder. `to_host`
+    converts an absolute path in a git file to a host path, or returns None if that is unknown.
     """
     top, git_dir = _find(folder, outside, to_host)
     if git_dir is None:
@@ -90,7 +93,8 @@ def repository_at(
 def pushed_to(repository: Repository, command: str) -> str:
     """Return the only address and branch that a `git push` changes, as ADDRESS BRANCH.
 
-    Empty if that is not certain, for example with force or tags, or in a repository that may run programs.
+    Returns an empty string if the target is uncertain, for example with force or tags, or if the repository may run
+    programs.
     """
     words = _PUSH.fullmatch(command)
     head = _ON_BRANCH.fullmatch(_text(f"{repository.git_dir}/HEAD")) if repository.git_dir else None
@@ -108,7 +112,9 @@ def pushed_to(repository: Repository, command: str) -> str:
 
 
 def _settings(configs: Iterable[str]) -> dict[str, list[str]]:
-    """Return each key's values in inert configuration files. The first and last parts of keys are in lower case."""
+    """Return the values of each key in inert configuration files. The first and last parts of a key are in
+    lower case.
+    """
     values: dict[str, list[str]] = {}
     for path in configs:
         section = ""
@@ -122,7 +128,6 @@ def _settings(configs: Iterable[str]) -> dict[str, list[str]]:
 
 
 def holds_repository(top: str) -> bool:
-    """Return whether a work tree contains another repository. True if there are too many folders to check."""
     for number, (folder, folders, files) in enumerate(walk(Path(top))):
         if number > FOLDERS_MAX or (folder != Path(top) and (".git" in folders or ".git" in files)):
             return True
@@ -133,9 +138,9 @@ def holds_repository(top: str) -> bool:
 def _find(
     folder: str, outside: Callable[[str], bool], to_host: Callable[[str], str | None]
 ) -> tuple[str | None, str | None]:
-    """Return the top of the work tree that contains a folder, and the repository's directory.
+    """Return the top of the work tree that contains a folder, and the directory of its repository.
 
-    None if there is no repository, or if git may skip it.
+    The directory is None if there is no repository, or if git may skip it.
     """
     place: str = folder
     while not outside(place) and not all(os.path.lexists(f"{place}/{name}") for name in _BARE):
@@ -157,7 +162,6 @@ def _find(
 
 
 def _is_git_dir(git_dir: str, common: str | None) -> bool:
-    """Return whether git certainly treats the directory as a repository."""
     return (
         common is not None
         and not any(os.path.islink(path) for path in (git_dir, common, f"{git_dir}/HEAD"))
@@ -175,7 +179,6 @@ def _shared_dir(git_dir: str, to_host: Callable[[str], str | None]) -> str | Non
 
 
 def _config_is_inert(path: str) -> bool:
-    """Return whether every line of a configuration file has a known form and a key on the list."""
     try:
         info = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -214,7 +217,7 @@ _judged: dict[tuple[str, tuple[int, ...]], bool] = {}
 def _kept(path: str, info: os.stat_result, judge: Callable[[], bool]) -> bool:
     """Cache a result about a file until the file changes.
 
-    Results about new files are not cached, because such a file could change without a new time stamp.
+    Results about a file that has just changed are not cached, because it could change again with the same timestamp.
     """
     key = (path, (info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns))
     judgement = _judged.get(key)
@@ -229,7 +232,6 @@ def _kept(path: str, info: os.stat_result, judge: Callable[[], bool]) -> bool:
 
 
 def _has_more(git_dir: str) -> bool:
-    """Return whether a repository has submodules, which have their own configuration, or a split index."""
     index = f"{git_dir}/index"
     try:
         if any(name.startswith("sharedindex") for name in os.listdir(git_dir)):
@@ -252,7 +254,9 @@ def _has_more(git_dir: str) -> bool:
 
 
 def _text(path: str) -> str:
-    """Return a small regular file's text. Empty for anything else, "?" if programs disagree on how to read it."""
+    """Return the text of a regular file. Returns an empty string if it cannot be read, and "?" if it is too long
+    or if programs could read it in different ways.
+    """
     try:
         with open(path, "rb", opener=regular_only) as file:
             content = file.read(CONFIG_BYTES_MAX + 1)

@@ -1,8 +1,8 @@
-"""Replay past checks with other rules, and suggest rules from people's decisions. Pure.
+"""Replay past checks with other rules, and suggest rules from people's decisions. All functions are pure.
 
-A rule is suggested for exactly the calls that people were asked about and always allowed. It never covers calls that a
-deny rule matches, that hide what they run, or whose content may change while their words stay the same. Approvals that
-were raised by untrusted content, withdrawn or expired are ignored.
+A rule is suggested for exactly the calls that people were asked about and always allowed. It never covers a call
+that a deny rule matches, that hides what it runs, or whose content may change while its words stay the same.
+Approvals that untrusted content caused, and approvals that were withdrawn or expired, are ignored.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,9 @@ ASKED_MIN = 3
 
 
 class ChangedDecision(msgspec.Struct, frozen=True):
-    """An action that the current rules decide differently than when it ran. `rule` now matches it, or is empty."""
+    """An action that the current rules would decide differently than the rules at the time. `rule` is the rule
+    that matches it now, or an empty string.
+    """
 
     action: str
     before: Decision
@@ -38,7 +40,6 @@ class ChangedDecision(msgspec.Struct, frozen=True):
 def changed_decisions(
     checks: Iterable[PastCheck], profile: Profile, situation: Situation = STRICTEST
 ) -> list[ChangedDecision]:
-    """Return the actions that the profile would now decide differently, most frequent first."""
     from shoal.permissions.actions import action_of  # Imported here because it is slow.
 
     changes: list[ChangedDecision] = []
@@ -65,7 +66,6 @@ class SuggestedRule(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The rule's lines for shoal.toml."""
         allow = ", ".join(map(literal, self.allow))
         return f"[[permissions.overrides]]\nagents = [{literal(self.agent)}]\nallow = [{allow}]"
 
@@ -95,10 +95,10 @@ def suggestions(
 
 
 def _a_rule_would_do(asked: Approval) -> bool:
-    """Return whether a rule would have avoided this approval without allowing more than was shown.
+    """Return True if a rule would have avoided this approval without allowing more than people saw.
 
-    The approval must have no special reason, such as untrusted content, and cover at most the git files of one git
-    command.
+    The approval must have no special reason, such as untrusted content. It may cover only git's own files, for a
+    single git command.
     """
     if asked.needs_trust or asked.reason:
         return False
@@ -107,7 +107,6 @@ def _a_rule_would_do(asked: Approval) -> bool:
 
 
 def _patterns(actions: Sequence[str], profile: Profile, situation: Situation) -> tuple[str, ...]:
-    """Return patterns for exactly the actions that the profile asks about. Empty if they would not suffice."""
     from shoal.permissions.actions import action_of  # Imported here because it is slow.
 
     lines: list[str] = []

@@ -1,8 +1,8 @@
-"""Find the origin of a call's values: the asker's own words, or only text that others wrote.
+"""Find the origin of the values in a call: the asker's own words, or only text that others wrote.
 
-Compares whole words and whole arguments, verbatim. The result is a hint for the person who decides and permits nothing:
-"13" occurs in "June 13", and a value that the model rewrote is not found. Takes time linear in the text, whose length
-is bounded. The newest texts are compared first.
+Complete words and complete arguments are compared verbatim. The result is a hint for the person who decides, and
+permits nothing: "13" also occurs in "June 13", and a value that the model has rewritten is not found. Runs in time
+linear in the text, whose length is limited. The newest texts are compared first.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,9 +33,10 @@ _END = ".:!?…"
 
 
 class Words(msgspec.Struct, frozen=True):
-    """A conversation's texts, newest first.
+    """The texts of a conversation, newest first.
 
-    `own` texts have their authors' names, and `foreign` texts their sources.
+    own: authors and texts of messages by trusted people.
+    foreign: sources and texts of untrusted content.
     """
 
     own: tuple[tuple[str, str], ...] = ()
@@ -43,9 +44,9 @@ class Words(msgspec.Struct, frozen=True):
 
 
 def words_of(events: Sequence[Event], asker: str) -> Words:
-    """Split a conversation's events, oldest first, into own and foreign texts.
+    """Split the events of a conversation, oldest first, into own and foreign texts.
 
-    `asker` is the id of the person shown as "you".
+    `asker` is the id of the person whom the approval card calls "you".
     """
     own, foreign = list[tuple[str, str]](), list[tuple[str, str]]()
     for event in reversed(events):
@@ -74,10 +75,10 @@ def words_of(events: Sequence[Event], asker: str) -> Words:
 
 
 def values_of(arguments: str, *, commands: bool) -> tuple[str, ...]:
-    """Return the values in a call's JSON arguments.
+    """Return the values in the JSON arguments of a call.
 
-    These are short arguments as a whole, and significant words such as URLs, numbers and paths. For `commands`, every
-    word above a minimum length counts.
+    These are short arguments as a whole, and significant words such as URLs, numbers and paths. If `commands` is
+    true, every word with at least COMMAND_WORD_CHARS_MIN letters and digits counts.
     """
     try:
         decoded: object = msgspec.json.decode(arguments or "{}")
@@ -98,14 +99,13 @@ def values_of(arguments: str, *, commands: bool) -> tuple[str, ...]:
 
 
 def origins_of(values: Sequence[str], words: Words) -> tuple[ValueOrigin, ...]:
-    """Return the origins of these values.
-
-    Values that only others wrote come first. Values without an origin are omitted.
+    """Return the origins of at most ORIGINS_MAX values. Values that only others wrote come first. Values without
+    an origin are omitted.
     """
     own, foreign = _Index(words.own, OWN_CHARS_MAX), _Index(words.foreign, FOREIGN_CHARS_MAX)
     named, brought = list[ValueOrigin](), list[ValueOrigin]()
     for value in values:
-        if any(value in origin.value for origin in (*named, *brought)):  # The value is part of one already listed.
+        if any(value in origin.value for origin in (*named, *brought)):  # it is part of a value that is already listed
             continue
         if name := own.who_wrote(value):
             named.append(ValueOrigin(value, named_by=name))
@@ -115,7 +115,6 @@ def origins_of(values: Sequence[str], words: Words) -> tuple[ValueOrigin, ...]:
 
 
 def _leaves(decoded: object) -> Iterator[str]:
-    """Yield the texts and numbers in a JSON value."""
     waiting = [decoded]
     while waiting:
         part = waiting.pop()
@@ -139,7 +138,7 @@ def _tells(word: str, *, commands: bool) -> bool:
 
 
 class _Index:
-    """The words of texts, with each word's last author."""
+    """The words of texts, with the latest author of each word."""
 
     def __init__(self, texts: Iterable[tuple[str, str]], chars_max: int) -> None:
         self._by_word: dict[str, str] = {}
@@ -155,7 +154,6 @@ class _Index:
                 self._by_word.setdefault(match[0].rstrip(_END), name)
 
     def who_wrote(self, value: str) -> str:
-        """Return the author who wrote a value as separate words, or an empty string."""
         if name := self._by_word.get(value):
             return name
         if " " in value:

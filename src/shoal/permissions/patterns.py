@@ -1,12 +1,15 @@
-"""Regular expressions of rules, matched in linear time by one automaton for all patterns.
+"""Match the regular expressions of rules in linear time, with one automaton for all patterns.
 
-Python's `re` backtracks: a model that writes the text can make a rule such as `.*a.*b.*c` take hours. So `re` is used
-only to check whether a pattern is valid, and which characters a class matches. The pattern is parsed here into
-instructions, and all patterns of a profile run together as one deterministic automaton that is built on demand. A state
-is the set of instructions that the text so far can have led to. Each transition is computed once and cached, so a known
-text costs one dictionary lookup per character. The patterns' length bounds the cost of a new transition. Constructs
-that no automaton can run (backreferences, lookbehind, atomic groups), and patterns that would grow too large, are
-rejected when the profile is loaded. docs/decisions/021-google-re2.md explains why this is not RE2.
+Python's `re` backtracks: a model that writes the text can make a rule such as `.*a.*b.*c` take hours. This module
+therefore uses `re` only to check whether a pattern is valid and which characters a class matches. It parses each
+pattern into instructions, and runs all patterns of a profile together as one deterministic automaton that is built
+on demand.
+
+A state is the set of instructions that may be active after the text so far. Each transition is computed once and
+cached, so a known text costs one dictionary lookup per character. The length of the patterns limits the cost of a
+new transition. Constructs that no automaton can run (backreferences, lookbehind, atomic groups) and patterns that
+would become too large are rejected when the profile is loaded. docs/decisions/021-google-re2.md explains why Shoal
+does not use RE2.
 """
 
 import re
@@ -27,7 +30,7 @@ PREFIXES_MAX = 64
 
 
 class PatternRefused(ValueError):
-    """Raised if a pattern cannot be used. The text gives the reason, without the pattern."""
+    """Raised if a pattern cannot be used. The message gives the reason without the pattern."""
 
 
 # ---- parsed patterns ----
@@ -40,7 +43,7 @@ class One(msgspec.Struct, frozen=True):
 
 
 class Test(msgspec.Struct, frozen=True):
-    """A character class. If its characters are listed, `chars` has all of them."""
+    """A character class. `chars` contains its characters if the pattern lists them one by one."""
 
     passes: Callable[[str], object]
     chars: str = ""
@@ -57,7 +60,6 @@ class Check(msgspec.Struct, frozen=True):
     ascii: bool
 
     def holds(self, before: int, following: int) -> bool:
-        """Return whether the assertion matches between characters of these kinds."""
         if self.place == "begin":
             return before == _AT_START
         if self.place == "end":
@@ -67,7 +69,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Alternatives. A group has at least one."""
+    """Alternatives. A group without `|` has one."""
 
     options: "tuple[tuple[Node, ...], ...]"
 
@@ -81,14 +83,16 @@ class Repeat(msgspec.Struct, frozen=True):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """A lookahead. The following text must begin with its content if it is `wanted`, and otherwise must not."""
+    """A lookahead. If `wanted` is true, the following text must begin with a match of `ahead`. Otherwise it
+    must not.
+    """
 
     wanted: bool
     ahead: Choice
 
 
 class Accept(msgspec.Struct, frozen=True):
-    """The pattern's end. It matches if the text ends here."""
+    """The end of a pattern, which matches if the text ends here."""
 
 
 Node: TypeAlias = One | Test | Every | Check | Choice | Repeat | Look
@@ -113,12 +117,14 @@ _REFUSED = {
 
 @lru_cache(maxsize=512)
 def _test(source: str, flags: int) -> Callable[[str], object]:
-    """Return a function that tests one character with `re` itself, so that classes have the same meaning."""
+    """Return a function that tests one character. It uses `re` itself, to give classes the same meaning."""
     return re.compile(source, flags & _TEST_FLAGS).fullmatch
 
 
 class _Parser:
-    """Parses a pattern that `re` has accepted. Raises PatternRefused for constructs without linear-time matching."""
+    """Parses a pattern that `re` has accepted. Raises PatternRefused for constructs that cannot be matched in
+    linear time.
+    """
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
@@ -128,20 +134,18 @@ class _Parser:
         self.looks = 0
 
     def _take(self, form: re.Pattern[str]) -> re.Match[str] | None:
-        """Consume the text at this position if it matches `form`."""
         match = form.match(self.pattern, self.at)
         self.at = match.end() if match is not None else self.at
         return match
 
     def choice(self, flags: int) -> Choice:
-        """Parse alternatives up to the closing bracket or the end."""
         options: list[tuple[Node, ...]] = []
         before, moved = self.moved, False
         while not options or self.pattern[self.at - 1 : self.at] == "|":
             self.moved = before
             options.append(self._sequence(flags))
             moved |= self.moved
-            self.at += 1  # Skip the bar or the bracket.
+            self.at += 1
         self.moved = moved
         return Choice(tuple(options))
 
@@ -179,7 +183,6 @@ class _Parser:
         return repeat
 
     def _atom(self, char: str, flags: int) -> Node | None:
-        """Parse one item that begins with this character, without its repeat. None if it matches no text."""
         if char == "(" and (match := self._take(_GROUP)) is not None:
             return self._group(match[1] or "", flags)
         if char == "[" and (match := self._take(_CLASS)) is not None:
@@ -208,7 +211,6 @@ class _Parser:
         return Test(_test(re.escape(char), flags)) if flags & re.IGNORECASE else One(char)
 
     def _group(self, kind: str, flags: int) -> Node | None:
-        """Parse the rest of a group. `kind` is the text after its question mark."""
         if kind.startswith("#"):
             return None
         if (reason := _REFUSED.get(kind[:2] if kind[:1] in ("P", "<") else kind)) is not None:
@@ -240,7 +242,6 @@ _LOOKS_TOO_LATE = "it looks ahead inside or after a repeat; put (?!…) first, o
 
 
 def _parse(pattern: str, flags: int) -> Choice:
-    """Return a pattern's alternatives, with its own flags and these. Raises PatternRefused."""
     if len(pattern) > PATTERN_CHARS_MAX:
         raise PatternRefused(f"it is longer than {PATTERN_CHARS_MAX} characters")
     try:
@@ -258,17 +259,16 @@ def _parse(pattern: str, flags: int) -> Choice:
 
 @lru_cache(maxsize=512)
 def literal_prefixes(pattern: str) -> frozenset[str]:
-    """Return the literal prefixes of a pattern's matches, one per alternative.
+    """Return the literal texts with which matches of a pattern begin, one per alternative.
 
-    For example, `(sudo|doas) ls.*` has two. Returns at most PREFIXES_MAX; a pattern with more counts as having the
-    empty prefix. Raises PatternRefused.
+    For example, `(sudo|doas) ls.*` has two. If a pattern has more than PREFIXES_MAX, the only prefix is an empty
+    string. Raises PatternRefused.
     """
     prefixes, _ = _prefixes((_parse(pattern, 0),))
     return frozenset(prefixes)
 
 
 def _prefixes(nodes: Sequence[Node]) -> tuple[set[str], bool]:
-    """Return the literal prefixes of a sequence, and whether the whole sequence is literal."""
     literals = {""}
     for node in nodes:
         ends, whole = {""}, False
@@ -291,9 +291,9 @@ def _prefixes(nodes: Sequence[Node]) -> tuple[set[str], bool]:
 
 
 class Instruction:
-    """A node of pattern number `pattern` and its successors.
+    """A node of the pattern with the number `pattern`, and the instructions that follow.
 
-    An instruction without a node is a branch. A lookahead has its first instructions in `ahead`.
+    An instruction without a node is a branch. `ahead` is the first instruction inside a lookahead.
     """
 
     __slots__ = ("ahead", "node", "onward", "pattern")
@@ -306,7 +306,7 @@ class Instruction:
 
 
 class _Compiler:
-    """Builds a pattern's instructions from its end to its beginning."""
+    """Compiles a pattern into instructions, from its end to its beginning."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -320,7 +320,6 @@ class _Compiler:
         return Instruction(self.number, node, *onward)
 
     def build(self, node: Node, onward: Instruction) -> Instruction:
-        """Return the first instruction of a node that precedes `onward`."""
         match node:
             case Choice(options):
                 starts: list[Instruction] = []
@@ -334,7 +333,7 @@ class _Compiler:
                 return self._repeat(node, onward)
             case Look(ahead=ahead):
                 self.sees_places = True
-                steps, self.steps = self.steps, 0  # Count the lookahead's steps separately.
+                steps, self.steps = self.steps, 0  # a lookahead has its own limit of steps
                 start = self.build(ahead, self.build(Repeat(0, None, Every()), self.step(Accept())))
                 self.steps = steps
                 look = self.step(node, onward)
@@ -351,7 +350,7 @@ class _Compiler:
             onward.onward += [self.build(node.body, onward), end]
         begin = self.steps
         for number in range(node.low if node.high is None else node.high):
-            if self.steps - begin > COUNTED_STEPS_MAX:  # Each step may be active at every character of a text.
+            if self.steps - begin > COUNTED_STEPS_MAX:  # every step may be active at each character of the text
                 raise PatternRefused(
                     f"a counted repeat in it unrolls to more than {COUNTED_STEPS_MAX} steps; use * or +"
                 )
@@ -375,7 +374,7 @@ _FREE: frozenset[Promise] = frozenset()
 
 
 class State:
-    """A state of the automaton. `moves` is filled on demand. Nothing matches after a `dead` state."""
+    """A state of the automaton. `moves` is filled on demand. After a `dead` state, nothing can match."""
 
     __slots__ = ("accepted", "before", "core", "dead", "moves", "threads")
 
@@ -389,10 +388,10 @@ class State:
 
 
 class Automaton:
-    """Matches any number of patterns at once, in time linear in the text's length.
+    """Matches any number of patterns at once, in time linear in the length of the text.
 
-    States with at most `PLACES_KEPT_MAX` instructions in total are cached: usually some tens of kilobytes, at worst
-    some tens of megabytes. Beyond that, the cache is emptied and filled again.
+    States are cached until they contain `PLACES_KEPT_MAX` instructions in total. This usually takes some tens of
+    kilobytes, at worst some tens of megabytes. The cache is then cleared.
     """
 
     def __init__(self) -> None:
@@ -403,7 +402,7 @@ class Automaton:
         self._first = State(frozenset(), _AT_START)
 
     def add(self, pattern: str, *, dotall: bool = False) -> int:
-        """Compile one more pattern and return its number. Raises PatternRefused."""
+        """Compile a pattern and return its number. Raises PatternRefused."""
         compiler = _Compiler(len(self._starts))
         try:
             tree = _parse(pattern, re.DOTALL if dotall else 0)
@@ -415,7 +414,7 @@ class Automaton:
         return compiler.number
 
     def match(self, text: str) -> tuple[int, ...]:
-        """Return the numbers of the patterns that match the whole text, ascending."""
+        """Return the numbers of the patterns that match the complete text, in ascending order."""
         state = self._first
         for char in text:
             following = state.moves.get(char)
@@ -425,14 +424,17 @@ class Automaton:
         return self._accepted(state)
 
     def after(self, prefix: str) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the patterns that may match some texts with this prefix, and those that match all of them."""
+        """Return the patterns that may match a text with this prefix, and those that match every text with this
+        prefix.
+        """
         state = self._first
         for char in prefix:
             state = state.moves.get(char) or self._move(state, char)
         alive = {
             step.pattern
             for step, promises in state.core
-            if not any(not wanted and self._matching_all(ahead) for wanted, ahead in promises)  # It succeeded.
+            # a negative lookahead that matches any further text
+            if not any(not wanted and self._matching_all(ahead) for wanted, ahead in promises)
         }
         return frozenset(alive), self._matching_all(state)
 
@@ -449,7 +451,6 @@ class Automaton:
         return state
 
     def _accepted(self, state: State) -> tuple[int, ...]:
-        """Return the patterns that match if the text ends here."""
         if state.accepted is None:
             steps = {
                 step.pattern
@@ -461,7 +462,7 @@ class Automaton:
         return state.accepted
 
     def _matching_all(self, state: State) -> frozenset[int]:
-        """Return the patterns whose rest matches any text, such as `.*` with a dot that matches every character."""
+        """Return the patterns that match any further text, such as `.*` with a dot that matches every character."""
         steps: set[int] = set()
         here = {step for step, _ in self._closure(state, _AT_END)}
         for step, promises in self._closure(state, _OTHER):
@@ -473,7 +474,6 @@ class Automaton:
         return frozenset(steps)
 
     def _move(self, state: State, char: str) -> State:
-        """Return the state after one more character, and cache it."""
         kind = _OTHER
         if char.isalnum() or char == "_":
             kind = _ASCII_WORD if char.isascii() else _WORD
@@ -496,7 +496,6 @@ class Automaton:
         return following
 
     def _advance(self, promises: frozenset[Promise], char: str) -> frozenset[Promise] | None:
-        """Return the pending lookaheads after one more character. None if one has failed."""
         if not promises:
             return _FREE
         left: set[Promise] = set()
@@ -509,7 +508,7 @@ class Automaton:
         return frozenset(left)
 
     def _closure(self, state: State, following: int) -> Sequence[Thread]:
-        """Return the consuming and accepting instructions reachable without a character.
+        """Return the consuming and accepting instructions that can be reached without consuming a character.
 
         `following` is the kind of the next character.
         """

@@ -1,15 +1,15 @@
-"""Permission profiles: parse, compile and decide.
+"""Parse and compile permission profiles, and decide about actions.
 
-| match of the action | answer |
+| match of the action | decision |
 |---|---|
-| a deny pattern of the profile, of a profile it extends, or of an override | deny |
+| a deny pattern of the profile, of a profile that it extends, or of an override | deny |
 | otherwise, in the first layer with a match: an allow pattern (an opaque action must be named) | allow |
 | otherwise, in the first layer with a match: an ask pattern | ask |
-| nothing, and a layer has `effects`, and the tool is not reserved for the owner's rules | by its effect |
-| nothing else | deny |
+| no match, but a layer has `effects` and the tool is not reserved for the owner's rules | by the effect |
+| no match otherwise | deny |
 
-Effects are those of `permissions.effects`. For several actions, the strictest answer counts. Views that only serve deny
-patterns (`Action.whole`) never allow. Every mistake in a profile is reported when it is loaded, none later.
+`permissions.effects` defines the effects. For several actions, the strictest decision counts. Views that exist only
+for deny patterns (`Action.whole`) never allow anything. All mistakes in a profile are reported when it is loaded.
 """
 
 import re
@@ -31,7 +31,6 @@ from shoal.text.order import natural
 
 
 def applies(override: OverrideSettings, asker: Asker, agent: str) -> bool:
-    """Return whether an override applies to this asker and this agent."""
     selectors: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
         (override.agents, (agent,)),
         (override.platforms, (asker.platform,)),
@@ -56,18 +55,19 @@ class Rule(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The list and the pattern, as in decisions and the audit log."""
         return f"{self.list} {self.pattern}"
 
     @property
     def narrow(self) -> bool:
-        """Whether each alternative literally names a tool and the beginning of a detail."""
+        """Whether every alternative of the pattern literally begins with the name of a tool and a part of the
+        detail.
+        """
         return all(re.match(r"tool:[^:]+:.", prefix) for prefix in literal_prefixes(self.pattern) or ("",))
 
     def names(self, text: str, naming: str) -> bool:
-        """Return whether the rule, which matches `text`, spells out `naming`, the beginning of the text.
+        """Return True if the rule, which matches `text`, literally contains `naming`, the beginning of `text`.
 
-        Each alternative that can match the text must do so.
+        Every alternative that can match the text must contain it.
         """
         if self.pattern == EVERYTHING:
             return True
@@ -81,9 +81,9 @@ class Profile:
     def __init__(
         self, name: str, layers: Sequence[ProfileSettings | OverrideSettings], traits: TraitsByName = NO_TOOLS
     ) -> None:
-        """Compile the layers, in the order they are checked. `traits` are those of the tools.
+        """Compile the layers, in the order in which they are checked. `traits` are the traits of the tools.
 
-        Raises ConfigError that names every rejected pattern.
+        Raises ConfigError, whose problems name every rejected pattern.
         """
         automaton = Automaton()
         rules: list[Rule] = []
@@ -109,14 +109,13 @@ class Profile:
         self.stages = any(isinstance(layer, ProfileSettings) and layer.stages for layer in layers)
 
     def matching(self, text: str) -> list[Rule]:
-        """Return the rules whose pattern matches the whole text, in checking order.
+        """Return the rules whose pattern matches the complete text, in the order in which they are checked.
 
-        Runs in time linear in the text's length.
+        Runs in time linear in the length of the text.
         """
         return [self.rules[number] for number in self.automaton.match(text)]
 
     def goes_by_effect(self, tool: str) -> bool:
-        """Return whether the effect decides this tool's calls if no rule matches."""
         return self.effects and self.traits.of(tool).treatments.standard.otherwise != "owner"
 
     def __repr__(self) -> str:
@@ -126,7 +125,6 @@ class Profile:
 def layers_of(
     name: str, source: ProfileSettings, others: Mapping[str, ProfileSettings], traits: TraitsByName = NO_TOOLS
 ) -> list[ProfileSettings]:
-    """Return the profile and the profiles it extends, nearest first. Raises ConfigError."""
     layers = [source]
     seen = [name]
     while layers[-1].extends:
@@ -152,8 +150,8 @@ def compile_profile(
 ) -> Profile:
     """Compile a profile. `others` are the profiles that `extends` may name in addition to the built-in ones.
 
-    Raises ConfigError with one sentence for each pattern that is not a regular expression or cannot be matched in
-    linear time, and for `extends` with an unknown name or a cycle.
+    Raises ConfigError with one sentence for each pattern that is invalid or cannot be matched in linear time. Also
+    raises ConfigError if `extends` names an unknown profile or forms a cycle.
     """
     return Profile(name, layers_of(name, source, others or {}, traits), traits)
 
@@ -164,9 +162,9 @@ def _built_in(name: str, traits: TraitsByName, version: int) -> Profile:
 
 
 class Profiles:
-    """All profiles of an installation with their overrides. May be shared between threads.
+    """All profiles of an installation, with their overrides. May be shared between threads.
 
-    They are compiled on first use, and again when the set of tools changes.
+    Profiles are compiled on first use, and again after the set of tools has changed.
     """
 
     def __init__(
@@ -175,7 +173,7 @@ class Profiles:
         sources: Mapping[str, ProfileSettings] | None = None,
         overrides: Sequence[OverrideSettings] = (),
     ) -> None:
-        """Check all custom profiles. They cannot replace built-in ones. Raises ConfigError with all problems."""
+        """Check all custom profiles, which cannot replace built-in ones. Raises ConfigError with all problems."""
         self._traits = traits
         self._sources = dict(sources or {})
         self._overrides = tuple(overrides)
@@ -202,9 +200,9 @@ class Profiles:
         self._combined: dict[tuple[str, tuple[int, ...]], Profile] = {}
 
     def replace(self, sources: Mapping[str, ProfileSettings], overrides: Sequence[OverrideSettings]) -> None:
-        """Replace profiles and overrides from the next turn on.
+        """Replace all custom profiles and overrides, from the next turn on.
 
-        If any is invalid, raise ConfigError and change nothing.
+        If any of them is invalid, raises ConfigError and changes nothing.
         """
         fresh = Profiles(self._traits, sources, overrides)
         self._sources, self._overrides = fresh._sources, fresh._overrides
@@ -234,9 +232,10 @@ class Profiles:
             raise InvalidInput(f"No permission profile named {name[:80]!r}. Profiles: {', '.join(self.names)}.")
 
     def effective(self, name: str, asker: Asker, agent: str) -> Profile:
-        """Return the profile with the overrides for this asker and agent. Raises ConfigError if no such profile exists.
+        """Return the profile with the overrides for this asker and agent. Raises ConfigError if the profile does not
+        exist.
 
-        The last matching override is checked first, and every deny counts.
+        The last matching override is checked first, and every deny pattern counts.
         """
         base = self.get(name)
         chosen = tuple(number for number, item in enumerate(self._overrides) if applies(item, asker, agent))
@@ -255,12 +254,11 @@ class Profiles:
         return self.effective(agent.profile, asker, agent.name)
 
     def hides(self, agent: AgentSpec, asker: Asker, tool_name: str) -> bool:
-        """Return whether these rules deny a tool with any arguments."""
         return hidden(self.of_agent(agent, asker), tool_name)
 
 
 def decide(profile: Profile, action: Action, situation: Situation = STRICTEST) -> Ruling:
-    """Return the decision for one action. Deterministic, and linear in the length of the action's text."""
+    """Return the decision about one action. Deterministic, and linear in the length of the action's text."""
     allowing: list[Rule] = []
     asking: list[Rule] = []
     for text in (action.text, *action.also):
@@ -271,7 +269,7 @@ def decide(profile: Profile, action: Action, situation: Situation = STRICTEST) -
                 asking.append(rule)
             if rule.list == "allow" and (not action.opaque or rule.names(text, action.naming or text)):
                 allowing.append(rule)
-    allow = min(allowing, key=lambda rule: rule.layer, default=None)  # The first allow rule of a layer.
+    allow = min(allowing, key=lambda rule: rule.layer, default=None)
     ask = min(asking, key=lambda rule: rule.layer, default=None)
     if allow is not None and (ask is None or allow.layer <= ask.layer):
         return Ruling(action.text, "allow", allow.shown)
@@ -288,9 +286,9 @@ def decide(profile: Profile, action: Action, situation: Situation = STRICTEST) -
 def decide_all(
     profile: Profile, actions: Sequence[Action], situation: Situation = STRICTEST
 ) -> tuple[Decision, tuple[Ruling, ...]]:
-    """Return the strictest decision over all actions, and each action's ruling.
+    """Return the strictest decision about the actions, and the ruling on each of them.
 
-    A view for deny patterns is listed only if denied. Without any action, or with only such views, the decision is
+    A view for deny patterns is included only if it is denied. Without any action except such views, the decision is
     deny.
     """
     decided = [(action.whole, decide(profile, action, situation)) for action in actions]
@@ -302,10 +300,10 @@ def decide_all(
 
 @lru_cache(maxsize=4096)
 def hidden(profile: Profile, tool_name: str) -> bool:
-    """Return whether every call to the tool would be denied. Such a tool is not shown to the model.
+    """Return True if every call to the tool would be denied. Such a tool is not shown to the model.
 
-    True if a deny pattern matches all its calls. Also true if no allow or ask pattern can match any call and the effect
-    does not decide them.
+    This is the case if a deny pattern matches all its calls, or if no allow or ask pattern can match and the effect
+    does not decide.
     """
     alive, matching_all = profile.automaton.after(f"tool:{tool_name}:")
     if any(profile.rules[number].list == "deny" for number in matching_all):
@@ -317,5 +315,4 @@ def hidden(profile: Profile, tool_name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def hidden_by(profiles: tuple[Profile, ...]) -> Callable[[str], bool]:
-    """Return a predicate for tools that one of these profiles denies completely. Cached per set of profiles."""
     return lambda name: any(hidden(profile, name) for profile in profiles)

@@ -1,7 +1,7 @@
 """Remove secrets from text: known values, and text that looks like a key, a token or a password.
 
-Each shape has a marker: a few characters that every match contains. Nearly every text contains no marker and no known
-value. Such a text costs a few substring searches and is returned unchanged.
+Each shape of secret has markers, and every match contains one of them. Most texts contain neither a marker nor a
+known value. They cost a few substring searches and are returned unchanged.
 """
 
 import base64
@@ -27,9 +27,12 @@ KNOWN_MAX = 2000
 class Shape(msgspec.Struct, frozen=True):
     """A kind of secret. All repeats in the patterns are bounded.
 
-    The pattern's group `keep` remains. The rest is replaced unless `spares` accepts it, for example because it is an
-    ordinary word. `glimpse` is searched first if no marker is rare enough. It begins with a literal, which `re` finds
-    quickly. `re` compiles and caches both on first use.
+    markers: short texts, one of which every match contains.
+    pattern: matches the secret. The text of its group `keep` remains.
+    glimpse: searched first if no marker is rare enough. It begins with a literal, which `re` finds quickly.
+    spares: returns True for a match that is not replaced, for example because it is an ordinary word.
+
+    `re` compiles and caches both patterns on first use.
     """
 
     kind: str
@@ -56,7 +59,7 @@ def _is_example(text: str) -> bool:
 
 
 def _is_not_basic(text: str) -> bool:
-    """Return whether a word after `basic` is not base64 of USER:PASSWORD."""
+    """Return True if a word after `basic` is not the base64 of USER:PASSWORD."""
     try:
         return b":" not in base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:
@@ -64,7 +67,6 @@ def _is_not_basic(text: str) -> bool:
 
 
 def _is_prose(text: str) -> bool:
-    """Return whether the text after `bearer` or `basic` is ordinary prose."""
     return not looks_like_key(text) and (is_ordinary(text) or text.isalpha() or text.islower() or "example" in text)
 
 
@@ -130,7 +132,9 @@ _UNMISTAKABLE = frozenset(
 
 
 def has_key(text: str) -> bool:
-    """Return whether a text contains something that can only be a key. Runs in time linear in its length."""
+    """Return True if a text contains something that can only be a key. Runs in time linear in the length of the
+    text.
+    """
     for shape in _SHAPES:
         likely = shape.kind in _UNMISTAKABLE and any(marker in text for marker in shape.markers)
         likely = likely and (not shape.glimpse or re.search(shape.glimpse, text) is not None)
@@ -140,7 +144,7 @@ def has_key(text: str) -> bool:
 
 
 def _spellings(secret: str) -> set[str]:
-    """Return a secret's spellings: plain, in URLs, in JSON, and in base64, including any offset within base64."""
+    """Return the forms in which a secret may appear: plain, in URLs, in JSON, and in base64 at any offset."""
     raw = secret.encode(errors="surrogateescape")
     spellings = {secret, quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]}
     for before in range(3):
@@ -168,10 +172,11 @@ class Redactor:
         self.learn(*known_secrets)
 
     def learn(self, *secrets: str) -> None:
-        """Add values to remove, with their URL, JSON and base64 spellings, and separately a URL's password.
+        """Add values to remove, also in their URL, JSON and base64 forms. The password in a URL is removed on its own
+        too.
 
         Ordinary words, paths and placeholders are ignored (`is_ordinary`), because they occur in other text. At most
-        `KNOWN_MAX` spellings are kept. Thread-safe, and cheap for known values.
+        `KNOWN_MAX` forms are stored. Thread-safe, and cheap for values that are already known.
         """
         with self._learning:
             new = set(secrets) - self._learned
@@ -198,23 +203,27 @@ class Redactor:
         return text
 
     def redact_partial(self, text: str) -> tuple[str, str, str]:
-        """Redact an incomplete text. Returns three parts.
+        """Redact an incomplete text. Returns three parts:
 
-        The first is its final redacted beginning. The second is more text that can be shown for now, without a possible
-        partial secret. The third is the original text after the beginning.
+        1. The beginning of the text, redacted. It is final.
+        2. More redacted text that can be shown for now. It does not contain the beginning of a possible secret.
+        3. The original text after the first part.
         """
         cut = self._unfinished(text)
         if "-----BEGIN" in text and (key := _OPEN_KEY.search(text)) is not None:
             cut = min(cut, key.start())
         cut = max(text.rfind("\n", 0, cut), text.rfind("\r", 0, cut)) + 1
         final, rest, whole = self.redact(text[:cut]), self.redact(text[cut:]), self.redact(text)
-        while cut and whole is not text and final + rest != whole:  # The cut would split a secret with newlines.
+        # the cut would split a secret that contains newlines
+        while cut and whole is not text and final + rest != whole:
             cut = max(text.rfind("\n", 0, cut - 1), text.rfind("\r", 0, cut - 1)) + 1
             final, rest = self.redact(text[:cut]), self.redact(text[cut:])
         return final, rest[: self._unfinished(rest)], text[cut:]
 
     def _unfinished(self, text: str) -> int:
-        """Return the start of the last word or of a partial known secret, or the text's length."""
+        """Return the start of the last word or of a partial known secret, whichever comes first. Returns the
+        length of the text if it ends with neither.
+        """
         end = len(text)
         words = [] if text[-1:].isspace() else text.rsplit(None, 1)
         if words and any(char.isalnum() for char in words[-1]):
@@ -229,7 +238,7 @@ class Redactor:
         return end
 
     def entry(self, entry: AuditEntry) -> AuditEntry:
-        """Return the audit entry without secrets. Call it before hashing."""
+        """Return the audit entry without secrets. Must be called before the entry is hashed."""
         action, detail = self.redact(entry.action), self.redact(entry.detail)
         if action is entry.action and detail is entry.detail:
             return entry
@@ -245,7 +254,6 @@ class RedactingFormatter(logging.Formatter):
         self._redactor = redactor
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the inner formatter's text without secrets. A record whose formatting fails is shown unformatted."""
         try:
             text = self.inner.format(record)
         except (TypeError, ValueError, KeyError):
@@ -254,9 +262,9 @@ class RedactingFormatter(logging.Formatter):
 
 
 def guard_logging(redactor: Redactor, logger: logging.Logger | None = None) -> None:
-    """Remove secrets in every handler of the logger (the root logger by default).
+    """Remove secrets in all handlers of the logger, by default of the root logger.
 
-    Also covers what Python writes to stderr if there is no handler. A later guard replaces an earlier one.
+    Python's last-resort handler, which writes to stderr, is included. A later call replaces an earlier redactor.
     """
     target = logger or logging.getLogger()
     handlers = [*target.handlers, *([logging.lastResort] if logging.lastResort else [])]
@@ -270,5 +278,4 @@ def guard_logging(redactor: Redactor, logger: logging.Logger | None = None) -> N
 def print_crash(
     redactor: Redactor, kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Write the traceback of an uncaught exception to stderr, without secrets. For `sys.excepthook`."""
     sys.stderr.write(redactor.redact("".join(traceback.format_exception(kind, error, trace))))

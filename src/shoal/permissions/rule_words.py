@@ -1,7 +1,7 @@
-"""Describe rules in words, and create patterns from a person's choices. Pure.
+"""Describe rules in words, and create patterns from a person's choices. All functions are pure.
 
-Patterns created here can be converted back to choices. Patterns of built-in profiles have descriptions too. Any other
-pattern has no description and is shown unchanged.
+Patterns that are created here can be converted back to choices. Patterns of built-in profiles have descriptions too.
+Any other pattern has no description and is shown unchanged.
 """
 
 import re
@@ -32,8 +32,8 @@ WORKSPACE = Path("/workspace")
 class RuleSubject(msgspec.Struct, frozen=True):
     """The subject of a rule: a command, files that are read or written, web pages, or all calls to a tool.
 
-    `beginning` also covers anything that begins with `text`, such as a command with more words, or paths below a folder
-    or URL.
+    If `beginning` is true, the rule also covers anything that begins with `text`, such as a command with more words,
+    or paths below a folder or URL.
     """
 
     what: Subject
@@ -42,12 +42,10 @@ class RuleSubject(msgspec.Struct, frozen=True):
 
 
 def literal_pattern(text: str) -> str:
-    """Return a readable pattern that matches only this text."""
     return _PLAIN.sub(r"\1", re.escape(text))
 
 
 def _named(what: Subject, traits: TraitsByName) -> list[str]:
-    """Return the tools whose actions name such a subject, followed by common names of extension tools."""
     match what:
         case "command":
             return [*traits.names(lambda tool: tool.takes_commands)]
@@ -97,7 +95,7 @@ def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
 
 
 def subject_of(pattern: str, traits: TraitsByName) -> RuleSubject | None:
-    """Return the subject of a pattern that was created from choices or a suggestion, or None."""
+    """Return the subject of a pattern. Returns None unless the pattern was created from choices or a suggestion."""
     if tool := _ANYTHING_OF_A_TOOL.fullmatch(pattern):
         return RuleSubject("tool", tool[1])
     if (begin := _BEGINNING.match(pattern)) is None:
@@ -115,7 +113,6 @@ def subject_of(pattern: str, traits: TraitsByName) -> RuleSubject | None:
 
 
 def words_of(pattern: str, traits: TraitsByName) -> str:
-    """Describe the pattern in a few words. Empty if it has no description."""
     if words := _words(traits, traits.version).get(pattern):
         return words
     subject = subject_of(pattern, traits)
@@ -128,7 +125,6 @@ def words_of(pattern: str, traits: TraitsByName) -> str:
 
 
 def _words_of_one(pattern: str, traits: TraitsByName) -> str:
-    """Describe a pattern that matches only one action. Empty for any other."""
     text = re.sub(r"\\(\W)", r"\1", pattern)
     name, _, detail = text.removeprefix("tool:").partition(":")
     if not text.startswith("tool:") or not detail or literal_pattern(text) != pattern:

@@ -1,4 +1,4 @@
-"""Recognize files with secrets by name (`secret_files.txt`) and by content."""
+"""Recognize files that contain secrets, by name (`secret_files.txt`) and by content."""
 
 import os
 import re
@@ -62,7 +62,7 @@ def _names() -> _Names:
 
 
 def is_secret_file(path: str) -> bool:
-    """Return whether a file with this name or path probably contains a secret. False for code with such a name."""
+    """Return True if a file with this name or path probably contains a secret. Code with such a name does not count."""
     known = _names()
     cased = path.rstrip("/").rpartition("/")[2][-NAME_CHARS_MAX:]
     whole, name = path.lower(), cased.lower()
@@ -85,7 +85,7 @@ def is_secret_file(path: str) -> bool:
 
 
 def holds_secret(path: Path) -> bool:
-    """Return whether a file has a key at its beginning or end. False if it is unreadable."""
+    """Return True if a file contains a key near its beginning or its end. Returns False if the file is unreadable."""
     try:
         with open(path, "rb", opener=regular_only) as file:
             content = file.read(CONTENT_BYTES_MAX)

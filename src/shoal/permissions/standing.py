@@ -1,15 +1,15 @@
-"""Find the narrowest rule that would let a call run without asking. Pure.
+"""Find the narrowest rule that would let a call run without asking. All functions are pure.
 
-    the call                        its rule covers
+    call                            the rule covers
     -----------------------------   ----------------------------------------------------------------------------
-    git push                        the address and the branch that it pushes to, if nothing else runs with it
-    any other command               exactly this command, if its words alone determine its effect
+    git push                        the address and branch that it pushes to, if the call runs nothing else
+    any other command               exactly this command, if its effect depends only on its words
     a message, a page, a file       this recipient, address or path
-    another tool, an MCP server's   exactly these arguments
+    another tool, or an MCP tool    exactly these arguments
 
-There is no rule for a call that has a lasting effect, contains a secret, hides what it runs, or runs content that may
-change while its words stay the same. The executor also requests no rule if the approval has a special reason, such as
-untrusted content.
+A call gets no rule if it has a lasting effect, contains a secret, hides what it runs, or runs content that may
+change while its words stay the same. The executor also requests no rule if the approval has a special reason, such
+as untrusted content.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ _GIT_FILE = lazy_re.compile(r"(?s:.*)/(\.git(/(?s:.*))?|\.gitconfig|\.config/git
 def standing_rule(
     actions: Sequence[Action], covers: Coverage, profile: Profile, situation: Situation, asker: Asker, agent: str
 ) -> StandingRule:
-    """Return the narrowest rule that covers these actions. NO_RULE if none is possible or the profile denies them."""
+    """Return the narrowest rule that covers these actions, or NO_RULE if such a rule is impossible."""
     names: list[str] = []
     for action in actions:
         if action.whole or decide(profile, action, situation).decision == "allow":
@@ -63,12 +63,13 @@ def standing_rule(
 
 
 def covers_only_git(covers: Coverage) -> bool:
-    """Return whether all files that a call depends on are files that control what git runs."""
     return not (covers.others or covers.sends) and all(_GIT_FILE.fullmatch(file.path) for file in covers.files)
 
 
 def _narrowest(action: Action, traits: TraitsByName, situation: Situation) -> str:
-    """Return the most specific action. Empty if a rule would have to cover more."""
+    """Return the most specific text that a rule for the action can match. Returns an empty string if a rule would
+    have to cover more.
+    """
     tool = traits.of(action.tool)
     lasts = effect_of(action, traits, situation) == "lasting" or tool.harm in ("agent", "lasting")
     if action.opaque or lasts or sink_of(action, traits, situation) == CONFIDENTIAL:
@@ -79,16 +80,15 @@ def _narrowest(action: Action, traits: TraitsByName, situation: Situation) -> st
 
 
 def override_of(rule: StandingRule) -> OverrideSettings:
-    """Return the rule as a configuration override."""
     if rule.channel:
         return OverrideSettings(agents=(rule.agent,), users=rule.users, channels=(rule.channel,), allow=rule.allow)
     return OverrideSettings(agents=(rule.agent,), users=rule.users, kinds=("direct",), allow=rule.allow)
 
 
 def with_past(rule: StandingRule, actions: Sequence[str], past: Sequence[Approval]) -> StandingRule:
-    """Return the rule with the number of similar requests and how many of them were allowed.
+    """Return the rule with the number of similar requests that were decided, and the number of those that were allowed.
 
-    Counts requests of the rule's agent to its person.
+    Only requests of the same agent to the same person count.
     """
     same = [approval for approval in past if approval.item.agent == rule.agent and approval.asked_by in rule.users]
     same = [

@@ -1,13 +1,13 @@
-"""Taint: in tainted turns, calls that could leak data or do harm need approval, regardless of allow lists.
+"""Taint: in a tainted turn, calls that could leak data or do harm need approval, regardless of allow-lists.
 
 Sources are content that a tool marks as untrusted (web pages, MCP, tainted files), messages of untrusted people, and
-any other text that such content influenced (docs/security.md lists the ways). They may influence everything the model
-does afterwards. The taint ends when the conversation is cleared, or with a trusted person's message once no untrusted
-content is left in the model's window. A summary of untrusted content is untrusted.
+any other text that such content influenced (docs/security.md lists the ways). They may influence everything that the
+model does afterward. The taint ends when the conversation is cleared. It also ends with a message of a trusted
+person if the model's window contains no untrusted content anymore. A summary of untrusted content is untrusted.
 
-Sinks are an allow-list: a call is harmless only if it is known to be. Contained calls in a turn that only trusted
-people influenced are harmless too (`permissions.effects`), because they cannot leave, can be undone, and taint what
-they write.
+Sinks are the calls that are not on an allow-list of harmless ones. In a turn that only trusted people influenced,
+contained calls are harmless too (`permissions.effects`), because they send nothing out, can be undone, and taint
+what they write.
 """
 
 import re
@@ -62,7 +62,7 @@ MESSAGE_OF = "a message of "
 
 
 class Source(msgspec.Struct, frozen=True):
-    """Untrusted content in the window: its event's number and its name."""
+    """Untrusted content in the window: the number of its event and its name."""
 
     seq: int
     name: str
@@ -75,16 +75,15 @@ class TaintState(msgspec.Struct, frozen=True):
     active: bool = False
 
     def after(self, event: Event) -> "TaintState":
-        """Return the state after one more event of the journal."""
         name = source_of(event)
-        if name:  # Beyond the limit, replace the last source, so that the newest source is always kept.
+        if name:  # above the limit, the newest source replaces the one before it
             return TaintState((*self.sources[: SOURCES_MAX - 1], Source(event.seq, name)), active=True)
         match event.data:
             case UserSaid(origin="person", backfill=False) | Steered():
                 return self if self.sources else TaintState()
             case Compacted() as compacted:
                 left = tuple(source for source in self.sources if source.seq > compacted.upto_seq)
-                name = compacted.tainted_by or self.summarised(compacted.upto_seq)  # Old events lack the source.
+                name = compacted.tainted_by or self.summarised(compacted.upto_seq)  # old events have no `tainted_by`
                 if compacted.summary and name:
                     return TaintState((Source(event.seq, name), *left), active=True)
                 return TaintState(left, self.active)
@@ -94,13 +93,13 @@ class TaintState(msgspec.Struct, frozen=True):
                 return self
 
     def within(self, window_seq: int) -> "TaintState":
-        """Return the state after events below this number have left the window."""
+        """Remove the sources in events below `window_seq`, which have left the window."""
         sources = tuple(source for source in self.sources if source.seq >= window_seq)
         return msgspec.structs.replace(self, sources=sources)
 
     @property
     def shown(self) -> str:
-        """The first three sources for the card, in parentheses. Other people chose these names."""
+        """The names of the first three sources, to show in parentheses. Other people may have chosen these names."""
         shown = (" ".join(source.name.split()).translate(_BRACKETS) for source in self.sources)
         names = list(dict.fromkeys(map(short_source, shown)))
         if not names:
@@ -110,14 +109,13 @@ class TaintState(msgspec.Struct, frozen=True):
 
     @property
     def by_people(self) -> bool:
-        """Whether the sources include a message from an untrusted person."""
         return any(MESSAGE_OF in source.name for source in self.sources)
 
     @property
     def cause(self) -> str:
-        """The reason for the approval, as the beginning of a sentence.
+        """The reason for asking a person, as the beginning of a sentence.
 
-        People in the conversation are described as people, not as content.
+        If all sources are messages, it names the people who wrote them.
         """
         names = [source.name for source in self.sources]
         if not names or not all(name.startswith(MESSAGE_OF) for name in names):
@@ -126,7 +124,6 @@ class TaintState(msgspec.Struct, frozen=True):
         return f"Someone who wrote in this conversation is not on your list of trusted people ({people})"
 
     def summarised(self, upto_seq: int) -> str:
-        """Return the taint of a summary of the events up to this number. Empty if there is none."""
         name = next((source.name for source in self.sources if source.seq <= upto_seq), "")
         if not name and not self.active:
             return ""
@@ -134,7 +131,6 @@ class TaintState(msgspec.Struct, frozen=True):
 
 
 def source_of(event: Event) -> str:
-    """Return the untrusted source in an event of the journal. Empty if there is none."""
     match event.data:
         case ToolFinished(tainted_by=name) | UserSaid(tainted_by=name) | TurnStarted(tainted_by=name) if name:
             return name
@@ -143,7 +139,7 @@ def source_of(event: Event) -> str:
         case UserSaid(caller=Caller(tainted_by=name)) if name:
             return name
         case AssistantSaid(tainted_by=name) if not event.turn:
-            # The restored message may lack the content that tainted it.
+            # A restored message may be without the content that tainted it.
             return name
         case UserSaid(author=author) | Steered(author=author) | Revised(author=author) if not author.trusted:
             return f"{MESSAGE_OF}{author.name or author.id or 'an unknown person'}"
@@ -154,7 +150,9 @@ def source_of(event: Event) -> str:
 
 
 def taint_of(events: Iterable[Event]) -> str:
-    """Return the untrusted content in these events of a conversation. Empty if there is none."""
+    """Return the names of the untrusted content that influences a conversation after these events, or an empty
+    string.
+    """
     state = reduce(TaintState.after, events, TaintState())
     return state.shown if state.active else ""
 
@@ -169,9 +167,10 @@ def sink_of(
     situation: Situation = STRICTEST,
     is_given: Callable[[str], bool] = no_address,
 ) -> str:
-    """Return the harm that an action could do in a tainted turn, as the end of "it would …". Empty if there is none.
+    """Return the harm that an action could do in a tainted turn, as the end of "it would …". Returns an empty string if
+    there is none.
 
-    `is_given` returns whether a URL was given, not made up by the model (`permissions.addresses`).
+    `is_given` returns whether a URL was given and not invented by the model (`permissions.addresses`).
     """
     tool, detail = traits.of(action.tool), action.detail
     address = asked_address(tool, detail)
@@ -206,14 +205,12 @@ def sink_of(
 
 
 def _harm_by_name(name: str) -> Literal["agent", "message", "outside"]:
-    """Return the possible harm of a tool that does not declare its effect."""
     if name.startswith(("self_edit", "set_")) or name.endswith(("_doc", "_skill")):
         return "agent"
     return "message" if name.startswith("message") else "outside"
 
 
 def _command_sink(action: Action, detail: str) -> str:
-    """Return the possible harm of a command or redirection that is not known to be harmless."""
     from shoal.permissions.actions import judged_by_words
 
     known = judged_by_words(detail) if not (action.harmless or action.opaque) and action.reads == () else action
@@ -241,7 +238,7 @@ def gate(
 ) -> tuple[Decision, str]:
     """Tighten a decision if the turn is tainted.
 
-    Returns the decision with the reason for people. The reason is empty if taint changed nothing. Actions that a
+    Returns the decision and the reason for people. The reason is empty if taint changed nothing. Actions that a
     `trusted_allow` rule of the profile matches are exempt. An opaque action is exempt only if such a rule names it
     explicitly.
     """
@@ -255,9 +252,9 @@ def gate(
 
 
 def _owner_allows_read(profile: Profile, action: Action, harm: str, situation: Situation) -> bool:
-    """Return whether a rule of the owner allows a trusted person's read that shows no secret.
+    """Return True if one of the owner's own rules allows a trusted person's read that shows no secret.
 
-    Such a rule names what is read, so it also applies in tainted turns.
+    Such a rule names what may be read, so it also applies in tainted turns.
     """
     if not situation.trusted or harm == CONFIDENTIAL or effect_of(action, profile.traits, situation) != "read":
         return False
@@ -266,7 +263,6 @@ def _owner_allows_read(profile: Profile, action: Action, harm: str, situation: S
 
 
 def trusted(profile: Profile, action: Action) -> bool:
-    """Return whether a `trusted_allow` rule covers the action."""
     return any(
         rule.list == "trusted_allow" and (not action.opaque or rule.names(text, action.naming or text))
         for text in (action.text, *action.also)

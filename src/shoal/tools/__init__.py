@@ -1,1 +1,1 @@
-"""Tools that a model may call: the registry, and the executor that runs every call."""
+"""The tool registry, and the executor that runs every tool call."""

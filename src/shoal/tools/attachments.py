@@ -1,4 +1,4 @@
-"""Files for people and models: media types by content, image conversion, and copies that no tool can change."""
+"""Detect media types, convert images for models, and store copies of files that no tool can change."""
 
 import hashlib
 import io
@@ -51,7 +51,9 @@ EXECUTABLE = "application/x-executable"
 
 
 def media_type_of(content: bytes) -> str:
-    """Return the media type by content: `text/plain` for any text, `application/octet-stream` if unknown."""
+    """Detect the media type from the content. Returns `text/plain` for all text and `application/octet-stream` if
+    unknown.
+    """
     if content[:4] == b"RIFF":
         return _RIFF.get(content[8:12], "application/octet-stream")
     if content[4:8] == b"ftyp":
@@ -81,18 +83,17 @@ _ORIENTATION = 0x0112
 
 
 def is_image(media_type: str) -> bool:
-    """Return whether `fit_image` may be able to convert content of this type."""
     return media_type.startswith("image/")
 
 
 def fit_image(content: bytes, bytes_max: int = IMAGE_BYTES_MAX) -> tuple[bytes, str]:
-    """Convert an image to a format that every provider accepts. Returns it with its media type.
+    """Convert an image to a format that every provider accepts. Returns the image and its media type.
 
-    A suitable image is returned unchanged. Others become a PNG or JPEG and are scaled down if necessary. An animation
-    is reduced to its first frame. The content determines the format.
+    A suitable image is returned unchanged. Other images become PNG or JPEG and are scaled down if necessary. Only
+    the first frame of an animation is kept.
 
-    Without the optional Pillow, only the image's header is checked, and the image is returned unchanged or rejected.
-    Blocks. Raises InvalidInput for an image that is damaged, truncated, huge or unusable.
+    Without Pillow, which is optional, only the header is checked: the image is returned unchanged or rejected.
+    Blocks. Raises InvalidInput if the image is damaged, too large, or in an unsupported format.
     """
     content = without_damaged_extras(content)
     bytes_max, head = min(bytes_max, IMAGE_BYTES_MAX), image_head(content)
@@ -143,7 +144,7 @@ def fit_image(content: bytes, bytes_max: int = IMAGE_BYTES_MAX) -> tuple[bytes, 
             picture.save(target, "JPEG", quality=85)
         if target.tell() <= bytes_max:
             return target.getvalue(), "image/png" if picture.mode == "RGBA" else "image/jpeg"
-        side = max(1, side // 2)  # even a tiny image can have a long color profile
+        side = max(1, side // 2)  # a long color profile can keep even a tiny image above the limit
     raise InvalidInput(f"an image may have at most {bytes_max:,} bytes")
 
 
@@ -178,9 +179,10 @@ _UNSAFE = lazy_re.compile(r"[^\w.() -]+")
 
 
 def keep_copy(home: Home, thread: ThreadId, name: str, content: bytes) -> Path:
-    """Store `content` below the thread's directory, by digest, under a safe form of `name`. Returns the path.
+    """Store a durable copy of `content` below the thread's directory and return its path.
 
-    The same content with the same name is stored only once, durably. Blocks. Raises OSError.
+    The path contains the content's digest and a safe form of `name`, so the same content and name are stored only
+    once. Blocks. Raises OSError.
     """
     folder = home.thread(thread) / FOLDER / hashlib.sha256(content).hexdigest()[:32]
     path = folder / (_UNSAFE.sub("_", name).strip(". ")[:120] or "file")

@@ -1,7 +1,8 @@
-"""Checkpoints: the state of a workspace before a turn's first call that may change files, and at the end of the turn.
+"""Checkpoints store the state of a workspace before a turn's first call that may change files, and again at the end of
+the turn.
 
-The difference between the two is the turn's work. It includes other changes to the same workspace in that time;
-`features/undo/undo.py` finds the turns that made them. A turn without such a call has no checkpoint.
+The difference between the two states counts as the turn's work, even if other turns changed the workspace in the
+meantime. `features/undo/undo.py` finds those turns. A turn without such a call has no checkpoint.
 """
 
 import asyncio
@@ -38,8 +39,6 @@ class _Seen(NamedTuple):
 
 
 class Checkpoints:
-    """Takes and stores checkpoints for each workspace."""
-
     def __init__(self, files: Files, home: Home, marked: MarkedFiles, settings: CheckpointsSettings) -> None:
         self._files = files
         self._home = home
@@ -49,8 +48,9 @@ class Checkpoints:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def name_of(self, workspace: Path) -> str:
-        """Return a workspace's name, which is its path relative to the home directory if it is inside. The name is then
-        the same on every machine."""
+        """Return a name that is the same on every machine: the path relative to the home directory. A workspace
+        outside of it is named by its absolute path.
+        """
         home = self._home.root
         return str(workspace.relative_to(home) if workspace.is_relative_to(home) else workspace)
 
@@ -67,7 +67,10 @@ class Checkpoints:
             yield
 
     async def before(self, started: Sequence[Admitted], workspace: Path, author: str) -> tuple[Checkpointed, ...]:
-        """Return the checkpoint before these calls, or nothing if none of them may change files."""
+        """Take a checkpoint if one of these calls may change files. Otherwise returns an empty tuple.
+
+        An OSError is recorded in the notes of the checkpoint, which then has no tree.
+        """
         if not self._settings.days or not any(may_write(call.traits, call.invocation.actions) for call in started):
             return ()
         name = self.name_of(workspace)
@@ -80,7 +83,6 @@ class Checkpoints:
         return (Checkpointed(name, taken.tree, author, taken.notes),)
 
     async def after(self, before: Checkpointed | None) -> tuple[FilesChanged, ...]:
-        """Return the workspace's changes at the end of a turn with a checkpoint."""
         if before is None:
             return ()
         if not before.tree:
@@ -95,8 +97,9 @@ class Checkpoints:
         return (FilesChanged(taken.tree, changed, tuple(dict.fromkeys((*before.notes, *taken.notes)))),)
 
     async def take(self, workspace: str) -> Scan:
-        """Store the current state of a workspace. The caller must hold the workspace's lock. Raises OSError,
-        StoreError."""
+        """Store the current state of a workspace. The caller must hold its lock (`alone`). Raises OSError and
+        StoreError.
+        """
         path, now = self.path_of(workspace), time.monotonic()
         marks, trees = await self._marked.marks(path), self.trees(workspace)
         seen = self._seen.pop(workspace, None)
@@ -111,7 +114,6 @@ class Checkpoints:
         return scan
 
     async def gap(self, workspace: Path) -> str:
-        """Return a sentence about the part of a workspace that cannot be undone, or an empty string."""
         if not self._settings.days:
             return "Checkpoints are switched off."
         name = self.name_of(workspace)
@@ -122,12 +124,12 @@ class Checkpoints:
             return f"Shoal could not read or store the workspace ({system_words(error)})."
 
     def marking(self, workspace: str, source: str, seconds_max: float) -> AbstractAsyncContextManager[None]:
-        """Mark changes in a workspace while the block runs, for at most `seconds_max`. Does nothing without a
-        source."""
+        """Taint changes in the workspace while the block runs, for at most `seconds_max`. Does nothing if `source`
+        is empty.
+        """
         return self._marked.during([self.path_of(workspace)], source, seconds_max)
 
     def known(self) -> set[str]:
-        """Return the names of the agents' workspaces that have checkpoints on this machine."""
         names = map(self.name_of, self._home.root.glob("agents/*/workspace"))
         return {name for name in names if is_text(name) and self._lock(name).exists()}
 
@@ -135,7 +137,6 @@ class Checkpoints:
         return self._home.data / "checkpoints" / f"{digest_of(workspace.encode())}.lock"
 
     async def sweep(self, workspace: str, roots: Collection[str]) -> int:
-        """Delete the contents of a workspace that none of these trees names. Returns the number of deleted contents."""
         async with self.alone(workspace):
             self._seen.pop(workspace, None)
             trees = self.trees(workspace)
@@ -143,14 +144,13 @@ class Checkpoints:
 
 
 def may_write(traits: Traits, actions: Sequence[Action]) -> bool:
-    """Return whether a call may change files of the workspace."""
     if traits.read_only or traits.changes in ("nothing", "home"):
         return False
     return not (traits.runs_commands and all(map(is_look, actions)))
 
 
 def files_of(changes: Sequence[TreeChange]) -> list[TreeChange]:
-    """Return the changes without folders that appear or disappear together with their content."""
+    """Omit folders that appear or disappear together with their content."""
     found: list[TreeChange] = []
     for change, following in zip(changes, [*changes[1:], None], strict=False):
         entry = change.before or change.after

@@ -1,21 +1,21 @@
-"""The files that an approval of a command covers. They are compared by content, so the code that runs is the code that
-was approved.
+"""The files that an approval of a command covers. They are compared by content, to ensure that the code that runs is
+the code that was approved.
 
-what an action names             what is covered
+the action names                 the approval covers
 ------------------------------   ------------------------------------------------------------------------------
 a file                           its content
 a missing file                   its absence
 a link                           its target and the content there, resolved as the command resolves it
 a folder                         every file below it
-a file of the sandbox's system   nothing, because no command can change it
-a file outside the mounts        cannot be covered
-`runs_more`                      every link and every file below the mounts that may be code; other files if
-                                 the command, or a line with which a named file includes others, contains the
-                                 name of the file or of its folder; every file if some words of the command are
-                                 known only when it runs
-parts that run nothing           the files they read, if they may pass the content to a part that runs it
+a system file of the sandbox     nothing, because no command can change it
+a file outside the mounts        nothing, and the coverage is incomplete
+`runs_more`                      every link, and every file below the mounts that may be code
+                                 other files whose name or folder is mentioned in the command, or in a line
+                                 with which a named file includes others
+                                 every file, if some words of the command are known only when it runs
+a part that runs nothing         the files that it reads, if it may pass their content to a part that runs it
 
-Digests depend only on contents and names, so they are equal on every machine that a workspace moves to.
+Digests depend only on names and contents, so they stay equal when a workspace moves to another machine.
 """
 
 import hashlib
@@ -75,7 +75,7 @@ _Value = TypeVar("_Value")
 
 
 class Content(msgspec.Struct, frozen=True):
-    """Content that a call runs: `coverage` for people, and `runs` for the sandbox."""
+    """The content that a call runs. `coverage` describes it for people, and `runs` lets the sandbox verify it."""
 
     coverage: Coverage = NO_COVERAGE
     runs: tuple[RunFile, ...] = ()
@@ -85,8 +85,10 @@ NOTHING = Content()
 
 
 class ContentReader:
-    """Reads the files that commands run, within limits on code files and total bytes per approval. The methods block
-    and are thread-safe."""
+    """Reads the files that commands run. The number of code files and the total size per approval are limited.
+
+    The methods block and are thread-safe.
+    """
 
     def __init__(self, files_max: int = 5_000, bytes_max: int = 67_108_864) -> None:
         self.files_max = files_max
@@ -96,8 +98,10 @@ class ContentReader:
         self._listings: OrderedDict[str, Mapping[str, str]] = OrderedDict()
 
     def read(self, actions: Sequence[Action], mounts: Sequence[Mount], *, mapped: bool, fetched: str = "") -> Content:
-        """Read the files that a call with these actions would run now. `fetched` names content that the call downloads,
-        which cannot be covered."""
+        """Read the files that a call with these actions would run now.
+
+        `fetched` describes content that the call would download. Such content cannot be covered.
+        """
         parts = [action for action in actions if not action.whole]
         running = [action for action in parts if action.runs or action.runs_more]
         if not running:
@@ -107,7 +111,7 @@ class ContentReader:
             look.uncovered(f"it may run {fetched}")
         named = [path for action in running for path in action.runs]
         others = [action for action in parts if action not in running]
-        if len(running) > 1:  # git changes files through stored state that is not covered
+        if len(running) > 1:  # git may change files from its own data, which is not covered
             git = [action for action in running if action.text.partition(":")[2].partition(":")[2].startswith("git ")]
             others += [action for action in git if not action.harmless]
         is_plain = all(action.harmless for action in others)
@@ -121,7 +125,8 @@ class ContentReader:
         if len(set(named)) > NAMED_MAX:
             look.uncovered(f"it names more than {NAMED_MAX} files to run")
         hiding = [action for action in running if action.runs_more]
-        # A file that one part writes for another to run, or a here-document for an interpreter, may also name files.
+        # A file that one part writes for another to run, or a here-document for an interpreter, may mention further
+        # files.
         names_files = not is_plain or any(action.opaque and not action.runs for action in hiding)
         listing = look.code(hiding, actions if names_files else hiding) if hiding else None
         others_digest = ""
@@ -134,8 +139,10 @@ class ContentReader:
         return Content(coverage, tuple(look.runs))
 
     def changes(self, before: Coverage, now: Coverage, since: str) -> str:
-        """Describe the differences with one sentence per file, or return an empty string. `since` completes "… changed
-        since"."""
+        """Describe the differences with one sentence per file. Returns an empty string if there are none.
+
+        `since` completes the phrase "… changed since".
+        """
         old = {file.path: file for file in before.files}
         new = {file.path: file for file in now.files}
         absent = CoveredFile("", -1, "")
@@ -166,7 +173,7 @@ class ContentReader:
         return " ".join(uncovered[:CHANGES_SHOWN_MAX]) + (f" {more} more files changed." if more > 0 else "")
 
     def digest(self, file: int, status: os.stat_result) -> str:
-        """Return the SHA-256 (hex) of an open file, cached by its `stat` values. Raises OSError."""
+        """Return the SHA-256 of an open file in hex, cached by its `stat` result. Raises OSError."""
         key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         with self._lock:
             if known := self._digests.get(key, ""):
@@ -181,7 +188,6 @@ class ContentReader:
 
 
 def _keep(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value, entries_max: int) -> None:
-    """Store an entry as the most recently used one, and evict the least recently used."""
     cache[key] = value
     cache.move_to_end(key)
     while len(cache) > entries_max:
@@ -189,7 +195,7 @@ def _keep(cache: OrderedDict[_Key, _Value], key: _Key, value: _Value, entries_ma
 
 
 class _Look:
-    """State of one `read` call: its results so far, and the remaining limits."""
+    """State of one `read` call: the results so far and the remaining limits."""
 
     def __init__(self, reader: ContentReader, mounts: Sequence[Mount], *, mapped: bool) -> None:
         self.files: list[CoveredFile] = []
@@ -202,7 +208,6 @@ class _Look:
         self._bytes_left = reader.bytes_max
 
     def uncovered(self, why: str) -> None:
-        """Record a reason why the coverage is incomplete. Only the first reason is reported."""
         self.why = self.why or why
 
     def name(self, path: str, *, may_bind: bool) -> None:
@@ -235,8 +240,11 @@ class _Look:
             self.uncovered(f"{short(shown)} cannot be read ({why})")
 
     def _folders(self, place: MountedPath) -> tuple[tuple[str, int, int], ...]:
-        """Return the folders on the path to a file. Waits until they have not changed for a moment, so that a later
-        change has a different timestamp."""
+        """Return the path, inode and modification time of each folder above a file. Returns an empty tuple on an
+        OSError.
+
+        After a recent change it waits for one clock tick, because two changes in one tick have the same timestamp.
+        """
         ways = [MountedPath("", place.mount, place.parts[:depth]) for depth in range(len(place.parts))]
         try:
             statuses = [way.host.lstat() for way in ways]
@@ -250,13 +258,11 @@ class _Look:
         )
 
     def _found_at(self, place: MountedPath) -> str:
-        """Return the path at which a command finds the file."""
         return str(PurePosixPath(place.mount.inside, *place.parts) if self._mapped else place.host)
 
     def _read(
         self, place: MountedPath, shown: str, folders: tuple[tuple[str, int, int], ...], *, may_bind: bool
     ) -> None:
-        """Record the file's current content. Raises OSError."""
         try:
             file = open_resolved(place)
         except FileNotFoundError:
@@ -284,7 +290,7 @@ class _Look:
                     self._said += "\n".join(os.fsdecode(line) for line in _INCLUDES.findall(content))
                 else:
                     digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        # A program that reads a manifest or makefile may rewrite it. Scripts are only run.
+        # Only scripts are held in memory until they run. A program may rewrite a manifest or makefile that it reads.
         suffix = PurePosixPath(place.shown).suffix.lower()
         is_script = suffix in _SCRIPTS or (not suffix and status.st_mode & 0o111) or not is_code(place.shown)
         if not is_script and not (content or b"").startswith(b"#!"):
@@ -297,8 +303,12 @@ class _Look:
         self.runs.append(RunFile(self._found_at(place), digest, place.host, identity, bound, mode, folders))
 
     def code(self, hiding: Sequence[Action], saying: Sequence[Action]) -> dict[str, str] | None:
-        """Return the digests of links, of code below the mounts that the parts may run, and of files that other files
-        mention. Named files are omitted. Returns None if a limit is exceeded."""
+        """Return the digests, by path, of links, of code files, and of files that the command or an included line
+        mentions.
+
+        Files that the actions name are omitted. Returns None, and records the reason, if a limit is exceeded or a
+        folder is unreadable.
+        """
         self._said = "\n".join([*(action.text for action in saying), self._said])
         covers_all = any(_is_unspecific(action, self._mounts) for action in hiding)
         named = {file.path.rpartition(" -> ")[2] for file in self.files}
@@ -346,7 +356,6 @@ class _Look:
                     raise _TooMuchError(f"it may run any of more than {self._reader.files_max:,} files")
 
     def _value(self, folder: int, entry: os.DirEntry[str], path: str) -> tuple[int, str]:
-        """Return a file's size and the digest of its content. For a link, the target precedes the digest."""
         text = ""
         file: int | None = None
         if entry.is_symlink():
@@ -355,7 +364,7 @@ class _Look:
                 place = resolve(path, self._mounts, mapped=self._mapped)
                 file = open_resolved(place) if place is not None and place.mount in self._mounts else None
         else:
-            with suppress(OSError):  # it disappeared or cannot be opened, such as a pipe or socket
+            with suppress(OSError):  # deleted in the meantime, or not readable, such as a socket
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
                 file = os.open(entry.name, flags, dir_fd=folder)
         if file is None:
@@ -371,19 +380,17 @@ class _Look:
 
 
 class _TooMuchError(OSError):
-    """A limit was exceeded. The message names the limit."""
+    """Raised if a limit is exceeded. The message names the limit."""
 
 
 def _entered(folder: int, name: str, path: str) -> AbstractContextManager[int]:
-    """Open a subfolder without following links and return its descriptor. Raises OSError if that fails or the folder is
-    nested too deeply."""
+    """Open a subfolder without following links. Raises OSError, or _TooMuchError below DEPTH_MAX levels."""
     if path.count("/") > DEPTH_MAX:
         raise _TooMuchError(f"the code it may run is more than {DEPTH_MAX} folders deep")
     return closing_file(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder))
 
 
 def _entries(folder: int, path: str) -> Iterator[tuple[os.DirEntry[str], str]]:
-    """Yield the entries of an open folder with their paths."""
     with os.scandir(folder) as scan:
         for entry in scan:
             yield entry, f"{path}{_readable(entry.name)}"
@@ -408,13 +415,13 @@ def swapped_of(runs: Sequence[RunFile]) -> str:
 
 
 def short(path: str) -> str:
-    """Return a path as shown to people, without the workspace's name."""
     return path.removeprefix("/workspace/")
 
 
 def _is_unspecific(action: Action, mounts: Sequence[Mount]) -> bool:
-    """Return whether a part may run any file: some of its words are known only when it runs, or it names a whole
-    mount."""
+    """Return True if a part may run any file, because it names a mount or because some of its words are known only
+    when it runs.
+    """
     if action.runs and not action.opaque:
         return False
     words = action.text.split(":", 2)[-1].split()
@@ -426,6 +433,5 @@ def _is_unspecific(action: Action, mounts: Sequence[Mount]) -> bool:
 
 
 def _readable(name: str) -> str:
-    """Return a file name as text. A name that is not UTF-8 is returned in hexadecimal."""
     raw = os.fsencode(name)
     return name if raw == name.encode(errors="replace") else f"bytes:{raw.hex()}"

@@ -1,9 +1,9 @@
-"""Read documents in a separate process. `python -m shoal.tools.document_readers KIND` reads a document from standard
-input and prints one line of JSON per part.
+"""Extract the text of documents in a separate process. `python -m shoal.tools.document_readers KIND` reads a document
+from standard input and prints one line of JSON per part.
 
-A hostile document may use much memory and time, so the process has tight limits on both, which the kernel enforces.
-Office files are zipped XML. Only their text is read, in pieces, and a file that unpacks to more than ARCHIVE_BYTES_MAX
-is rejected.
+A malicious document can use excessive memory and time, so the kernel limits both for this process. Office files are
+zipped XML, and only their text is read, piece by piece. A file that unpacks to more than ARCHIVE_BYTES_MAX is
+rejected.
 """
 
 import json
@@ -30,11 +30,10 @@ _HEADING = re.compile(r"#{1,6} +(.*)")
 
 
 class CannotRead(Exception):
-    """A document cannot be read. The message is the reason, written as the end of a sentence."""
+    """Raised if a document cannot be read. The message is a clause, such as "it is damaged"."""
 
 
 def pdf_pages(content: bytes) -> Iterator[DocumentPart]:
-    """Yield the text of each page in a PDF. Raises CannotRead."""
     import io
 
     from pypdf import PdfReader
@@ -51,7 +50,6 @@ def pdf_pages(content: bytes) -> Iterator[DocumentPart]:
 
 
 def office_parts(content: bytes) -> Iterator[DocumentPart]:
-    """Yield the text of a .docx, .xlsx or .pptx file."""
     import io
     import zipfile
 
@@ -69,14 +67,14 @@ def office_parts(content: bytes) -> Iterator[DocumentPart]:
             yield from slides_of(office)
         else:
             raise CannotRead("it is an archive, and archives are not searched")
-    except RuntimeError as error:  # zipfile raises this for a password
+    except RuntimeError as error:  # zipfile raises RuntimeError for an encrypted file
         raise CannotRead("it is encrypted") from error
     except (zipfile.BadZipFile, SyntaxError, EOFError, KeyError, NotImplementedError) as error:
         raise CannotRead("it is damaged") from error
 
 
 class OfficeArchive:
-    """Parts of an office file, with a limit on their total unpacked size."""
+    """A ZIP archive with the parts of an office file. Limits their total unpacked size."""
 
     def __init__(self, archive: "ZipFile") -> None:
         self._archive = archive
@@ -84,8 +82,9 @@ class OfficeArchive:
         self.left = ARCHIVE_BYTES_MAX
 
     def elements(self, name: str) -> Iterator[tuple[str, "Element"]]:
-        """Yield a part's elements as they end, with their names without namespaces. A paragraph or row is discarded
-        when the next one is read."""
+        """Parse a part incrementally and yield each element, with its local name, when it ends. Paragraphs and
+        rows are emptied afterward to free memory.
+        """
         from xml.etree.ElementTree import iterparse
 
         if name not in self.names:
@@ -99,7 +98,7 @@ class OfficeArchive:
 
 
 class _Counted:
-    """A file in an archive. Reading stops when the archive unpacks to too much."""
+    """A file in an archive. Reading raises CannotRead once the archive has unpacked to more than ARCHIVE_BYTES_MAX."""
 
     def __init__(self, file: IO[bytes], archive: OfficeArchive) -> None:
         self._file = file
@@ -114,7 +113,6 @@ class _Counted:
 
 
 def word_paragraphs(office: OfficeArchive) -> Iterator[DocumentPart]:
-    """Yield paragraphs, including those in tables, with their sections."""
     section, number = "", 0
     for tag, paragraph in office.elements("word/document.xml"):
         if tag != "p":
@@ -137,7 +135,7 @@ def word_paragraphs(office: OfficeArchive) -> Iterator[DocumentPart]:
 
 
 def sheet_rows(office: OfficeArchive) -> Iterator[DocumentPart]:
-    """Yield the rows of all sheets with the text of their cells. Dates appear as their stored numbers."""
+    """Yield one part per row. Dates appear as the numbers that the file stores."""
     shared = ["".join(element.itertext()) for tag, element in office.elements("xl/sharedStrings.xml") if tag == "si"]
     relations = office.elements("xl/_rels/workbook.xml.rels")
     targets = {
@@ -165,7 +163,6 @@ def sheet_rows(office: OfficeArchive) -> Iterator[DocumentPart]:
 
 
 def slides_of(office: OfficeArchive) -> Iterator[DocumentPart]:
-    """Yield the text of each slide, in order."""
     names = [(int(match[1]), name) for name in office.names if (match := _SLIDE.fullmatch(name))]
     for number, name in sorted(names):
         lines: list[str] = []
@@ -178,7 +175,6 @@ def slides_of(office: OfficeArchive) -> Iterator[DocumentPart]:
 
 
 def html_lines(content: bytes) -> Iterator[DocumentPart]:
-    """Yield the lines of a page as Markdown, with their sections."""
     import turbohtml
 
     page, section = turbohtml.parse(content), ""
@@ -191,7 +187,6 @@ def html_lines(content: bytes) -> Iterator[DocumentPart]:
 
 
 def mail_parts(content: bytes) -> Iterator[DocumentPart]:
-    """Yield the headers, the names of attachments, and the lines of the body."""
     from email import policy
     from email.message import EmailMessage
     from email.parser import BytesParser
@@ -216,8 +211,6 @@ _READERS = {"pdf": pdf_pages, "office": office_parts, "html": html_lines, "mail"
 
 
 def main() -> None:
-    """Read a document from standard input and print one line per part. On failure, print the reason and exit with
-    EXIT_TOLD."""
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS_MAX, SECONDS_MAX))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":

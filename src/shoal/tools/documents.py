@@ -1,7 +1,7 @@
-"""Extract the text of documents, in parts with their positions: PDF, office files, HTML, e-mail and plain text.
+"""Extract the text of PDFs, office files, HTML, e-mails and plain text, in parts with their positions.
 
-Everything except plain text is read in a separate process (tools/document_readers.py), which ends when the caller is
-cancelled.
+Everything except plain text is parsed in a separate process (tools/document_readers.py), which ends when the caller
+is cancelled.
 """
 
 import os
@@ -39,7 +39,7 @@ any."""
 
 
 class DocumentStates(list[DocumentState]):
-    """The `DocumentState` functions of all features."""
+    """`DocumentState` functions that features register."""
 
 
 _HTML = lazy_re.compile(rb"\s*+(?:<!--(?:[^-]|-(?!->))*+-->\s*+)*+<(?:!doctype html|html)\b", re.IGNORECASE)
@@ -50,7 +50,9 @@ _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
 class DocumentPart(NamedTuple):
-    """A passage and its position. Only parts of one `group` (a page, a sheet) are joined into a piece."""
+    """A passage of a document and its position. Only parts of the same `group`, such as a page or a sheet, are
+    joined into a piece.
+    """
 
     group: str
     place: str
@@ -61,7 +63,7 @@ _part_decoder = msgspec.json.Decoder(DocumentPart)
 
 
 def kind_of(name: str, content: bytes) -> str:
-    """Return the kind of a file's text: `pdf`, `office`, `html`, `mail`, `text`, or an empty string if it has no text.
+    """Return `pdf`, `office`, `html`, `mail` or `text`, or an empty string if the file contains no text.
 
     Raises ToolError for an old or encrypted office file.
     """
@@ -82,9 +84,10 @@ def kind_of(name: str, content: bytes) -> str:
 
 
 async def document_parts(name: str, content: bytes) -> list[DocumentPart]:
-    """Return the parts of a document, with at most DOCUMENT_CHARS_MAX characters. Empty if it has no text.
+    """Return the parts of a document, at most DOCUMENT_CHARS_MAX characters in total. The list is empty if the document
+    has no text.
 
-    Raises ToolError if the document cannot be read. The message is the end of a sentence, such as "it is damaged".
+    Raises ToolError if the document cannot be read. The message is a clause, such as "it is damaged".
     """
     kind = kind_of(name, content)
     if kind == "text":
@@ -94,7 +97,7 @@ async def document_parts(name: str, content: bytes) -> list[DocumentPart]:
 
 
 async def pdf_text(content: bytes) -> str:
-    """Return the text of a PDF's pages, at most TEXT_CHARS_MAX characters. Raises ToolError if it cannot be read."""
+    """Return at most TEXT_CHARS_MAX characters of a PDF. Raises ToolError if it cannot be read."""
     try:
         parts = await _read_apart("pdf", content)
     except ToolError as error:
@@ -104,8 +107,6 @@ async def pdf_text(content: bytes) -> str:
 
 
 def pieces_of(parts: list[DocumentPart]) -> Iterator[tuple[str, str]]:
-    """Yield positions and texts of about PIECE_CHARS characters. Parts of one group are joined, and long parts are
-    cut."""
     group = place = ""
     held: list[str] = []
     size = 0
@@ -130,7 +131,6 @@ def pieces_of(parts: list[DocumentPart]) -> Iterator[tuple[str, str]]:
 
 
 def documents_below(folder: Path) -> list[Path]:
-    """Return the files of a folder that are not hidden, FOLDER_DEPTH_MAX levels deep, at most FOLDER_FILES_MAX."""
     paths: list[Path] = []
     for path, folders, names in walk(folder):
         depth = len(Path(path).relative_to(folder).parts)

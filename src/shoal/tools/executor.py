@@ -1,22 +1,23 @@
 """Admit and run tool calls. Every tool call goes through this module.
 
     arguments ─ prepare (validate, resolve) ─► actions ─ decide (profile, taint) ─► allow ─► run ─► result
-                     │ wrong                                   │ deny     │ ask
+                     │ invalid                                 │ deny     │ ask
                      ▼                                         ▼          ▼
                   Refused                                   Refused     MustAsk (an approval bound to the digest)
 
-Hooks of installed packages decide after the rules and the taint check allowed a call. The stricter decision wins.
+Hooks of installed packages run after the rules and the taint check. They can only make the decision stricter.
 
-One object, the Invocation, is checked, shown for approval and run. An approval is bound to two digests: of the call,
-and of the call with the content that it runs (`tools.content`).
+The same object, the Invocation, is checked, shown for approval and run. An approval is bound to two digests: one of
+the call, and one of the call with the content that it runs (`tools.coverage`).
 
-    an approval is answered      Refused if the call differs; MustAsk with the change if only the content differs
-    allowed for the thread       runs without asking if the content is the same, the turn is untainted, and the person
-                                 is trusted as much as the one who allowed it; otherwise MustAsk with the reason
-    about to start               the content is compared again, the last time by the sandbox just before it runs; if
-                                 it differs, the command does not run: MustAsk again
+    approval answered            Refused if the call differs. MustAsk if only the content differs, or if earlier calls
+                                 on the same approval card changed the call.
+    allowed for the thread       The call runs if the content is the same, the turn is untainted, and the asking person
+                                 has at least the trust of the person who allowed it. Otherwise MustAsk.
+    just before the start        The content is compared again, the last time by the sandbox. If it differs, the call
+                                 does not run: MustAsk.
 
-Raises only CancelledError and the store's errors.
+Only CancelledError and errors of the store are raised. Any other failure becomes the result of the call.
 """
 
 import asyncio
@@ -96,7 +97,9 @@ SWAPPED = "{name} was replaced while this ran, so what ran may not be what was a
 
 
 class CallContext(msgspec.Struct, frozen=True):
-    """Audience and location of a turn's calls. Each profile in `bounds` further limits what a call may do."""
+    """The circumstances in which the calls of a turn run. In addition to `profile`, every profile in `bounds` must
+    allow a call.
+    """
 
     thread: ThreadId
     turn: TurnId
@@ -112,17 +115,17 @@ class CallContext(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Decision that the call does not run. The model receives `result`."""
+    """The decision not to run a call. The model receives `result`."""
 
     result: ToolFinished
     audit: tuple[AuditEntry, ...] = ()
 
 
 class MustAsk(msgspec.Struct, frozen=True):
-    """Decision that the call waits for a person. An earlier request for the same call becomes void.
+    """The decision to ask a person. It voids an earlier request for the same call.
 
-    `advice` returns more information for the person. It is awaited once, before the request is sent. If `can_stage`,
-    the request may wait until the end of the turn.
+    `advice` returns more information for the person. It is awaited once, before the request is sent. If `can_stage`
+    is true, the request may wait until the end of the turn.
     """
 
     approval: NewApproval
@@ -132,25 +135,27 @@ class MustAsk(msgspec.Struct, frozen=True):
     can_stage: bool = False
 
     def on_card(self, item: CardItem) -> Self:
-        """Return a copy with its position on an approval card. A card offers no rule if only untrusted text asked for
-        its calls, or if it has too many calls to read one by one."""
+        """Return a copy with its position on an approval card.
+
+        The card offers no standing rule if only untrusted text asked for its calls, or if it has more than
+        CARD_CALLS_MAX calls.
+        """
         has_rule = not item.foreign and item.total <= CARD_CALLS_MAX
         item = replace(item, always=self.approval.item.always if has_rule else NO_RULE)
         approval, event = replace(self.approval, item=item), replace(self.event, item=item)
         return replace(self, approval=approval, event=event)
 
     def with_reason(self, more: str) -> Self:
-        """Return a copy with another sentence added to the reason."""
         reason = " ".join(f"{self.approval.reason} {strip_controls(more)}".split())
         approval, event = replace(self.approval, reason=reason), replace(self.event, reason=reason)
         return replace(self, approval=approval, event=event)
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """Decision that the call may run once `started` is durable.
+    """The decision to run a call as soon as `started` is durable.
 
-    `content` is the content that a person allowed it to run, and is compared before the start. `by_person` is true if a
-    person allowed the call.
+    `content` is the content that a person allowed. It is compared again before the call starts. `by_person` is true
+    if a person approved this particular call.
     """
 
     call: ToolCall
@@ -164,8 +169,6 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class Executor:
-    """Admits and runs tool calls."""
-
     def __init__(
         self,
         registry: Registry,
@@ -181,8 +184,9 @@ class Executor:
         upholds: Callable[[Approval], Awaitable[bool]],
         gap: Callable[[Path], Awaitable[str]],
     ) -> None:
-        """Create an executor. `upholds` returns whether the person who allowed something could still allow it. `gap`
-        returns a description of the part of a workspace that no checkpoint restores, or an empty string."""
+        """Create an executor. `upholds` returns whether the person who approved a call could approve it now. `gap`
+        describes the part of a workspace that no checkpoint restores, or returns an empty string.
+        """
         self.registry = registry
         self.sandbox = sandbox
         self.is_sealed = sandbox.isolated and config.sandbox.network == "off"
@@ -211,8 +215,11 @@ class Executor:
     async def admit(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None, *, asks_anyway: bool = False
     ) -> Refused | MustAsk | Admitted:
-        """Decide on a call. `request` is its answered approval, if any. `asks_anyway` asks about a call even if it
-        could run without asking."""
+        """Decide whether a call may run.
+
+        `request` is the answered approval request for the call. If `asks_anyway` is true, a person is asked even if
+        the rules allow the call.
+        """
         tool, agent, profiles = self.registry.get(call.name), context.agent, (context.profile, *context.bounds)
         if tool is None or (agent.tools and call.name not in (*agent.tools, MORE_TOOLS)):
             names = ", ".join(spec.name for spec in self.registry.offer(agent.tools, hidden_by(profiles)).listed)
@@ -225,7 +232,7 @@ class Executor:
         actions = invocation.actions
         gap = await self._gap_of(tool.traits, actions, context)
         situation = self._situation(context, context.taint, covered=not gap)
-        # The strictest profile decides. If several are equally strict, the first one decides.
+        # The strictest profile decides. Among equally strict profiles, the first one does.
         by_profiles = [decide_all(profile, actions, situation) for profile in profiles]
         decision, rulings = max(by_profiles, key=lambda decided: STRICTNESS[decided[0]])
         user, name, turn = context.asker.user, agent.name, context.turn
@@ -241,7 +248,7 @@ class Executor:
             return _refuse(call, DENIED.format(action=strip_controls(worst.action), rule=rule), audit)
         asks, taint = decision == "ask", context.taint
         if not taint.active and self._gated(decision, actions, context, STEERED, situation)[0] != decision:
-            # Taint marks are looked up only if they could change the decision.
+            # Tainted files are looked up only if they could change the decision.
             taint = await self._marked_taint(actions, context) or taint
         decision, reason = self._gated(
             decision, actions, context, taint, self._situation(context, taint, covered=not gap)
@@ -298,8 +305,6 @@ class Executor:
         return self._ask(asking, why_not)
 
     async def _standing_rule(self, asking: "_Asking", situation: Situation) -> StandingRule:
-        """Return the rule that the owner may create for a call that needs approval only because of the rules and its
-        effect."""
         context, actions = asking.context, asking.invocation.actions
         traits, asker = self.registry.traits.of(asking.call.name), context.asker
         stays_asked = traits.runs_commands and self._asks_for_commands
@@ -314,8 +319,9 @@ class Executor:
         return with_past(rule, self._named(asking.invocation), self._past[1])
 
     async def _why_not_granted(self, asking: "_Asking", taint: TaintState) -> str | None:
-        """Return the reason why an approval for the whole thread does not cover the call, or None if it does. The
-        reason is empty if there is no such approval."""
+        """Return the reason why an approval for the complete thread does not cover the call. Returns None if it
+        does, and an empty string if there is no such approval.
+        """
         context, why = asking.context, ""
         for grant in await self._approvals.grants(context.thread, asking.call_digest):
             giver = grant.decided_trust
@@ -336,8 +342,9 @@ class Executor:
     async def again(
         self, call: ToolCall, context: CallContext, request: ApprovalRequested | None
     ) -> Refused | Admitted:
-        """Admit a call that started earlier and may be repeated. The earlier decision still applies, but content that a
-        person allowed must be unchanged."""
+        """Admit a call that started earlier and may run again. The earlier decision still applies, but content
+        that a person approved must be unchanged.
+        """
         tool = self.registry.get(call.name)
         if tool is None:
             return _refuse(call, UNKNOWN_TOOL.format(name=call.name, names=", ".join(self.registry.names())))
@@ -355,10 +362,10 @@ class Executor:
         return Admitted(call, tool.traits, invocation, started, (), ApprovalId(""), by_person=request is not None)
 
     async def run(self, admitted: Admitted, context: CallContext) -> ToolFinished | MustAsk | None:
-        """Run a call and limit the length of its result. Returns None while the result is pending.
+        """Run a call and shorten a long result. Returns None while the result is pending.
 
-        A failure is a result, and cancelling ends the run. If the content to run differs from the approved content, the
-        call does not run and waits for a person again.
+        A failure is returned as a result. Cancelling stops the call. If the content to run differs from the approved
+        content, the call does not run and a person is asked again.
         """
         began = self._clock.monotonic()
         actions, allowed = admitted.invocation.actions, admitted.content
@@ -375,7 +382,7 @@ class Executor:
             return None
         if len(output.text) <= self._bounds.stored_chars_min:
             bounded = self._bound(output, context.mounts)
-        else:  # in a thread, so that other turns do not wait
+        else:  # in a thread, to keep other turns from waiting
             bounded = await asyncio.to_thread(self._bound, output, context.mounts)
         return ToolFinished(
             call_id=admitted.call.id,
@@ -394,13 +401,13 @@ class Executor:
         )
 
     async def source_of(self, actions: Sequence[Action], mounts: Sequence[Mount]) -> str:
-        """Return the taint of the output of a call with these actions: a marked file that it reads, or content that it
-        fetches. Returns an empty string if its output is untainted. Raises StoreError."""
+        """Return the source that taints the output of a call: a tainted file that the call reads, or content that
+        it fetches. Returns an empty string if the output is untainted. Raises StoreError.
+        """
         marked, traits, real = self._marked, self.registry.traits, self._of_real_files(actions)
         return self._fetched(actions) or await marked.source_of(real, mounts, traits, mapped=self._maps(mounts))
 
     def _virtual_folder(self, action: Action) -> VirtualFolder | None:
-        """Return the virtual folder that contains the file or folder of an action, or None."""
         if not self.registry.traits.of(action.tool).shows_file:
             return None
         return next((folder for folder in self._services.virtual_folders if folder.has(action.detail)), None)
@@ -409,16 +416,15 @@ class Executor:
         return [action for action in actions if self._virtual_folder(action) is None]
 
     def _virtual_files(self, actions: Sequence[Action], context: ToolContext) -> list[Path]:
-        """Return the files on disk of which these actions show parts."""
         files: list[Path] = []
         for action in actions:
             if (folder := self._virtual_folder(action)) is not None:
-                with suppress(ToolError):  # the folder itself, or a missing file
+                with suppress(ToolError):  # raised for the folder itself and for a missing file
                     files.append(folder.open(context, action.detail).path)
         return files
 
     def _maps(self, mounts: Sequence[Mount]) -> bool:
-        """Return whether commands see the mounts under their sandbox names instead of their host names."""
+        """Return True if commands see the mounts under their sandbox names and not under their host names."""
         return self.sandbox.inside(mounts[0].host, mounts) == mounts[0].inside
 
     def _fetched(self, actions: Sequence[Action]) -> str:
@@ -431,12 +437,14 @@ class Executor:
         return await in_thread(lambda: self._content.read(actions, context.mounts, mapped=mapped, fetched=fetched))
 
     async def _watched(self, admitted: Admitted, context: CallContext) -> ToolOutput:
-        """Run a call and track taint. Marked files that it reads and content that it fetches taint its result. Files
-        that a tainted call changes are marked. Marked files stay marked if their content did not change. Raises
-        ContentChanged."""
+        """Run a call and track taint. Raises ContentChanged.
+
+        Tainted files that the call reads, and content that it fetches, taint the result. Files that a tainted call
+        changes become tainted. A tainted file stays tainted if its content did not change.
+        """
         invocation, actions, runs = admitted.invocation, admitted.invocation.actions, admitted.content.runs
         is_command = isinstance(invocation, PreparedCommand)
-        # A command that only looks deletes nothing, so the files that it read can be checked after it ran.
+        # A command that only reads deletes nothing, so the files that it read can be checked afterward.
         only_looks = is_command and all(map(is_look, actions))
         read = "" if only_looks else await self.source_of(actions, context.mounts)
         tool_context = self._tool_context(admitted.call, context)
@@ -461,7 +469,7 @@ class Executor:
                 retained_text = self._prompt_files.retained_text(actions, tool_context, self.registry.traits)
                 audience_person = context.purpose.audience.person
                 person = audience_person if retained_text.person is None and traits.for_person else retained_text.person
-                # The names may enter other people's prompts, so they must not reveal a private conversation.
+                # The source appears in other people's prompts, so it must not reveal a private conversation.
                 source = PRIVATE if steered_by and audience_person and person is None else steered_by
                 amending = self._prompt_files.amending(retained_text.files, source, CALL_SECONDS_MAX, person or "")
                 await stack.enter_async_context(amending)
@@ -484,7 +492,7 @@ class Executor:
         if traits.origin == "foreign" and not output.is_pending:
             output = replace(output, tainted_by=output.tainted_by or f"the tool {name}")
         await self._marked.keep(marked, touched)
-        if is_command and not read:  # includes files that were marked while it ran
+        if is_command and not read:  # files may have become tainted while the command ran
             read = await self.source_of(actions, context.mounts)
         if swapped := swapped_of(runs):
             output = replace(output, text=f"{output.text}\n[{SWAPPED.format(name=swapped)}]")
@@ -494,7 +502,7 @@ class Executor:
         return replace(output, tainted_by=output.tainted_by or read)
 
     async def _behind(self, outcome: ToolOutput | ToolError, context: CallContext) -> str:
-        """Return a text's taint: its own source, or the source of a marked file that it quotes. Raises StoreError."""
+        """Return the taint of a result or an error: its own source, or the source of a tainted file that it quotes."""
         if outcome.tainted_by or not outcome.quotes:
             return outcome.tainted_by
         person = context.purpose.audience.person
@@ -504,8 +512,9 @@ class Executor:
         return next((written_after(name, source) for name, source in quotes if source), "")
 
     async def _show_artifacts(self, call: ToolCall, context: CallContext) -> None:
-        """Write stored results to files before deciding on a call that names them, because the decision reads those
-        files."""
+        """Write stored results to files if the call names them. The decision reads these files, so this must
+        happen first.
+        """
         folder = next((mount.host for mount in context.mounts if mount.inside == INSIDE), None)
         if folder is None or not names_artifacts(call, self.registry.traits.of(call.name)):
             return
@@ -563,7 +572,6 @@ class Executor:
 
     @property
     def situation(self) -> Situation:
-        """Return the situation of an untainted turn of a trusted person with a checkpoint that restores all files."""
         return Situation(isolated=self.sandbox.isolated, sealed=self.is_sealed, covered=True, trusted=True)
 
     def _situation(self, context: CallContext, taint: TaintState, *, covered: bool) -> Situation:
@@ -572,10 +580,10 @@ class Executor:
         return replace(self.situation, covered=covered, trusted=trusted, tainted=tainted)
 
     async def _gap_of(self, traits: Traits, actions: Sequence[Action], context: CallContext) -> str:
-        """Return a description of the workspace changes by a command that the turn's checkpoint would not restore, or
-        an empty string.
+        """Describe the changes by a command that the turn's checkpoint would not restore. Returns an empty string if
+        there are none.
 
-        Looked up once per turn, and only for commands in a sealed sandbox that do more than read.
+        Computed once per turn, and only for commands in a sealed sandbox that do more than read.
         """
         if not (traits.takes_commands and self.is_sealed):
             return ""
@@ -588,7 +596,6 @@ class Executor:
         return self._gaps[context.turn]
 
     def _ask(self, asking: "_Asking", why: str) -> MustAsk:
-        """Create a request to a person. `why` precedes the reason given by the rules."""
         call, context, coverage = asking.call, asking.context, asking.content.coverage
         reason = strip_controls(self.redactor.redact(" ".join(f"{why} {asking.reason}".split())))
         approval = NewApproval(
@@ -616,7 +623,6 @@ class Executor:
         return MustAsk(approval, event, asking.audit, advice, stages and can_wait)
 
     def _named(self, invocation: Invocation) -> tuple[str, ...]:
-        """Return the actions without secrets, for the journal and approval cards."""
         return tuple(dict.fromkeys(self.redactor.redact(action.text) for action in invocation.actions))
 
     def _tool_context(self, call: ToolCall, context: CallContext) -> ToolContext:
@@ -638,7 +644,7 @@ class Executor:
 
 
 class _Asking(NamedTuple):
-    """A call that only a person can allow, with the digests that the answer is bound to."""
+    """A call that only a person can allow. Its approval is bound to `call_digest` and `digest`."""
 
     call: ToolCall
     context: CallContext
@@ -659,7 +665,7 @@ class _Asking(NamedTuple):
 
 
 def is_look(action: Action) -> bool:
-    """Return whether a part of a command changes no file content and no modification time."""
+    """Return True if a part of a command changes neither file content nor modification times."""
     program = action.text.split(":", 2)[-1].partition(" ")[0]
     return action.whole or (action.harmless and not action.also and program in _LOOKERS)
 

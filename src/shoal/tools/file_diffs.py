@@ -1,4 +1,4 @@
-"""Show changes to a file: a diff if both versions are text, otherwise the reason why there is no diff."""
+"""Render a change to a file as a diff, or explain why it has none."""
 
 import difflib
 from collections.abc import Callable, Sequence
@@ -28,9 +28,8 @@ _LACKS: dict[Lacks, str] = {
 
 
 def why_not_restorable(trees: Trees, change: TreeChange, now: TreeEntry | None) -> str:
-    """Return the reason why the earlier entry cannot be restored. Empty if it can be, or already is.
-
-    Entries that are not stored are neither restored nor deleted.
+    """Return the reason why the earlier entry cannot be restored. Returns an empty string if it can be or
+    already is.
     """
     before = change.before
     if before is not None and now is not None and alike(replace(now, mode=before.mode), before):
@@ -53,8 +52,6 @@ def file_change(
     *,
     shows: bool,
 ) -> FileChange:
-    """Return a change with its diff, without secrets, and the reason if it cannot be undone. The diff is omitted unless
-    `shows` is true."""
     path, before, after = change
     name = redact(shown_path(path))
     kind = "added" if before is None else "removed" if after is None else "changed"
@@ -79,8 +76,6 @@ def file_change(
 
 
 def changes_text(changes: TurnChanges) -> str:
-    """Describe the changes that a turn made to files, with as many diffs as fit into a message, and how to undo
-    them."""
     lines = change_lines(changes.files[:FILES_TOLD_MAX], changes.changed, TOLD_CHARS_MAX)
     lines += changes.notes
     beyond = "".join(f"\n- {line}" for line in changes.beyond)
@@ -95,7 +90,7 @@ def changes_text(changes: TurnChanges) -> str:
 
 
 def change_lines(files: Sequence[FileChange], changed: int, room: int) -> list[str]:
-    """Return the changed files as lines of Markdown, with diffs of at most `room` characters in total."""
+    """List changed files in Markdown, with diffs of at most `room` characters in total."""
     lines: list[str] = []
     for one in files:
         since = f", {SINCE[one.since]}" if one.since else ""
@@ -112,7 +107,6 @@ def change_lines(files: Sequence[FileChange], changed: int, room: int) -> list[s
 
 
 def _text(trees: Trees, entry: TreeEntry | None) -> str | None:
-    """Return the text to compare, or None if the entry cannot be compared."""
     if entry is None or entry.kind == "folder":
         return ""
     if entry.kind == "link":

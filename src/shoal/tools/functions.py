@@ -1,8 +1,9 @@
-"""Tools from typed functions: annotations become the JSON Schema for the model and validate its arguments.
+"""Create tools from typed functions. Annotations become the JSON Schema for the model and validate its arguments.
 
-`@tool` turns a function into a tool. A function that returns a result is called when the call runs. A function that
-returns an `Invocation` (a `Prepared` or a `PreparedCommand`) plans the call instead. It resolves everything that the
-call depends on and describes what the call will do. The object that is shown for approval is the one that runs.
+`@tool` turns a function into a tool. A function that returns a plain result is called when the call runs. A function
+that returns an `Invocation` (a `Prepared` or a `PreparedCommand`) plans the call instead: it resolves everything
+that the call depends on and describes what the call will do. The object that is shown for approval is the one that
+runs.
 """
 
 import asyncio
@@ -52,7 +53,7 @@ _canonical_encoder = msgspec.json.Encoder(order="sorted")
 
 
 class Prepared(NamedTuple):
-    """An `Invocation`: a description of the call, for people and as canonical JSON, and the function that runs it.
+    """An `Invocation` that calls a function. It describes the call for people and as canonical JSON.
 
     `advice` returns more information for the person who is asked for approval. It may be slow.
     """
@@ -70,7 +71,8 @@ class Prepared(NamedTuple):
 class PreparedCommand(NamedTuple):
     """An `Invocation` that runs a command in a sandbox.
 
-    `work` receives the command and the taint of its output (empty for none), for tools whose output arrives later.
+    `work` receives the command and the taint of its output, which is an empty string for untainted output. Tools
+    whose output arrives later need the taint.
     """
 
     actions: tuple[Action, ...]
@@ -81,8 +83,6 @@ class PreparedCommand(NamedTuple):
     tainted_by: str = ""
 
     def bound(self, runs: tuple[RunFile, ...], tainted_by: str, see: SeeOutput) -> "PreparedCommand":
-        """Return a copy with the files that must stay unchanged, the taint of the output, and the receiver of live
-        output."""
         return self._replace(command=msgspec.structs.replace(self.command, runs=runs, see=see), tainted_by=tainted_by)
 
     async def run(self) -> ToolOutput:
@@ -92,19 +92,20 @@ class PreparedCommand(NamedTuple):
 def planned(
     name: str, detail: str, work: Callable[[], Awaitable[ToolOutput]], shown: str = "", /, **effect: object
 ) -> Prepared:
-    """Create a call with the single action `tool:NAME:DETAIL`. People see `shown`, or the name and detail if it is
-    empty."""
+    """Create a call whose only action is `tool:NAME:DETAIL`. If `shown` is empty, people see the name and the
+    detail.
+    """
     return Prepared((Action(f"tool:{name}:{detail}"),), shown or f"{name} {detail}", canonical(name, **effect), work)
 
 
 def canonical(tool: str, **effect: object) -> str:
-    """Encode everything that determines a call's effect as canonical JSON: sorted keys, no spaces."""
+    """Encode everything that determines the effect of a call as canonical JSON, with sorted keys and without spaces."""
     return _canonical_encoder.encode({"tool": tool, **effect}).decode()
 
 
 @contextmanager
 def as_tool_error(*errors: type[ShoalError]) -> Generator[None]:
-    """Report these errors to the model as tool errors with the same text."""
+    """Convert these errors to ToolError with the same text, for the model."""
     try:
         yield
     except errors as error:
@@ -113,7 +114,7 @@ def as_tool_error(*errors: type[ShoalError]) -> Generator[None]:
 
 @contextmanager
 def quoting(file: Path) -> Generator[None]:
-    """Let the taint mark of a file apply to errors raised in the block, which quote the file."""
+    """Taint errors raised in the block if `file` is tainted, because their text quotes it."""
     try:
         yield
     except ToolError as error:
@@ -151,7 +152,7 @@ class FunctionTool(Generic[_Result]):
         return self.function(*positional, **named)
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:
-        """Validate the JSON arguments and plan the call. Raises ToolError, which names an invalid argument."""
+        """Validate the JSON arguments and plan the call. Raises ToolError, whose message names the invalid argument."""
         name = self.spec.name
         if len(arguments) > ARGUMENTS_CHARS_MAX:
             raise ToolError(f"The arguments of {name} have {len(arguments):,} characters, which is too many.")
@@ -175,7 +176,7 @@ class FunctionTool(Generic[_Result]):
         async def work() -> ToolOutput:
             if inspect.iscoroutinefunction(self.function):
                 result = await self.function(**given)
-            else:  # runs in the bounded thread pool, where a cancelled call runs to its end
+            else:  # in the bounded thread pool, where cancelling does not stop the function
                 result = await asyncio.to_thread(self.function, **given)
             if isinstance(result, ToolOutput):
                 return result
@@ -186,7 +187,9 @@ class FunctionTool(Generic[_Result]):
 
 
 class ToolDecorator:
-    """Creates tools from functions. Stored under a name, it describes a tool before the tool's function exists."""
+    """A decorator that turns functions into tools. Assigned to a name, it provides the name and traits of a tool
+    before its function exists.
+    """
 
     def __init__(self, traits: Traits, name: str, example: Example) -> None:
         self.traits = traits
@@ -215,19 +218,20 @@ def tool(
 ) -> FunctionTool[_Result] | ToolDecorator:
     """Turn an annotated function into a tool, as `@tool` or `@tool(Traits(effect="read", origin="own"))`.
 
-    The docstring becomes the description, with wrapped lines joined. A parameter is described by `Annotated[...,
-    "text"]`, by `msgspec.Meta(description=…)` or by its line under `Args:`. A parameter of type ToolContext receives
-    the call's context. A returned string or ToolOutput is used unchanged. Other values become JSON.
+    The docstring becomes the description, with wrapped lines joined. To describe a parameter, use `Annotated[...,
+    "text"]`, `msgspec.Meta(description=…)` or a line under `Args:`. A parameter of type ToolContext receives the
+    context of the call. A returned string or ToolOutput is used unchanged. Other values are encoded as JSON.
 
-    A function with the return type Invocation plans the call instead of running it, and raises ToolError for an
-    impossible call. Only such functions may have the traits `runs_commands` and `waits`.
+    A function with the return type Invocation plans the call instead of running it, and raises ToolError if the call
+    is impossible. Only such functions may have the traits `runs_commands` and `waits`.
 
     By default, results are untrusted and taint the turn. Set the trait `origin` to "own" for the owner's text, or to
-    "mixed" if each result names its source in `ToolOutput.tainted_by`. Raises InvalidInput if a name or annotation is
-    missing or has no JSON form.
+    "mixed" if each result names its source in `ToolOutput.tainted_by`.
 
-    `example` contains valid arguments, for documentation and the contract suite. Give it if arguments made from the
-    schema alone would be invalid or hard to understand.
+    `example` contains valid arguments for the documentation and the contract suite. Provide it if arguments
+    generated from the schema would be invalid or hard to understand.
+
+    Raises InvalidInput if a name or annotation is missing or has no JSON form.
     """
     if isinstance(given, Traits):
         return ToolDecorator(given, name, example)
@@ -259,7 +263,7 @@ def _signature_of(function: Callable[..., object], name: str) -> _Signature:
     try:
         if (signature := _signatures.get(key)) is not None:
             return signature
-    except TypeError:  # a default or an annotation is not hashable
+    except TypeError:  # raised if a default or an annotation is not hashable
         key = None
     hints = get_type_hints(function, include_extras=True)
     description, fields = _documented_fields(function, name, hints)
@@ -280,7 +284,6 @@ def _signature_of(function: Callable[..., object], name: str) -> _Signature:
 def _documented_fields(
     function: Callable[..., object], name: str, hints: Mapping[str, type]
 ) -> tuple[str, list[tuple[str, type] | tuple[str, type, object]]]:
-    """Return the description and one field per parameter, including parameter descriptions under `Args:`."""
     text, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
     lines = (_PARAMETER_LINE.match(line) for line in rest.split("\n\n")[0].splitlines())
     described = {match[1]: match[2].strip() for match in lines if match}
@@ -306,7 +309,6 @@ def _documented_fields(
 
 
 def schema_of(arguments: type[msgspec.Struct]) -> str:
-    """Return the JSON Schema of a Struct as compact text: an object without additional properties."""
     (_,), components = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
     schema = components.pop(arguments.__name__)
     schema.pop("title", None)

@@ -1,4 +1,4 @@
-"""Run the hooks of installed packages: before a tool call, and after a turn."""
+"""Run the hooks of installed packages, before tool calls and after turns."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ TURNS_WAITING_MAX = 1000
 
 
 class HookRunner:
-    """Calls the hooks of all packages, sorted by the names of their entry points."""
+    """Calls the hooks of all packages, in the order of their entry point names."""
 
     def __init__(self, hooks: Mapping[str, Hooks]) -> None:
         self._before = [(name, hook.before_call, hook.seconds_max) for name, hook in hooks.items() if hook.before_call]
@@ -28,9 +28,10 @@ class HookRunner:
         self.runs_after_turns = bool(self._after)
 
     async def before_call(self, planned: PlannedCall) -> tuple[str, HookRuling] | None:
-        """Return the strictest ruling on a call and the name of its hook, or None if every hook agrees.
+        """Return the strictest ruling on a call and the name of the hook that made it. Returns None if every hook
+        agrees.
 
-        A hook that fails or takes too long denies the call. Never raises.
+        A hook that fails or times out denies the call. Never raises.
         """
         strictest: tuple[str, HookRuling] | None = None
         for name, hook, seconds in self._before:
@@ -48,7 +49,7 @@ class HookRunner:
         return strictest
 
     def turn_ended(self, summary: TurnSummary) -> None:
-        """Queue a turn for the hooks. Does not block."""
+        """Enqueue a finished turn for the hooks. Does not block. If the queue is full, the turn is skipped."""
         if not self.runs_after_turns:
             return
         try:
@@ -57,7 +58,6 @@ class HookRunner:
             log.warning("hooks skipped a turn", extra={"thread_id": summary.thread, "turn": summary.turn})
 
     async def run(self) -> None:
-        """Call the hooks for each ended turn, one at a time, until cancelled."""
         while True:
             summary = await self._ended.get()
             for name, hook, seconds in self._after:

@@ -1,13 +1,14 @@
-"""Resolve the paths of tools and commands, and open them without a race between check and use.
+"""Resolve the paths of tools and commands, and open files without a race between check and use.
 
 A path from a model is resolved once, following links, into a `MountedPath`: the mount that contains it and the real
-path below the mount. Permissions are checked for that path. It is opened below the root's descriptor without following
-links, so a link placed there after the check makes the call fail. A write creates a new file and renames it over the
-old one within one directory descriptor. Readers see either the old or the new content, and hard links elsewhere keep
-the old content.
+path below the mount. Permissions are checked for this path. The file is then opened below the mount's descriptor
+without following links. If a link was created after the check, the call fails.
 
-A path in a command is resolved as the command resolves it (`resolve`). In a sandbox that maps its folders, an absolute
-link starts at the sandbox's root, and `/scratch/x` is in the thread's scratch folder, wherever that is on the host.
+A write creates a new file and renames it over the old one within one directory descriptor. Readers see either the
+old or the new content. Hard links to the old file keep the old content.
+
+`resolve` resolves a path in a command as the command does. In a sandbox that maps its folders, an absolute link
+starts at the sandbox's root, and `/scratch/x` is in the thread's scratch folder, which may be anywhere on the host.
 Without such a sandbox, a path is a host path.
 """
 
@@ -51,8 +52,11 @@ _RESERVED = ("/workspace", "/scratch", "/skills", "/docs")
 
 
 def resolve(path: str, mounts: Sequence[Mount], *, mapped: bool) -> MountedPath | None:
-    """Resolve the links of an absolute path in an action. Missing parts are kept. Returns None for a circle of links,
-    for paths that differ between processes, and for host paths that commands cannot see."""
+    """Resolve the links of an absolute path in an action. Missing parts are kept.
+
+    Returns None for a loop of links, for a path that differs between processes, and for a host path that commands
+    cannot see.
+    """
     if mapped and path.startswith(_HOST):
         return None
     if not mapped:
@@ -73,18 +77,18 @@ def resolve(path: str, mounts: Sequence[Mount], *, mapped: bool) -> MountedPath 
 
 
 def open_resolved(place: MountedPath) -> int:
-    """Return a descriptor of the file. Raises OSError if it cannot be opened or a link was placed there."""
+    """Open a file and return its descriptor. Raises OSError, also if a link has replaced a part of the path."""
     with best_opener().directory(place.mount.host, place.parts[:-1]) as folder:
         return os.open(place.parts[-1] if place.parts else ".", _READ, dir_fd=folder)
 
 
 def is_systems(path: str) -> bool:
-    """Return whether a path belongs to the sandbox's own system, which no command can change."""
+    """Return True if a path belongs to the sandbox's own system, which no command can change."""
     return path in _DEVICES or any(PurePosixPath(path).is_relative_to(folder) for folder in _SYSTEM)
 
 
 class Entry(NamedTuple):
-    """An entry of a directory listing. `size_bytes` is 0 unless it is a file."""
+    """An entry of a directory listing. `size_bytes` is 0 for anything except a file."""
 
     name: str
     kind: str
@@ -109,16 +113,15 @@ class Jail:
         self._home = home or self._roots[0].inside
 
     def resolve(self, path: str, *, is_new: bool = False) -> MountedPath:
-        """Resolve a path, which may be relative, a path inside the sandbox, or a host path.
+        """Resolve a path that is relative, inside the sandbox, or on the host.
 
-        `..` is resolved as text, and `~` is the home directory of commands.
+        `..` is resolved as text, and `~` is the home directory of commands. If a path does not exist and `is_new` is
+        false, it resolves to an existing path that differs only in Unicode form, spaces, quotes, dashes or case, if
+        there is exactly one.
 
-        If the path does not exist and the file will not be created (`is_new`), it resolves to the only existing name
-        that looks the same: with another Unicode form, other spaces, quotes or dashes, or another case.
-
-        The prefix `host:` selects a host path whose name also exists inside the sandbox. Raises ToolError for an empty
-        path, for a path outside the allowed directories (directly or through a link), and for a name that is not valid
-        text, which could not be stored or posted.
+        If a host path looks like a path inside the sandbox, its `shown` begins with `host:`. Raises ToolError for an
+        empty path, for a path outside the allowed directories (directly or through a link), and for a name that is
+        not valid UTF-8.
         """
         if not path or "\0" in path:
             raise ToolError("The path is empty." if not path else "A path cannot contain a NUL character.")
@@ -134,7 +137,6 @@ class Jail:
         return self._resolved(str(PurePosixPath(inside, *parts)))
 
     def _alike(self, place: MountedPath) -> tuple[str, ...] | None:
-        """Return the existing names that look like the names of a missing path, or None."""
         parts = list[str]()
         for name in place.parts:
             same = [name]
@@ -207,7 +209,6 @@ class Jail:
         return content
 
     def _similar(self, place: MountedPath) -> list[str]:
-        """Return existing names that resemble the name of a missing file."""
         names = {_plain(name).casefold(): name for name in self._names(place, place.parts[:-1])}
         close = difflib.get_close_matches(_plain(place.parts[-1]).casefold(), [*names][:ENTRIES_MAX], n=3)
         return [names[name] for name in close]
@@ -223,7 +224,8 @@ class Jail:
     def write(self, place: MountedPath, content: bytes) -> None:
         """Write `content` atomically. Keeps the mode of an existing file and creates missing directories.
 
-        Raises ToolError if the root is read-only, the path is not a regular file, or the disk is full.
+        Raises ToolError if the content is too large, the root is read-only, the path is not a regular file, or the
+        disk is full.
         """
         self.require_writable(place)
         if len(content) > FILE_BYTES_MAX:
@@ -252,14 +254,14 @@ class Jail:
                 raise
 
     def require_writable(self, place: MountedPath) -> None:
-        """Raise ToolError if the path is under a read-only root."""
         if not place.mount.writable:
             writable = ", ".join(root.inside for root in self._roots if root.writable) or "nothing"
             raise ToolError(f"{place.shown} is read only. You may write to: {writable}.")
 
     def entries(self, place: MountedPath) -> tuple[list[Entry], bool]:
-        """Return the entries of a directory, sorted by name, and whether it has more than ENTRIES_MAX entries. Raises
-        ToolError."""
+        """Return at most ENTRIES_MAX entries of a directory, sorted by name, and whether there are more. Raises
+        ToolError.
+        """
         entries: list[Entry] = []
         with (
             _as_sentences(place.shown),
@@ -286,10 +288,8 @@ class Jail:
 
 
 def jail_of(context: ToolContext) -> Jail:
-    """Return the jail of a call: the sandbox's mounts with the workspace first, or everything for an unrestricted
-    agent.
-
-    Outside the mounts, a path has its host name.
+    """Return the jail of a call: the workspace, followed by the sandbox's other mounts. For an unrestricted agent,
+    it also contains all other files of the host, under their host paths.
     """
     workspace = context.agent.workspace
     roots = sorted(context.mounts, key=lambda mount: mount.host != workspace)
@@ -303,7 +303,6 @@ def jail_of(context: ToolContext) -> Jail:
 
 
 async def require_room(context: ToolContext) -> None:
-    """Raise SandboxError if a folder that the call may write to is too large, or if its disk is nearly full."""
     if isinstance(context.sandbox, RoomKeeper):
         await context.sandbox.require_room(context.mounts)
 
@@ -313,7 +312,7 @@ def _plain(name: str) -> str:
 
 
 def _require_file(status: os.stat_result, place: MountedPath) -> int:
-    """Return the size of a regular file. Raises ToolError for other kinds."""
+    """Return the size of a regular file. Raises OSError (ELOOP) for a link and ToolError for other kinds."""
     if stat.S_ISREG(status.st_mode):
         return status.st_size
     if stat.S_ISLNK(status.st_mode):
@@ -352,7 +351,6 @@ _TOLD = {
 
 @contextmanager
 def _as_sentences(path: str, *passed: type[OSError]) -> Generator[None]:
-    """Convert the system's errors to sentences for the model, except the errors that the caller handles."""
     try:
         yield
     except passed:

@@ -1,11 +1,12 @@
-"""Live output of a running command: its latest part, without secrets, sent to viewers a few times a second.
+"""Live output of a running command. Viewers receive its latest part, without secrets, a few times a second.
 
-Nothing is stored here, because the command's result contains the whole output. Pieces of output are queued, and the
-oldest are dropped if a command writes too much. They are decoded SHOW_SECONDS later, and only if someone is watching.
+Nothing is stored here, because the result of the command contains the complete output. Output is queued in pieces,
+and the oldest pieces are dropped if a command writes too much. The queue is decoded SHOW_SECONDS later, and only if
+someone is watching.
 
-A secret may arrive in several pieces. Text that could become a secret is held back (`Redactor.redact_partial`),
-separately for each of the two streams. After dropped pieces, the text may start in the middle of a secret, so as much
-as the longest secret, up to the next line, is omitted.
+A secret may arrive in several pieces. `Redactor.redact_partial` holds back text that could become a secret,
+separately for each stream. After dropped pieces, the remaining text may start in the middle of a secret. At least as
+many characters as the longest secret has are then omitted, up to the end of a line.
 """
 
 import asyncio
@@ -57,7 +58,6 @@ class LiveOutput:
         self._timer: asyncio.TimerHandle | None = None
 
     def take(self, stream: int, data: bytes) -> None:
-        """Queue a piece of output to show soon."""
         self._pieces.append((stream, data))
         self._size += len(data)
         while self._size > KEEP_BYTES:
@@ -68,7 +68,6 @@ class LiveOutput:
             self._timer = asyncio.get_running_loop().call_later(SHOW_SECONDS, self.show)
 
     def show(self) -> None:
-        """Show the latest output if someone is watching, and schedule the next update."""
         self._timer = asyncio.get_running_loop().call_later(SHOW_SECONDS, self.show)
         self._quiet = 0 if self._pieces else (self._quiet + 1) % QUIET_SHOWS
         if self._quiet or not self._hub.watched(self._thread):
@@ -93,7 +92,7 @@ class LiveOutput:
 
 
 class StreamText:
-    """Pending text of one stream, and the number of characters that must be omitted after a loss."""
+    """Pending text of one stream, and the number of characters to omit after output was lost."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -101,7 +100,7 @@ class StreamText:
         self._lost = 0
 
     def lose(self, chars: int) -> None:
-        """Record that output is missing, and omit the text after it."""
+        """Record that output is missing. At least the next `chars` characters are omitted, up to the end of a line."""
         self._decoder.reset()
         self._pending = ""
         self._lost = chars
@@ -115,7 +114,6 @@ class StreamText:
         self._pending += text
 
     def take_text(self, redactor: Redactor) -> tuple[str, str]:
-        """Return the final text, and the provisional text after it, both without secrets."""
         final, now, self._pending = redactor.redact_partial(_STYLES.sub("", self._pending))
         if len(self._pending) > SECRET_CHARS_MAX:
             self.lose(1)
@@ -123,7 +121,6 @@ class StreamText:
 
 
 def _end_of(text: str) -> str:
-    """Return the end of the text, from the beginning of a line if possible."""
     if len(text) * 4 <= SHOWN_BYTES_MAX or len(content := text.encode(errors="replace")) <= SHOWN_BYTES_MAX:
         return text
     end = content[-SHOWN_BYTES_MAX:].decode(errors="ignore")

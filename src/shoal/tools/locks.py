@@ -1,8 +1,8 @@
-"""One lock per file for all threads and all processes of a machine.
+"""Lock files against all threads and all processes of a machine.
 
-Within a process, threads wait in order. Between processes, the kernel's lock (flock) applies to the file or, before the
-file exists, to the nearest directory above it. Processes therefore need to share nothing but the file, no lock files
-remain, and a process that dies releases its locks.
+Within a process, threads wait in order. Between processes, flock locks the file or, before the file exists, the
+nearest directory above it. Processes need to share only the file itself, no lock files remain, and the system
+releases the locks of a process that dies.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ PATHS_MAX = 10_000
 
 
 class PathLocks:
-    """Locks by real host path. A lock exists while it is held or waited for."""
+    """Locks by real host path. A lock exists only while a thread holds it or waits for it."""
 
     def __init__(self, wait_seconds: float = WAIT_SECONDS) -> None:
         self._wait_seconds = wait_seconds
@@ -38,8 +38,9 @@ class PathLocks:
 
     @asynccontextmanager
     async def hold(self, path: Path, shown: str) -> AsyncGenerator[None]:
-        """Hold the file's lock while the block runs. Raises ToolError, which names the file as `shown`, if the lock is
-        not available in time."""
+        """Hold the file's lock while the block runs. Raises ToolError, whose message calls the file `shown`, if
+        the lock is not available in time.
+        """
         if path not in self._locks and len(self._locks) >= PATHS_MAX:
             raise ToolError(f"Too many files are being changed at once; {shown} was not changed. Try again shortly.")
         lock = self._locks.setdefault(path, asyncio.Lock())
@@ -66,9 +67,10 @@ class PathLocks:
 
 
 class FileLock:
-    """A file's lock against other processes and other holders in this one. Works on file systems that support flock.
+    """A lock on a file against other processes and other holders in this process. Works on file systems that support
+    flock.
 
-    Replacing a file replaces the locked object, so a lock is valid only while its file is still at the path.
+    Replacing a file replaces the locked inode, so a lock is valid only while its inode is still at the path.
     """
 
     def __init__(self, path: Path) -> None:
@@ -76,11 +78,13 @@ class FileLock:
         self._held = -1
 
     def take(self) -> bool:
-        """Acquire the lock if it is free. Returns False if it is not, and True if locking is impossible."""
+        """Acquire the lock if it is free. Returns False if it is not. If the file cannot be locked, returns True
+        without a lock.
+        """
         try:
             place, holder = self._nearest()
             if not (stat.S_ISREG(holder.st_mode) or stat.S_ISDIR(holder.st_mode)):
-                return True  # the write reports that it is not a regular file
+                return True  # the write will report that this is not a regular file
             self._held = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(self._held), self._nearest()[1]):
@@ -88,7 +92,7 @@ class FileLock:
         except (BlockingIOError, FileNotFoundError):
             pass
         except OSError:
-            return True  # it cannot be opened, or its file system has no locks
+            return True  # the file cannot be opened, or its file system does not support flock
         self.release()
         return False
 
@@ -98,7 +102,6 @@ class FileLock:
             self._held = -1
 
     def _nearest(self) -> tuple[Path, os.stat_result]:
-        """Return the file, or the nearest existing directory above it."""
         for place in (self._path, *self._path.parents):
             try:
                 return place, os.lstat(place)
@@ -109,7 +112,9 @@ class FileLock:
 
 @asynccontextmanager
 async def lock_file(path: Path) -> AsyncGenerator[None]:
-    """Hold a lock file against all processes of the machine while the block runs. Creates the file if it is missing."""
+    """Lock a file against all other processes of the machine while the block runs. Creates the file if it is
+    missing.
+    """
     file = FileLock(path)
 
     def take() -> bool:

@@ -1,7 +1,7 @@
 """Convert between directories on disk and manifests.
 
-Only the executable bit of a file's mode is stored. Owners and times are not stored. Links stay links, and nothing is
-written through a link. No path leads out of its directory.
+A manifest stores only the executable bit of a file's mode, and neither owner nor times. Links remain links. Writes
+never follow a link and never leave the directory.
 """
 
 import errno
@@ -33,8 +33,11 @@ Wanted: TypeAlias = Callable[[str], bool]
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A file, link or folder. `value` is a file's digest or a link's target. The `mode` of a file is 0o755 if it is
-    executable, otherwise 0o644."""
+    """A file, link or folder.
+
+    value: digest of a file, or target of a link.
+    mode: 0o755 for an executable file, 0o644 for any other file.
+    """
 
     kind: Literal["file", "link", "folder"]
     value: str = ""
@@ -45,7 +48,7 @@ Entries = Mapping[str, ManifestEntry]
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True):
-    """A file's state when its digest was computed. `at` is the time, in nanoseconds since 1970."""
+    """The state of a file when its digest was computed, at the time `at`. Times are in nanoseconds since 1970."""
 
     digest: str
     size_bytes: int
@@ -54,7 +57,7 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DirectoryTree(msgspec.Struct):
-    """Entries of a directory by path, with a cache that avoids reading unchanged files again."""
+    """The entries of a directory by path. `seen` caches digests, to avoid reading unchanged files again."""
 
     entries: dict[str, ManifestEntry]
     seen: dict[str, Seen]
@@ -65,10 +68,9 @@ def everything(name: str) -> bool:
 
 
 def scan(root: Path, seen: Mapping[str, Seen], now: int, wanted: Wanted = everything) -> DirectoryTree:
-    """Read a directory, limited to the wanted names at its top. Sockets, pipes and names that are not UTF-8 are
-    skipped.
+    """Read a directory. `wanted` selects names at its top. Sockets, pipes and names that are not UTF-8 are skipped.
 
-    Raises OSError, or InvalidInput beyond ENTRIES_MAX entries or BYTES_MAX bytes.
+    Raises OSError. Raises InvalidInput if the directory has more than ENTRIES_MAX entries or BYTES_MAX bytes.
     """
     tree = DirectoryTree({}, {})
     size = 0
@@ -116,7 +118,7 @@ def _walk(root: Path, inside: str, wanted: Wanted) -> Iterator[tuple[str, "os.Di
 
 
 def check_path(path: str) -> tuple[str, ...]:
-    """Split a path in a manifest into its parts. Raises InvalidInput if it leads out of the directory."""
+    """Split the path of a manifest entry into its parts. Raises InvalidInput if it leads out of the directory."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or "\0" in path or any(part in ("..", ".") for part in parts):
         raise InvalidInput(f"A manifest names the path {path[:200]!r}, which leads out of its directory.")
@@ -124,12 +126,12 @@ def check_path(path: str) -> tuple[str, ...]:
 
 
 def remove(root: Path, path: str) -> None:
-    """Delete a file, a link, or an empty folder."""
+    """Delete a file, a link or an empty folder. Does nothing if the path is missing or a folder with content."""
     *parents, name = check_path(path)
     with suppress(FileNotFoundError, NotADirectoryError), _folder(root, parents, enter=_open) as folder:
         try:
             os.unlink(name, dir_fd=folder)
-        except (IsADirectoryError, PermissionError):  # how unlink refuses folders, on Linux and elsewhere
+        except (IsADirectoryError, PermissionError):  # unlink raises one of these for a folder, depending on the system
             with suppress(OSError):
                 os.rmdir(name, dir_fd=folder)
 
@@ -163,14 +165,14 @@ def make(root: Path, path: str, entry: ManifestEntry, content: Path | None) -> N
         except IsADirectoryError:
             try:
                 os.rmdir(name, dir_fd=folder)
-            except OSError:  # it contains entries that other machines do not have
+            except OSError:  # the folder contains entries that other machines do not have
                 _put_aside(folder, name)
             os.replace(fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 @contextmanager
 def _folder(root: Path, parents: list[str], *, enter: Callable[[int, str], int]) -> Generator[int]:
-    """Open an entry's directory one part at a time, which prevents following links below the root."""
+    """Open an entry's parent directory one component at a time, so no link below the root is followed."""
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in parents:
@@ -186,7 +188,7 @@ def _open(folder: int, name: str) -> int:
     try:
         return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:
-        if error.errno == errno.ELOOP:  # how some systems report a link
+        if error.errno == errno.ELOOP:  # some systems report a link this way
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), name) from error
         raise
 

@@ -1,15 +1,15 @@
-"""Repair the names and arguments of models' tool calls if only one reading makes sense.
+"""Repair the names and arguments of a model's tool calls if only one reading makes sense.
 
 Calls are repaired once, when the model's response arrives, so the journal, the rules, approvals and the tool see the
-same call. Ambiguous calls (two similar names, wrong types, a key that may change the meaning) and truncated calls stay
-unchanged. They are rejected with a message that helps the model.
+same call. Ambiguous calls (two similar names, wrong types, a key that may change the meaning) and truncated calls
+stay unchanged. They are later rejected with a message that helps the model.
 
-    name         `functions.bash`, `Bash`, `bash<|channel|>commentary` and `mcp__x__y` become the only matching tool
-    text         see text/loose_json.py; also an object inside a string or wrapped in `{"arguments": …}`
+    name         `functions.bash`, `Bash`, `bash<|channel|>commentary` and `mcp__x__y` become the only tool that matches
+    text         text/loose_json.py repairs invalid JSON; an object in a string or in `{"arguments": …}` is unwrapped
     null         removed if the argument is optional
-    wrong type   "5" for a number, "true", one value for a list, JSON in a string for an object or a list
-    extra key    renamed if it is another spelling of a known key; removed if it is a remark (`explanation`,
-                 `reason`) or empty; for tools that only read, always removed
+    wrong type   converted if a number or boolean is in a string, a list has one bare item, or JSON is in a string
+    extra key    renamed if it is another spelling of a known key; removed if it is empty or a remark (`explanation`,
+                 `reason`); always removed for tools that only read
 """
 
 import re
@@ -64,7 +64,7 @@ class Tools(Protocol):
 
 
 def mended(call: ToolCall, tools: Tools, wanted: Sequence[str]) -> ToolCall:
-    """Return the repaired call. Its name becomes one of the `wanted` tools, or of all tools if `wanted` is empty."""
+    """Repair a call. An unknown name can become one of the `wanted` tools, or any tool if `wanted` is empty."""
     name = call.name
     if (tool := tools.get(name)) is None:
         names = tools.names()
@@ -82,7 +82,6 @@ def mended(call: ToolCall, tools: Tools, wanted: Sequence[str]) -> ToolCall:
 
 
 def closest_name(name: str, names: Sequence[str]) -> str:
-    """Return the only tool name that this name can mean, or the name unchanged."""
     if name in names or len(name) > NAME_CHARS_MAX:
         return name
     bare = name.partition("<|")[0].partition("<｜")[0].strip().strip("\"'`")
@@ -110,7 +109,6 @@ def _key(name: str) -> str:
 
 
 def mended_arguments(written: str, tool: Tool) -> str:
-    """Repair the arguments to JSON for the tool. Arguments with an unclear meaning are returned unchanged."""
     if len(written) > CHARS_MAX:
         return written
     schema = _schema_of(tool.spec.parameters)

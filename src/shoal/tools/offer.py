@@ -1,17 +1,17 @@
 """Select the tools that a request defines, and provide `more_tools`, with which a model finds and calls the others.
 
-Every request contains the definitions of its tools, so each definition costs tokens every time. The core tools are
-defined, and the rest are only named. A model looks a tool up, and the definition becomes a result in the conversation,
-after the part that providers have cached.
+Each definition costs tokens in every request. Requests therefore define only the core tools, and just name the
+others. When a model looks up a tool, the definition becomes a result in the conversation, after the part that
+providers have cached.
 
     what the model does                          what happens
     -------------------------------------------  ------------------------------------------------------------------
     calls a defined tool                         the tool runs
-    `more_tools` with `find`                     the result contains the definitions of matching tools
-    calls a tool that it found, by name          the tool runs; providers with native search work this way
-    `more_tools` with `call` and `arguments`     `unwrapped` replaces the call when the answer arrives, so the journal,
-                                                 rules, approvals, hooks and telemetry see the tool itself
-    calls a tool that it never looked up         the tool runs; a tool without a definition is not forbidden
+    calls `more_tools` with `find`               the result contains the definitions of matching tools
+    calls a tool that it found, by name          the tool runs, as with a provider's native tool search
+    calls `more_tools` with `call` and           `unwrapped` replaces the call when the response arrives, so the
+      `arguments`                                journal, rules, approvals, hooks and telemetry see the tool itself
+    calls a tool that it never looked up         the tool runs, because a definition is not a permission
 """
 
 import re
@@ -50,8 +50,12 @@ _SMALL_WORDS = set("and are for from have into that the this tool tools what wit
 
 
 class Offer(msgspec.Struct, frozen=True, eq=False):
-    """Tools of an agent in a turn. `listed` are defined in requests, including `more_tools` if there are deferred
-    tools. `all` is every tool except `more_tools`."""
+    """The tools of an agent in a turn.
+
+    listed: tools that requests define, including `more_tools` if the model can find deferred tools.
+    deferred: tools that requests do not define.
+    all: every tool except `more_tools`.
+    """
 
     listed: tuple[ToolSpec, ...]
     deferred: tuple[ToolSpec, ...]
@@ -60,7 +64,6 @@ class Offer(msgspec.Struct, frozen=True, eq=False):
 
 
 def offer(listed: Sequence[ToolSpec], deferred: Sequence[ToolSpec], *, may_find: bool = True) -> Offer:
-    """Create an offer that defines `listed` in requests. The `deferred` tools can be found if `may_find` is true."""
     if not deferred or not may_find:
         return Offer(tuple(listed), tuple(deferred), (*listed, *deferred), may_find)
     spec = msgspec.structs.replace(more_tools.spec, description=f"{more_tools.spec.description} {_named(deferred)}")
@@ -73,7 +76,6 @@ def size_of(specs: Sequence[ToolSpec]) -> int:
 
 
 def _named(specs: Sequence[ToolSpec]) -> str:
-    """List the names of tools, or the number of tools per server if there are many."""
     names = ", ".join(spec.name for spec in specs)
     if len(names) > NAMED_CHARS_MAX:
         groups = Counter(
@@ -84,8 +86,11 @@ def _named(specs: Sequence[ToolSpec]) -> str:
 
 
 def fitting(query: str, specs: Sequence[ToolSpec]) -> list[ToolSpec]:
-    """Return the tools that match a query, best first. Tools named in the query come first, followed by tools whose
-    names, descriptions and parameters contain its words. Words with the same beginning match."""
+    """Return the tools that match a query, best first.
+
+    Tools that the query names come first. Others match if their names, descriptions or parameters contain words of
+    the query. Words that begin with the same letters match.
+    """
     words = re.findall(r"[\w-]+", query)
     named = {word for word in words if "_" in word or len(words) == 1}
     asked = _stems(query)
@@ -145,14 +150,15 @@ _wrapped_decoder = msgspec.json.Decoder(_Wrapped)
 
 
 def unwrapped(call: ToolCall) -> ToolCall:
-    """Return the tool call inside a call of `more_tools`. Other calls, and calls that name no tool, are returned
-    unchanged."""
+    """Return the tool call inside a call of `more_tools`. Any other call, and a call without a valid tool name, is
+    returned unchanged.
+    """
     if call.name != MORE_TOOLS:
         return call
     try:
         asked = _wrapped_decoder.decode(call.arguments)
         arguments = bytes(asked.arguments).decode()
-        if arguments.startswith('"'):  # an object encoded as a string
+        if arguments.startswith('"'):  # some models encode the object as a string
             arguments = msgspec.json.decode(arguments, type=str)
     except UNREADABLE:
         return call
@@ -162,8 +168,9 @@ def unwrapped(call: ToolCall) -> ToolCall:
 
 
 def split(specs: Sequence[ToolSpec], traits: TraitsByName) -> Offer:
-    """Split tools into those to define and those to find. The core tools and small groups of added tools are
-    defined."""
+    """Divide tools into those that requests define and those that a model must find. Core tools and small groups
+    of added tools are defined.
+    """
     by_group: dict[str, list[str]] = {}
     for spec in specs:
         if (tool := traits.of(spec.name)).offered in ("if_few", "by_name"):

@@ -1,7 +1,7 @@
-"""Open directories strictly below a root, with Linux's openat2 if it works and otherwise one component at a time.
+"""Open directories below a root. Uses Linux's openat2 if it works, and otherwise opens one path component at a time.
 
-Both ways refuse `..`, absolute names and, when opening for use, every link. Only `real_parts` follows links. It returns
-the real path, and refuses a path that leads out of the root.
+`real_parts` follows links and rejects a path that leads out of the root. `directory` opens the real path without
+following any link.
 """
 
 import errno
@@ -21,7 +21,6 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextmanager
 def closing_file(file: int) -> Generator[int]:
-    """Yield an open file descriptor and close it afterward."""
     try:
         yield file
     finally:
@@ -29,22 +28,21 @@ def closing_file(file: int) -> Generator[int]:
 
 
 class WalkingOpener:
-    """Opens directories on every system. Resolves names and compares them, then opens one component at a time without
-    following links."""
+    """Opens directories on every system, one path component at a time and without following links."""
 
     def real_parts(self, root: Path, parts: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the real names from the root to `parts`. Names that do not exist yet are kept.
+        """Follow links and return the names of the real path below the root. Names that do not exist yet are kept.
 
-        Raises OSError: EXDEV if the path leads out of the root, ELOOP for a circle of links.
+        Raises OSError (EXDEV) if the path leads out of the root.
         """
         base = os.path.realpath(root)
         return _below(os.path.realpath(os.path.join(base, *parts)), base)
 
     @contextmanager
     def directory(self, root: Path, parts: tuple[str, ...], *, make: bool = False) -> Generator[int]:
-        """Yield a descriptor of a directory below the root and close it afterward. `make` creates missing directories.
+        """Yield the descriptor of a directory below the root. `make` creates missing directories.
 
-        Raises OSError: ENOTDIR or ELOOP for a link.
+        Raises OSError, with ENOTDIR or ELOOP for a link.
         """
         with closing_file(walked(root, parts, make=True) if make else self._open(root, parts)) as folder:
             yield folder
@@ -54,11 +52,12 @@ class WalkingOpener:
 
 
 class KernelOpener(WalkingOpener):
-    """Resolves and opens in one system call (openat2, Linux 5.6)."""
+    """Resolves and opens a path in one system call (openat2, since Linux 5.6)."""
 
     def real_parts(self, root: Path, parts: tuple[str, ...]) -> tuple[str, ...]:
-        """Do the same as `WalkingOpener.real_parts`, but let the kernel resolve links below the root. An absolute link
-        leads out of it."""
+        """Let the kernel follow links below the root. An absolute link counts as leading out of the root. Raises
+        OSError, with ELOOP for a loop of links.
+        """
         with closing_file(os.open(root, _DIRECTORY)) as folder:
             base = os.readlink(f"/proc/self/fd/{folder}")
             for count in range(len(parts), 0, -1):
@@ -77,7 +76,6 @@ class KernelOpener(WalkingOpener):
 
 
 def walked(root: Path, parts: tuple[str, ...], *, make: bool = False) -> int:
-    """Open a directory one component at a time and return its descriptor. Raises OSError."""
     folder = os.open(root, _DIRECTORY)
     for name in parts:
         try:
@@ -94,8 +92,6 @@ def walked(root: Path, parts: tuple[str, ...], *, make: bool = False) -> int:
 
 
 def _made(folder: int, name: str) -> int:
-    """Create a directory with its parent's owner and return its descriptor. If another process created it first, open
-    that one."""
     try:
         os.mkdir(name, 0o755, dir_fd=folder)
     except FileExistsError:
@@ -110,7 +106,6 @@ def _made(folder: int, name: str) -> int:
 
 
 def _name_of(folder: int, path: str) -> str:
-    """Resolve a path below a directory. Retries while another process replaces the file."""
     for _ in range(_TRIES):
         with closing_file(openat2(folder, path, os.O_PATH | os.O_CLOEXEC, _BENEATH | _NO_MAGICLINKS)) as descriptor:
             name = os.readlink(f"/proc/self/fd/{descriptor}")  # the name of a replaced file ends with " (deleted)"
@@ -128,7 +123,6 @@ def _below(real: str, base: str) -> tuple[str, ...]:
 
 @cache
 def best_opener() -> WalkingOpener:
-    """Return the kernel opener if openat2 works and /proc is mounted, otherwise the walking opener."""
     if sys.platform == "linux" and os.path.exists("/proc/self/fd"):
         with suppress(OSError):
             os.close(openat2(_AT_FDCWD, ".", os.O_PATH | os.O_CLOEXEC, 0))
@@ -163,7 +157,6 @@ def _syscall():
 
 
 def give_to(owner: os.stat_result, file: int) -> None:
-    """If running as root, give a file the owner of another file, so that workspace files belong to the workspace's
-    user."""
+    """Set a file's owner to `owner` if running as root. Files in a workspace then belong to the workspace's user."""
     if os.geteuid() == 0:
         os.fchown(file, owner.st_uid, owner.st_gid)

@@ -20,10 +20,11 @@ _CONTROL = lazy_re.compile(
 
 
 class OutputBounds(msgspec.Struct, frozen=True):
-    """Limits on the part of a result that the model sees, in characters.
+    """Limits, in characters, on the part of a result that the model sees.
 
-    A result longer than `stored_chars_min` is stored as a whole, and the model receives at most `excerpt_chars_max` of
-    it. A requested piece is cut at `piece_chars_max`.
+    stored_chars_min: a longer result is stored, and the model receives an excerpt.
+    excerpt_chars_max: maximum length of the excerpt.
+    piece_chars_max: maximum length of a piece of a stored result.
     """
 
     stored_chars_min: int = 2_000
@@ -32,7 +33,9 @@ class OutputBounds(msgspec.Struct, frozen=True):
 
 
 class BoundedOutput(msgspec.Struct, frozen=True):
-    """A result as the model sees it. `artifact` is the digest of the stored result, and `size_bytes` its size."""
+    """A result as the model sees it. If the result was stored, `artifact` is its digest and `size_bytes` the
+    number of stored bytes.
+    """
 
     text: str
     artifact: str = ""
@@ -40,21 +43,16 @@ class BoundedOutput(msgspec.Struct, frozen=True):
 
 
 def text_of(data: bytes) -> str:
-    """Decode bytes in any encoding, or describe binary content in one line."""
     text = read_text(data)
     return f"[{len(data):,} bytes of binary data, not shown]" if text is None else text
 
 
 def is_binary(data: bytes) -> bool:
-    """Return whether a sample from the beginning of a file is not text in any known encoding."""
     return find_encoding(data) is None
 
 
 def visible(text: str) -> str:
-    """Return a text with control, direction and invisible characters written as `\\xHH`, `\\uHHHH` or `\\UHHHHHHHH`.
-    `\\r\
-    ` becomes a line feed.
-    """
+    r"""Escape control, direction and invisible characters as `\xHH`, `\uHHHH` or `\UHHHHHHHH`. CRLF becomes LF."""
     if _CONTROL.search(text) is None:
         return text
 
@@ -68,11 +66,11 @@ def visible(text: str) -> str:
 def bound_output(
     text: str, bounds: OutputBounds, keep: Callable[[bytes], str], raw: str = "", folder: str = ""
 ) -> BoundedOutput:
-    """Return a short text unchanged. Store a long text with `keep` and return an excerpt.
+    """Return a short text unchanged. Store a long text with `keep`, and return an excerpt and a notice.
 
-    If there is a `raw` text, of which `text` is the final state, it is always stored. `keep` returns the digest and
-    raises OSError. `folder` is the path where commands find stored texts by digest. At most ARTIFACT_BYTES_MAX bytes
-    are stored. A notice says if the stored text is incomplete.
+    If `raw` is not empty, it is stored instead of `text`, which is its final state on a terminal. `keep` returns the
+    digest and may raise OSError. `folder` is the path where commands find stored texts by digest. At most
+    ARTIFACT_BYTES_MAX bytes are stored. The notice says if the stored text is incomplete.
     """
     if len(text) <= bounds.stored_chars_min and not raw:
         return BoundedOutput(visible(text))
@@ -93,7 +91,6 @@ def bound_output(
 
 
 def bound_piece(text: str, bounds: OutputBounds) -> BoundedOutput:
-    """Return a piece of a stored text. A piece that is too long is cut."""
     if len(text) <= bounds.piece_chars_max:
         return BoundedOutput(visible(text))
     notice = "[This was cut in the middle. Ask for a smaller piece.]"
@@ -101,8 +98,6 @@ def bound_piece(text: str, bounds: OutputBounds) -> BoundedOutput:
 
 
 def excerpt(text: str, chars_max: int) -> str:
-    """Return the beginning and end of a text, cut at line breaks if possible, with the number of omitted characters
-    between them."""
     if len(text) <= chars_max:
         return visible(text)
     head_chars = int(chars_max * HEAD_SHARE)

@@ -1,15 +1,16 @@
-"""Taint of the home directory's files that enter prompts, stored as time spans for the whole directory.
+"""Taint of files in the home directory that enter prompts. It is stored as time spans for the complete directory
+(`tainted_files`).
 
-Text of a tainted file that remains after an append, an edit or a copy stays tainted.
+A file stays tainted after an append, an edit or a copy that retains tainted text.
 
 file                                             how it enters a prompt
 ----------------------------------------------   --------------------------------------------------------------------
-data/**/MEMORY.md, data/memory/                  part of a feature (memory), in every prompt of its scope
-agents/NAME/{agent.toml,*.md}, docs/, skills/    the agent's identity and documents, and its list of skills
-data/{IDENTITY,SYSTEM}.md                        the identity of all agents, and changes to their environment
-agents/NAME/sessions/                            a saved conversation, once it is restored
-data/events/, data/HEARTBEAT.md                  a message that starts a turn
-template/                                        source of the files of new agents
+data/**/MEMORY.md, data/memory/                  as memory, in every prompt of its scope
+agents/NAME/{agent.toml,*.md}, docs/, skills/    as the agent's identity, its documents and its list of skills
+data/{IDENTITY,SYSTEM}.md                        as the identity of all agents, and as changes to their environment
+agents/NAME/sessions/                            as a conversation, when a saved conversation is restored
+data/events/, data/HEARTBEAT.md                  as a message that starts a turn
+template/                                        through the files of new agents, which are copied from it
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
@@ -28,8 +29,11 @@ _INSIDE = ("/workspace/", "/scratch/")
 
 
 class RetainedText(NamedTuple):
-    """Files whose current text remains in the files that a call writes. If `person` is set, the call writes lines only
-    for them. Empty means for everyone. None means that the tool's trait `for_person` decides."""
+    """Files whose current text remains in the files that a call writes.
+
+    `person` is the person for whom the call writes private lines, or an empty string if the lines are for everyone.
+    If it is None, the trait `for_person` of the tool decides.
+    """
 
     files: Sequence[Path] = ()
     person: str | None = None
@@ -39,9 +43,10 @@ Keeps: TypeAlias = Callable[[Collection[Action], ToolContext], RetainedText]
 
 
 class PromptFiles:
-    """Taint marks of the home directory's files.
+    """Taint of the home directory's files.
 
-    `keeps` returns the text that calls keep, by their tools' trait `keeps`. Features add entries.
+    `keeps` maps the trait `keeps` of a tool to a function that returns the text that a call retains. Features add
+    entries.
     """
 
     def __init__(self, marks: MarkedFiles, home: Home) -> None:
@@ -50,18 +55,19 @@ class PromptFiles:
         self.keeps: dict[str, Keeps] = {}
 
     def retained_text(self, actions: Collection[Action], context: ToolContext, traits: TraitsByName) -> RetainedText:
-        """Return the text that a call keeps. Its actions must all have the same trait."""
         kinds = {traits.of(action.tool).keeps for action in actions}
         keeps = self.keeps.get(kinds.pop()) if len(kinds) == 1 else None
         return RetainedText() if keeps is None else keeps(actions, context)
 
     async def sources(self, person: str | None = None) -> Callable[[str | Path], str]:
-        """Return a function that maps a file to its source, or to an empty string. If `person` is set, only sources
-        that they may see are returned. It uses the marks at the time of this call. Raises StoreError."""
+        """Return a function that maps a file to its taint source, or to an empty string. It uses the taint spans at the
+        time of this call.
+
+        If `person` is set, only sources that this person may see are returned. Raises StoreError.
+        """
         return await self.marks.sources([self.home.root], person)
 
     async def source_of(self, *files: Path) -> str:
-        """Return the source of the first marked file among these, or an empty string. Raises StoreError."""
         source_of = await self.sources()
         return next((source for file in files if (source := source_of(file))), "")
 
@@ -69,11 +75,10 @@ class PromptFiles:
     async def amending(
         self, files: Sequence[Path], source: str, seconds_max: float, person: str = ""
     ) -> AsyncGenerator[None]:
-        """Mark changes with `source` and with the sources of these files while the block runs, for at most
-        `seconds_max`.
+        """Taint changes with `source` and with the sources of `files` while the block runs, for at most `seconds_max`.
 
-        If `person` is set, the call writes only lines for that person, so the source marks nobody else's prompt. Raises
-        StoreError.
+        If `person` is set, the call writes only lines for that person, so `source` taints nobody else's prompt.
+        Raises StoreError.
         """
         root, sources = self.home.root, dict[str, str]()
         for file in files:
@@ -86,13 +91,13 @@ class PromptFiles:
             yield
 
     def marking(self, source: str) -> AbstractAsyncContextManager[None]:
-        """Mark changes while the block runs, for at most AMEND_SECONDS_MAX. Does nothing without a source."""
         return self.marks.during([self.home.root], source, AMEND_SECONDS_MAX)
 
 
 def may_change(name: str, traits: Traits, actions: Sequence[Action], *, isolated: bool) -> bool:
-    """Return whether a call may change files of the home directory outside the agent's workspace. Commands in an
-    isolating sandbox cannot."""
+    """Return True if a call may change files of the home directory outside the agent's workspace. Commands in an
+    isolating sandbox cannot.
+    """
     if traits.read_only or traits.changes in ("nothing", "workspace") or (traits.runs_commands and isolated):
         return False
     inside = tuple(f"tool:{name}:{folder}" for folder in _INSIDE)

@@ -1,16 +1,13 @@
-"""Determine the files that a call reads, from its actions and its tool's traits.
+"""Determine the files that a call reads, from its actions and the traits of its tool.
 
 call                                       files that it reads
 ----------------------------------------   ---------------------------------------------------------------------
 showing or editing a file                  the named file
-listing a folder                           the named folder with everything below it
-replacing or sending a file                none, because it shows nothing of the file
-running a command                          the files that its actions read and run; if these are unknown for an
-                                           action, everything below its folders
+listing a folder                           the named folder and everything below it
+replacing or sending a file                none, because the model sees nothing of the file
+running a command                          the files that its actions read and run, or every file below the
+                                           mounts if these are unknown for an action
 anything else                              every file or folder that an argument names
-
-A marked file counts if a command names it to read or run. If a command may run files that it does not name, every
-marked file that may be code counts.
 """
 
 import os
@@ -44,9 +41,10 @@ SEARCHED_MAX = 2_000
 
 
 def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName, *, mapped: bool) -> str:
-    """Return the first file, among those read or sent, whose name or content looks like a secret.
+    """Return the name of the first file, among those read or sent, whose name or content looks like a secret. Returns
+    an empty string if there is none.
 
-    A folder with more than ENTRIES_MAX files is returned as a whole.
+    The name of a folder with more than ENTRIES_MAX files is returned if the first ENTRIES_MAX files contain no secret.
     """
     read: list[str] = []
     for action in actions:
@@ -69,7 +67,7 @@ def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], traits: Tra
 
 
 def paths_read(actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName) -> list[str | None]:
-    """Return the paths, as in actions, of the files that a call reads. None in the list means any file."""
+    """Return the paths, as written in the actions, of the files that a call reads. None in the list means any file."""
     named: list[str | None] = []
     for action in actions:
         tool, detail = traits.of(action.tool), action.detail
@@ -81,14 +79,12 @@ def paths_read(actions: Sequence[Action], mounts: Sequence[Mount], traits: Trait
             named += _mentioned(detail, mounts)
         elif not action.whole:
             writes = bool(action.also) and all(name.startswith("tool:write:") for name in action.also)
-            if action.reads or not writes or action.opaque:  # otherwise it is only a redirection to a file
+            if action.reads or not writes or action.opaque:  # any other part only redirects output to a file
                 named += (None,) if action.reads is None else (*action.reads, *action.runs)
     return named
 
 
 def _mentioned(detail: str, mounts: Sequence[Mount]) -> Iterator[str]:
-    """Yield paths in the mounts that appear in the arguments of a call. Tools without a specific trait may read
-    them."""
     texts = [(detail, "")] if detail.startswith("/") else _TEXT.findall(detail) if detail.startswith("{") else []
     for text in [text for text, names_field in texts if not names_field]:
         with suppress(*UNREADABLE):
@@ -102,7 +98,7 @@ def _mentioned(detail: str, mounts: Sequence[Mount]) -> Iterator[str]:
 
 
 def host_paths(named: Iterable[str | None], mounts: Sequence[Mount], *, mapped: bool) -> list[Path]:
-    """Return the host paths of these paths. Missing ones are skipped. If a path is unknown, returns all mounts."""
+    """Convert paths to host paths and skip those that do not exist. Returns all mounts if any path is unknown."""
     paths: dict[Path, None] = {}
     for path in named:
         place = resolve(path, mounts, mapped=mapped) if path else None
@@ -114,8 +110,9 @@ def host_paths(named: Iterable[str | None], mounts: Sequence[Mount], *, mapped: 
 
 
 def files_below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:
-    """Yield a file itself, or all files and empty folders below a folder except those in `apart`. Links to folders are
-    not followed."""
+    """Yield a file itself, or all files and empty folders below a folder. Skips folders named in `apart`. Links to
+    folders are not followed.
+    """
     if not path.is_dir():
         yield path
         return
@@ -135,9 +132,8 @@ def files_below(path: Path, apart: Collection[str] = ()) -> Iterator[Path]:
 
 
 def change_times(file: Path) -> tuple[int, ...]:
-    """Return the change time of a file, or of the link itself, which programs cannot set.
-
-    Empty if the file does not exist.
+    """Return the change time of a file or link, which programs cannot set. Returns an empty tuple if it does
+    not exist.
     """
     try:
         return (file.lstat().st_ctime_ns,)

@@ -1,5 +1,4 @@
-"""Registry of all tools by name: built-in tools, tools of extensions, and tools that a host program adds at run
-time."""
+"""The registry of all tools: built-in tools, tools of extensions, and tools that a host program adds at run time."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,8 +32,9 @@ SELECTIONS_MAX = 256
 
 
 class Registry:
-    """Registered tools, and their `traits` by name. `away` returns name patterns of tools that are missing but may
-    return."""
+    """Registered tools, with their `traits` by name. `away` returns name patterns of tools that are unavailable
+    now but may be registered again.
+    """
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
@@ -46,7 +46,7 @@ class Registry:
             self.add(tool)
 
     def add(self, tool: Tool) -> None:
-        """Register a tool. Raises InvalidInput if its name is taken or invalid for providers."""
+        """Register a tool. Raises InvalidInput if the name is taken or if some providers would reject it."""
         name = tool.spec.name
         if name in self._tools:
             raise InvalidInput(f"A tool named {name} already exists. Remove it first or choose another name.")
@@ -57,7 +57,6 @@ class Registry:
         self._forget()
 
     def remove(self, name: str) -> None:
-        """Remove a tool. Does nothing if it does not exist."""
         if self._tools.pop(name, None) is not None:
             self.traits.remove(name)
             self._forget()
@@ -72,11 +71,11 @@ class Registry:
         return tuple(tool.spec for tool in self._tools.values())
 
     def offer(self, wanted: tuple[str, ...], is_hidden: Callable[[str], bool]) -> Offer:
-        """Return the tools of an agent: the `wanted` tools that are not hidden, sorted by name. If `wanted` is empty,
-        all tools except those that an agent must name.
+        """Return the `wanted` tools, sorted by name and without hidden ones. If `wanted` is empty, return all tools
+        except those that an agent must name.
 
-        Wanted tools are all defined in requests. So are all tools if `more_tools` is hidden. The same selection of the
-        same tools returns the same object, which lets callers cache its encoding. `is_hidden` must be deterministic.
+        Requests define all of these tools if `wanted` is set or `more_tools` is hidden. The same selection returns
+        the same object, so callers can cache its encoding. `is_hidden` must be deterministic.
         """
         if (offer_cached := self._offers.get((wanted, is_hidden))) is not None:
             return offer_cached
@@ -100,14 +99,12 @@ class Registry:
 
 
 def built_in_modules() -> list[ModuleType]:
-    """Import every public module in `shoal.tools.builtin`."""
     files = {file for folder in builtin.__path__ for file in os.listdir(folder) if file.endswith(".py")}
     names = sorted(file.removesuffix(".py") for file in files if not file.startswith("_"))
     return [import_module(f"{builtin.__name__}.{name}") for name in names]
 
 
 def traits_in(module: ModuleType) -> Iterator[tuple[str, Traits]]:
-    """Yield the traits of a module's tools by name, including tools that are created later with their services."""
     for value in vars(module).values():
         if isinstance(value, FunctionTool):
             yield value.spec.name, value.traits
@@ -116,10 +113,6 @@ def traits_in(module: ModuleType) -> Iterator[tuple[str, Traits]]:
 
 
 def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: Fetcher | None = None) -> list[Tool]:
-    """Return the built-in tools that need no services of a running Shoal.
-
-    `fetcher` opens addresses for the web tools. The default is a guarded client.
-    """
     fetcher, locks, key = fetcher or GuardedFetcher(), PathLocks(), settings.brave_api_key.reveal
     functions = (value for module in built_in_modules() for value in vars(module).values())
     return [
@@ -141,10 +134,6 @@ def standard_tools(sandbox: SandboxSettings, settings: ToolsSettings, fetcher: F
 def lookup_tools(
     store: Store, files: Files, adapters: Mapping[str, ChatAdapter], judge: Judge, agenda: Agenda
 ) -> tuple[Tool, ...]:
-    """Return the tools that search outside the prompt, and the tool that sends messages.
-
-    `judge` resolves the trust in people on the platforms.
-    """
     return (
         read_artifact_tool(store.artifacts, files, store.journal, store.windows),
         search_channel_tool(store.search, adapters, judge),
@@ -154,8 +143,7 @@ def lookup_tools(
 
 
 def command_actions(tool: str, command: str, context: ToolContext) -> tuple[Action, ...]:
-    """Return the actions of a tool's command, which runs in the first mount of the call."""
     cwd = context.mounts[0].host
-    from shoal.permissions.actions import shell_actions  # imported when the first command is checked
+    from shoal.permissions.actions import shell_actions  # imported here because it is slow
 
     return shell_actions(tool, command, cwd=cwd, mounts=context.mounts, isolated=context.sandbox.isolated)

@@ -1,7 +1,7 @@
 """The stored results of a thread as read-only files `/artifacts/NAME`, for commands and file tools.
 
-The files are written only when a call names the folder. A tainted result is written within a span that marks it (see
-`tainted_files`), so reading it taints like `read_artifact`.
+The files are written only when a call names the folder. A tainted result is written in a taint span
+(`tainted_files`), so reading the file taints the turn as `read_artifact` does.
 """
 
 import asyncio
@@ -28,13 +28,10 @@ WRITE_SECONDS_MAX = 60.0
 
 
 def names_artifacts(call: ToolCall, traits: Traits) -> bool:
-    """Return whether a call that can read files names the folder."""
     return (traits.takes_commands or traits.shows_file) and INSIDE[1:] in call.arguments
 
 
 class ShownArtifacts:
-    """Synchronizes a thread's folder of files with its stored results."""
-
     def __init__(self, artifacts: ArtifactStore, files: Files, marks: MarkedFiles) -> None:
         self._artifacts = artifacts
         self._files = files
@@ -42,8 +39,6 @@ class ShownArtifacts:
         self._lock = asyncio.Lock()
 
     async def show(self, thread: ThreadId, folder: Path) -> None:
-        """Write missing files, and delete the files of results that are no longer stored. Raises StoreError,
-        OSError."""
         async with self._lock:
             wanted: dict[str, Artifact] = {}
             left_bytes = BYTES_MAX
@@ -64,7 +59,7 @@ class ShownArtifacts:
             tainted = [row for row in missing if row.tainted_by]
             if not tainted:
                 return
-            apart_seconds = self._marks.clock.slack_ns / 1e9  # wait, so that the span does not include clean files
+            apart_seconds = self._marks.clock.slack_ns / 1e9  # keeps clean files out of the span
             await asyncio.sleep(apart_seconds)
             for row in tainted:
                 async with self._marks.during([folder], row.tainted_by, WRITE_SECONDS_MAX):
@@ -75,15 +70,14 @@ class ShownArtifacts:
         try:
             content = self._files.read(name)
         except OSError:
-            return  # too old and already deleted
+            return  # expired and deleted in the meantime
         (folder / name).unlink(missing_ok=True)
         (folder / name).write_bytes(content)
 
 
 def _tidied(folder: Path, wanted: Mapping[str, Artifact]) -> set[str]:
-    """Delete everything except complete files of stored results. Return the names of the remaining files.
-
-    Also deletes files that a command without a sandbox created.
+    """Delete everything except complete files of stored results, including files that commands created without a
+    sandbox. Returns the names of the remaining files.
     """
     present = set[str]()
     for path in folder.iterdir():

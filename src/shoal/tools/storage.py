@@ -28,9 +28,9 @@ log = logging.getLogger(__name__)
 
 
 async def open_files(settings: FilesSettings, home: Home) -> Files:
-    """Open the store of [files], which stores content by digest in the home directory or an S3-compatible store.
+    """Open the store configured in [files], which is in the home directory or in an S3-compatible service.
 
-    Raises StoreUnavailable if the store rejects a write.
+    Raises StoreUnavailable if a test write to the service fails.
     """
     files = await asyncio.to_thread(files_of, settings, home)
     try:
@@ -42,7 +42,6 @@ async def open_files(settings: FilesSettings, home: Home) -> Files:
 
 
 def files_of(settings: FilesSettings, home: Home) -> Files:
-    """Open the store of [files] without a test write. Blocks."""
     if not settings.url:
         return LocalFiles(home.data)
     from shoal.store.s3 import S3Files, S3Settings
@@ -51,12 +50,10 @@ def files_of(settings: FilesSettings, home: Home) -> Files:
 
 
 def open_checkpoints(settings: CheckpointsSettings, files: Files, home: Home, marks: MarkedFiles) -> Checkpoints:
-    """Open the checkpoints of [checkpoints], which share the store for content."""
     return Checkpoints(files.below("checkpoints"), home, marks, settings)
 
 
 def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: Home, marks: MarkedFiles) -> Folders:
-    """Open the directories that are synced through the store, or local ones if syncing is off."""
     if not wanted.url or not wanted.workspace_sync:
         return STILL_FOLDERS
     from shoal.tools.synced_folders import SyncedFolders
@@ -73,10 +70,12 @@ CHECKS_A_DAY = 24
 
 
 class Retention(msgspec.Struct, eq=False):
-    """Deletes artifacts older than `days` (0 means never), checkpoints older than `checkpoint_days`, and unused taint
-    marks.
+    """Deletes old artifacts, old checkpoints and unused taint spans.
 
-    Marks of synced directories are kept because the marked files may be on another machine.
+    days: age at which artifacts are deleted. 0 means never.
+    checkpoint_days: age at which checkpoints are deleted.
+
+    If directories are synced, taint spans are never deleted, because the tainted files may be on another machine.
     """
 
     store: Store
@@ -89,7 +88,7 @@ class Retention(msgspec.Struct, eq=False):
     checkpoint_days: float
 
     async def run(self) -> None:
-        """Delete artifacts hourly and everything else daily, until cancelled."""
+        """Delete artifacts hourly, and checkpoints and taint spans daily, until cancelled."""
         marked = MarkedFiles(self.store.settings, self.home)
         while True:
             if self.folders is STILL_FOLDERS:
@@ -101,7 +100,6 @@ class Retention(msgspec.Struct, eq=False):
                 await sleep_till_steady(self.clock, CHECK_SECONDS)
 
     async def expire(self) -> int:
-        """Delete expired artifacts. Returns the number of files deleted."""
         if not self.days:
             return 0
         expired = await self.store.artifacts.expire(self.clock.now() - timedelta(days=self.days))
@@ -119,11 +117,9 @@ class Retention(msgspec.Struct, eq=False):
         return gone
 
     async def expire_checkpoints(self) -> int:
-        """Delete expired checkpoints, checkpoints of deleted threads, and content that no checkpoint uses. Returns the
-        number of contents deleted."""
         rows, gone = self.store.checkpoints, 0
         forgotten = {tree_id async for tree_id in rows.forget(self.clock.now() - timedelta(days=self.checkpoint_days))}
-        # This includes workspaces whose threads were deleted.
+        # `known` includes workspaces whose threads were deleted.
         for workspace in forgotten | await in_thread(self.checkpoints.known):
             try:
                 gone += await self.checkpoints.sweep(workspace, await rows.trees(workspace))
@@ -133,18 +129,18 @@ class Retention(msgspec.Struct, eq=False):
 
 
 # ---- deleting a thread ----
-#
-# Files go first, then all rows in one transaction.
-# A crash in between leaves a thread without files, which can be deleted again, but never files without a thread.
+# Files are deleted first, then all rows in one transaction. A crash in between leaves a thread without files, which can
+# be deleted again, but never files without a thread.
 
 
 async def delete_thread(
     store: Store, home: Home, artifacts: Files, folders: Folders, thread: ThreadId, by: str, token: str = ""
 ) -> DeletedThread:
-    """Delete a thread and its subagents' threads: journal, search index, files, stored results and saved conversations.
+    """Delete a thread and the threads of its subagents: journal, search index, files, stored results and saved
+    conversations.
 
-    `by` and `token` are for the audit log, which stores the journal's digest. Raises NotFound, Conflict if a turn is
-    running or a file cannot be deleted, InvalidInput for a subagent's thread, and StoreError.
+    `by` and `token` are recorded in the audit log, with the digest of the journal. Raises Conflict if a turn is
+    running or a file cannot be deleted, InvalidInput for the thread of a subagent, NotFound, and StoreError.
     """
     await store.threads.check_rest(thread)
     tree = await store.threads.below(thread)
@@ -168,14 +164,14 @@ async def delete_thread(
                 f"Shoal cannot delete a file of {thread_id} ({where}). Delete it by hand, then try again."
             ) from error
     deleted = await store.threads.delete(thread, by, token)
-    for thread_id in tree:  # includes files written at the end of the last turn
+    for thread_id in tree:  # files may have been written at the end of the last turn
         with suppress(OSError):
             await in_thread(lambda thread_id=thread_id: remove_tree(home.thread(thread_id)))
     return deleted
 
 
 def _empty(folder: Path, others: list[Path]) -> None:
-    """Delete the content of a folder, and `others`. The folder remains as evidence that it was emptied and not lost."""
+    """Delete the content of a folder, and `others`. The folder remains, to show that it was emptied and not lost."""
     for entry in folder.iterdir() if folder.is_dir() else ():
         if entry.is_dir() and not entry.is_symlink():
             remove_tree(entry)

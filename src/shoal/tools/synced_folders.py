@@ -1,6 +1,6 @@
-"""Synchronize directories between the machines that run turns.
+"""Synchronize directories between the machines that run turns. All directories are pulled before a turn.
 
-directory                synced files                     pulled before a turn; pushed after
+directory                synced files                     pushed after
 ----------------------   ------------------------------   ------------------------------------------
 the thread's own         all except the readable logs     each call, each upload and each posted file
 the agent's workspace    all                              each call
@@ -37,7 +37,7 @@ _Transfer = Callable[[str, Path, Wanted, tuple[Path, ...]], Awaitable[list[str]]
 
 
 class SyncedFolders(Folders):
-    """Synchronizes directories between machines. The last common state is stored in the home directory's `sync/`."""
+    """Synchronizes directories between machines. The last common state is stored in `sync/` in the home directory."""
 
     def __init__(self, files: Files, settings: Settings, home: Home, marks: MarkedFiles) -> None:
         self._states = home.root / "sync"
@@ -50,7 +50,6 @@ class SyncedFolders(Folders):
         self._added.append(folders)
 
     async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Update a thread's files and the agent's workspace. Returns notices for the model."""
         notices: list[str] = []
         for folder in self._folders(thread, agent):
             try:
@@ -63,7 +62,6 @@ class SyncedFolders(Folders):
         return tuple(notices)
 
     async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Upload a call's changes for other machines. Returns notices for the model."""
         notices: list[str] = []
         for folder in self._folders(thread, agent):
             try:
@@ -74,7 +72,9 @@ class SyncedFolders(Folders):
         return tuple(notices)
 
     async def forget(self, thread: ThreadId) -> None:
-        """Delete a thread's stored content, and push the deletion, which other machines apply at their next pull."""
+        """Push the deletion of a thread's files, and delete their stored content. Other machines delete their
+        copies at the next pull.
+        """
         (folder,) = self._folders(thread, None)
         await self._transfer(self._sync.push, folder)
         await self._sync.forget(folder.name)
@@ -87,14 +87,15 @@ class SyncedFolders(Folders):
     async def _transfer(self, transfer: _Transfer, folder: FollowedFolder) -> list[str]:
         lock = self._locks.setdefault(folder.name, asyncio.Lock())
         file = self._states / f"{encode_part(folder.name)}.lock"
-        # One transfer at a time, in this process and among all processes with this home directory.
+        # Only one transfer of a folder runs at a time in all processes that share this home directory.
         async with lock, lock_file(file):
             met = len(await transfer(folder.name, folder.root, folder.wanted, folder.marked))
             if met and folder.is_silent:
                 log.warning("files changed on two machines at once", extra={"folder": folder.name})
                 return []
             count = "A file was" if met == 1 else f"{met} files were"
-            return [MET.format(count=count)] if met else []  # file names could bring other people's text into a prompt
+            # a file name could inject other people's text into a prompt
+            return [MET.format(count=count)] if met else []
 
     def _folders(self, thread: ThreadId, agent: AgentSpec | None) -> Iterator[FollowedFolder]:
         home = self._home

@@ -1,4 +1,4 @@
-"""Time spans in which untrusted content influenced changes to files, merged and limited for each folder."""
+"""Time spans in which untrusted content influenced changes to files. They are merged if a folder has too many."""
 
 import time
 from bisect import bisect_left, bisect_right
@@ -19,7 +19,7 @@ _OTHERS = " and others"
 
 
 class FileClock(msgspec.Struct, frozen=True):
-    """Clock in nanoseconds since 1970. The clock for file timestamps may be up to `slack_ns` behind it."""
+    """A clock in nanoseconds since 1970. File timestamps may be up to `slack_ns` behind it."""
 
     now_ns: Callable[[], int] = time.time_ns
     slack_ns: int = SLACK_NS
@@ -29,8 +29,11 @@ SYSTEM_FILE_CLOCK = FileClock()
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """A time span (nanoseconds since 1970, both ends included), and the source that influenced changes in it. If
-    `person` is set, only private lines of that person were written. If it is empty, anyone may see them."""
+    """A time span in which `source` influenced changes to files.
+
+    began, ended: nanoseconds since 1970, both inclusive.
+    person: if set, only private lines of this person were written. If empty, anyone may see the lines.
+    """
 
     began: int
     ended: int
@@ -39,12 +42,14 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Marks(msgspec.Struct, frozen=True, array_like=True):
-    """Spans of a folder, sorted by their beginning."""
+    """The spans of a folder, sorted by start."""
 
     spans: tuple[Span, ...] = ()
 
     def with_span(self, span: Span) -> "Marks":
-        """Add a span. Above the limit, the two closest spans of the same person are merged, which never marks less."""
+        """Add a span. Above SPANS_MAX, the two closest spans of the same person are merged, which never removes
+        taint.
+        """
         spans = sorted((*self.spans, span), key=lambda span: (span.began, span.ended))
         own = [place for place, other in enumerate(spans) if other.person == span.person]
         if len(own) > SPANS_MAX:
@@ -57,12 +62,11 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
         return Marks(tuple(spans))
 
     def ended(self, span: Span, at: int) -> "Marks":
-        """Shorten a span that ended early. Has no effect if the span was merged with others."""
         sooner = msgspec.structs.replace(span, ended=at)
         return Marks(tuple([sooner if each == span else each for each in self.spans]))
 
     def within(self, changed: Iterable[int], stable_since: int) -> "Marks":
-        """Return only spans that contain one of these changes and spans that ended after `stable_since`."""
+        """Keep only spans that contain one of these changes, and spans that ended after `stable_since`."""
         times = sorted(changed)
 
         def holds(span: Span) -> bool:
@@ -71,13 +75,16 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
         return Marks(tuple([span for span in self.spans if span.ended > stable_since or holds(span)]))
 
     def source_of(self, changed: Iterable[int], person: str | None = None) -> str:
-        """Return a source of these changes that `person` may see, or an empty string. None means any source."""
+        """Return a source of these changes that `person` may see, or an empty string. If `person` is None, any
+        source counts.
+        """
         sources = self.sources_of(changed)
         return next((source for whose, source in sources.items() if person is None or whose in ("", person)), "")
 
     def sources_of(self, changed: Iterable[int]) -> dict[str, str]:
-        """Return the sources of changes at these times, by the person whose private lines were written (empty for
-        everyone)."""
+        """Return the sources of changes at these times, by the person whose private lines were written. The key is
+        an empty string for lines that everyone may see.
+        """
         by_name: dict[str, str] = {}
         for at in changed:
             for span in self.spans:
@@ -87,7 +94,9 @@ class Marks(msgspec.Struct, frozen=True, array_like=True):
 
 
 def planned_span(began: int, seconds: float, source: str, person: str = "", slack_ns: int = SLACK_NS) -> Span:
-    """Return the span to store before a call that may take `seconds`. It covers all changes even after a crash."""
+    """Return the span to store before a call that may take `seconds`. It covers the call's changes even after a
+    crash.
+    """
     return Span(began - slack_ns, began + int(seconds * 1e9), short_source(source), person)
 
 
@@ -96,7 +105,9 @@ def encode_marks(marks: Marks) -> str:
 
 
 def decode_marks(text: str | None) -> Marks:
-    """Decode the text from `encode_marks`. Returns no marks if nothing is stored. Unreadable marks cover everything."""
+    """Decode a result of `encode_marks`. No text means no spans. An unreadable text becomes a span that covers all
+    times.
+    """
     try:
         return msgspec.json.decode(text, type=Marks) if text else Marks()
     except UNREADABLE:

@@ -1,12 +1,12 @@
-"""Track files that untrusted content influenced. Files that a tainted call changes are marked, and a call that reads a
-marked file taints its turn.
+"""Track files that untrusted content influenced. Files that a tainted call changes are marked as tainted, and a call
+that reads a tainted file taints its turn.
 
-A mark is not a list of files. It is the time span in which such a call ran, on the file system's clock. A file is
-marked while its last change is in such a span. A later change by a clean call clears the mark, and no search is needed
-after a command.
+A mark is not a list of files. It is the time span in which the call ran, on the file system's clock. A file is
+tainted while its last change is within such a span. A later change by a clean call clears the taint, and files need
+not be searched after a command.
 
-A command is clean only if every file that it can read is known and none is marked. A mark belongs to a file's content:
-a clean call that changes only the file's name, links or mode leaves it marked.
+A call is clean only if every file that it can read is known and untainted. The taint belongs to the content of a
+file: a clean call that changes only the file's name, links or mode does not clear it.
 """
 
 import os
@@ -52,7 +52,7 @@ _TOO_MANY = "one of more files than can be looked at"
 
 
 class MarkedFile(msgspec.Struct, frozen=True):
-    """A tainted file before a call: its folder, size, digest and taint source."""
+    """The state of a tainted file before a call."""
 
     folder: Path
     size_bytes: int
@@ -64,7 +64,7 @@ Inode = tuple[int, int]
 
 
 class MarkedFiles:
-    """Stores the taint marks of folders, shared by all workers."""
+    """Stores the taint spans of folders. All workers share them."""
 
     def __init__(self, settings: Settings, home: Home, clock: FileClock = SYSTEM_FILE_CLOCK) -> None:
         self._settings = settings
@@ -75,11 +75,11 @@ class MarkedFiles:
     async def during(
         self, folders: Collection[Path], source: str, seconds_max: float, person: str = ""
     ) -> AsyncGenerator[None]:
-        """Mark changes below the folders while the block runs, for at most `seconds_max`. Does nothing without a
-        source.
+        """Taint changes below the folders while the block runs, for at most `seconds_max`. Does nothing if `source` is
+        empty.
 
-        If `person` is set, the call writes only lines for that person. The mark is stored before the block starts, so
-        it survives a crash. Raises StoreError.
+        If `person` is set, the call writes only lines for that person. The span is stored before the block starts,
+        so it survives a crash. Raises StoreError.
         """
         if not source or not folders:
             yield
@@ -93,20 +93,19 @@ class MarkedFiles:
             yield
         finally:
             ended = self.clock.now_ns()
-            with anyio.CancelScope(shield=True):  # if this is lost, more files are marked, never fewer
+            with anyio.CancelScope(shield=True):  # a crash before this taints more files, never fewer
                 for folder in noted:
                     await self._change(folder, lambda marks: marks.ended(span, ended))
 
     async def marks(self, folder: Path) -> Marks:
-        """Return the stored marks of a folder. Raises StoreError."""
         return decode_marks(await self._settings.get(SCOPE, self._key(folder)))
 
     async def sources(self, folders: Collection[Path], person: str | None = None) -> Callable[[str | Path], str]:
-        """Return a function that maps a file below these folders to its source, or to an empty string. It uses the
-        marks at the time of this call.
+        """Return a function that maps a file below these folders to its taint source, or to an empty string. It uses
+        the spans at the time of this call.
 
-        If `person` is set, only sources that they may see are returned. An empty `person` returns only sources that
-        everyone may see. Raises StoreError.
+        If `person` is None, any source counts. If it is set, only sources that this person may see count. If it is
+        empty, only sources that everyone may see count. Raises StoreError.
         """
         marks_of = {folder: await self.marks(folder) for folder in folders}
         if not any(marks.spans for marks in marks_of.values()):
@@ -114,8 +113,8 @@ class MarkedFiles:
         return lambda path: _source_of(Path(path), marks_of, person)
 
     async def sources_by_person(self, folder: Path, file: Path) -> dict[str, str]:
-        """Return a file's sources by the person whose private lines they come from. The key is empty for lines for
-        everyone.
+        """Return the taint sources of a file, by the person whose private lines are tainted. The key is an empty string
+        for lines that everyone may see.
 
         Raises StoreError.
         """
@@ -123,19 +122,20 @@ class MarkedFiles:
         return marks.sources_of(change_times(file)) if marks.spans else {}
 
     async def since(self, folders: Iterable[Path], began_ns: int, source: str) -> None:
-        """Mark changes below the folders since `began_ns`. Raises StoreError."""
+        """Taint changes below the folders since `began_ns`, in nanoseconds since 1970. Raises StoreError."""
         span = Span(began_ns - self.clock.slack_ns, self.clock.now_ns(), short_source(source))
         for folder in folders:
             await self._change(folder, lambda marks: marks.with_span(span))
 
     async def note(self, folder: Path, files: Iterable[Path], source: str) -> None:
-        """Mark files of a folder in their current state. Missing files are skipped. Raises StoreError."""
         for changed in await in_thread(lambda: [at for file in files for at in change_times(file)]):
             span = Span(changed, changed, short_source(source))
             await self._change(folder, lambda marks, span=span: marks.with_span(span))
 
     async def renew(self, changed_at: Mapping[Path, int]) -> None:
-        """Mark recreated files if their earlier versions, changed at these times, were marked. Raises StoreError."""
+        """Taint recreated files if their earlier versions were tainted. `changed_at` contains the change times of
+        the earlier versions. Raises StoreError.
+        """
         after, marked = "", list[tuple[Path, Path, str]]()
         while page := await self._settings.page(SCOPE, after):
             for after, row in page:
@@ -144,7 +144,7 @@ class MarkedFiles:
                 marked += [(folder, path, source) for path, at in below if (source := marks.source_of([at]))]
 
         def touch() -> None:
-            """Give the files the latest change time, so that their mark covers no other file."""
+            """Change the timestamps of the files to a time that no other file has."""
             time.sleep(SLACK_NS / 1e9)
             for path in {path for _, path, _ in marked}:
                 status = path.stat()
@@ -157,24 +157,26 @@ class MarkedFiles:
     async def source_of(
         self, actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName, *, mapped: bool
     ) -> str:
-        """Return the source of a marked file that a call with these actions may read, or an empty string. Raises
-        StoreError."""
+        """Return the source of a tainted file that a call with these actions may read, or an empty string. Raises
+        StoreError.
+        """
         named = paths_read(actions, mounts, traits)
         return await self._source(None if None in named else named, mounts, mapped=mapped)
 
     async def steers(
         self, actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName, *, mapped: bool
     ) -> str:
-        """Return the source of a marked file that a call is known to read or may run, or an empty string.
+        """Return the source of a tainted file that a call is known to read or may run, or an empty string.
 
-        An unknown program may run any file named in its arguments. Raises StoreError.
+        If the call may run files that it does not name, every tainted file that may be code counts. An unknown
+        program may also run any file named in its arguments. Raises StoreError.
         """
         named = [path for path in paths_read(actions, mounts, traits) if path is not None]
         named += [path for action in actions if not action.whole for path in action.runs]
         source = await self._source(named, mounts, mapped=mapped)
         hiding = [action for action in actions if action.runs_more and not action.whole]
         if not source and hiding:
-            names: set[str] = set()  # the last part of each word, and of the text after a `=` in it
+            names: set[str] = set()  # the file name in each word, or in the text after its last `=`
             for action in hiding:
                 if action.opaque:
                     try:
@@ -197,7 +199,6 @@ class MarkedFiles:
         mapped: bool,
         wanted: Callable[[Path], bool] = os.path.lexists,
     ) -> str:
-        """Return the source of the first wanted marked file among or below the named paths. None means all paths."""
         if named is not None and not named:
             return ""
         paths = [mount.host for mount in mounts]
@@ -207,7 +208,8 @@ class MarkedFiles:
         for mount in mounts:
             if any(path.is_relative_to(mount.host) or mount.host.is_relative_to(path) for path in paths):
                 spans = (await self.marks(mount.host)).spans
-                if not mount.writable:  # documents and skills, which calls change in other ways
+                # documents and skills are in the home directory, where calls change them in other ways
+                if not mount.writable:
                     spans += (await self.marks(home)).spans
                 marks[mount.host] = Marks(spans)
         if any(path.is_relative_to(home) and not any(map(path.is_relative_to, marks)) for path in paths):
@@ -228,7 +230,6 @@ class MarkedFiles:
         return await in_thread(first)
 
     async def below(self, folders: Iterable[Path]) -> dict[Inode, MarkedFile]:
-        """Return the marked files in folders. Reads no file if nothing is marked. Raises StoreError."""
         files: dict[Inode, MarkedFile] = {}
 
         def look(folder: Path, marks: Marks) -> None:
@@ -245,10 +246,9 @@ class MarkedFiles:
         return files
 
     async def keep(self, before: Mapping[Inode, MarkedFile], folders: Iterable[Path]) -> None:
-        """Restore the marks of files that a call changed without changing their content. Raises StoreError."""
+        """Restore the taint of files that a call changed without changing their content. Raises StoreError."""
 
         def lost(folder: Path, marks: Marks) -> list[Span]:
-            """Return the change times of files that lost their mark although their content is unchanged."""
             spans: list[Span] = []
             for file in islice(files_below(folder), ENTRIES_MAX):
                 with suppress(OSError):
@@ -265,11 +265,11 @@ class MarkedFiles:
                 await self._change(folder, lambda marks, span=span: marks.with_span(span))
 
     async def forget_unused(self) -> int:
-        """Delete spans that mark no file. Returns the number of folders without remaining marks. Raises StoreError.
+        """Delete spans that taint no file. Returns the number of folders without remaining spans. Raises StoreError.
 
-        Use this only if every machine sees the home directory's files: a span without a changed file here counts as
-        unused. Spans that may still be open are kept. So are spans of folders with too many files or on a disk that may
-        be unmounted.
+        Call this only if this machine sees all files of the home directory, because a span without a changed file
+        here counts as unused. Spans that may not have ended are kept. So are the spans of folders that have too many
+        files or are on a disk that may be unmounted.
         """
         emptied, after, home = 0, "", self._home.root
         while page := await self._settings.page(SCOPE, after):
@@ -280,7 +280,6 @@ class MarkedFiles:
                 def changes(
                     after: str = after, folder: Path = folder, apart: Collection[str] = apart
                 ) -> list[tuple[int, ...]] | None:
-                    """Return the change times of everything below the folder, or None if its disk may be unmounted."""
                     try:
                         if not folder.is_dir() and (Path(after).is_absolute() or not folder.parent.parent.is_dir()):
                             return None
@@ -306,8 +305,9 @@ class MarkedFiles:
                 return
 
     def _key(self, folder: Path) -> str:
-        """Return the folder's path. It is relative inside the home directory, whose location may differ between
-        machines."""
+        """Return the folder's path. A path inside the home directory is relative, because that directory may
+        differ between machines.
+        """
         with suppress(ValueError):
             folder = folder.relative_to(self._home.root)
         return str(folder)

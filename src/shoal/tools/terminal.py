@@ -16,7 +16,7 @@ _TOKEN = lazy_re.compile(
 
 
 def last_state(text: str) -> str:
-    """Return the final content of a terminal of unlimited width. Takes linear time."""
+    """Return the text that remains on a terminal of unlimited width. Runs in linear time."""
     if _MOVES.search(text) is None:
         return text
     return _Screen().show(text)

@@ -1,6 +1,6 @@
-"""Trees of workspaces: scan them from disk, store them by digest, compare and change them.
+"""Trees of workspaces: scan them from disk, store them by digest, compare them and change them.
 
-Nothing here follows a link below the workspace, reads anything except regular files, or blocks on a pipe. Folders are
+Scanning follows no link below the workspace, reads only regular files, and never blocks on a pipe. Folders are
 opened below the workspace's own descriptor. A file is read again only if its times, size, mode or inode changed. All
 functions block.
 """
@@ -50,14 +50,19 @@ class SeenEntry(NamedTuple):
 
 
 class SeenFolder(NamedTuple):
-    """Scanned entries of a folder by name, and the digest of its tree."""
+    """The entries of a scanned folder by name, and the digest of its tree."""
 
     entries: dict[str, SeenEntry]
     tree: str
 
 
 class Scan(NamedTuple):
-    """A scanned workspace: its tree, the cache for the next scan, and notes about parts that are not stored."""
+    """A scanned workspace.
+
+    tree: digest of the top folder.
+    seen: cache for the next scan.
+    notes: sentences about the parts that are not stored.
+    """
 
     tree: str
     seen: dict[Names, SeenFolder]
@@ -65,7 +70,7 @@ class Scan(NamedTuple):
 
 
 class Trees:
-    """Trees of one workspace, with the contents that they name."""
+    """The stored trees and file contents of one workspace."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -73,8 +78,9 @@ class Trees:
         self._decode = msgspec.msgpack.Decoder(tuple[TreeEntry, ...]).decode
 
     def entries(self, tree: str) -> dict[bytes, TreeEntry]:
-        """Return a folder's entries by name. The empty digest has no entries. Raises OSError if the tree is missing or
-        damaged."""
+        """Return the entries of a folder by name. An empty digest has no entries. Raises OSError if the tree is
+        missing or damaged.
+        """
         return {entry.name: entry for entry in self._decode(self._files.read(tree))} if tree else {}
 
     def content(self, entry: TreeEntry) -> bytes:
@@ -82,11 +88,12 @@ class Trees:
         return self._files.read(entry.value.decode())
 
     def keep(self, entries: Sequence[TreeEntry]) -> str:
-        """Store a folder's entries and return the digest."""
         return self._files.keep(self._encode(entries))
 
     def find(self, tree: str, path: Parts) -> TreeEntry | None:
-        """Return the entry at a path, or the folder above it that was not scanned."""
+        """Return the entry at a path, or None. If a folder above the path was not scanned, return the entry of
+        that folder.
+        """
         for name in path[:-1]:
             entry = self.entries(tree).get(name)
             if entry is None or entry.kind != "folder":
@@ -97,7 +104,9 @@ class Trees:
         return self.entries(tree).get(path[-1])
 
     def lacks(self, entry: TreeEntry) -> Lacks:
-        """Return why an entry or something below it is not stored, or an empty string."""
+        """Return the reason why an entry, or something below it, is not stored. Returns an empty string if
+        everything is stored.
+        """
         if entry.lacks or entry.kind != "folder":
             return entry.lacks
         for inner in self.entries(entry.value.decode()).values():
@@ -106,8 +115,9 @@ class Trees:
         return ""
 
     def changes(self, before: str, after: str, path: Parts = ()) -> Iterator[TreeChange]:
-        """Yield the differences between two trees. A folder comes before its content, and the content of unscanned
-        folders is skipped."""
+        """Yield the differences between two trees. A folder precedes its content. The content of unscanned folders
+        is skipped.
+        """
         if before == after:
             return
         old, new = self.entries(before), self.entries(after)
@@ -121,8 +131,10 @@ class Trees:
             yield from self.changes(inner, outer, (*path, name))
 
     def replaced(self, tree: str, targets: Mapping[Parts, TreeEntry | None]) -> str:
-        """Replace entries of a tree and return the new digest. The content of a replaced folder is kept, and a folder
-        is removed only when it is empty."""
+        """Replace entries of a tree and return the new digest.
+
+        A replaced folder keeps its content. A folder is removed only if it is empty.
+        """
         entries = self.entries(tree)
         below: dict[bytes, dict[Parts, TreeEntry | None]] = {}
         for path, target in targets.items():
@@ -146,8 +158,9 @@ class Trees:
         return self.keep(tuple(entries[name] for name in sorted(entries)))
 
     def used(self, roots: Sequence[str]) -> set[str]:
-        """Return the digests of these trees and everything they name. Trees that are missing from the store name
-        nothing."""
+        """Return the digests of these trees and of everything below them. A tree that is missing from the store
+        contributes only its own digest.
+        """
         trees_seen, left = set[str](), list(roots)
         while left:
             tree = left.pop()
@@ -163,14 +176,15 @@ class Trees:
         return trees_seen
 
     def sweep(self, roots: Sequence[str]) -> int:
-        """Delete content that none of these trees names and that was not stored recently. Returns the number of deleted
-        contents."""
+        """Delete content that none of these trees uses and that was not stored recently. Returns the number of
+        deleted items.
+        """
         return self._files.sweep(self.used(roots))
 
     # ---- scanning the disk ----
 
     def scan(self, root: Path, settings: CheckpointsSettings, marks: Marks, seen: Mapping[Names, SeenFolder]) -> Scan:
-        """Scan a workspace and store new content. Folders nearest to the top are scanned first. Raises OSError."""
+        """Scan a workspace and store new content. Folders near the top are scanned first. Raises OSError."""
         now, opener = time.time_ns(), best_opener()
         folders_seen: dict[Names, dict[str, SeenEntry]] = {}
         folders_in: dict[Names, list[str]] = {}
@@ -248,7 +262,7 @@ class Trees:
         else:
             list(map(keep, fresh))
         folders = dict[Names, SeenFolder]()
-        for names in reversed(queue):  # contents before their folder
+        for names in reversed(queue):  # contents before the folder that contains them
             if names not in folders_seen:
                 continue
             here, known = folders_seen[names], seen.get(names)
@@ -288,7 +302,6 @@ def read_file(folder: int, name: str, bytes_max: int) -> bytes:
 def notes_of(
     folders: Iterable[dict[str, SeenEntry]], unread: Mapping[Names, Lacks], settings: CheckpointsSettings
 ) -> tuple[str, ...]:
-    """Describe the parts of a workspace that are not stored."""
     entries = (one.entry for here in folders for one in here.values() if one.entry.lacks)
     lacking = Counter(entry.lacks for entry in entries if entry.kind == "file" or entry.lacks == "closed")
     note = (

@@ -1,19 +1,20 @@
 """Synchronize a directory between machines.
 
-Machines share a manifest (path, kind, digest), stored by digest like every file it names. A setting names the newest
-manifest. Each machine stores its base, the last manifest it had in common with the others:
+Machines share a manifest (path, kind, digest), which is stored by digest like every file that it names. A setting
+contains the digest of the newest manifest. Each machine stores its base, which is the last state that it had in
+common with the others.
 
-    pull    apply the changes from the base to the newest manifest here; rename a file that also changed here to
-            NAME.conflict
-    push    apply local changes since the base to the newest manifest and publish the result, or retry if another
-            machine was faster; rename a file that also changed there to NAME.conflict
+    pull    Apply the changes between the base and the newest manifest to the directory. Rename a file that also changed
+            here to NAME.conflict.
+    push    Apply the local changes since the base to the newest manifest and publish the result. Store the version of
+            a file that also changed elsewhere as NAME.conflict. Retry if another machine was faster.
 
-Threads of one agent can therefore work on different machines at the same time. If a file was changed twice, the later
-push keeps the name, and the other version is preserved. The content for each name is stored separately. Once a day, a
-push deletes content that no manifest names.
+Threads of one agent can therefore work on different machines at the same time. If two machines changed a file, the
+later push keeps the name, and the other version is preserved. The content of each directory is stored separately.
+Once a day, a push deletes content that the newest manifest does not name.
 
-Fetching a file changes the timestamp that identifies marked files (`tainted_files`). A push therefore stores in the
-manifest which files are marked, and a pull marks them again.
+Fetching a file changes the timestamp that identifies tainted files (`tainted_files`). A push therefore records the
+tainted files in the manifest, and a pull taints them again.
 """
 
 import logging
@@ -70,8 +71,13 @@ class _State(msgspec.Struct):
 
 
 class _Next(NamedTuple):
-    """Plan of a push: the state to store, the digest of the next manifest (empty if nothing changed here), the contents
-    that it names, and the conflicting paths."""
+    """Plan of a push.
+
+    state: the state to store.
+    digest: digest of the next manifest, or an empty string if nothing changed here.
+    used: digests of the files that the manifest names.
+    conflicts: paths that also changed elsewhere.
+    """
 
     state: _State
     digest: str = ""
@@ -80,15 +86,20 @@ class _Next(NamedTuple):
 
 
 class _Manifest(msgspec.Struct):
-    """Entries of a directory, and the taint of marked files when they were pushed."""
+    """Entries of a directory by path, and the taint sources of files that were tainted when they were pushed."""
 
     entries: dict[str, ManifestEntry]
     marked: dict[str, str] = {}
 
 
 class _Plan(NamedTuple):
-    """Plan of a pull: the new state, the remote and local entries, the paths to change here, and the paths that also
-    changed here."""
+    """Plan of a pull.
+
+    state: the state to store.
+    remote, local: the newest manifest and the directory as it is here.
+    here: paths to change here.
+    met: the paths among them that also changed here.
+    """
 
     state: _State
     remote: _Manifest
@@ -97,8 +108,9 @@ class _Plan(NamedTuple):
     met: list[str]
 
     def marked(self, source_of: Callable[[str], str]) -> tuple[list[str], str]:
-        """Return the paths to create as marked files, and their source. If a marked file is renamed, all paths are
-        marked."""
+        """Return the paths to create as tainted files, and their taint source. If a tainted local file must be
+        renamed, all paths are returned.
+        """
         sources = {path: source for path in self.here if (source := self.remote.marked.get(path))}
         aside = {path: source for path in self.met if (source := source_of(path))}
         names = sorted({*sources.values(), *aside.values()})
@@ -111,11 +123,11 @@ _state = msgspec.json.Decoder(_State)
 
 
 class WorkspaceSync:
-    """Pulls changes before work on a directory, and pushes them after it. In a process, calls for one name run one at a
-    time.
+    """Pulls changes before work on a directory, and pushes them afterward. The caller must run the calls for one name
+    one at a time.
 
-    `memory` is a private folder of this machine, outside all synced directories. `folders` are the folders, of or in
-    the directory, whose files can be marked.
+    `memory` is a private folder of this machine, outside all synced directories. The `folders` that `pull` and
+    `push` receive are those whose files can be tainted: the directory itself, or folders in it.
     """
 
     def __init__(self, files: Files, settings: Settings, memory: Path, marks: MarkedFiles) -> None:
@@ -129,9 +141,9 @@ class WorkspaceSync:
     ) -> list[str]:
         """Update the directory with the changes that other machines pushed under this name.
 
-        Only the `wanted` names at its top are shared. Returns the files that changed both here and elsewhere. Raises
-        OSError, or StoreCorrupt if a manifest is damaged. Changes applied before an error are valid, and the next pull
-        continues.
+        `wanted` selects the names at the top of the directory that are shared. Returns the paths that changed both
+        here and elsewhere. Raises OSError, or StoreCorrupt if a manifest is damaged. Changes applied before an error
+        are valid, and the next pull continues.
         """
         newest = await self._settings.get(SCOPE, name) or ""
         plan = await anyio.to_thread.run_sync(self._plan, name, root, newest, wanted) if newest else None
@@ -151,9 +163,10 @@ class WorkspaceSync:
     async def push(
         self, name: str, root: Path, wanted: Wanted = everything, folders: Collection[Path] = ()
     ) -> list[str]:
-        """Push local changes. Returns the files that changed both here and elsewhere.
+        """Push local changes. Returns the paths that changed both here and elsewhere.
 
-        Raises OSError, Conflict, or InvalidInput for a directory that is too large.
+        Raises OSError. Raises Conflict if a file or the newest manifest changes too fast, and InvalidInput if the
+        directory is too large.
         """
         for _ in range(PUSH_ATTEMPTS_MAX):
             newest = await self._settings.get(SCOPE, name)
@@ -165,7 +178,7 @@ class WorkspaceSync:
         raise Conflict(f"{name} changes too fast on other machines; local changes are pushed next time.")
 
     async def forget(self, name: str) -> None:
-        """Delete all content except that of the newest manifest, even if it was stored just now. Raises OSError."""
+        """Delete all content that the newest manifest does not name, even if it was stored just now. Raises OSError."""
         newest = await self._settings.get(SCOPE, name) or ""
 
         def sweep() -> None:
@@ -192,15 +205,11 @@ class WorkspaceSync:
             if local.entries.get(path) not in (None, state.base.get(path))
             and not (
                 _is_folder(path, local.entries) and _is_folder(path, remote, absent=True)
-            )  # their content does not matter
+            )  # two folders never conflict
         ]
         return _Plan(_State(remote, local.seen, newest, state.swept_at), manifest, local, here, met)
 
     def _apply(self, name: str, root: Path, plan: _Plan, paths: Collection[str]) -> None:
-        """Apply changes to these paths on disk.
-
-        Creates a folder before its content, and removes it after its content.
-        """
         remote = plan.remote.entries
         for path in (path for path in plan.met if path in paths):
             log.warning("changed here and elsewhere; the local version is kept next to it", extra={"path": path})
@@ -228,7 +237,7 @@ class WorkspaceSync:
         files = self._place(name)
         new = {entry.value: path for path, entry in local.entries.items() if entry.kind == "file" and path in changed}
 
-        def keep(digest: str) -> None:  # store existing content too, so that it counts as recent
+        def keep(digest: str) -> None:  # existing content is stored again to count as recent
             if files.keep_file(root / new[digest]) != digest:
                 raise Conflict("A file changed while it was read; it is pushed next time.")
 
@@ -269,7 +278,7 @@ class WorkspaceSync:
         return self._files.below(encode_part(name))
 
     def _recall(self, name: str, root: Path) -> _State:
-        if not root.exists():  # lost, not emptied
+        if not root.exists():  # the directory was lost, not emptied on purpose
             return _State()
         try:
             return _state.decode(read_regular(self._path(name)))
@@ -298,7 +307,6 @@ def _read(files: Files, digest: str) -> _Manifest:
 
 
 def _is_folder(path: str, entries: Entries, *, absent: bool = False) -> bool:
-    """Return whether a path is a folder, or `absent` if it does not exist."""
     return entries[path].kind == "folder" if path in entries else absent
 
 

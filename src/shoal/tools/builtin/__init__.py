@@ -1,1 +1,1 @@
-"""Built-in tools. They depend only on the domain's ports."""
+"""The built-in tools."""

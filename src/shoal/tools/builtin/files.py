@@ -1,6 +1,6 @@
 """The tools `read`, `write`, `edit` and `list`, and the aliases `view`, `create_file` and `str_replace`.
 
-The applied edit is exactly the edit that was shown for approval.
+An approved edit is applied only if it still makes exactly the change that was shown.
 """
 
 import difflib
@@ -40,8 +40,12 @@ _SIMILAR = 0.6
 
 
 class Change(NamedTuple):
-    """The result of an edit: the new content, the number of replaced occurrences, and the diff. `body` is the diff
-    without line numbers."""
+    """The result of an edit.
+
+    times: number of replaced occurrences.
+    diff: unified diff.
+    body: the same diff without file names and line numbers, to compare two edits.
+    """
 
     content: str
     times: int
@@ -50,31 +54,30 @@ class Change(NamedTuple):
 
 
 class _UnifiedText(NamedTuple):
-    """A text with LF line endings, and the positions of the line endings that are CRLF in the original."""
+    """A text whose line endings are all LF. `pairs` lists the positions in `plain` that were CRLF in `original`."""
 
     plain: str
     original: str
     pairs: tuple[int, ...]
 
     def at(self, place: int) -> int:
-        """Return the corresponding position in the original."""
         return place + bisect_left(self.pairs, place)
 
 
 def _unified(content: str) -> _UnifiedText:
     pairs = [match.start() - count for count, match in enumerate(re.finditer("\r\n", content))]
     plain = content.replace("\r\n", "\n")
-    if "\n" not in plain:  # classic Mac OS line endings
+    if "\n" not in plain:  # classic Mac OS ends lines with CR
         plain = plain.replace("\r", "\n")
     return _UnifiedText(plain, content, tuple(pairs))
 
 
 def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: str) -> Change:
-    """Replace `old` with `new`.
+    """Replace `old` with `new`, ignoring differences between line endings.
 
-    The search treats all line endings as equal. The file's line endings are preserved, even if they are mixed.
+    Inserted lines get the line endings of the text they replace, even in a file with mixed line endings.
 
-    Raises ToolError if `old` is empty, equal to `new`, missing, or ambiguous without `replace_all`.
+    Raises ToolError if `old` is empty, equal to `new`, not found, or ambiguous without `replace_all`.
     """
     if not old:
         raise ToolError("old_string is empty. To create or replace a file, use the tool that writes files.")
@@ -109,7 +112,7 @@ def replace_text(content: str, old: str, new: str, *, replace_all: bool, shown: 
 
 
 class _Edit(NamedTuple):
-    """Replacement of a part of a text. `line_end` is the most common line ending of the text."""
+    """Replacement of `content[start:end]` with `new`. `line_end` is the most common line ending of the content."""
 
     start: int
     end: int
@@ -117,7 +120,6 @@ class _Edit(NamedTuple):
     line_end: str
 
     def in_style(self, content: str) -> "_Edit":
-        """Return the edit with the line endings of the text that it replaces, or of the surrounding line."""
         line = content[self.start : content.find("\n", self.end) + 1 or len(content)]
         return self._replace(new=self.new.replace("\n", _line_end(line, self.line_end)))
 
@@ -137,7 +139,7 @@ def _shared(left: str, other: str) -> int:
 def _diff(content: str, edits: list[_Edit]) -> tuple[str, str]:
     lines = _split(content)
     starts = [0, *accumulate(map(len, lines))]
-    runs: list[tuple[int, int, list[_Edit]]] = []  # first and last line of edits whose contexts overlap
+    runs: list[tuple[int, int, list[_Edit]]] = []  # first line, last line and edits of each hunk
     for edit in edits:
         first = min(bisect_right(starts, edit.start), len(lines)) - 1
         last = min(bisect_right(starts, edit.end), len(lines)) - 1
@@ -176,14 +178,11 @@ def _diff(content: str, edits: list[_Edit]) -> tuple[str, str]:
 
 
 def _split(text: str) -> list[str]:
-    """Split a text into lines, each with its `\
-    `. Other line separators do not end a line.
-    """
+    """Split only at LF, unlike `str.splitlines`. Each line keeps its LF."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def _nearest(content: str, old: str) -> str:
-    """Return a hint at the most similar line, or an empty string."""
     wanted = next((line.strip() for line in old.splitlines() if line.strip()), "")[:_LINE_CHARS_COMPARED]
     lines = [line.strip()[:_LINE_CHARS_COMPARED] for line in content.split("\n", LINES_COMPARED_MAX)]
     if not wanted:
@@ -202,9 +201,9 @@ def _nearest(content: str, old: str) -> str:
 
 
 def _alike(content: str, old: str) -> tuple[int, str] | None:
-    """Find lines that equal `old` except for trailing white space, typographic characters and Unicode forms.
+    """Find `old`, ignoring trailing white space, typographic characters and Unicode normalization.
 
-    Returns the number of the first line and the text, or None.
+    Returns the number of the first line, counted from 1, and the text as it is in `content`.
     """
     lines, wanted = content.split("\n")[:ALIKE_LINES_MAX], [plain_text(line) for line in old.split("\n")]
     while len(wanted) > 1 and not wanted[-1]:
@@ -277,7 +276,6 @@ def virtual_folder(context: ToolContext, path: str) -> VirtualFolder | None:
 
 
 def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
-    """Create `read` or an alias of it."""
     name = described.name
 
     @described
@@ -325,7 +323,6 @@ def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
 
 
 def write_tool(locks: PathLocks, described: ToolDecorator = WRITE) -> FunctionTool[Invocation]:
-    """Create `write` or an alias of it."""
     name = described.name
 
     @described
@@ -395,8 +392,6 @@ def list_directory(
 
 
 def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
-    """Create `edit`, which applies exactly the edit that was shown for approval."""
-
     @EDIT
     def edit(
         context: ToolContext,
@@ -413,8 +408,6 @@ def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
 
 
 def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
-    """Create `str_replace`, which is `edit` with other argument names."""
-
     @STR_REPLACE
     def str_replace(
         context: ToolContext,
@@ -429,7 +422,7 @@ def str_replace_tool(locks: PathLocks) -> FunctionTool[Invocation]:
 
 
 def refuse_placeholders(written: str, before: str, shown: str) -> None:
-    """Reject text that would write a redaction placeholder into a file that does not contain it. Raises ToolError."""
+    """Raise ToolError if `written` contains a redaction placeholder that `before` does not contain."""
     for match in PLACEHOLDER.finditer(written):
         if match[0] not in before:
             raise ToolError(
@@ -441,8 +434,9 @@ def refuse_placeholders(written: str, before: str, shown: str) -> None:
 def _planned_edit(
     name: str, context: ToolContext, locks: PathLocks, path: str, old: str, new: str, *, replace_all: bool
 ) -> Invocation:
-    """Plan an edit. Problems with the content are reported when the call runs, because reading the file is not allowed
-    before."""
+    """Plan an edit. A problem with the file's content is raised only when the call runs, because an error here
+    would reveal the content before the call is allowed.
+    """
     if folder := virtual_folder(context, path):
         page = folder.open(context, path)
         with quoting(page.path):
@@ -453,8 +447,6 @@ def _planned_edit(
     jail.require_writable(place)
 
     def change() -> tuple[Change, bytes, str]:
-        """Apply the edit to the current content. Returns the change, the new bytes and the old digest. Raises
-        ToolError."""
         content = jail.read(place, TEXT_BYTES_MAX)
         encoding = find_encoding(content)
         if encoding is None:
@@ -489,8 +481,9 @@ def _planned_edit(
         return planned(name, place.shown, fail, shown, **effect, before="")
 
     def apply() -> ToolOutput:
-        """Write the change if it is the same as the approved one, even if line numbers differ. Raises ToolError
-        otherwise."""
+        """Write the change if it equals the approved one. Line numbers may differ. Raises ToolError if anything
+        else does.
+        """
         now, data, _ = change()
         if now.body != approved.body:
             raise ToolError(
@@ -512,10 +505,9 @@ def _planned_edit(
 
 
 def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
-    """Return numbered lines of a text, as many as one call shows, and the next offset."""
     if not text:
         return f"[{shown} is empty.]"
-    if "\n" not in text:  # classic Mac OS line endings
+    if "\n" not in text:  # classic Mac OS ends lines with CR
         text = text.replace("\r", "\n")
     lines = text.split("\n")
     if not lines[-1]:

@@ -1,8 +1,7 @@
-"""The tools `search_channel` and `read_artifact`: channel history, results too long to show whole, and the
-conversation's own files.
+"""The tools `search_channel` and `read_artifact`.
 
-Anyone who writes in a channel can search its conversations. Access to other conversations depends on the turn's
-audience (docs/security.md): only the owner can search them, and only if nobody else reads the answer.
+`search_channel` searches only the current channel, so anyone who writes there may use it. docs/security.md describes
+who can search other conversations. `read_artifact` reads stored results and the conversation's own files.
 """
 
 import asyncio
@@ -50,7 +49,7 @@ Limit = Annotated[int, Meta(ge=1, le=200, description="Number of messages to sho
 
 
 class Hit(NamedTuple):
-    """A matching message. `tainted_by` is the untrusted content that influenced it."""
+    """A message that matches a search. `tainted_by` names the untrusted content that influenced it."""
 
     at: datetime
     author: PlatformUser
@@ -74,11 +73,7 @@ READ_ARTIFACT = tool(
 def search_channel_tool(
     search: SearchIndex, adapters: Mapping[str, ChatAdapter], judge: Judge
 ) -> FunctionTool[Invocation]:
-    """Create `search_channel`, which searches the journals of a channel's threads. It also searches the platform's own
-    history of this thread and of the channel outside of threads."""
-
     async def on_platform(query: str, context: ToolContext) -> tuple[list[Hit], str]:
-        """Search the platform's own history. Returns a note if it could not be searched."""
         adapter = adapters.get(context.chat.split(":")[0])
         if adapter is None or not adapter.limits.has_history:
             return [], "" if query else NO_HISTORY
@@ -125,7 +120,7 @@ def search_channel_tool(
 
 
 def words_of(query: str) -> str:
-    """Return the words of a query, separated by spaces. Raises ToolError if there are none."""
+    """Return the words of a query, separated by spaces. Raises ToolError if the query contains no word."""
     words = " ".join(_WORD.findall(query))
     if not words:
         raise ToolError("Give at least one word to look for.")
@@ -133,7 +128,6 @@ def words_of(query: str) -> str:
 
 
 def hit_of(event: Event) -> Hit:
-    """Convert a journal event with a message to a search result."""
     match event.data:
         case UserSaid(text=text, author=author, caller=caller, tainted_by=taint):
             taint = taint or (caller.tainted_by if caller is not None else "")
@@ -151,7 +145,6 @@ def _untrusted(author: Author) -> str:
 
 
 def around(text: str, query: str, chars_max: int) -> str:
-    """Return a text as one line, shortened to the part around the first matching word."""
     line = " ".join(text.split())
     if len(line) <= chars_max:
         return line
@@ -162,8 +155,11 @@ def around(text: str, query: str, chars_max: int) -> str:
 
 
 def _own_file(folder: Path, name: str, window: Collection[int], grep: str, offset: int, limit: int) -> tuple[str, str]:
-    """Return the text of `log.jsonl`, or the part of `context.jsonl` that is in the model's current window, and the
-    taint of the shown piece or lines. A message by another author taints. Raises ToolError."""
+    """Return the file's text, and the taint of the part that is shown.
+
+    Lines of `context.jsonl` that are outside the model's current window are omitted. Messages by untrusted authors
+    taint. Raises ToolError.
+    """
     jail = Jail((Mount(folder, "/thread"),))
     lines, tainted_by, start = list[str](), "", 0
     for body in jail.read(jail.resolve(name)).splitlines(keepends=True):
@@ -171,7 +167,7 @@ def _own_file(folder: Path, name: str, window: Collection[int], grep: str, offse
             continue
         text = body.decode("utf-8", "replace")
         try:
-            if name == CONTEXT:  # a piece may begin or end inside an untrusted block
+            if name == CONTEXT:  # the shown part may begin or end inside an untrusted block
                 is_trusted = b"<untrusted" not in body
             else:
                 line = _logged.decode(body)
@@ -190,8 +186,6 @@ def _own_file(folder: Path, name: str, window: Collection[int], grep: str, offse
 def read_artifact_tool(
     artifacts: ArtifactStore, files: Files, journal: Journal, windows: WindowStore
 ) -> FunctionTool[Invocation]:
-    """Create `read_artifact`, which shows a piece of an artifact or of a readable file of the same thread."""
-
     @READ_ARTIFACT
     def read_artifact(
         context: ToolContext,
@@ -217,11 +211,11 @@ def read_artifact_tool(
             raise ToolError(f"{artifact[:80]!r} is not an artifact. Use the name from the excerpt.")
 
         async def content() -> tuple[str, str]:
-            """Return the whole text and the taint of the shown part."""
             if name in (LOG, CONTEXT):
                 folder, window = context.home.thread(context.thread), await windows.window(context.thread)
                 seen = set[int]()
-                if window is not None and name == CONTEXT:  # the file shows the window at the end of the last turn
+                # the file contains the window as it was at the end of the last turn
+                if window is not None and name == CONTEXT:
                     after = max(0, window.window_seq - 1)
                     seen = {event.seq for event in await journal.along(context.thread, window.last_seq, after, SEQ_END)}
                 return await in_thread(lambda: _own_file(folder, name, seen, grep, offset, limit))
@@ -251,8 +245,6 @@ def read_artifact_tool(
 
 
 def _matches(text: str, grep: str, offset: int, limit: int) -> str:
-    """Return the lines from an offset on that contain a text, each with its offset. Long lines are shortened around the
-    text."""
     wanted, place, count = grep.casefold(), 0, 0
     lines: list[str] = []
     for line in text.splitlines(keepends=True):

@@ -1,4 +1,4 @@
-"""The tools `message` and `upload`, which write to people in this or other conversations, and post files."""
+"""The tools `message`, which writes to this or another conversation, and `upload`, which posts files in this one."""
 
 import hashlib
 from collections.abc import Mapping
@@ -65,7 +65,8 @@ def upload(
             raise ToolError(f"{place.shown} does not exist.")
 
     async def work() -> ToolOutput:
-        copies = [await _copied(place, context) for place in places]  # copied now because the files may change later
+        # copy now, because the files may change before they are posted
+        copies = [await _copied(place, context) for place in places]
         file, *album = (copy for copy, _ in copies)
         post = NewPost(_post_id(context), context.chat, comment, "file", file=file, album=tuple(album))
         await context.services.post(post)
@@ -99,8 +100,11 @@ MESSAGE = tool(
 
 
 class _Target(NamedTuple):
-    """Destination of a message. `is_here` is true if the turn already posts there. `opens` is true if the post opens a
-    new thread in a channel."""
+    """Destination of a message.
+
+    is_here: the turn already posts there.
+    opens: the message opens a new thread in a channel.
+    """
 
     thread: ThreadId
     is_here: bool
@@ -112,8 +116,9 @@ class _Target(NamedTuple):
 
 
 def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation]:
-    """Create `message`, which posts through the outbox to a connected platform. The destination thread's journal
-    records the message, so later turns there know about it."""
+    """Create `message`, which posts through the outbox. A message to another thread is also recorded in that
+    thread's journal, where later turns see it.
+    """
 
     def target_of(to: str, context: ToolContext) -> _Target:
         usual = context.purpose.speaks_in or context.chat
@@ -186,7 +191,6 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
 
 
 async def _copied(place: MountedPath, context: ToolContext) -> tuple[str, int]:
-    """Return the path of a copy that no tool can change, and the file's size in bytes."""
     jail, name = jail_of(context), PurePosixPath(place.shown).name
     content = await in_thread(lambda: jail.read(place, UPLOAD_BYTES_MAX))
     return str(await in_thread(lambda: keep_copy(context.home, context.thread, name, content))), len(content)
@@ -197,7 +201,6 @@ def _post_id(context: ToolContext) -> str:
 
 
 def _note(text: str, context: ToolContext) -> UserSaid:
-    """Return the event that records in another conversation what was written there."""
     agent, taint = context.agent.name, context.purpose.tainted_by
     author = Author(f"agent:{agent}", agent, is_bot=True, trusted=not taint)
     return UserSaid(

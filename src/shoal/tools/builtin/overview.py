@@ -1,7 +1,6 @@
-"""The tool `overview`: recent requests and work, costs, failures, pending approvals, and scheduled work.
+"""The tool `overview`: recent requests and results, costs, failures, pending approvals, and scheduled work.
 
-It shows everything that the turn's audience may see: all conversations if only the owner reads the answer, otherwise
-only its own channel.
+If only the owner reads the reply, the overview covers all conversations. Otherwise it covers only the current channel.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -45,8 +44,12 @@ TaintOf: TypeAlias = Callable[[Sequence[Event]], str]
 
 
 class DoneTurn(msgspec.Struct, frozen=True):
-    """A finished turn: summaries of its question and answer, the number of its last event, and the untrusted content
-    that influenced it."""
+    """A finished turn.
+
+    seq: number of its last event.
+    asked, reply: the request and the reply, shortened.
+    tainted_by: the untrusted content that influenced the turn, or an empty string.
+    """
 
     thread: ThreadId
     title: str
@@ -62,8 +65,13 @@ class DoneTurn(msgspec.Struct, frozen=True):
 
 
 class OpenQuestion(msgspec.Struct, frozen=True):
-    """A pending approval. `asked_in` is the thread that shows it, with `title` and `agent`. `shown` is the action as
-    shown to people, `reason` the reason for asking, and `tainted_by` the untrusted content that may have caused it."""
+    """A pending approval.
+
+    asked_in: the thread that shows the approval. `title` and `agent` are those of this thread.
+    reason: why Shoal asks.
+    shown: the action as people see it.
+    tainted_by: the untrusted content that may have caused the call, or an empty string.
+    """
 
     id: str
     thread: ThreadId
@@ -80,8 +88,12 @@ class OpenQuestion(msgspec.Struct, frozen=True):
 
 
 class Coming(msgspec.Struct, frozen=True):
-    """Next run of a schedule. If the schedule is failing, `error` contains the reason. `at` is null if it will not run
-    again. `tainted_by` is the untrusted content that influenced its text."""
+    """The next run of a schedule.
+
+    at: null if the schedule will not run again.
+    error: why the schedule is failing, or an empty string.
+    tainted_by: the untrusted content that influenced the schedule's text, or an empty string.
+    """
 
     id: str
     text: str
@@ -93,21 +105,27 @@ class Coming(msgspec.Struct, frozen=True):
 
 
 class Plans(NamedTuple):
-    """Scheduled work: upcoming runs in order of time, and failing schedules."""
+    """Upcoming runs in order of time, and failing schedules."""
 
     coming: Sequence[Coming]
     failing: Sequence[Coming]
 
 
 class Agenda(list[Callable[[str], Awaitable[Plans]]]):
-    """Functions of features. Each returns the schedules of threads whose ids begin with its argument."""
+    """Functions, added by features, that return the schedules of threads whose ids begin with the given prefix."""
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """Activity from `since` to `until`. `hours` counts all finished turns. `turns` and `faults` list the newest turns
-    and the newest failed turns. `calls` and `usd` cover all models, and `usd` is null if no call had a price. `coming`
-    lists scheduled work in order of time. `coming_soon` of these are due within a day, and `coming_total` counts all.
-    The other lists are newest first."""
+    """Activity from `since` to `until`, pending approvals, and scheduled work.
+
+    hours: counts of all finished turns, by hour.
+    turns, faults: the newest turns and the newest failed turns, newest first.
+    calls, usd: number and cost of model calls in all conversations. `usd` is null if no call has a price.
+    waiting: pending approvals.
+    coming: upcoming runs in order of time.
+    coming_soon: number of runs that are due within a day.
+    coming_total: number of all upcoming runs.
+    """
 
     since: datetime
     until: datetime
@@ -133,8 +151,10 @@ async def look(
     within: str = "",
     present: TurnId = NOBODY,
 ) -> Overview:
-    """Summarize the last hours and the next day of the threads whose ids begin with `within`. The asking turn `present`
-    is omitted. Changes nothing."""
+    """Summarize the activity and the scheduled work of the threads whose ids begin with `within`.
+
+    The turn `present`, which asks for the overview, is omitted.
+    """
     since = now - timedelta(hours=hours)
     journal = store.journal
     by_hour = tuple(await journal.turns_ended_by_hour(since, within=within))
@@ -168,7 +188,9 @@ async def look(
 
 
 async def _question(store: Store, taint_of: TaintOf, approval: Approval) -> OpenQuestion:
-    """Convert a pending approval. In a conversation of READ_MAX events or more, its cause counts as untrusted."""
+    """Convert a pending approval. Only READ_MAX events of the thread are read. If it may have more, the cause of
+    the call counts as untrusted.
+    """
     events = await store.journal.events(approval.thread, limit=READ_MAX)
     is_known = len(events) < READ_MAX and not approval.needs_trust
     info = await store.journal.thread(approval.asked_in)
@@ -213,7 +235,7 @@ async def _done(
 
 
 def _exchange(turn: Sequence[Event], taint_of: TaintOf) -> tuple[str, str, str, bool]:
-    """Return a turn's question, its answer, the untrusted source of either, and whether the turn was a brief."""
+    """Return the turn's request, its reply, the taint of both, and whether the turn was a daily brief."""
     ended = next(event.data for event in turn if isinstance(event.data, TurnFinished))
     messages = [event.data for event in turn if isinstance(event.data, UserSaid | Steered)]
     by_people = any(isinstance(message, Steered) or message.origin in ("person", "api") for message in messages)
@@ -232,8 +254,6 @@ OVERVIEW = tool(LOOKUP, name="overview", example={"hours": 24, "timezone": "Euro
 
 
 def overview_tool(store: Store, agenda: Agenda, taint_of: TaintOf) -> FunctionTool[Invocation]:
-    """Create `overview`, which reads the journal, the approvals and the agenda."""
-
     @OVERVIEW
     def overview(
         context: ToolContext,
@@ -269,9 +289,7 @@ def overview_tool(store: Store, agenda: Agenda, taint_of: TaintOf) -> FunctionTo
                 for item in report.coming
                 if item.at is not None and item.at <= now + AHEAD and not item.is_brief
             ]
-            failing = [
-                f"- {failure.text}" for failure in report.failing
-            ]  # the reasons are in their threads, with their taint
+            failing = [f"- {failure.text}" for failure in report.failing]  # omits the errors, which may be tainted
             if not (done or wrong or waiting or coming or failing):
                 return ToolOutput(NOTHING)
             spent = [f"- {report.tokens:,} tokens in these conversations"] if done or wrong else []

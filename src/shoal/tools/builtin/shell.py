@@ -26,7 +26,7 @@ COMMAND_BYTES_MAX = 100_000
 
 _GIT_SETTINGS = (("safe.bareRepository", "explicit"), ("core.fsmonitor", "false"))
 _ENVIRONMENT = (
-    ("PYTHONDONTWRITEBYTECODE", "1"),  # bytecode next to the source would count as changed code in an approval
+    ("PYTHONDONTWRITEBYTECODE", "1"),  # bytecode files would count as changed code and invalidate approvals
     ("GIT_CONFIG_COUNT", str(len(_GIT_SETTINGS))),
     *((f"GIT_CONFIG_KEY_{number}", key) for number, (key, _) in enumerate(_GIT_SETTINGS)),
     *((f"GIT_CONFIG_VALUE_{number}", value) for number, (_, value) in enumerate(_GIT_SETTINGS)),
@@ -42,13 +42,12 @@ _ENVIRONMENT = (
 
 
 def command_environment(agent: str) -> tuple[tuple[str, str], ...]:
-    """Return the environment of every command.
+    """Return the environment variables of every command.
 
-    Git does not treat a folder as a bare repository just because it looks like one. It starts no monitor, pager, editor
-    or prompt, fetches nothing automatically, and commits in the agent's name.
+    They keep git from starting a monitor, pager, editor or prompt, from fetching automatically, and from using a
+    bare repository that it finds in a folder. Commits carry the agent's name.
 
-    This is a second line of defense. A command can drop its environment, so `shoal.permissions.git` does not rely on
-    it.
+    A command can change its environment, so `shoal.permissions.git` does not rely on these variables.
     """
     identity = (("NAME", agent), ("EMAIL", f"{agent}@shoal.invalid"))
     return (*_ENVIRONMENT, *((f"GIT_{who}_{key}", value) for who in ("AUTHOR", "COMMITTER") for key, value in identity))
@@ -81,8 +80,6 @@ BASH = tool(
 
 
 def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionTool[Invocation]:
-    """Create `bash`, which runs a command and returns its output and exit code."""
-
     @BASH
     def bash(
         context: ToolContext,
@@ -145,7 +142,7 @@ def _read(data: bytes) -> tuple[str, str]:
 
 
 def checked_command(text: str) -> str:
-    """Return the command if it is valid. Raises ToolError if it is empty, too long or contains a NUL."""
+    """Return `text` unchanged. Raises ToolError if it is empty, too long, or contains a NUL character."""
     if not text.strip() or "\0" in text:
         raise ToolError("The command is empty." if not text.strip() else "A command cannot contain a NUL character.")
     if len(text.encode("utf-8", errors="replace")) > COMMAND_BYTES_MAX:

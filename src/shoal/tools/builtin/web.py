@@ -1,4 +1,6 @@
-"""The tools `read_url` and `web_search`. Text from the web is marked as information, not instructions."""
+"""The tools `read_url` and `web_search`. Text from the web is presented to the model as information, not as
+instructions.
+"""
 
 import asyncio
 import codecs
@@ -71,9 +73,9 @@ BRAVE_SEARCH = WEB_SEARCH.alias("brave_search")
 
 
 def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
-    """Create `read_url`, which reads a public web page as Markdown.
+    """Create `read_url`.
 
-    Its errors quote nothing from the page, so a failure never taints the turn.
+    Its error messages quote nothing from the page, so a failed call never taints the turn.
     """
 
     async def read(url: str, *, same_site: bool) -> tuple[Fetched, str]:
@@ -116,8 +118,6 @@ def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
 def web_search_tool(
     fetcher: Fetcher, brave_key: Callable[[], str], described: ToolDecorator = WEB_SEARCH
 ) -> FunctionTool[Invocation]:
-    """Create `web_search` or an alias of it. It searches with Brave if a key is configured, otherwise with
-    DuckDuckGo."""
     name = described.name
 
     async def results(query: str, count: int) -> list[WebResult]:
@@ -176,7 +176,6 @@ async def _fetch(fetcher: Fetcher, request: FetchRequest) -> Fetched:
 
 
 def brave_results(body: bytes) -> list[WebResult]:
-    """Parse a response of Brave's API. Raises ToolError."""
     try:
         answer = msgspec.json.decode(body, type=_BraveAnswer)
     except UNREADABLE as error:
@@ -190,7 +189,6 @@ def brave_results(body: bytes) -> list[WebResult]:
 
 
 def duckduckgo_results(body: bytes) -> list[WebResult]:
-    """Parse DuckDuckGo's result page without the advertisements."""
     import turbohtml
 
     hits: list[WebResult] = []
@@ -198,7 +196,7 @@ def duckduckgo_results(body: bytes) -> list[WebResult]:
         link = result.select_one("a.result__a")
         snippet = result.select_one(".result__snippet")
         url = ""
-        if link is not None:  # the link is a redirect to the result's address
+        if link is not None:  # the link points to DuckDuckGo, which redirects to the result
             parts = urlsplit(urljoin("https://duckduckgo.com/", str(link.attr("href") or "")))
             url = _shown(parse_qs(parts.query).get("uddg", [""])[0] or parts.geturl())
         if link is not None and url and not result.has_class("result--ad"):
@@ -222,15 +220,14 @@ def _kind(page: Fetched) -> str:
 
 
 def _named(page: Fetched, asked: str) -> str:
-    """Return a page's name for errors. It is based on the requested address, because the server chooses the final
-    one."""
+    """Name a page in an error by the requested address, because the server controls the address it redirects to."""
     return asked if page.url == asked else f"The page that {asked} redirects to"
 
 
 def page_text(page: Fetched, name: str) -> str:
-    """Return the text of a page, from at most FETCH_BYTES_MAX bytes.
+    """Convert at most FETCH_BYTES_MAX bytes of a page to text.
 
-    Raises ToolError, which names the page `name`, if the page is not text.
+    Raises ToolError if the page is not text. Its message calls the page `name`.
     """
     kind = _kind(page)
     if len(page.body) > FETCH_BYTES_MAX:
@@ -260,7 +257,7 @@ def page_text(page: Fetched, name: str) -> str:
 
 
 def page_links(page: Fetched) -> GivenLinks:
-    """Return the addresses on the page's own site that it links to, in page order."""
+    """Return at most LINKS_MAX links to the page's own site, in page order."""
     site, kind = site_of(page.url), _kind(page)
     if kind not in ("text/html", "application/xhtml+xml", "") or b"<" not in page.body:
         return GivenLinks(site)
@@ -289,5 +286,5 @@ def _decoded(body: bytes, charset: str) -> str:
 
 
 def untrusted(source: str, text: str) -> str:
-    """Return text in a block for the model, marked with its source. The text cannot close the block."""
+    """Wrap text from the web in a block that names its source. The text cannot close the block."""
     return untrusted_block(source, f"{WARNING}\n\n{text}")
