@@ -24,7 +24,7 @@ from shoal.tools.tainted_files import MarkedFiles
 async def open_delivery(services: Services, role: Role, file_clock: FileClock, notes: list[str]) -> None:
     """Open file storage, the senders of posts, and notices to the owner. Raises StoreError.
 
-    `notes` are the initial notes for the operator. In the role `offline`, the storage is neither tested nor changed.
+    `notes` are the initial notes for the operator. If `role` is `offline`, the storage is neither tested nor changed.
     """
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     adapters, hub, approvers = services[Adapters], services[Hub], services[Standing].approvers

@@ -13,13 +13,11 @@ from shoal.tools.registry import Registry
 
 
 async def open_features(services: Services, stack: AsyncExitStack) -> None:
-    """Open all features, in the order of the list."""
     for feature in features():
         await _open(services, feature, stack)
 
 
 async def _open(services: Services, feature: Feature, stack: AsyncExitStack) -> None:
-    """Open a feature and register its parts with the core."""
     if feature.open:
         opened = cast("Callable[[Services], AbstractAsyncContextManager[None]]", feature.load(feature.open))
         await stack.enter_async_context(opened(services))

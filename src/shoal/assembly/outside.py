@@ -1,4 +1,4 @@
-"""Opens models, the sandbox and platforms, and the access rules."""
+"""Opens models, the sandbox, platforms and access control."""
 
 import asyncio
 import os
@@ -34,13 +34,13 @@ from shoal.threads.timezones import TimeZones
 
 
 class Adapters(dict[str, ChatAdapter]):
-    """The connected accounts by the first part of their thread ids."""
+    """The connected accounts, by the first part of their threads' ids."""
 
 
 async def open_outside(services: Services, overrides: Overrides, role: Role, stack: AsyncExitStack) -> list[str]:
     """Open platform adapters, models and the sandbox. Return notes about the sandbox for the operator.
 
-    In the role `offline`, no adapter is created and no sandbox is tested. Raises SandboxError, ConfigError.
+    If `role` is `offline`, no adapter is created and no sandbox is tested. Raises SandboxError and ConfigError.
     """
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     if role == "offline":
@@ -62,7 +62,6 @@ async def open_outside(services: Services, overrides: Overrides, role: Role, sta
 
 
 async def _try_sandbox(config: Config, overrides: Overrides) -> tuple[Sandbox, list[str]]:
-    """Open and test the configured sandbox. Return it with notes for the operator."""
     if overrides.sandbox is not None:
         return overrides.sandbox, []
     chosen = await open_sandbox(config.sandbox, extension_sandbox)
@@ -70,9 +69,7 @@ async def _try_sandbox(config: Config, overrides: Overrides) -> tuple[Sandbox, l
 
 
 def open_people(services: Services, access: Mapping[str, AccessRules]) -> None:
-    """called after a person was removed"""
-
-    def sweep_soon() -> None:  # called when a person was removed
+    def sweep_soon() -> None:  # `Departures` is added to the services later
         services[Departures].sweep_soon()
 
     config, clock, store = services[LiveConfig].current, services[Clock], services[Store]

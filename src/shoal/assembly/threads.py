@@ -54,7 +54,6 @@ from shoal.turn.loop import TurnLoop
 
 
 def open_threads(services: Services, role: Role) -> None:
-    """Open the orchestrator and everything that its actors need. Raises ConfigError."""
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     hub, agents, folders, backend = services[LiveHub], services[AgentRegistry], services[Folders], services[Backend]
     adapters, admissions, notices = services[Adapters], services[Admissions], services[Notices]
@@ -107,7 +106,6 @@ def open_threads(services: Services, role: Role) -> None:
 
 
 def open_agents(services: Services, overrides: Overrides, role: Role) -> None:
-    """Open the lifecycle of agents, their cases, the slash commands, and the accounts' connections."""
     live, home, clock, store = services[LiveConfig], services[Home], services[Clock], services[Store]
     config, agents, models, tools = live.current, services[AgentRegistry], services[Models], services[Registry]
     adapters, standing, profiles = services[Adapters], services[Standing], services[Profiles]

@@ -41,7 +41,6 @@ from shoal.turn.tokens import meter_as_set
 
 
 def open_tools(services: Services, overrides: Overrides, role: Role) -> None:
-    """Open the tools and the executor."""
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     outlets, prompt_files = services[LiveToolServices], services[PromptFiles]
     tools, agenda, fetcher = Registry(), Agenda(), overrides.fetcher or GuardedFetcher()
@@ -85,7 +84,6 @@ def open_tools(services: Services, overrides: Overrides, role: Role) -> None:
 
 
 async def open_turn(services: Services) -> None:
-    """Create the turn loop, with context and spending. Raises ConfigError, ShoalError."""
     config, home, clock, store = services[LiveConfig].current, services[Home], services[Clock], services[Store]
     agents, models, executor = services[AgentRegistry], services[Models], services[Executor]
     profiles, engine, folders = services[Profiles], services[Backend].engine, services[Folders]

@@ -33,7 +33,6 @@ from shoal.tools.storage import Retention
 
 
 def add_upkeep(services: Services, role: Role) -> None:
-    """Add the services that run in every process, and those that run in one process at a time."""
     config, clock, store, backend = services[LiveConfig].current, services[Clock], services[Store], services[Backend]
     notices, orchestrator = services[Notices], services[Orchestrator]
     upkeep = services[Upkeep]
@@ -57,7 +56,7 @@ def add_upkeep(services: Services, role: Role) -> None:
 
 
 def _add_front(services: Services, upkeep: Upkeep) -> None:
-    """Add the services that run in processes with platforms. Workers have none."""
+    """Add the services that need platforms. Worker processes have no platforms."""
     config, clock, store, backend = services[LiveConfig].current, services[Clock], services[Store], services[Backend]
     notices, orchestrator = services[Notices], services[Orchestrator]
     home, outlets = services[Home], services[LiveToolServices]

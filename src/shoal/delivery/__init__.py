@@ -1,1 +1,1 @@
-"""Delivery of replies: the outbox, the sender, previews and pacing."""
+"""Delivery of posts to platforms: the sender, previews, rate limits and live events."""

@@ -1,10 +1,10 @@
 """Chats that refuse posts. The owner is notified once for each chat.
 
-    refused by           effect on a post
-    ------------------   -----------------------------------------------------------------------------------------
-    the thread           posted to the enclosing chat, with a note
-    the chat, for now    retried for a day; the owner gets one notice with the waiting text
-    the chat, for good   given up; the owner gets a notice with the text
+    refused by               effect on a post
+    ----------------------   -----------------------------------------------------------------------------------------
+    the thread               It is posted to the enclosing chat, with a note.
+    the chat, temporarily    It is retried for a day. The owner gets one notice with the waiting text.
+    the chat, permanently    It is given up. The owner gets a notice with the text.
 
 Barred chats are stored, so a restart sends no second notice.
 """
@@ -32,7 +32,7 @@ class BarredChats:
         self._known: set[str] = set()
 
     async def load(self) -> None:
-        """Load the chats barred by an earlier process. Raises StoreError."""
+        """Load the chats that were barred before a restart. Raises StoreError."""
         self._known = {channel for channel, why in await self._settings.page(self._scope) if why}
 
     async def note(self, row: OutboxRow, why: str) -> None:
@@ -44,17 +44,17 @@ class BarredChats:
             self._known.add(channel)
 
     async def works(self, thread: ThreadId) -> None:
-        """Record that a chat accepted a post."""
+        """Record that a chat accepts posts again."""
         channel = channel_of(thread)
         if channel in self._known:
             self._known.discard(channel)
-            with suppress(StoreError):  # if this fails, the owner is not notified the next time
+            with suppress(StoreError):  # on failure, the owner is not notified the next time
                 await self._settings.put(self._scope, channel, "")
 
 
 def scope_of(platform: str) -> str:
-    """Return the settings scope of a platform's barred chats.
+    """Return the settings scope that stores a platform's barred chats.
 
-    The value is the reason. An empty reason means that the chat is not barred.
+    A chat's value is the reason. An empty value means that the chat is no longer barred.
     """
     return f"barred:{platform}"

@@ -25,8 +25,8 @@ BACKLOG_MAX = 1000
 class Subscription:
     """A subscription to live events. Iterate over it to receive them.
 
-    If it falls more than BACKLOG_MAX events behind, `lost` becomes true and the iteration ends. The subscriber must
-    then read the journal from the last event number and subscribe again.
+    If the subscriber falls more than BACKLOG_MAX events behind, `lost` becomes True and the iteration ends. The
+    subscriber must then read the journal after the last event that it received, and subscribe again.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,6 @@ class Subscription:
         self.lost = False
 
     def put(self, item: Event | LiveEvent) -> None:
-        """Queue an event. Does not block."""
         if len(self._backlog) >= BACKLOG_MAX:
             self.lose()
         elif not self.lost:
@@ -58,7 +57,7 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Event | LiveEvent:
-        """Return the next event. Cancelling loses nothing, and the iteration can continue."""
+        """Return the next event. Cancellation loses no event, and the iteration can continue."""
         while not self._backlog:
             if self.lost or self._closed:
                 raise StopAsyncIteration
@@ -68,7 +67,7 @@ class Subscription:
 
 
 class _StreamedCall:
-    """The text of a running model call, for subscribers that join during the call."""
+    """The text of a running model call so far, for subscribers that join during the call."""
 
     def __init__(self, turn: TurnId, step: int, after: int) -> None:
         self.turn, self.step, self.after = turn, step, after
@@ -85,7 +84,7 @@ class _StreamedCall:
 
 
 class Hub:
-    """Implementation of `LiveHub`.
+    """Implements `LiveHub` for this process.
 
     The text of a running model call is stored until its message is journaled, so late subscribers miss nothing. At
     most CALLS_MAX calls are stored.
@@ -97,12 +96,15 @@ class Hub:
         self._taps: list[Callable[[Event], None]] = []
 
     def tap(self, count: Callable[[Event], None]) -> None:
-        """Call `count` with every journal event of this process. It must neither block nor raise."""
+        """Call `count` with each journal event that is published. `count` must neither block nor raise."""
         self._taps.append(count)
 
     @contextmanager
     def subscribe(self, thread: ThreadId | None = None) -> Generator[Subscription]:
-        """Subscribe to one thread, starting with its running call's text, or to all threads."""
+        """Subscribe to one thread, or to all threads if `thread` is None.
+
+        A subscription to one thread starts with the text of the model call that is running there.
+        """
         subscription = Subscription()
         if thread is not None and thread in self._calls:
             for piece in self._calls[thread].live_events(thread):
@@ -128,7 +130,7 @@ class Hub:
         if isinstance(data, TextStreamed | ThinkingStreamed):
             call = self._calls.get(thread)
             if call is None or (call.turn, call.step) != (turn, data.step):
-                self._calls.pop(thread, None)  # moves the newest call to the end
+                self._calls.pop(thread, None)  # move the thread to the end, because the first entry is evicted
                 if len(self._calls) >= CALLS_MAX:
                     del self._calls[next(iter(self._calls))]
                 call = self._calls[thread] = _StreamedCall(turn, data.step, data.after)
@@ -140,13 +142,13 @@ class Hub:
         return bool(self._watchers) and (thread in self._watchers or None in self._watchers)
 
     def lose(self) -> None:
-        """Tell every subscriber that it may have missed events."""
+        """End all subscriptions, because events may have been lost."""
         for watchers in self._watchers.values():
             for subscription in watchers:
                 subscription.lose()
 
     def close(self) -> None:
-        """End every subscription at shutdown."""
+        """End all subscriptions after their queued events. Used at shutdown."""
         for watchers in self._watchers.values():
             for subscription in watchers:
                 subscription.close()

@@ -1,8 +1,8 @@
-"""Rate limits for one platform account: posts per thread, channel and account, and waits that the platform requests.
+"""Rate limits of one platform account, per thread, channel and account, and waits that the platform requests.
 
-A waiting post keeps its position in the queue of its channel, or of its thread if the platform counts by thread. Only
-the first post of each queue waits for the account. Posts of a route therefore leave in order, and their real times are
-recorded.
+A waiting post keeps its position in the queue of its channel, or of its thread if the platform limits threads. Only
+the first post of each queue waits for the account. The posts of a thread or channel therefore leave in order, and
+each is counted when it is sent.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ ACCOUNT = ""
 
 
 class _Route:
-    """A thread, a channel or the account, with its queue and its last posts' times for each rate limit."""
+    """A thread, a channel or the account, with its queue and the times of its recent posts for each rate limit."""
 
     __slots__ = ("posts", "queue")
 
@@ -44,9 +44,9 @@ class Pacer:
         self._until: OrderedDict[str, float] = OrderedDict()
 
     async def turn(self, thread: ThreadId) -> None:
-        """Wait until all rate limits and requested waits allow a post to this thread, then count it.
+        """Wait until all rate limits and requested waits allow a post to this thread, then count the post.
 
-        Posts of a route leave in the order of their calls. Cancelling the wait counts nothing.
+        Posts of the same thread or channel leave in the order of the calls. A cancelled wait counts nothing.
         """
         if self.take_now(thread):
             return
@@ -69,7 +69,6 @@ class Pacer:
         return not any(route.queue.locked() for route in routes) and self._leave(thread, routes)
 
     def _leave(self, thread: ThreadId, routes: Sequence[_Route]) -> bool:
-        """Count a post and return True if it may be sent now. Otherwise, return False."""
         if self._wait_seconds(thread, *routes) > 0:
             return False
         now = self._clock.monotonic()
@@ -79,7 +78,6 @@ class Pacer:
         return True
 
     def _wait_seconds(self, thread: ThreadId, *routes: _Route) -> float:
-        """Return the seconds until these routes allow a post."""
         at = max(self._until.get(ACCOUNT, 0.0), self._until.get(channel_of(thread), 0.0))
         for route in routes:
             for window, posts in route.posts:
@@ -88,7 +86,9 @@ class Pacer:
         return round(at - self._clock.monotonic(), 6)  # clocks have microsecond resolution
 
     def refused(self, thread: ThreadId, seconds: float, *, everywhere: bool = False) -> None:
-        """Record a wait that the platform requested for this channel or the whole account."""
+        """Record a wait that the platform requested for this channel, or for the whole account if `everywhere`
+        is True.
+        """
         route = ACCOUNT if everywhere else channel_of(thread)
         until = self._clock.monotonic() + min(seconds, BARRED_SECONDS_MAX)
         self._until[route] = max(until, self._until.get(route, 0.0))
@@ -97,18 +97,18 @@ class Pacer:
             self._until.popitem(last=False)
 
     def barred(self, thread: ThreadId) -> bool:
-        """Return whether a wait that the platform requested has not ended yet."""
+        """Return True if a wait that the platform requested has not ended."""
         return self._wait_seconds(thread) > 0
 
     def edit_seconds(self, thread: ThreadId) -> float:
-        """Return the minimum interval of preview edits in this thread."""
         group_seconds = self._limits.group_edit_seconds_min if self._is_group(thread) else 0.0
         return group_seconds or self._limits.edit_seconds_min
 
     def _routes_of(self, thread: ThreadId) -> list[_Route]:
-        """Return the routes of a post: its thread, its channel and the account.
+        """Return the routes whose limits apply to a post: its thread, its channel and the account.
 
-        The thread is included if threads have a rate limit, and the channel if channels have one or threads have none.
+        The thread is included only if threads have a rate limit. The channel is included if channels have a rate
+        limit or threads have none.
         """
         group = self._is_group(thread)
         routes: list[_Route] = []

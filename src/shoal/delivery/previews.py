@@ -1,20 +1,20 @@
 """Previews of answers while the model writes them: a post, then edits at the platform's interval.
 
-Also contains the grace period at shutdown, in which posts that have reached the platform are recorded.
+This module also defines the grace period at shutdown, in which posts that have reached the platform are recorded.
 
-    preview    means                                      left by
-    --------   ----------------------------------------   ------------------------------------------------------------
-    none       no text yet, a silent turn, or earlier     text that may be shown -> shown
-               posts are pending
-    shown      a message exists; edits follow the text    the reply is delivered: the sender edits it -> gone, or,
-                                                          if later posts may exist, posts a new message and
-                                                          deletes it; the turn ended without a reply: marked as
-                                                          stopped -> gone
+    from    to      when
+    -----   -----   --------------------------------------------------------------------------------------------
+    none    shown   there is text to show, and no earlier post of the thread is pending
+    shown   ended   the reply is delivered: the sender edits the preview into the reply
+    shown   ended   the reply is delivered, but later posts may exist: the reply is posted as a new message, and
+                    the preview is deleted
+    shown   ended   the turn ends without a reply: the preview is marked as stopped
 
-The outbox is authoritative: if a preview misses text, the reply's row delivers it. The outbox also stores the message's
-id, so after a restart the reply still edits its preview. The start of a preview is stored before its post. If the id of
-a posted preview is unknown, platforms that can search find it by its key. On other platforms the reply deletes the
-stored mark before it is posted again, and if the preview's id becomes known later, the preview is deleted.
+A silent turn has no preview. The outbox is authoritative: if a preview misses text, the reply's row delivers it. The
+outbox also stores the id of the preview's message, so the reply can edit its preview after a restart. The start of a
+preview is recorded before the preview is posted. If the message id remains unknown, platforms with search find the
+message by its key. On other platforms, the reply deletes the record before it is posted as a new message. If the
+preview's id becomes known later, the preview is deleted.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ ENDING_SECONDS = 5.0
 
 
 class GracePeriod:
-    """Grace period at the end of a service's run."""
+    """Lets the posts of a service finish within ENDING_SECONDS after the service ends."""
 
     def __init__(self) -> None:
         self._at = math.inf
@@ -79,7 +79,9 @@ class GracePeriod:
 
     @contextmanager
     def finishing(self) -> Generator[None]:
-        """Shield the block from cancellation until the grace period ends. Then cancel it silently."""
+        """Shield the block from cancellation until the grace period ends. Then the block is cancelled without an
+        exception.
+        """
         with anyio.CancelScope(shield=True, deadline=self._at) as scope:
             self._begun.add(scope)
             try:
@@ -102,7 +104,7 @@ MOVED = "_↓ The answer is below._"
 
 
 class _Preview(msgspec.Struct, eq=False):
-    """Preview of a turn's answer: its text so far and the message that shows it."""
+    """The preview of a turn's answer: the text so far, and the message that shows it."""
 
     thread: ThreadId
     turn: TurnId
@@ -127,7 +129,7 @@ class _Preview(msgspec.Struct, eq=False):
 
 
 class Previews:
-    """All previews of one platform whose limits have `has_preview`."""
+    """All previews of one platform. Used only if the platform's limits set `has_preview`."""
 
     def __init__(self, adapter: ChatAdapter, hub: Hub, outbox: Outbox, clock: Clock) -> None:
         self._adapter = adapter
@@ -151,9 +153,9 @@ class Previews:
                     fell_behind = coming.lost
 
     async def take(self, row: OutboxRow) -> str | None:
-        """End the preview of a reply's turn and return its message's id.
+        """End the preview of a reply's turn and return the id of its message.
 
-        The id is empty if the turn has no preview, and None if a message with an unknown id may exist.
+        Return an empty string if the turn has no preview, and None if a message with an unknown id may exist.
         """
         turn = turn_of_reply(row.id)
         if not turn:
@@ -173,7 +175,6 @@ class Previews:
         return posted[0] or None if posted else ""
 
     async def _look(self, item: Event | LiveEvent, tasks: anyio.abc.TaskGroup, pacer: Pacer) -> None:
-        """Process an event of this platform."""
         if thread_address(item.thread).platform != self._adapter.platform:
             return
         thread, data, preview = item.thread, item.data, self._open.get(item.thread)
@@ -202,7 +203,7 @@ class Previews:
             case TurnFinished():
                 self._asked.pop(thread, None)
                 if preview is None:
-                    if not data.reply:  # ends the preview of a killed process
+                    if not data.reply:  # withdraw the preview of a process that was killed
                         for message_id in filter(None, await self._outbox.posted_ids(preview_key(item.turn))):
                             await self._try(withdraw(self._adapter, thread, message_id))
                     return
@@ -219,7 +220,6 @@ class Previews:
                 pass
 
     async def _paint(self, preview: _Preview, pacer: Pacer) -> None:
-        """Update the preview at the platform's interval until it ends."""
         seconds, told_at = pacer.edit_seconds(preview.thread), -TYPING_SECONDS
         try:
             while not preview.over:
@@ -239,14 +239,14 @@ class Previews:
             self._ending.pop(preview.turn, None)
 
     async def _show(self, preview: _Preview, pacer: Pacer) -> None:
-        """Update the message, or post it and store its id.
+        """Edit the preview's message, or post it and store its id.
 
-        Continues an earlier process's preview. Otherwise, stores the start of a preview, unless an earlier post of the
-        thread is pending. This happens before waiting for the rate limit, so a post is sent as soon as it is counted.
+        A preview of an earlier process is continued. A new preview begins only if no post of the thread is pending.
+        Its start is stored before the rate limit is checked, because a post must be sent as soon as it is counted.
         """
         thread, turn, text = preview.thread, preview.turn, preview.text
         piece, is_whole = shown_of(text, self._adapter.limits)
-        filled = not is_whole and preview.shown_step == preview.step and preview.shown  # the new text would be shorter
+        filled = not is_whole and preview.shown_step == preview.step and preview.shown  # the message is already full
         if filled or piece in ("", preview.shown):
             preview.seen = text
             return
@@ -278,7 +278,6 @@ class Previews:
         preview.shown, preview.shown_step, preview.seen = piece, preview.step, text
 
     async def _try(self, doing: Awaitable[None]) -> None:
-        """Run an optional update, and log its failure."""
         try:
             await by_adapter(doing)
         except PlatformError as error:
@@ -286,7 +285,7 @@ class Previews:
 
 
 async def by_adapter(doing: Awaitable[T]) -> T:
-    """Await an adapter's call. Raises StoreError and PlatformError.
+    """Await an adapter's call. Raises only StoreError and PlatformError.
 
     All other errors, including bugs, become a PlatformError.
     """
@@ -300,9 +299,9 @@ async def by_adapter(doing: Awaitable[T]) -> T:
 
 
 async def post_once(adapter: ChatAdapter, outbox: Outbox, post: OutboundPost) -> str:
-    """Post a message and return its id. If an earlier attempt may have succeeded, look for its message first.
+    """Post a message and return its id. Raises PlatformError.
 
-    Raises PlatformError.
+    If an earlier attempt may have succeeded, adapters that can search look for its message first.
     """
     if post.maybe_posted and isinstance(adapter, ReadsBack):
         for message_id in await adapter.find_posted(post):
@@ -312,9 +311,9 @@ async def post_once(adapter: ChatAdapter, outbox: Outbox, post: OutboundPost) ->
 
 
 async def withdraw(adapter: ChatAdapter, thread: ThreadId, message_id: str) -> None:
-    """Delete a preview whose answer was posted elsewhere, or replace it with a pointer. Ignores a missing message.
+    """Delete a preview whose answer was posted elsewhere, or replace it with a pointer to the answer.
 
-    Raises PlatformError if a retry may succeed.
+    Raises PlatformError only if a retry may succeed.
     """
     try:
         if isinstance(adapter, Deletes):
@@ -331,9 +330,10 @@ async def withdraw(adapter: ChatAdapter, thread: ThreadId, message_id: str) -> N
 
 
 def shown_of(text: str, limits: ChatLimits) -> tuple[str, bool]:
-    """Return the part of an unfinished text that fits one message, and whether it is the whole text.
+    """Return the part of an unfinished text that fits one message, and True if this is the complete text.
 
-    Open markup is closed. If messages can only be appended to, the part contains only text that will not change.
+    Open markup is closed. If the platform can only append to messages, the part contains only text that will not
+    change.
     """
     reserve = len(STOPPED)
     while True:

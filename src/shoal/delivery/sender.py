@@ -1,25 +1,27 @@
-"""Deliver the outbox to the platforms.
+"""Delivery of the outbox to the platforms.
 
-    row state   means                                left by
-    ---------   ----------------------------------   ---------------------------------------------------------------
-    pending     due at a time                        claim -> sending
-    sending     a sender holds it for claim_seconds  every piece posted -> sent; refused -> pending with a later time,
-                                                     or failed; the holder ends before it begins -> pending; the
-                                                     holder died -> claimed again, marked maybe_sent
-    sent        all pieces are on the platform       -
-    failed      given up, with its error             -
+    from      to        when
+    -------   -------   ----------------------------------------------------------------------------------
+    pending   sending   the post is due, and a sender claims it for CLAIM_SECONDS
+    sending   sent      every piece is on the platform
+    sending   pending   an attempt fails and will be repeated, or the sender ends before it starts the post
+    sending   sending   the sender died, and another one claims the post with `maybe_sent`
+    sending   failed    the post is given up, and its error is stored
+    failed    pending   an opening is enqueued again
 
-The answer of a turn in the sender's own process is claimed in the transaction that closes the turn, unless an earlier
-post of its thread is pending. It is then `sending` from the start. If the outcome of that transaction is unknown, the
-row is returned first.
+The answer of a turn that ran in this process is claimed in the transaction that closes the turn, unless an earlier
+post of the thread is pending. Its row is then `sending` from the start. If the outcome of that transaction is
+unknown, the row is first returned to the outbox.
 
-Rows of one thread are posted in order; threads are independent, limited by the pacer. The claim of a row that takes
-long is extended. A piece's idempotency key is `row:part`, stable over retries. If the platform forgets keys soon, a
-piece with an unknown outcome is searched for before it is posted again. If the platform has no keys and no search, it
-is posted again, marked as a repeat. A reply with a preview edits that message instead of posting a new one, unless
-other posts follow it or the edit would notify nobody of the end. In these cases the preview is deleted first, which
-keeps posts in the order of their rows. A post that opens a thread completes together with the rest of its text, its
-note, and the prompt that it carries. `barred.py` describes posts to chats that refuse them.
+The posts of one thread are sent in order. Threads are independent except for rate limits. The claim of a slow post
+is extended. A piece has the idempotency key `row:part`, which stays the same in retries. If the platform soon
+forgets keys, the sender searches for a piece with an unknown outcome before it posts that piece again. If the
+platform has neither keys nor search, the piece is posted again and marked as a repeat.
+
+If the turn has a preview, its reply edits that message instead of posting a new one. If other posts follow the
+preview, or an edit would notify nobody of the end, the preview is deleted and the reply is posted as a new message.
+This keeps posts in the order of their rows. A post that opens a thread is completed together with the rest of its
+text, its note and its prompt. `barred.py` describes posts to chats that refuse them.
 """
 
 import asyncio
@@ -132,11 +134,13 @@ class Sender:
         self._ending = GracePeriod()
 
     def poke(self) -> None:
-        """Wake the sender for a new row in the outbox."""
         self._poked.set()
 
     async def enqueue(self, posts: Sequence[NewPost], finishing: Callable[[float], Awaitable[Committed]]) -> Committed:
-        """Run the transaction that enqueues these posts, and send the claimed posts immediately."""
+        """Run the transaction that enqueues these posts, and start to send the posts that it claimed.
+
+        `finishing` receives the number of seconds for which it may claim posts, or 0 if it must not claim any.
+        """
         now, is_room = self._clock.monotonic(), self._tasks is not None and self._room() > 0
         for post in posts:  # after a retry, the first attempt is known to have failed
             self._doubtful.pop(post.id, None)
@@ -167,9 +171,9 @@ class Sender:
     ) -> None:  # fmt: skip
         """Deliver posts until cancelled.
 
-        On cancellation, posts that have started get ENDING_SECONDS. The others are returned to the outbox. `opened` and
-        `gave_up` complete rows that carry a prompt. Without `speak`, no speech is synthesized. Without `barred`, nobody
-        is notified of chats that refuse posts.
+        On cancellation, posts that have started get ENDING_SECONDS to finish. The others are returned to the outbox.
+        `opened` completes a row that opened a thread, and `gave_up` a row that failed. Without `speak`, no speech is
+        synthesized. Without `barred`, nobody is notified of chats that refuse posts.
         """
         self._opened, self._gave_up = opened or self._outbox.opened, gave_up or self._outbox.fail
         self._speak, self._barred = speak, barred
@@ -193,10 +197,10 @@ class Sender:
                     self._tasks = None
 
     async def _look(self, tasks: anyio.abc.TaskGroup) -> bool:
-        """Claim and start due rows. Return whether more may be due.
+        """Claim due rows and start to send them. Return True if more rows may be due.
 
-        Extends the claims of long-running posts. Extends all claims if the wall clock was changed or the machine
-        suspended, because claims expire by the wall clock.
+        Extends the claims of posts that take long. If the wall clock was changed or the machine was suspended, all
+        claims are extended, because claims expire by the wall clock.
         """
         self._poked.clear()
         await self._give_back_doubtful()
@@ -251,8 +255,9 @@ class Sender:
                 self.poke()
 
     async def _give_back(self, row: OutboxRow) -> None:
-        """Return rows that were cancelled before they started. If the database is unavailable, they count as possibly
-        sent."""
+        """Return a row that was cancelled before it started. If the database is unavailable, the row later counts
+        as possibly sent.
+        """
         with anyio.move_on_after(ENDING_SECONDS, shield=True):
             try:
                 await self._outbox.give_back(row)
@@ -260,10 +265,12 @@ class Sender:
                 log.info("post not returned to the outbox", extra={"post": row.id, "why": str(error)})
 
     async def deliver(self, row: OutboxRow) -> bool:
-        """Post the rest of a row and record the outcome. Return whether the next row may be posted."""
+        """Post the remaining pieces of a row and record the outcome. Return True if the thread may have more posts
+        to send.
+        """
         limits, text = self._adapter.limits, row.post.text
         match row.post.kind:
-            case "edit":  # Edits earlier messages. Does nothing if none can be edited.
+            case "edit":  # Edit the messages of an earlier post. Do nothing if the platform cannot edit messages.
                 changed, pieces = row.post.edits or card_id(row.post.approval), await self._pieces(text)
                 shown = await self._outbox.posted_parts(changed) if limits.can_edit else []
 
@@ -316,7 +323,7 @@ class Sender:
         files, most = [file for file in (row.post.file, *row.post.album) if file], limits.album_max
         albums: list[Sequence[str]] = [files[at : at + most] for at in range(0, len(files), most)] or [()]
         pieces += [""] * (len(albums) - 1)  # the last piece of text goes with the first files
-        if row.part >= len(pieces):  # already done: pieces may be longer than at the first attempt
+        if row.part >= len(pieces):  # already done: there may be fewer, longer pieces than at the first attempt
             return await self._outbox.posted(row, row.part, "", last=True)
         for part in range(row.part, len(pieces)):
             with ExitStack() as way:
@@ -334,7 +341,7 @@ class Sender:
     async def _post_voice(self, row: OutboxRow) -> str:
         """Post a recording of the text.
 
-        If synthesis fails, post the reason, because someone is waiting for the recording.
+        If the synthesis fails, post the reason instead, because a person is waiting for the recording.
         """
         try:
             if self._speak is None:
@@ -354,7 +361,7 @@ class Sender:
         return message_id
 
     async def _pieces(self, text: str) -> list[str]:
-        """Split a text into pieces, in a thread because a long text can take seconds."""
+        """Split a text into pieces. Long texts are split in a worker thread, because that can take seconds."""
         limits = self._adapter.limits
         reserve = 0 if limits.idempotent_posts and self._restored_at is None else len(REPEATED)
         if len(text) <= CUT_HERE_CHARS_MAX:
@@ -366,7 +373,7 @@ class Sender:
     ) -> str:
         """Post a piece with its files, or turn the reply's preview into its first piece.
 
-        A new post is not cut off before `way` ends. `is_only` is set if no later piece notifies people of the end.
+        A new post is shielded from cancellation until `way` closes. `is_only` is True if the text has only this piece.
         """
         thread, post, turn = row.thread, self._outbound(row, part, piece), turn_of_reply(row.id)
         preview: str | None = ""
@@ -375,13 +382,14 @@ class Sender:
         goes_on_without = preview is None and not self._adapter.limits.idempotent_posts
         if goes_on_without:
             await self._outbox.unpreviewed(thread, turn)
-            # the preview's id may just have arrived
+            # the preview's id may have been recorded in the meantime
             preview = next(iter(await self._outbox.posted_ids(preview_key(turn))), "")
-        elif preview is None:  # a repeated post returns the original id
+        elif preview is None:  # posting with the same key again returns the original id
             await self._pacer.turn(thread)
             repeat = OutboundPost(thread, preview_key(turn), piece, reply_to=row.post.reply_to, maybe_posted=True)
             preview = await post_once(self._adapter, self._outbox, repeat)
-            await self._outbox.previewed(thread, turn, preview)  # after the edit, the preview may be unrecognizable
+            # store the id now, because a search cannot find the preview after the edit
+            await self._outbox.previewed(thread, turn, preview)
         if preview:
             takes_over = not goes_on_without and not await self._outbox.is_overtaken(thread, turn)
             if takes_over and not (is_only and await self._is_late(row)):
@@ -394,7 +402,7 @@ class Sender:
                     return preview
             try:
                 await withdraw(self._adapter, thread, preview)
-            except PlatformError as error:  # nothing was posted
+            except PlatformError as error:  # the answer itself was not posted
                 if error.barred:
                     log.info("preview not removed", extra={"thread_id": thread, "why": str(error)})
                     return await self._post(post, way)
@@ -410,7 +418,9 @@ class Sender:
         return await self._post(post, way)
 
     async def _is_late(self, row: OutboxRow) -> bool:
-        """Return whether the first notification of an answer is so old that its end must notify people as well."""
+        """Return True if people were notified of the answer's beginning so long ago that its end must notify them
+        again.
+        """
         if self._adapter.limits.edits_notify:
             return False
         shown_at = await self._outbox.posted_at(preview_key(turn_of_reply(row.id)))
@@ -439,7 +449,9 @@ class Sender:
         return await post_once(self._adapter, self._outbox, msgspec.structs.replace(post, thread=place))
 
     async def _attempt(self, row: OutboxRow, posting: Awaitable[str]) -> str | None:
-        """Attempt to post a piece. Return the platform's message id, or None if the row was returned or given up."""
+        """Await the post of a piece. Return the platform's message id, or None if the row will be retried or was
+        given up.
+        """
         try:
             message_id = await by_adapter(posting)
         except PlatformError as failure:
@@ -471,8 +483,8 @@ class Sender:
 
     def _outbound(self, row: OutboxRow, part: int, piece: str) -> OutboundPost:
         post = row.post
-        # Posts that were pending in a restored backup may already exist on the platform, under a key that it has
-        # forgotten.
+        # Posts that were pending in a restored backup may already exist on the platform, under a key that the platform
+        # has forgotten.
         is_restored = self._restored_at is not None and row.created_at <= self._restored_at
         maybe_sent = row.maybe_sent or is_restored
         repeated = maybe_sent and (is_restored or not self._adapter.limits.idempotent_posts)
@@ -489,8 +501,6 @@ class Sender:
 
 
 class Senders:
-    """The senders of all platforms."""
-
     def __init__(
         self, adapters: Mapping[str, ChatAdapter], hub: Hub, outbox: Outbox, clock: Clock, folders: Folders,
         crash_log: CrashLog, restored_at: datetime | None = None,
@@ -504,7 +514,7 @@ class Senders:
             self.add(adapter)
 
     def add(self, adapter: ChatAdapter) -> None:
-        """Add a platform's sender, replacing an earlier one."""
+        """Add the sender of a platform, replacing an earlier one."""
         has_preview = adapter.limits.has_preview
         previews = Previews(adapter, self._hub, self._outbox, self._clock) if has_preview else None
         self._senders[adapter.platform] = Sender(
@@ -512,20 +522,19 @@ class Senders:
         )
 
     def drop(self, platform: str) -> None:
-        """Remove a platform's sender. Its outbox waits for another one."""
+        """Remove the sender of a platform. The platform's posts stay in the outbox until another sender is added."""
         self._senders.pop(platform, None)
 
     async def post(self, post: NewPost) -> None:
-        """Add a message or file to the outbox. Raises StoreError."""
+        """Enqueue a post and wake the sender of its platform. Raises StoreError."""
         await self._outbox.put(post)
         self.poke(post.thread)
 
     def poke(self, thread: ThreadId) -> None:
-        """Wake the sender of a thread's platform."""
         self.poke_platform(thread_address(thread).platform)
 
     def poke_platform(self, platform: str) -> None:
-        """Wake the sender of a platform, or all senders if the name is empty."""
+        """Wake the sender of a platform, or all senders if `platform` is empty."""
         for name, sender in self._senders.items():
             if platform in (name, ""):
                 sender.poke()
@@ -533,10 +542,8 @@ class Senders:
     async def enqueue(
         self, thread: ThreadId, posts: Sequence[NewPost], finishing: Callable[[float], Awaitable[Committed]]
     ) -> Committed:
-        """Run the transaction that enqueues a thread's posts. See `Sender.enqueue`."""
         sender = self._senders.get(thread_address(thread).platform)
         return await (sender.enqueue(posts, finishing) if sender is not None else finishing(0.0))
 
     async def run(self, platform: str, opened: Opened, gave_up: GaveUp, barred: BarredChats) -> None:
-        """Deliver the posts of one platform until cancelled. See `Sender.run`."""
         await self._senders[platform].run(opened, gave_up, self.speak, barred)

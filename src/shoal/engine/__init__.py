@@ -1,1 +1,1 @@
-"""Engines, which decide which process runs each thread: one for a single process, and one for many machines."""
+"""Engines, which decide which process runs each thread. One is for a single process, the other for many machines."""

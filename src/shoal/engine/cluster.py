@@ -1,26 +1,26 @@
-"""Notifications between the processes of one database, and exclusive names.
+"""Notifications between the processes that share a database, and exclusive names.
 
-Notifications: each process has one LISTEN connection, which reconnects automatically. Notifications are only hints,
-because those sent during a disconnection are lost. The content is in rows, so every listener also provides a function
-that reads the rows after a reconnection.
+Notifications: each process has one LISTEN connection, which reconnects automatically. Notifications are lost while
+it is disconnected, so they are only hints. The content is in rows, and every listener also provides a function that
+reads the rows after a reconnection.
 
-Exclusive names: one process at a time uses a bot's token, and another takes over when it dies. Every process requests
-every name as an advisory lock of PostgreSQL on its own connection. The server releases a lock when the connection ends.
-For frozen processes and lost machines, the server ends a connection that is silent for `stalled_seconds`; a request
-every `beat_seconds` keeps healthy ones open. Two processes may serve until a resumed one notices (one
-beat). Messages received twice are stored once.
+Exclusive names: only one process at a time uses a bot's token, and another process takes over when that process
+dies. Every process requests each name as a PostgreSQL advisory lock on its own connection. The server releases a
+lock when the connection ends. To detect frozen processes and lost machines, the server ends a connection that is
+silent for `stalled_seconds`. Healthy processes send a request every `beat_seconds`. After a frozen process resumes,
+two processes may serve the same name for up to one beat. Messages that both receive are stored once.
 
-The bridge shows live events in every process: workers send journal events and live text by NOTIFY.
+Live events: a bridge shows the events of all processes in every process. Workers send them by NOTIFY.
 
-    what                 crosses as                         arrives as
-    ------------------   --------------------------------   ---------------------------------------------------------
-    journal events       thread and numbers                 read from the journal, if someone watches the thread
-    text being written   the text, joined over BATCH        the same live events, in larger pieces
-    a status, a running  the same                           the same
-      call's output
-    (lost connection)    -                                  subscribers are told to read the journal again
+    event                      notification                       effect in another process
+    ------------------------   --------------------------------   ---------------------------------------------------
+    journal events             the thread and the event numbers   reads the events if the thread has subscribers
+    streamed text              the text of BATCH_SECONDS          shows the text in larger pieces
+    status                     the status                         shows the status
+    output of a running call   the output                         shows the output
+    lost connection            none                               makes the subscribers read the journal again
 
-Live text is only a preview. Text beyond the bounds is dropped, and the journal contains all of it.
+Live text is only a preview. Text beyond the limits is dropped, because the journal contains all of it.
 """
 
 import logging
@@ -51,12 +51,11 @@ CHECK_SECONDS = 10.0
 
 
 def why(error: Exception) -> str:
-    """Describe a database error in one line for the log."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 class Listener:
-    """Dispatches the database's notifications. The app runs it while the process serves."""
+    """Dispatches notifications of the database to subscribers. The app runs it while the process serves."""
 
     def __init__(self, address: str, *, reconnect_seconds: float = RECONNECT_SECONDS) -> None:
         self._address = address
@@ -65,9 +64,9 @@ class Listener:
         self.is_connected = False
 
     def listen(self, channel: str, heard: Callable[[str], None], connected: Callable[[], None]) -> None:
-        """Call `heard` with each payload, and `connected` each time listening starts again. Call this before `run`.
+        """Call `heard` with each payload, and `connected` whenever the connection is established.
 
-        Neither function may block.
+        Call this before `run`. Neither function may block.
         """
         self._subscribers.append((channel, heard, connected))
 
@@ -105,7 +104,7 @@ _ASK = b"select pg_try_advisory_lock(hashtextextended(%s, 1936224353))"
 
 
 class Holder:
-    """Serves the requested names that no other process serves."""
+    """Claims the requested names that no other process holds, and runs their services."""
 
     def __init__(self, address: str, *, beat_seconds: float = 2.0, stalled_seconds: float = 10.0) -> None:
         self._address = address
@@ -120,14 +119,14 @@ class Holder:
         return frozenset(self._held)
 
     def want(self, name: str, serve: Callable[[], Awaitable[None]]) -> None:
-        """Run `serve` while this process holds the name. It is cancelled if the name is lost, and may be run again.
+        """Run `serve` while this process holds the name. It is cancelled if the name is lost, and may run again later.
 
         Call this before `run`.
         """
         self._wanted[name] = serve
 
     async def run(self) -> None:
-        """Hold all available names until cancelled. Re-raises exceptions of `serve`."""
+        """Claim and serve all available names until cancelled. Raises the exceptions of `serve`."""
         while self._wanted:
             try:
                 async with await AsyncConnection.connect(self._address, autocommit=True) as connection:
@@ -146,9 +145,9 @@ class Holder:
             await anyio.sleep(self._beat_seconds)
 
     async def _ask(self, connection: AsyncConnection, serving: TaskGroup) -> bool:
-        """Request the names that are not held.
+        """Request the names that this process does not hold.
 
-        Return False if the connection is lost, because every name is then lost too.
+        Return False if the connection is lost, because all names are then lost too.
         """
         try:
             await connection.execute(b"select 1")
@@ -166,7 +165,8 @@ class Holder:
         log.info("this process serves", extra={"held": name})
         try:
             await self._wanted[name]()
-            await anyio.sleep_forever()  # `serve` has ended, but keep the name so that no other process restarts it
+            # keep the name after `serve` has ended; otherwise another process would restart it
+            await anyio.sleep_forever()
         finally:
             self._held.discard(name)
 
@@ -235,7 +235,7 @@ _decoder = msgspec.json.Decoder(_Batch)
 
 
 class LiveBridge:
-    """Implementation of `LiveHub` for the hubs of all processes. `origin` is unique to each process."""
+    """Implements `LiveHub` for the hubs of all processes. `origin` must be different in each process."""
 
     def __init__(self, hub: Watched, journal: Journal, pool: Pool, listener: Listener, origin: str) -> None:
         self._hub = hub
@@ -282,7 +282,6 @@ class LiveBridge:
         return True
 
     async def run(self) -> None:
-        """Exchange live events until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._send_forever)
             while True:
@@ -303,7 +302,7 @@ class LiveBridge:
                             try:
                                 events = await self._journal.events(thread, first - 1, EVENTS_READ_MAX, before=last + 1)
                                 self._hub.publish(events)
-                            except StoreError:  # subscribers read the journal when the database is back
+                            except StoreError:  # subscribers can read the journal when the database is back
                                 self._hub.lose()
                 await self._stir.wait()
 
@@ -326,7 +325,7 @@ class LiveBridge:
                     log.debug("sending live events failed", extra={"why": str(error)})
 
     def next_payload(self) -> str:
-        """Return as many waiting items as one notification can carry, encoded. Empty if none wait."""
+        """Encode as many waiting items as fit into one notification. Return an empty string if no item is waiting."""
         if not self._outgoing:
             return ""
         batch = _Batch(self._origin, [])
@@ -334,7 +333,7 @@ class LiveBridge:
         while self._outgoing:
             item = self._outgoing[0]
             if isinstance(item, _Text):
-                text = item.text  # a text that is too long for one payload follows its item
+                text = item.text  # split a text that is too long; the rest is sent next
                 keep = min(len(text), TEXT_BYTES_MAX)
                 while len(_encoder.encode(text[:keep])) > TEXT_BYTES_MAX:
                     keep //= 2
@@ -355,7 +354,6 @@ class LiveBridge:
     # ---- receiving ----
 
     def receive(self, payload: str) -> None:
-        """Handle a notification of another process."""
         batch = _decoder.decode(payload)
         if batch.origin == self._origin:
             return

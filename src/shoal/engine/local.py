@@ -1,10 +1,13 @@
-"""The engine for a single process: one task per thread with work.
+"""The engine for a single process: one task for each thread that has work.
 
-    wake(thread)                       not running -> start a task; running -> one more round after this one
-    advance returns                    another round was requested -> run it; otherwise forget the thread
-    drain                              no new tasks; running ones get time to finish and are then cancelled
+    event                       effect
+    -------------------------   ----------------------------------------------------------------------------------
+    an idle thread is woken     a task starts
+    a running thread is woken   the task calls `advance` again after the current call
+    `advance` returns           the task ends, unless the thread was woken in the meantime
+    the engine drains           no task starts, and running tasks are cancelled after some time
 
-At the next start, threads with unfinished work are woken from the store's rows.
+At the next start, the rows in the store show which threads have unfinished work and must be woken.
 """
 
 import asyncio
@@ -14,7 +17,7 @@ from shoal.kernel.ports import SignalKind, ThreadHandler
 
 
 class LocalEngine:
-    """Implementation of `Engine` on one event loop. At most `concurrency_max` threads advance at the same time."""
+    """Implements `Engine` on one event loop. At most `concurrency_max` threads advance at the same time."""
 
     def __init__(self, concurrency_max: int = 10_000) -> None:
         self._slots = asyncio.Semaphore(concurrency_max)
@@ -38,7 +41,7 @@ class LocalEngine:
         await self._serving.wait()
 
     async def confirm(self, thread: ThreadId) -> None:
-        """Return immediately, because no other process exists."""
+        """Return immediately, because no other process can run the thread."""
 
     async def wake(self, thread: ThreadId) -> None:
         if self._draining.is_set():
@@ -50,10 +53,10 @@ class LocalEngine:
         else:
             self._running[thread] = self._tasks.create_task(self._advance(thread), name=f"thread {thread}")
 
-    woken = wake  # the store's transaction cannot wake threads of this engine
+    woken = wake  # the store's transaction cannot wake a thread here
 
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Notify the running turn. Other threads read the rows when they are woken."""
+        """Notify the running turn. A thread that is not running reads the rows when it is woken."""
         if self._handler is not None:
             self._handler.signal(thread, kind, turn)
 

@@ -1,30 +1,35 @@
-"""The engine for many machines: one procrastinate job per thread, in PostgreSQL.
+"""The engine for many machines: one procrastinate job in PostgreSQL for each thread that has work.
 
-what happens                            what this worker does
--------------------------------------   -----------------------------------------------------------------------
-a job is todo (NOTIFY, or a check       fetches it when a slot is free, and advances the thread while the job's
-  every POLL_SECONDS)                   lock excludes every other worker
-work arrives while the thread runs      nothing: the store's transaction created the next job, fetched afterwards
-a turn waits for a person               `advance` returns, the job ends, and the decision creates a new one
-a signal (NOTIFY)                       calls the handler; missed signals are read from the rows on reconnect
-a worker is silent too long             returns its jobs (every worker watches the others)
-this one was declared dead              drops its threads (the journal refuses their writes), restarts as a new worker
-it was suspended for that long          drops its threads before anything else
-its last heartbeat is older than        checks the job before it calls a model (`confirm`); until then, no other
-  stalled_seconds                       worker can have the thread, so nothing is checked
-the database is down                    running turns continue until they must write, then retry
-drain                                   stops fetching, waits, cancels the rest and returns those jobs
+event                                    effect in this worker
+--------------------------------------   ------------------------------------------------------------------------
+a job is queued (found by NOTIFY, or     The worker fetches it when a slot is free, and advances the thread. The
+a check every POLL_SECONDS)              job's lock excludes all other workers.
+work arrives while the thread runs       None. The store's transaction has created the next job, which is fetched
+                                         afterwards.
+a turn waits for a person                `advance` returns and the job ends. The decision creates a new job.
+a signal arrives (NOTIFY)                The handler is called. Signals that were missed are read from rows after
+                                         a reconnection.
+another worker is silent too long        That worker's jobs are put back in the queue.
+this worker was declared dead            The worker drops its threads and registers as a new worker. The journal
+                                         rejects writes of the dropped threads.
+this process was suspended too long      The worker drops its threads before it does anything else.
+the last heartbeat is older than         The job is checked before each model call (`confirm`). Before that, no
+`stalled_seconds`                        check is needed, because no other worker can run the thread.
+the database is down                     Running turns continue until they must write, and then retry.
+the worker drains                        The worker stops fetching, waits, cancels the rest and returns those jobs.
 
-   a job                                                    by
-   ------------------------------------------------------   ---------------------------------------------------------
-   todo      at most one per thread (queueing_lock)          shoal_wake, in the store's transactions, or `wake` here
-   doing     at most one per thread (lock), with a worker     procrastinate's fetch
-   gone      its thread was advanced                         _FINISH or _HAND_OVER, only by the worker that has it
-   gone, and a new one todo                                  _RETURN, by a worker that stops
-   gone, and a new one todo                                  _REVIVE, when its worker sent no heartbeat for too long
+A thread has at most one `todo` job (`queueing_lock`) and one `doing` job (`lock`).
 
-A live worker that was declared dead finds its row missing at the next heartbeat (_BEAT). Jobs that it still finishes
-are no longer its own.
+job before   job after      changed by
+----------   ------------   -----------------------------------------------------------------------------
+none         todo           `shoal_wake`, in the store's transactions or in `wake`
+todo         doing          procrastinate's fetch
+doing        deleted        _FINISH or _HAND_OVER, after the worker has advanced the thread
+doing        a new `todo`   _RETURN, by a worker that stops
+doing        a new `todo`   _REVIVE, by another worker, after too long without a heartbeat
+
+If a live worker was declared dead, its next heartbeat (_BEAT) finds no row. It then no longer owns its earlier jobs
+and cannot finish them.
 """
 
 import logging
@@ -70,8 +75,8 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _AWAY = (psycopg.Error, ConnectorException)
 
 
-# procrastinate's `JobManager` registers workers and fetches jobs. The statements below do what it cannot. They use its
-# tables, and tests/contracts/test_engine_postgres_jobs.py fails if its schema changes.
+# procrastinate's `JobManager` registers workers and fetches jobs. The statements below do what `JobManager` cannot.
+# They use procrastinate's tables, and tests/contracts/test_engine_postgres_jobs.py fails if its schema changes.
 
 _FINISH = b"delete from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing' returning lock"
 """Finishes a job if this worker owns it. Procrastinate's `finish_job` ignores the owner, and fails for a missing job.
@@ -140,7 +145,7 @@ _signal = msgspec.json.Decoder(_Signal)
 class _Advance(NamedTuple):
     """A thread that is being advanced.
 
-    Contains its job, this worker's id at the time, its cancel scope, and an event that is set at the end.
+    `worker` is the id that this worker had when it fetched the job. `over` is set at the end.
     """
 
     job: int
@@ -150,9 +155,9 @@ class _Advance(NamedTuple):
 
 
 class PostgresEngine:
-    """Implementation of `Engine`. The app runs the listener.
+    """Implements `Engine`. The app runs the listener.
 
-    With a `concurrency` of 0, the process only wakes and signals.
+    If `concurrency` is 0, this process wakes and signals threads but runs none.
     """
 
     def __init__(self, pool: Pool, listener: Listener, settings: EngineSettings) -> None:
@@ -178,7 +183,9 @@ class PostgresEngine:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the worker is registered with a recent heartbeat. Without slots, whether it runs."""
+        """True if the worker is registered and its last heartbeat is recent. If `concurrency` is 0, True while
+        `run` is active.
+        """
         is_alive = not self._settings.concurrency or self._is_alive()
         return self._serving.is_set() and not self._draining and is_alive
 
@@ -186,9 +193,10 @@ class PostgresEngine:
         await self._serving.wait()
 
     async def confirm(self, thread: ThreadId) -> None:
-        """Return if no other worker can have the thread, either immediately or after checking its job.
+        """Return if no other worker can be running the thread. Checks the thread's job if the last heartbeat is not
+        recent.
 
-        Raises StaleEpoch if another worker has it, and StoreUnavailable if that is unknown.
+        Raises StaleEpoch if another worker has taken over the thread, and StoreUnavailable if the check fails.
         """
         running = self._running.get(thread)
         if running is not None and running.worker == self._worker and self._is_alive():
@@ -198,22 +206,22 @@ class PostgresEngine:
                 raise StaleEpoch(f"Thread {thread}: this worker stopped responding, so another one took over.")
 
     async def wake(self, thread: ThreadId) -> None:
-        """Make a worker advance the thread soon. Raises StoreError if the database is down."""
+        """Create a job for the thread unless it has one. Raises StoreUnavailable."""
         with _translated():
             await self._execute(b"select shoal_wake(%s)", [thread])
 
     async def woken(self, thread: ThreadId) -> None:
-        """Do nothing, because the store's transaction created the job."""
+        """Do nothing, because the store's transaction has created the job."""
 
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Notify the worker that advances the thread. Raises StoreError if the database is down."""
+        """Notify the worker that is advancing the thread. Raises StoreUnavailable."""
         signal = _Signal(thread, kind, turn)
         self._pass_on(signal)
         with _translated():
             await self._execute(b"select pg_notify(%s, %s)", [SIGNALS, msgspec.json.encode(signal).decode()])
 
     async def run(self, handler: ThreadHandler) -> None:
-        """Serve until drained or cancelled. On cancellation, running jobs are returned."""
+        """Serve until drained or cancelled. On cancellation, running jobs are returned to the queue."""
         self._handler = handler
         try:
             while self._settings.concurrency:
@@ -241,7 +249,9 @@ class PostgresEngine:
                         log.warning("worker not unregistered", extra={"why": why(error)})
 
     async def drain(self, seconds: float) -> None:
-        """Stop fetching, wait for running jobs, then cancel the rest. Other workers continue them immediately."""
+        """Stop fetching, wait up to `seconds` for running jobs, then cancel the rest. Other workers continue them
+        immediately.
+        """
         self._draining = True
         self._stir.set()
         with anyio.move_on_after(seconds):
@@ -289,7 +299,8 @@ class PostgresEngine:
         again = False
         try:
             with mine.scope:
-                while (before := self._running.get(thread)) is not None:  # A cancelled one may still be unwinding.
+                # a cancelled run of the thread may not have ended yet
+                while (before := self._running.get(thread)) is not None:
                     await before.over.wait()
                 self._running[thread] = mine
                 await handler.advance(thread)
@@ -312,7 +323,10 @@ class PostgresEngine:
             self._stir.set()
 
     async def _end(self, statement: bytes, job: int) -> None:
-        """End a job with `_FINISH`, `_HAND_OVER` or `_RETURN`. They have no effect on another worker's job."""
+        """End a job with `_FINISH`, `_HAND_OVER` or `_RETURN`, which have no effect on another worker's job.
+
+        Retries until the database responds. While draining, tries only once.
+        """
         while True:
             try:
                 with anyio.fail_after(GIVE_BACK_SECONDS):
@@ -341,7 +355,7 @@ class PostgresEngine:
         self._alive_until = began + self._settings.stalled_seconds
 
     def _is_alive(self) -> bool:
-        """Return whether no other worker can consider this one dead."""
+        """Return True until other workers may consider this one dead."""
         return time.clock_gettime(_CLOCK) < self._alive_until
 
     async def _live(self) -> None:
@@ -366,7 +380,7 @@ class PostgresEngine:
                     log.warning("worker stopped responding; taking over its thread", extra={"thread_id": thread})
                     self._stir.set()
             except _AWAY as error:
-                # A warning once other workers may consider it dead.
+                # Log a warning once other workers may consider this one dead.
                 level = logging.DEBUG if self._is_alive() else logging.WARNING
                 log.log(level, "heartbeat failed", extra={"why": why(error)})
                 await anyio.sleep(RETRY_SECONDS)
@@ -374,7 +388,7 @@ class PostgresEngine:
     async def _notice_standstill(self) -> None:
         """Drop this process's threads immediately after a suspension, because other workers continue them.
 
-        This also cancels work that has passed `confirm` and was about to call a model.
+        This also cancels a turn that has passed `confirm` and was about to call a model.
         """
         while True:
             began = time.clock_gettime(_CLOCK)

@@ -1,1 +1,1 @@
-"""Files and folders of any kind: walking, mounts, and image headers. Imports only the kernel."""
+"""Operations on files and folders of any kind: traversal, mounts, and image headers. Imports only the kernel."""

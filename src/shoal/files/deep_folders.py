@@ -1,7 +1,7 @@
-"""Walk and remove folders of any depth without recursion.
+"""Traversal and removal of folders of any depth, without recursion.
 
-`os.walk` and `shutil.rmtree` recurse once per level, so one command of an agent (`mkdir -p` with a thousand levels)
-breaks them. They also fail for paths longer than the system allows.
+In some supported Python versions, `os.walk` and `shutil.rmtree` recurse once per level. A single command of an agent
+(`mkdir -p` with a thousand levels) breaks them. They also fail for paths that are longer than the system allows.
 """
 
 import itertools
@@ -15,10 +15,10 @@ from pathlib import Path
 def walk(
     top: Path, unread: Callable[[OSError], object] = lambda _: None
 ) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Yield each folder with the names of its folders and of its other entries, parents first.
+    """Yield each folder with the names of its subfolders and of its other entries, parents first.
 
-    Names removed from the first list are not entered, and links never are. A folder that is unreadable, or whose path
-    is too long for the system, is skipped, and `unread` receives the error.
+    The caller can remove names from the first list to skip these subfolders. Links are not followed. A folder that
+    is unreadable or whose path is too long is skipped, and `unread` is called with the error.
     """
     left = [top]
     while left:
@@ -42,8 +42,8 @@ def walk(
 def remove_tree(top: Path) -> None:
     """Remove a folder of any depth with its contents, including folders without permissions. Blocks.
 
-    Each inner folder is moved up before it is read, which keeps paths short. The next call removes anything that an
-    interrupted call leaves. Raises OSError if an entry cannot be removed. Does nothing if `top` does not exist.
+    Each inner folder is moved up before it is read, which keeps paths short. After an interrupted call, the next
+    call removes the rest. Does nothing if `top` does not exist. Raises OSError if an entry cannot be removed.
     """
     with suppress(FileNotFoundError):
         if not stat.S_ISDIR(top.lstat().st_mode):

@@ -1,4 +1,4 @@
-"""Reads an image's format, size and completeness from its bytes, without decoding it."""
+"""Detection of an image's format, size and completeness from its bytes, without decoding it."""
 
 import zlib
 from typing import NamedTuple
@@ -10,7 +10,7 @@ SEGMENTS_MAX = 10_000
 
 
 class ImageHead(NamedTuple):
-    """An image's media type, its width and height in pixels, and whether the image is complete."""
+    """An image's media type and its size in pixels. `is_whole` is False if the image is truncated."""
 
     media_type: str
     width: int
@@ -19,7 +19,7 @@ class ImageHead(NamedTuple):
 
 
 def image_head(content: bytes) -> ImageHead | None:
-    """Return the head of a PNG, JPEG, GIF or WebP image. None for other content and damaged heads."""
+    """Parse the header of a PNG, JPEG, GIF or WebP image. Return None for other content and for a damaged header."""
     if content.startswith(_PNG_START):
         return _png(content)
     if content.startswith(b"\xff\xd8\xff"):
@@ -33,9 +33,9 @@ def image_head(content: bytes) -> ImageHead | None:
 
 
 def without_damaged_extras(content: bytes) -> bytes:
-    """Drop optional PNG chunks with a wrong checksum, such as a color profile or a text.
+    """Remove optional PNG chunks that have a wrong checksum, such as a color profile or a text.
 
-    Viewers ignore these chunks, but decoders reject the image. Other content is returned unchanged.
+    Viewers ignore such chunks, but decoders reject the image because of them. Other content is returned unchanged.
     """
     if not content.startswith(_PNG_START):
         return content

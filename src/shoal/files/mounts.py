@@ -1,4 +1,4 @@
-"""Resolves paths in mounts, written as commands see them or as host paths."""
+"""Resolution of paths in mounts. A path is written as commands see it or as a host path."""
 
 import os
 import re
@@ -16,7 +16,7 @@ _OF_A_PROCESS = lazy_re.compile(r"/proc(?:/.*)?|/dev/(?:fd(?:/.*)?|stdin|stdout|
 
 
 class MountedPath(msgspec.Struct, frozen=True):
-    """A path in a mount. It need not exist. `shown` is the path for commands, the model and permissions."""
+    """A path in a mount, which need not exist. `shown` is the path that commands, the model and permissions use."""
 
     shown: str
     mount: Mount
@@ -29,7 +29,10 @@ class MountedPath(msgspec.Struct, frozen=True):
 
 
 def from_inside(path: str, mounts: Sequence[Mount]) -> MountedPath | None:
-    """Find a path in the mount with the longest matching inside name, or return None. `..` is resolved textually."""
+    """Find the mount for a path as commands see it. If several match, the longest `inside` wins.
+
+    Return None if no mount contains the path. `..` is resolved textually.
+    """
     plain = PurePosixPath(os.path.normpath(path))
     held = [mount for mount in mounts if plain.is_relative_to(mount.inside)]
     if not held:
@@ -39,8 +42,11 @@ def from_inside(path: str, mounts: Sequence[Mount]) -> MountedPath | None:
 
 
 def from_host(path: Path, mounts: Sequence[Mount]) -> MountedPath | None:
-    """Find a host path in the deepest mount that contains it, or return None. `..` is resolved textually."""
-    plain = os.path.normpath(path).replace("//", "/", 1)  # POSIX keeps two leading slashes
+    """Find the mount for a path on the host. If several match, the deepest one wins.
+
+    Return None if no mount contains the path. `..` is resolved textually.
+    """
+    plain = os.path.normpath(path).replace("//", "/", 1)  # normpath keeps two leading slashes
     held = [mount for mount in mounts if _holds(str(mount.host), plain)]
     if not held:
         return None
@@ -50,18 +56,15 @@ def from_host(path: Path, mounts: Sequence[Mount]) -> MountedPath | None:
 
 
 def _holds(folder: str, path: str) -> bool:
-    """Return whether a folder contains a path.
-
-    Like `is_relative_to`, but fast for absolute paths, because each turn calls it dozens of times.
-    """
+    """Like `is_relative_to` for absolute paths, but faster, because each turn calls it dozens of times."""
     return path == folder or path.startswith(folder if folder.endswith("/") else f"{folder}/")
 
 
 def follow_links(path: str, to_host: Callable[[str], str | None]) -> str | None:
-    """Resolve the links of an absolute path. Missing parts are unchanged.
+    """Resolve the links in an absolute path. Parts that do not exist are unchanged.
 
-    `to_host` maps a path to the host, or to None if it is not a link. Returns None for a circle of links and for an
-    invalid path.
+    `to_host` maps a path to the host, or to None if the path is not a link. Return None for a cycle of links and for
+    an invalid path.
     """
     left, done, links = list(reversed(path.split("/"))), "", 0
     while left:
@@ -87,8 +90,8 @@ def follow_links(path: str, to_host: Callable[[str], str | None]) -> str | None:
 
 
 def alike_everywhere(path: str) -> str | None:
-    """Map a path to the host for `follow_links`.
+    """Map a path to itself, for use as `to_host` in `follow_links`.
 
-    Returns None for paths below `/proc` and for descriptors, which differ for each process.
+    Return None for paths below `/proc` and for descriptors, which differ in each process.
     """
     return None if _OF_A_PROCESS.fullmatch(path) else path

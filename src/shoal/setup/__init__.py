@@ -1,1 +1,1 @@
-"""Setup: ask questions, test and write the answers, and apply them to a running Shoal."""
+"""Guided setup: ask questions, test and write the answers, and apply them to a running Shoal."""

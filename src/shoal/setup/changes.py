@@ -1,4 +1,4 @@
-"""Changes to the configuration. Changes are written and audited one at a time. Errors are one sentence."""
+"""Changes to the configuration, which are written and audited one at a time. Each error message is one sentence."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ SettingName = Annotated[
 
 
 class Changes:
-    """Makes every change. `by` is always a person, PLATFORM:USER, for the audit log."""
+    """Makes and audits every change. `by` is always a person, PLATFORM:USER."""
 
     def __init__(self, home: Home, store: Store, backend: Backend, redactor: Redactor) -> None:
         self._home = home
@@ -62,7 +62,7 @@ class Changes:
 
     @asynccontextmanager
     async def changing(self, what: str, by: str) -> AsyncGenerator[None]:
-        """Make one change in the block and audit it. Errors become one sentence.
+        """Make one change in the block and audit it. Errors are converted as in `in_a_sentence`.
 
         Raises Conflict if several processes may each have their own shoal.toml.
         """
@@ -78,8 +78,10 @@ class Changes:
 
     @contextmanager
     def in_a_sentence(self) -> Generator[None]:
-        """Convert errors in the block to InvalidInput with one sentence and without secrets. For a provider's failures,
-        its subclasses KeyRefused and Unreachable are raised."""
+        """Convert errors in the block to InvalidInput, with a message of one sentence that contains no secrets.
+
+        Errors of a provider become KeyRefused or Unreachable, which are subclasses of InvalidInput.
+        """
         try:
             yield
         except OSError as error:
@@ -95,13 +97,13 @@ class Changes:
             raise
 
     def loaded(self, values: Mapping[str, Value]) -> Config:
-        """Return the configuration with these values applied. Raises ConfigError."""
+        """Return the configuration with these values applied, without writing it. Raises ConfigError."""
         return load_config(self._home.root, os.environ, values)
 
     async def write(self, values: Mapping[str, Value], secrets: Mapping[str, str]) -> Config:
-        """Write keys of shoal.toml, and secrets in separate files. Returns the resulting configuration.
+        """Write keys to shoal.toml, and secrets to separate files. Return the resulting configuration.
 
-        Raises ConfigError and OSError as `write_with_secrets` does. If it raises, nothing has changed.
+        Raises ConfigError and OSError as `write_with_secrets` does. Nothing is changed in that case.
         """
         later = [key for key in (*values, *secrets) if not _takes_effect(key)]
         assert not later, f"{', '.join(later)} would take effect only at the next start"
@@ -110,6 +112,8 @@ class Changes:
 
 
 def _takes_effect(key: str) -> bool:
-    """Return whether changing a key takes effect immediately. Tables of accounts and providers are replaced as a
-    whole."""
+    """Return True if a change of the key takes effect immediately.
+
+    Tables of accounts and providers always do, because they are replaced as a whole.
+    """
     return key == PUBLIC_URL or key.startswith(("platforms.", "providers.")) or is_live(tuple(key.split(".")))

@@ -1,4 +1,4 @@
-"""Connect chats: a platform's fields, its account, and the bot's owner."""
+"""Setup of chats: a platform's fields, its account, and the bot's owner."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -35,8 +35,13 @@ AccountState = Literal["connected", "connecting", "failing", "off"]
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A field of a platform's account. `kind` is the kind of a `secret`. For secrets, `is_set` is true if one exists,
-    and `value` is empty."""
+    """A field of a platform's account.
+
+    - `secret`: true if the value is a secret.
+    - `is_set`: true if a value is stored.
+    - `value`: the current value, always empty for a secret.
+    - `kind`: the kind of the secret, empty for other fields.
+    """
 
     name: str
     question: str
@@ -48,9 +53,12 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class ChatChoice(msgspec.Struct, frozen=True):
-    """A platform that can be set up. `install` is the command that installs its package, or empty if none is needed. If
-    messages arrive only when Shoal has a public URL, `owner_question` is the question for the owner's id, and
-    `fetches_with` is the field that makes a public URL unnecessary."""
+    """A platform that can be set up.
+
+    - `install`: the command that installs the platform's package, or empty if none is needed.
+    - `owner_question`: the question for the owner's id, if messages arrive only when Shoal has a public URL.
+    - `fetches_with`: the field that makes a public URL unnecessary.
+    """
 
     name: str
     title: str
@@ -61,8 +69,12 @@ class ChatChoice(msgspec.Struct, frozen=True):
 
 
 class Account(msgspec.Struct, frozen=True):
-    """An account on a platform. `name` is the first part of its threads' ids. `failure` is the latest error. If Shoal
-    is not running, every account is `off`."""
+    """An account on a platform.
+
+    - `name`: the first part of the ids of the account's threads.
+    - `state`: always `off` if Shoal is not running.
+    - `failure`: the latest error, or empty.
+    """
 
     name: str
     platform: str
@@ -74,9 +86,12 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class ChatEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Input for a platform's account. `values` are keys of its table in the format of environment variables. Missing
-    keys do not change. `public_url` is Shoal's public address, for platforms that call it. `another_bot` accepts the
-    token of a different bot."""
+    """Input for a platform's account.
+
+    - `values`: keys of the account's table, in the format of environment variables. Missing keys do not change.
+    - `public_url`: Shoal's public address, for platforms that call it.
+    - `another_bot`: true to accept the token of a different bot.
+    """
 
     values: dict[SettingName, Entered] = {}
     public_url: Entered = ""
@@ -115,7 +130,6 @@ class ChatSetup:
         return ChatChoice(platform, record.title, tuple(fields), install, record.owner_question, record.fetches_with)
 
     def accounts(self) -> tuple[Account, ...]:
-        """Return all configured accounts and their states."""
         accounts: list[Account] = []
         for platform, name, account in every_account(self._config.current):
             adapter = self._connections.adapters.get(name)
@@ -132,7 +146,7 @@ class ChatSetup:
         return tuple(accounts)
 
     async def test(self, platform: str, entered: ChatEntered) -> None:
-        """Test the input with the platform or, without input, the configured account. Changes nothing.
+        """Test the values with the platform or, without values, the configured account. Changes nothing.
 
         Raises InvalidInput with the reason.
         """
@@ -146,7 +160,7 @@ class ChatSetup:
                 await trying.try_account(self._changes.loaded({}), platform)
 
     async def connect(self, platform: str, entered: ChatEntered, by: str) -> Account:
-        """Test the input and connect the account. Raises InvalidInput with the reason."""
+        """Test the input, write it and connect the account. Raises InvalidInput with the reason."""
         async with self._changes.changing(f"connect {platform}", by):
             values, secrets = self._account(platform, entered)
             await trying.try_account(self._changes.loaded({**values, **secrets}), platform)
@@ -154,9 +168,10 @@ class ChatSetup:
         return next(account for account in self.accounts() if account.platform == platform)
 
     async def own(self, platform: str, by: str, *, code: str = "", user: str = "") -> Account:
-        """Make a user, or the person who received this code, the owner.
+        """Make a user, or the person who received this code, the owner of an account.
 
-        Raises NotFound for an unknown code, or InvalidInput for an invalid one.
+        Raises NotFound for an unknown account or code, and InvalidInput unless exactly one of `code` and `user` is
+        given.
         """
         prompt = None
         async with self._changes.changing(f"owner of {platform}", by):
@@ -176,7 +191,7 @@ class ChatSetup:
         return next(account for account in self.accounts() if account.name == platform)
 
     async def _paired(self, platform: str, code: str, by: str) -> str:
-        """Return the user who received this code, and end their pairing. Raises NotFound."""
+        """Return the user who received this code, and delete their pairing. Raises NotFound."""
         try:
             _, user = await self._pairing.confirm(code, [platform], by)
         except NotFound as error:
@@ -188,7 +203,7 @@ class ChatSetup:
     async def hearing(self, platform: str) -> AsyncGenerator[Hearing]:
         """Connect an account while Shoal is not running. Each person who writes to the bot receives a code for `own`.
 
-        Raises PlatformError, ConfigError.
+        Raises PlatformError and ConfigError.
         """
         async with trying.connected(self._changes.loaded({}), platform, self._store.settings) as (adapter, inbox):
             self._hearing = Hearing(adapter)
@@ -201,7 +216,7 @@ class ChatSetup:
                 self._hearing = None
 
     async def switch(self, platform: str, enabled: bool, by: str) -> Account:
-        """Reconnect or disconnect a configured account. Raises NotFound, InvalidInput."""
+        """Enable or disable a configured account, and connect or disconnect it. Raises NotFound and InvalidInput."""
         async with self._changes.changing(f"{'on' if enabled else 'off'} {platform}", by):
             if not any(account.name == platform for account in self.accounts()):
                 raise NotFound(f"No account named {platform[:80]!r} is configured.")
@@ -209,15 +224,17 @@ class ChatSetup:
         return next(account for account in self.accounts() if account.name == platform)
 
     def _is_connected(self, platform: str) -> bool:
-        """Return whether an account of the platform is connected here. Raises InvalidInput with the reason if it is
-        failing."""
+        """Return True if an account of the platform is connected in this process.
+
+        Raises InvalidInput with the reason if the account is failing.
+        """
         account = next((account for account in self.accounts() if account.platform == platform), None)
         if account is not None and account.failure:
             raise InvalidInput(account.failure)
         return account is not None and account.state == "connected"
 
     def _account(self, platform: str, entered: ChatEntered) -> tuple[dict[str, Value], dict[str, str]]:
-        """Return the keys for the configuration file and the secrets that it refers to. Raises InvalidInput."""
+        """Return the values and the secrets to write, each by key. Raises InvalidInput."""
         if platform not in platforms():
             raise InvalidInput(f"Setup has no platform named {platform[:80]!r}. Platforms: {', '.join(platforms())}.")
         if lacking_package(platform):
@@ -252,7 +269,6 @@ class ChatSetup:
         return {**more, **values}, secrets
 
     async def _reconnect(self, config: Config, name: str) -> None:
-        """Apply an account's configuration. Connects it if Shoal is running, or removes it if it was disabled."""
         if name in self._connections.adapters:
             await self._connections.remove(name)
         config = self._with_platforms(config)
@@ -267,7 +283,6 @@ class ChatSetup:
         self._connections.apply(config)
 
     def _with_platforms(self, config: Config) -> Config:
-        """Return the current configuration with the given accounts and public address."""
         current = self._config.current
         web = msgspec.structs.replace(current.web, public_url=config.web.public_url)
         return msgspec.structs.replace(current, platforms=config.platforms, web=web)

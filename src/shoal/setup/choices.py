@@ -1,4 +1,4 @@
-"""Choices in setup: providers and platforms, and the forms of their keys and tokens."""
+"""The providers and platforms that setup offers, and the formats of their keys and tokens."""
 
 import logging
 import re
@@ -23,8 +23,10 @@ NO_CHAT_TITLE = "None: I will use the page and the terminal"
 
 
 def provider_titles() -> Mapping[str, str]:
-    """Return the available providers with their titles in setup: well-known services, the user's own server, and
-    providers of installed packages. Excludes the demo."""
+    """Return the providers that setup offers, with their titles. The demo is excluded.
+
+    They are well-known services, the user's own server, and providers of installed packages.
+    """
     titles = {name: known.title for name, known in KNOWN_PROVIDERS.items()}
     local = titles.pop("local")
     server = "Another OpenAI-compatible server: llama.cpp, LM Studio, vLLM, …"
@@ -37,7 +39,6 @@ def provider_names() -> Sequence[str]:
 
 
 def table_of(provider: str) -> str:
-    """Return the name of the provider that a choice configures."""
     return OWN_SERVER if provider == SERVER else provider
 
 
@@ -47,14 +48,16 @@ def key_kind(provider: str) -> str:
 
 
 def platform_names() -> Sequence[str]:
-    """Return the names of platforms without importing their records."""
+    """Return the names of platforms and NO_CHAT, without importing the platforms' records."""
     return (*BUILT_IN, *extensions("shoal.platforms"), NO_CHAT)
 
 
 @cache
 def platforms() -> Mapping[str, Platform]:
     """Return the platforms that have setup questions: first the built-in ones, then those of installed packages.
-    Invalid records of packages are logged and skipped."""
+
+    Invalid records of packages are logged and skipped.
+    """
     platforms: dict[str, Platform] = {}
     for name in platform_names()[:-1]:
         try:
@@ -68,15 +71,19 @@ def platforms() -> Mapping[str, Platform]:
 
 
 def lacking_package(choice: str) -> str:
-    """Return the missing module that a provider or built-in platform requires, or an empty string. The extra that
-    installs it is named like the choice."""
+    """Return the name of the missing module that a provider or built-in platform requires, or an empty string.
+
+    The extra that installs the module has the same name as the choice.
+    """
     package = "xllamacpp" if choice == "local" else platforms()[choice].package if choice in BUILT_IN else ""
     return package if package and find_spec(package) is None else ""
 
 
 @cache
 def shapes() -> Sequence[tuple[str, str]]:
-    """Return each known kind of key or token with a pattern for its prefix. Longer model key prefixes come first."""
+    """Return each known kind of key or token, with a pattern that matches its prefix. Longer prefixes of model
+    keys come first.
+    """
     keys = [(known.key_kind, re.escape(known.key_begins)) for known in KNOWN_PROVIDERS.values() if known.key_begins]
     keys.sort(key=lambda shape: -len(shape[1]))
     return (*keys, *(shape for platform in platforms().values() for shape in platform.secret_shapes))
@@ -86,12 +93,11 @@ _RUN = re.compile(r"[A-Za-z0-9]{20,}+")
 
 
 def kind_of_secret(value: str) -> str:
-    """Return the kind of a key or token by its form, or an empty string for other text."""
     return next((kind for kind, shape in shapes() if re.match(shape, value)), "")
 
 
 def looks_secret(value: str) -> bool:
-    """Return whether a text may be a key or token: it has a known form, or is long and mixes letters and digits."""
+    """Return True if a text may be a key or token: it has a known format, or is long and mixes letters and digits."""
     if any(kind_of_secret(word) for word in value.split()):
         return True
     runs = (match[0] for match in _RUN.finditer(value)) if "/" not in value else ()
@@ -99,12 +105,12 @@ def looks_secret(value: str) -> bool:
 
 
 def mistaken(value: str, wanted: str) -> str:
-    """Return a sentence if a secret is clearly not of the `wanted` kind, or an empty string."""
+    """Return an error message if a secret is clearly not of the `wanted` kind. Otherwise return an empty string."""
     kind = kind_of_secret(value) or wanted
     return "" if kind == wanted else f"That is {kind}, not {wanted}."
 
 
 def bot_of(token: str) -> str:
-    """Return the bot's id in a Telegram or Discord token, or an empty string."""
+    """Return the bot's id in a Telegram or Discord token, or an empty string for other tokens."""
     match = re.match(r"(\d{5,}):|([\w-]{23,28})\.[\w-]{6,7}\.", token)
     return match[match.lastindex or 0] if match else ""

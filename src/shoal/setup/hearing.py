@@ -1,4 +1,6 @@
-"""Find a bot's owner while Shoal is not running. Each person who writes to the bot receives a different code."""
+"""Identification of a bot's owner while Shoal is not running. Each person who writes to the bot receives a
+different code.
+"""
 
 import asyncio
 import secrets
@@ -28,7 +30,7 @@ class Hearing:
         self._writers: asyncio.Queue[Prompt | PlatformError] = asyncio.Queue()
 
     async def run(self, inbox: SetupInbox) -> None:
-        """Send a code, once, to each person who writes a direct message."""
+        """Send a code to each person who writes a direct message, once per person and to at most WRITERS_MAX people."""
         people = set[str]()
         while len(people) < WRITERS_MAX:
             prompt = await inbox.prompts.get()
@@ -45,7 +47,7 @@ class Hearing:
                 self._writers.put_nowait(error)
 
     async def first(self) -> Prompt:
-        """Wait for the first message. Raises PlatformError if a code cannot be posted or no message arrives."""
+        """Wait for the first message. Raises PlatformError if a code cannot be posted or no message arrives in time."""
         with anyio.move_on_after(WRITE_SECONDS):
             writer = await self._writers.get()
             if isinstance(writer, PlatformError):
@@ -54,7 +56,9 @@ class Hearing:
         raise PlatformError(f"Nobody wrote within {WRITE_SECONDS / 60:.0f} minutes.")
 
     def owner(self, typed: str) -> Prompt:
-        """Return the message of the person who received this code. Its spelling may vary. Raises NotFound."""
+        """Return the message of the person who received this code. Letter case and separators do not matter.
+        Raises NotFound.
+        """
         for code, prompt in self._codes.items():
             if is_code(typed, code_digest(code)):
                 return prompt
@@ -63,10 +67,9 @@ class Hearing:
         )
 
     def thread_of(self, user: str) -> str:
-        """Return the thread in which a user wrote, or an empty string."""
         return next((prompt.thread for prompt in self._codes.values() if prompt.author.id == user), "")
 
     async def greet(self, prompt: Prompt) -> None:
-        """Post the first message to the owner. Raises PlatformError."""
+        """Greet the new owner in the thread of their message. Raises PlatformError."""
         text = "You are now my owner. I answer here as soon as Shoal is running."
         await self._adapter.post(OutboundPost(prompt.thread, f"setup:{prompt.key}", text))

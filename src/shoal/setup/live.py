@@ -1,6 +1,6 @@
-"""Set Shoal up. Each answer is tested, written and applied, without a restart if Shoal is running.
+"""Guided setup. Each answer is tested, written and applied, without a restart if Shoal is running.
 
-Errors are one sentence. If a step fails, the file, the secrets and the running services are unchanged.
+Each error message is one sentence. If a step fails, the file, the secrets and the running services are unchanged.
 """
 
 import asyncio
@@ -30,8 +30,13 @@ Titles: TypeAlias = Literal["auto", "words", "model"]
 
 
 class SetupState(msgspec.Struct, frozen=True):
-    """State of setup: the current model, the other choices, and the chats. `titles` is the source of new threads'
-    titles."""
+    """The state of setup.
+
+    - `model`: the current model.
+    - `models`, `chats`: the providers and platforms that can be set up.
+    - `accounts`: the configured accounts on platforms.
+    - `titles`: how new threads get their titles.
+    """
 
     model: str
     is_demo: bool
@@ -42,8 +47,10 @@ class SetupState(msgspec.Struct, frozen=True):
 
 
 class LiveSetup:
-    """State of setup, and all settings except models and chats. `by` is always a person, PLATFORM:USER, for the audit
-    log."""
+    """Returns the state of setup, and changes all settings except models and chats.
+
+    `by` is always a person, PLATFORM:USER, for the audit log.
+    """
 
     def __init__(self, services: Services) -> None:
         self._changes = services[Changes]
@@ -63,7 +70,6 @@ class LiveSetup:
         return cls(services)
 
     def state(self) -> SetupState:
-        """Return the current model, the chats, and the available choices."""
         model = self._agents.defaults.model
         return SetupState(
             model,
@@ -77,9 +83,10 @@ class LiveSetup:
     # ---- permission rules ----
 
     async def change_rules(self, what: str, edit: Callable[[str], str], by: str) -> None:
-        """Change permission rules in shoal.toml with `edit`. The new rules apply from the next turn.
+        """Change the permission rules in shoal.toml. The new rules apply from the next turn.
 
-        Raises InvalidInput with the reason, or the errors of `edit`. If it raises, nothing has changed.
+        `edit` receives the file's text and returns the changed text. Raises InvalidInput with the reason, or the
+        errors of `edit`. Nothing is changed in that case.
         """
         async with self._changes.changing(what, by):
             fresh = (await asyncio.to_thread(write_section, self._home, "permissions", edit)).permissions
@@ -90,8 +97,10 @@ class LiveSetup:
             self._config.current = msgspec.structs.replace(self._config.current, permissions=permissions)
 
     async def set_titles(self, titles: Titles, by: str) -> None:
-        """Set the source of new threads' titles: a model, the first words, or the cheaper of the two. Raises
-        InvalidInput."""
+        """Set how new threads get their titles: from a model, from their first words, or whichever is cheaper.
+
+        Raises InvalidInput.
+        """
         async with self._changes.changing(f"titles {titles}", by):
             config = await self._changes.write({"threads.titles": titles}, {})
             self._config.current = msgspec.structs.replace(self._config.current, threads=config.threads)
@@ -107,7 +116,7 @@ class LiveSetup:
     ) -> None:
         """Write live keys in one section of shoal.toml after `try_out` accepts the new configuration.
 
-        Raises InvalidInput with the reason, and changes nothing then. Raises StoreError.
+        Raises InvalidInput with the reason, and StoreError. After InvalidInput, nothing is changed.
         """
         async with self._changes.changing(what, by):
             await try_out(self._changes.loaded(values))

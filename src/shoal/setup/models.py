@@ -1,4 +1,4 @@
-"""Set up the model: list a provider's models, test one, and make it the default."""
+"""Setup of models: list a provider's models, test one, and make it the default."""
 
 import re
 from pathlib import Path
@@ -41,9 +41,16 @@ SERVER_ADDRESS = "http://127.0.0.1:8080/v1"
 
 
 class ModelChoice(msgspec.Struct, frozen=True):
-    """A provider that can be set up. `wants` are its inputs. `is_set` is true if it is configured or runs in this
-    process. `has_key` is true if a key is stored, which is never shown. `address` is its current or default address.
-    `key_kind` is the kind of key that it requires. `install` is the command that installs its package, or empty."""
+    """A provider that can be set up.
+
+    - `wants`: the inputs that the provider needs.
+    - `is_set`: true if the provider is configured.
+    - `has_key`: true if a key is stored. The key is never shown.
+    - `address`: the current or default address.
+    - `usual_model`: the default model.
+    - `key_kind`: the kind of key that the provider requires.
+    - `install`: the command that installs the provider's package, or empty if none is needed.
+    """
 
     name: str
     title: str
@@ -57,9 +64,12 @@ class ModelChoice(msgspec.Struct, frozen=True):
 
 
 class ProviderEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Input for a provider. An empty `key` keeps the current one. `price` is in US dollars per million tokens, for all
-    tokens or by kind. If it is null, the current price is kept. `settings` are more keys of its table in the format of
-    environment variables."""
+    """Input for a provider.
+
+    - `key`: empty to keep the current key.
+    - `price`: in US dollars per million tokens, for all tokens or by kind. Null keeps the current price.
+    - `settings`: more keys of the provider's table, in the format of environment variables.
+    """
 
     key: Entered = ""
     address: Entered = ""
@@ -69,28 +79,32 @@ class ProviderEntered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ProviderTried(ProviderEntered, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Input for a provider that is tested. With a `model`, a provider that does not list models is accepted too."""
+    """Input for a provider to test. With a `model`, a provider that does not list its models is also accepted."""
 
     model: Annotated[str, msgspec.Meta(max_length=300)] = ""
 
 
 class ModelChosen(ProviderEntered, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A model of the provider, by the provider's name for it. `keep` sets it without a test."""
+    """A model to use, by the provider's name for it. With `keep`, the model is set without a test."""
 
     model: Annotated[str, msgspec.Meta(min_length=1, max_length=300)]
     keep: bool = False
 
 
 class OfferedModels(msgspec.Struct, frozen=True):
-    """Models of a provider, and its default model."""
+    """The models of a provider. `usual` is the default model."""
 
     models: tuple[str, ...]
     usual: str
 
 
 class ModelAnswered(msgspec.Struct, frozen=True):
-    """The new model, PROVIDER/MODEL, and its first answer. `note` says what to do before messages to the model can
-    succeed, or is empty."""
+    """The new model and its first answer.
+
+    - `model`: the model as PROVIDER/MODEL.
+    - `said`: the answer, or empty without a test.
+    - `note`: what the person must do before messages to the model can succeed, or empty.
+    """
 
     model: str
     said: str
@@ -114,7 +128,6 @@ class ModelSetup:
         return cls(services)
 
     def choices(self) -> tuple[ModelChoice, ...]:
-        """Return the providers that can be set up, without the demo."""
         return tuple(self._choice(name, title) for name, title in provider_titles().items())
 
     def _choice(self, name: str, title: str) -> ModelChoice:
@@ -139,14 +152,14 @@ class ModelSetup:
         )
 
     async def test(self) -> ModelAnswered:
-        """Test the current model. Raises InvalidInput with the reason if it does not answer."""
+        """Test the current model. Raises InvalidInput with the reason if the model does not respond."""
         model = self._agents.defaults.model
         with self._changes.in_a_sentence():
             answer = await trying.answer_of(self._config.current, model)
         return self._answered(model, answer)
 
     async def offer(self, name: str, entered: ProviderTried) -> OfferedModels:
-        """Return a provider's models if it accepts the key. Changes nothing.
+        """List a provider's models, which also tests its key. Changes nothing.
 
         Raises KeyRefused, Unreachable, or another InvalidInput with the reason.
         """
@@ -163,9 +176,9 @@ class ModelSetup:
         return OfferedModels(tuple(models), usual if usual in models or not models else models[0])
 
     async def use(self, name: str, entered: ModelChosen, by: str) -> ModelAnswered:
-        """Test a model and use it from the next turn.
+        """Test a model and use it from the next turn. With `entered.keep`, the model is not tested.
 
-        Raises InvalidInput with the reason, and changes nothing then.
+        Raises InvalidInput with the reason. Nothing is changed in that case.
         """
         table = table_of(name)
         chosen = DEMO if name == DEMO else f"{table}/{entered.model.removeprefix(f'{table}/')}"
@@ -186,7 +199,7 @@ class ModelSetup:
             return self._answered(chosen, answer)
 
     async def set_price(self, model: str, input_usd: float, output_usd: float, by: str) -> None:
-        """Set a model's price in US dollars per million tokens, from its next call. Raises InvalidInput."""
+        """Set a model's price in US dollars per million tokens, starting with its next call. Raises InvalidInput."""
         name, _, at_provider = model.partition("/")
         row = self._config.current.providers.get(name)
         if row is None or not at_provider:
@@ -204,7 +217,6 @@ class ModelSetup:
             await self._replace(name)
 
     async def _replace(self, provider: str) -> None:
-        """Replace the running provider with the configured one. Lists its models if Shoal is running."""
         row = self._config.current.providers.get(provider)
         if isinstance(self._models, Catalog) and row is not None:
             self._models.replace(provider, row)
@@ -216,7 +228,7 @@ class ModelSetup:
         return ModelAnswered(model, answer, f"{unpriced_note([model])} {PRICE_TODO}" if unpriced else "")
 
     def _provider(self, name: str, entered: ProviderEntered) -> tuple[dict[str, Value], dict[str, str]]:
-        """Return the keys for the configuration file and the secrets that it refers to. Raises InvalidInput."""
+        """Return the values and the secrets to write, each by key. Raises InvalidInput."""
         if name not in provider_titles():
             raise InvalidInput(f"Setup has no provider named {name[:80]!r}. Providers: {', '.join(provider_names())}.")
         table, known = f"providers.{table_of(name)}", KNOWN_PROVIDERS.get(name)
@@ -255,7 +267,9 @@ class ModelSetup:
 
 
 def checked_address(text: str, usual: str = "") -> str:
-    """Return an address without its trailing slash. Raises InvalidInput, which never quotes a possible key."""
+    """Check an address and remove its trailing slash. Raises InvalidInput with a message that never contains a
+    possible key.
+    """
     address = text.rstrip("/")
     if not re.search(URL, address):
         shown = "That" if looks_secret(address) else address[:300]
@@ -265,7 +279,9 @@ def checked_address(text: str, usual: str = "") -> str:
 
 
 def gguf_file(path: str) -> str:
-    """Return the absolute path of a model file on Shoal's machine. Raises InvalidInput if it is not a model file."""
+    """Return the absolute path of a GGUF file on Shoal's machine. Raises InvalidInput if it is unreadable or
+    not GGUF.
+    """
     file = Path(path).expanduser()
     if not file.is_absolute():
         raise InvalidInput(f"{path[:300]!r} is not the absolute path of a GGUF file on Shoal's machine.")

@@ -1,4 +1,4 @@
-"""Models that a budget limit in dollars would refuse because their price is unknown."""
+"""Models that cannot be used under a budget limit in dollars because their price is unknown."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,9 @@ PRICE_TODO = (
 
 
 def lacks_price(config: Config, models: Models, model: str) -> bool:
-    """Return whether messages to this model would fail because of a configured budget limit in dollars."""
+    """Return True if messages to this model would fail because its price is unknown and a budget limit in dollars
+    is set.
+    """
     budget, people = config.budget, config.access.people.values()
     ceilings = (
         budget.usd_per_turn,
@@ -35,7 +37,6 @@ def lacks_price(config: Config, models: Models, model: str) -> bool:
 
 
 def unpriced_note(models: Sequence[str]) -> str:
-    """Return a warning that these models fail with the current budget limits."""
     names, many = ", ".join(models), len(models) > 1
     verb = "have no known price" if many else "has no known price"
     return f"{names} {verb}, so every message to {'them' if many else 'it'} fails while a limit in dollars is set."

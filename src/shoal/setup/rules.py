@@ -1,7 +1,7 @@
 """The owner's permission rules, and edits of shoal.toml that add, change or remove one rule.
 
-The rules are in `[[permissions.overrides]]`, for certain agents, channels and people, or in a custom profile. Built-in
-profiles cannot be changed.
+The rules are in `[[permissions.overrides]]`, which apply to certain agents, channels and people, or in custom
+profiles. Built-in profiles cannot be changed.
 """
 
 import hashlib
@@ -22,8 +22,10 @@ GONE = "This rule is no longer in shoal.toml. Reload the rules."
 
 
 class OwnRule(msgspec.Struct, frozen=True):
-    """A pattern in one of the lists. It belongs to a `profile`, or applies to everyone who matches all selectors.
-    Without selectors it applies to everyone."""
+    """A pattern in one of the rule lists, either of `profile` or of an override.
+
+    A rule of an override applies to everyone who matches all selectors. Without selectors, it applies to everyone.
+    """
 
     list: RuleList
     pattern: str
@@ -37,7 +39,7 @@ class OwnRule(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Key that changes with the rule."""
+        """Identifier that is derived from the rule's content."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
 
     @property
@@ -46,7 +48,7 @@ class OwnRule(msgspec.Struct, frozen=True):
 
 
 def own_rules(settings: PermissionsSettings) -> list[OwnRule]:
-    """Return all rules: overrides in the order in which they are checked, then the rules of profiles."""
+    """Return all rules: first those of overrides, in the order in which they are checked, then those of profiles."""
     rules = [
         OwnRule(kind, pattern, **{name: getattr(override, name) for name in _SELECTORS})
         for override in reversed(settings.overrides)
@@ -62,10 +64,11 @@ def own_rules(settings: PermissionsSettings) -> list[OwnRule]:
 
 
 def with_rule(text: str, was: OwnRule | None, now: OwnRule | None) -> str:
-    """Return the text of shoal.toml with `was` replaced by `now`. If `was` is None, the rule is added. If `now` is
-    None, it is removed.
+    """Return the text of shoal.toml with `was` replaced by `now`. If `was` is None, add a rule. If `now` is None,
+    remove one.
 
-    Raises Conflict if `was` does not exist, or CannotEdit if it is written in a form that cannot be edited reliably.
+    Raises Conflict if `was` does not exist, NotFound for an unknown profile, and CannotEdit if the rule is written
+    in a form that cannot be edited reliably.
     """
     if was is not None and (now is None or was.place == now.place):
         return _changed(text, was, now)
@@ -93,14 +96,13 @@ def with_profile(text: str, name: str, source: ProfileSettings) -> str:
 
 
 def with_override(text: str, override: OverrideSettings) -> str:
-    """Return the text of shoal.toml with a new set of rules at the end. Raises CannotEdit."""
+    """Return the text of shoal.toml with an override added at the end. Raises CannotEdit."""
     fields: dict[str, Value] = {name: value for name in (*_SELECTORS, *LISTS) if (value := getattr(override, name))}
     return with_element(text, _OVERRIDES, len(_overrides(text)), fields)
 
 
 def without_override(text: str, override: OverrideSettings) -> str:
-    """Return the text of shoal.toml without a set of rules. Raises CannotEdit, or Conflict if the set does not
-    exist."""
+    """Return the text of shoal.toml without an override. Raises Conflict if it does not exist, and CannotEdit."""
     for number, entry in reversed([*enumerate(_overrides(text))]):
         if entry == override:
             return with_element(text, _OVERRIDES, number, None)
@@ -126,7 +128,6 @@ def _changed(text: str, was: OwnRule, now: OwnRule | None) -> str:
 
 
 def _put(lists: dict[RuleList, tuple[str, ...]], was: OwnRule, now: OwnRule | None) -> dict[RuleList, tuple[str, ...]]:
-    """Return the lists with one rule replaced or removed."""
     if was.pattern not in lists[was.list]:
         raise Conflict(GONE)
     at = lists[was.list].index(was.pattern)

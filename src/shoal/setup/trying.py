@@ -1,4 +1,4 @@
-"""Test a person's input before it is written: a model's first answer, a platform's token."""
+"""Tests of a person's input before it is written: a model's first answer or a platform's token."""
 
 import asyncio
 import os
@@ -35,7 +35,9 @@ CONNECT_SECONDS = 30.0
 
 
 def plain(error: Exception) -> str:
-    """Return an error's text for a person who will be asked again, without the advice to edit the file and restart."""
+    """Return an error's text without the advice to edit the file and restart, because the person will be asked
+    again.
+    """
     text = " ".join(error.problems if isinstance(error, ConfigError) else str(error).split())
     text = re.sub(
         r" Check (?:api_key|base_url|model\.name)\b.{0,300}?\.(?= |$)| Set platforms\..{0,300}? then restart\.",
@@ -47,7 +49,7 @@ def plain(error: Exception) -> str:
 
 
 async def offered(config: Config, name: str) -> list[str]:
-    """Return the models of a configured provider. Raises ProviderRefused, ProviderDown."""
+    """List the models of a configured provider. Raises ProviderRefused and ProviderDown."""
     provider = build_provider(name, config.providers[name], SystemClock(), os.environ, config.home)
     try:
         return [model.id for model in await provider.models()]
@@ -56,7 +58,7 @@ async def offered(config: Config, name: str) -> list[str]:
 
 
 async def offered_by_package(config: Config, name: str) -> list[str]:
-    """Return the models of an installed package's provider. Raises NotFound, ProviderRefused, ProviderDown."""
+    """List the models of an installed package's provider. Raises NotFound, ProviderRefused and ProviderDown."""
     catalog = open_catalog(config, os.environ, SystemClock())
     try:
         if name not in catalog.providers:
@@ -67,7 +69,7 @@ async def offered_by_package(config: Config, name: str) -> list[str]:
 
 
 async def answer_of(config: Config, name: str) -> str:
-    """Return a model's first answer, at most 200 characters.
+    """Send a short test message to a model and return the answer, at most 200 characters.
 
     Raises ShoalError with one sentence, or InvalidInput for an unknown model.
     """
@@ -98,7 +100,7 @@ NOTHING_ASKED = "Shoal does not call models during setup."
 
 
 class SetupInbox:
-    """Implements `InboxPort`. Queues direct messages to the bot and stores nothing."""
+    """Implements `InboxPort` for setup. Queues direct messages to the bot and stores nothing."""
 
     pause_seconds = 0.0
 
@@ -107,7 +109,7 @@ class SetupInbox:
         self.prompts = asyncio.Queue[Prompt]()
 
     async def admits(self, message: Prompt) -> bool:
-        """Queue a direct message and admit nobody."""
+        """Queue a direct message. Always return False, because nobody is admitted during setup."""
         if message.direct and not message.author.is_bot:
             self.prompts.put_nowait(message)
         return False
@@ -156,7 +158,7 @@ class SetupInbox:
 
 
 def adapter_of(config: Config, platform: str, settings: Settings) -> ChatAccount[AccountSettings]:
-    """Return the adapter of a platform's only account. Raises ConfigError if a package is missing."""
+    """Create the adapter of a platform's only account. Raises ConfigError if a package is missing."""
     alone = PlatformsSettings(accounts={platform: config.platforms.of(platform)})
     home, clock = Home(config.home), SystemClock()
     made = make_adapters(msgspec.structs.replace(config, platforms=alone), home, settings, clock)[-1]
@@ -168,7 +170,7 @@ def adapter_of(config: Config, platform: str, settings: Settings) -> ChatAccount
 async def connected(
     config: Config, platform: str, settings: Settings
 ) -> AsyncGenerator[tuple[ChatAccount[AccountSettings], SetupInbox]]:
-    """Connect a platform's account while the block runs. Raises ConfigError, or PlatformError with the reason."""
+    """Connect a platform's account until the block ends. Raises ConfigError, and PlatformError with the reason."""
     adapter, inbox = adapter_of(config, platform, settings), SetupInbox()
     async with unwrapped(), anyio.create_task_group() as tasks:
         tasks.start_soon(adapter.run, inbox)
@@ -191,13 +193,13 @@ async def connected(
 
 
 async def try_account(config: Config, platform: str) -> None:
-    """Connect once without storing anything. Raises PlatformError, ConfigError."""
+    """Connect once to test an account, without storing anything. Raises PlatformError and ConfigError."""
     async with connected(config, platform, PassingSettings()):
         pass
 
 
 class PassingSettings:
-    """Implements `Settings` in memory for a test."""
+    """Implements `Settings` in memory, for the test of an account."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, str], str] = {}

@@ -1,4 +1,4 @@
-"""Write settings: keys of shoal.toml, and secrets in separate files."""
+"""Writing of settings: keys to shoal.toml, and secrets to separate files."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -23,10 +23,10 @@ def value_of(key: str, text: str) -> Value:
 
 
 def write_settings(home: Home, values: Mapping[str, Value]) -> None:
-    """Set keys of shoal.toml, such as `web.port`, and leave the rest unchanged.
+    """Set keys of shoal.toml, such as `web.port`. The rest of the file does not change.
 
-    Raises ConfigError if the result is invalid, a key cannot be placed reliably, or a variable would override it.
-    Nothing is changed then. Raises OSError.
+    Raises ConfigError if the result is invalid, a key cannot be placed reliably, or an environment variable would
+    override it. Raises OSError. Nothing is changed in these cases.
     """
     for key in values:
         variable = f"{PREFIX}{key.replace('.', SEPARATOR).upper()}"
@@ -44,10 +44,11 @@ def write_settings(home: Home, values: Mapping[str, Value]) -> None:
 
 
 def write_section(home: Home, section: str, edit: Callable[[str], str]) -> Config:
-    """Change one section of shoal.toml with `edit`. Returns the resulting configuration.
+    """Change one section of shoal.toml with `edit`, which receives and returns the file's text. Return the new
+    configuration.
 
-    Raises ConfigError if the result is invalid, cannot be placed, or is overridden by a variable. Nothing is changed
-    then. Raises OSError and the errors of `edit`.
+    Raises ConfigError if the result is invalid, `edit` cannot change the file reliably, or an environment variable
+    overrides the section. Raises OSError and the errors of `edit`. Nothing is changed in these cases.
     """
     prefix = f"{PREFIX}{section.upper()}{SEPARATOR}"
     if variable := next((name for name in os.environ if name.startswith(prefix)), ""):
@@ -64,16 +65,16 @@ def write_section(home: Home, section: str, edit: Callable[[str], str]) -> Confi
 
 
 def keep_secret(home: Home, key: str, value: str) -> Value:
-    """Write a secret to a separate private file. Returns the reference to it for the configuration."""
+    """Write a secret to its own private file. Return the configuration value that refers to the file."""
     home.secrets.mkdir(mode=0o700, exist_ok=True)
     write_private(home.secrets / key, f"{value}\n")
     return {"file": str((home.secrets / key).relative_to(home.root))}
 
 
 def write_with_secrets(home: Home, values: Mapping[str, Value], secrets: Mapping[str, str]) -> None:
-    """Write keys, and secrets in separate files. If an error is raised, nothing is changed.
+    """Write keys to shoal.toml, and secrets to separate files.
 
-    Raises ConfigError and OSError as `write_settings` does.
+    Raises ConfigError and OSError as `write_settings` does. Nothing is changed in these cases.
     """
     before = {key: read_regular_text(home.secrets / key) for key in secrets if (home.secrets / key).exists()}
     try:
@@ -88,7 +89,7 @@ def write_with_secrets(home: Home, values: Mapping[str, Value], secrets: Mapping
 
 
 def without_table(home: Home, path: tuple[str, ...]) -> None:
-    """Remove a table and its subtables from shoal.toml. Raises ConfigError if it is not written as a table."""
+    """Remove a table and its subtables from shoal.toml. Raises ConfigError if the table cannot be removed reliably."""
     file = home.config_file.resolve()
     try:
         text = without_key(read_regular_text(file), path)
@@ -98,7 +99,7 @@ def without_table(home: Home, path: tuple[str, ...]) -> None:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Replace a file atomically. Only its owner can read the new file. Raises OSError."""
+    """Replace a file atomically with one that only its owner can read. Raises OSError."""
     temporary = file.with_name(f".{file.name}.new")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as opened:
         os.fchmod(opened.fileno(), 0o600)
@@ -109,7 +110,7 @@ def write_private(file: Path, text: str) -> None:
 
 
 def written(home: Home) -> dict[str, object]:
-    """Return the content of each key in shoal.toml and of each secret file, by the names shown to people."""
+    """Return the value of each key in shoal.toml and the content of each secret file, by display name."""
     keys: dict[str, object] = {}
 
     def read(table: Mapping[str, object], prefix: str) -> None:

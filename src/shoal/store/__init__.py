@@ -1,1 +1,1 @@
-"""The database for SQLite and PostgreSQL: the journal, the queues and all other tables."""
+"""Persistence in SQLite or PostgreSQL: the event journal, the queues and all other tables."""

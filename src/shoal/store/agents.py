@@ -1,4 +1,4 @@
-"""Agents, their channel bindings and active threads, runtime settings, and access tokens."""
+"""Storage of agents, channel bindings, runtime settings and access tokens."""
 
 from datetime import datetime
 
@@ -36,61 +36,59 @@ _binding = reader(Binding)
 
 
 class AgentStore(StorePart):
-    """Agents, their bindings and their active threads."""
-
     @writes_at
     def put(self, at: datetime, name: str, digest: str) -> Script[bool]:
-        """Record an agent and its configuration. Return True if it is new or was destroyed."""
+        """Create or update an agent. `digest` is the digest of its configuration.
+
+        Return True if the agent is new or was destroyed before.
+        """
         rows = yield from query("agent_lock", agent=name)
         yield from query("agent_put", agent=name, digest=digest, now=at)
         return not rows or text(rows[0][0]) != "active"
 
     @writes_at
     def retire(self, at: datetime, name: str) -> Script[list[Binding]]:
-        """Mark an agent as destroyed and remove its bindings in the same transaction. Return the bindings."""
         yield from query("agent_lock", agent=name)
         yield from query("agent_retire", agent=name, now=at)
         rows = yield from query("bindings_drop", agent=name)
         return sorted((_binding(row) for row in rows), key=lambda binding: binding.place)
 
     async def all(self) -> list[AgentRow]:
-        """Return all agents, sorted by name. Includes destroyed agents."""
+        """Return all agents, including destroyed ones, sorted by name."""
         return [_agent(row) for row in await self._read("agents_all")]
 
     async def bind(self, binding: Binding) -> None:
-        """Bind a channel to an agent. Replaces the channel's earlier binding."""
         await self._write("binding_put", **msgspec.structs.asdict(binding))
 
     async def unbind(self, platform: str, channel: str) -> bool:
-        """Remove a channel's binding. Return False if it has none."""
         return bool(await self._write("binding_delete", platform=platform, channel=channel))
 
     async def bindings(self, limit: int = 10_000) -> list[Binding]:
         return [_binding(row) for row in await self._read("bindings_all", limit=limit)]
 
     async def at_work(self, agent: str = "", limit: int = 100, *, within: str = "") -> list[Work]:
-        """Return the agent's active threads, longest-running first. An empty agent means all agents.
+        """Return active threads: first those with a running turn, then queued ones, oldest first.
 
-        Includes only threads whose ids begin with `within`, and the subagents that they called.
+        An empty `agent` means all agents. `within` selects threads by the beginning of their ids. Subagents that
+        were called from these threads are included.
         """
         rows = await self._read("threads_at_work", agent=agent, limit=limit, low=within, high=first_after(within))
         return [_work(row) for row in rows]
 
     async def choices(self) -> dict[str, str]:
-        """Return the models and profiles chosen for platforms, servers and channels as JSON, at most 10,000.
+        """Return the model and profile, as JSON, that were chosen for each platform, server or channel.
 
-        The keys are PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL.
+        The keys are PLATFORM, PLATFORM@SERVER or PLATFORM:CHANNEL. Return at most CHOICES_MAX entries.
         """
         rows = await self._read("settings_of", scope=CHOICES, after="", limit=CHOICES_MAX)
         return {text(row[0]): text(row[1]) for row in rows}
 
     async def server_of(self, platform: str, channel: str) -> str:
-        """Return a channel's server as recorded by its adapter, or an empty string."""
         rows = await self._read("setting_get", scope=servers_scope(platform), key=channel)
         return text(rows[0][0]) if rows else ""
 
     async def choose(self, place: str, value: str) -> None:
-        """Set the model and profile chosen for a platform, server or channel. An empty value removes them."""
+        """Set the model and profile for a platform, server or channel. An empty `value` removes the choice."""
         if value:
             await self._write("setting_put", scope=CHOICES, key=place, value=value)
         else:
@@ -116,7 +114,6 @@ def _work(row: Row) -> Work:
 
 
 def first_message(value: Value) -> UserSaid | None:
-    """Return the message that began a turn, or None if it is not a readable message."""
     try:
         data = decode_data(UserSaid.type, text(value)) if value is not None else None
     except (*UNREADABLE, StoreNewer):
@@ -156,11 +153,9 @@ _token = reader(AccessToken, "name digest scope person agent created_by created_
 
 
 class TokenStore(StorePart):
-    """Access tokens, at most TOKENS_MAX."""
-
     @writes_at
     def add(self, at: datetime, token: AccessToken, via: str = "") -> Script[None]:
-        """Store a token and audit its creation. `via` is the token that its creator authenticated with.
+        """Store a token and audit its creation. `via` is the token with which the creator authenticated.
 
         Raises Conflict if the name is taken or TOKENS_MAX tokens exist.
         """
@@ -184,18 +179,17 @@ class TokenStore(StorePart):
         return await self._one(_token, "token_by_name", name=name)
 
     async def all(self) -> list[AccessToken]:
-        """Return all tokens by name, including expired ones."""
+        """Return all tokens, including expired ones, sorted by name."""
         return [_token(row) for row in await self._read("tokens_all")]
 
     async def note_use(self, token: AccessToken, day: str) -> None:
-        """Record the day of a token's last use."""
         await self._write("token_used", name=token.name, digest=token.digest, day=day)
 
     @writes_at
     def revoke(self, at: datetime, name: str, by: str, via: str = "") -> Script[bool]:
-        """Delete a token and audit the deletion. Return False if it does not exist.
+        """Delete a token and audit the deletion. Return False if the token does not exist.
 
-        `via` is the token that `by` authenticated with.
+        `via` is the token with which `by` authenticated.
         """
         if not (yield from query("token_delete", name=name)):
             return False

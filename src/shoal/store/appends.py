@@ -1,4 +1,4 @@
-"""Appends shared by all journal transactions: events with derived rows, posts and audit entries."""
+"""Scripts that append events, posts and audit entries as part of a larger transaction."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -29,13 +29,14 @@ SEQ_END = 2**62
 
 
 def title_of(text_said: str) -> str:
-    """Return the initial title of a thread that begins with this text."""
     return " ".join(text_said[: TITLE_CHARS_MAX * 4].replace("\0", "").split())[:TITLE_CHARS_MAX]
 
 
 def event(thread: ThreadId, row: Row) -> Event:
-    """Decode the row `seq, turn, type, at, data`. Raises StoreCorrupt if it is unreadable, StoreNewer for an unknown
-    type."""
+    """Decode an event from a row of seq, turn, type, at and data.
+
+    Raises StoreCorrupt for an unreadable event and StoreNewer for an unknown event type.
+    """
     seq, turn, kind, at, body = row
     try:
         data = decode_data(text(kind), text(body))
@@ -55,10 +56,10 @@ def append(
     last: bool = False,
     **where: Value,
 ) -> Script[Committed | None]:
-    """Store events and their derived rows under the numbers that the query `reserve` assigns.
+    """Append events and the rows derived from them. The query `reserve` assigns the event numbers.
 
-    `reserve` also returns whether the open turn must stop. Returns None if the thread does not exist. PostgreSQL stores
-    the events in the same query. `last` marks the final batch of the calling script.
+    `reserve` also returns whether the open turn must stop. In PostgreSQL it stores the events as well. If `reserve`
+    matches no thread, return None. `last` marks the final batch of the calling script.
     """
     now, datas = to_micros(at), [encode_data(data).decode() for data in events]
     for data in events:
@@ -87,7 +88,10 @@ def append(
 def append_outside(
     thread: ThreadId, turn: TurnId, events: Sequence[EventData], at: datetime
 ) -> Script[tuple[Event, ...]]:
-    """Append events without a lease, for changes by people and other threads. A worker may be advancing the thread."""
+    """Append events without a lease, for changes made by people and by other threads. Raises NotFound.
+
+    A worker may be running a turn in the thread at the same time.
+    """
     stored = yield from append("thread_extend", thread, turn, events, at)
     if stored is None:
         raise NotFound(f"There is no thread {thread}.")
@@ -95,7 +99,10 @@ def append_outside(
 
 
 def lock_at_rest(thread: ThreadId, at: datetime) -> Script[int]:
-    """Lock an idle thread, end its leases and return the number of its last event. Raises NotFound, Conflict."""
+    """Lock an idle thread, invalidate its leases and return the number of its last event.
+
+    Raises NotFound, or Conflict if the thread is active.
+    """
     rows = yield from query("thread_rest", thread=thread, now=at)
     if rows:
         return number(rows[0][0])
@@ -105,7 +112,7 @@ def lock_at_rest(thread: ThreadId, at: datetime) -> Script[int]:
 
 
 def put_post(post: NewPost, at: datetime) -> Script[bool]:
-    """Enqueue a post. Return False if its id is known."""
+    """Enqueue a post. Return False if a post with this id already exists."""
     platform = platform_of(post.thread)
     row = {"id": post.id, "platform": platform, "thread": post.thread, "payload": dump(post), "now": at}
     rows = yield from query("outbox_insert", **row)
@@ -115,7 +122,7 @@ def put_post(post: NewPost, at: datetime) -> Script[bool]:
 
 
 def chain(name: str, entries: Sequence[AuditEntry], at: datetime) -> Script[None]:
-    """Append entries to the hash chain `name`."""
+    """Append audit entries to the hash chain `name`."""
     if not entries:
         return
     rows = yield from query("chain_ensure", chain=name, genesis=GENESIS)

@@ -1,16 +1,19 @@
-"""Approval requests. Each is decided once, alone or with the other calls of its card.
+"""Approval requests. Each request is decided once, alone or together with the other calls on its card.
 
-    state       means                                  left by
-    ---------   ------------------------------------   ----------------------------------------------------------------
-    pending     waits for a person                     a decision -> allow or deny; timeout -> expired; the turn
-                                                       continues or ends without it -> cancelled
-    allow       the call may run once, or in the       its start -> used (`outcome` is set at its end). If the turn
-                whole thread (`scope`)                 ends without it, it stays but allows nothing
-    deny, expired, cancelled, used                     -
+    from      to          when
+    -------   ---------   -----------------------------------------------------
+    pending   allow       a person allows the call
+    pending   deny        a person denies the call
+    pending   expired     nobody decides in time
+    pending   cancelled   the turn continues or ends without the call
+    allow     used        the call starts (`outcome` is set when the call ends)
 
-One card asks for all calls of a message that need approval. The card only groups them: each call has its own row, bound
-to its own digests. A decision about the card stores all its verdicts in one transaction. Every change to a call updates
-the visible card.
+An allowed call may run once, or at any time in the thread if `scope` says so. If the turn ends before the call
+starts, the state remains `allow`.
+
+A card asks for approval of all calls in a message that need it. The card only groups them: each call has its own
+row, bound to its own digests. A decision on a card stores all its verdicts in one transaction. Each change to a call
+also updates the card that people see.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,20 +50,18 @@ EXPIRED = "This approval expired, and nothing ran. Ask the agent again."
 
 
 class Approvals(StorePart):
-    """Approvals of calls by people."""
-
     async def get(self, approval: ApprovalId) -> Approval | None:
         return await self._one(approval_row, "approval_one", id=approval)
 
     async def on_card(self, card: CardId) -> list[Approval]:
-        """Return a card's calls, sorted by number. Empty for an unknown card."""
         return by_number(readable(approval_row, await self._read("approvals_card", card=card)))
 
     async def matching(self, thread: ThreadId, named: str) -> list[Approval]:
-        """Return the approvals in a thread that an id refers to.
+        """Find the approvals that a person refers to by id.
 
-        The id is the whole id of a call or card, or the end of the id of a pending or recent one. An empty id means all
-        pending approvals.
+        `named` is the complete id of a call or card in any thread, or the last characters of an id in this thread.
+        Decided approvals match only if no pending one does and `named` has at least SHORT_ID_CHARS characters. An
+        empty `named` matches all pending approvals of the thread.
         """
         name = named.upper()
         if name:
@@ -75,7 +76,7 @@ class Approvals(StorePart):
         return _ending(await self.search(pending=False, thread=thread), name)
 
     async def search(self, *, pending: bool = True, thread: ThreadId | None = None, limit: int = 200) -> list[Approval]:
-        """Return approvals, newest first."""
+        """Return approvals, newest first. If `pending` is False, include decided ones."""
         if pending:
             rows = await self._read("approvals_waiting", thread=thread or "", limit=limit)
         elif thread:
@@ -96,7 +97,6 @@ class Approvals(StorePart):
         roles: Sequence[str] = (),
         token: str = "",
     ) -> Settlement:
-        """Decide one call; see `record_decisions`."""
         given: dict[ApprovalId, Verdict] = {approval: verdict}
         return (await self.record_decisions(given, scope, by, trust, platform=platform, roles=roles, token=token))[0]
 
@@ -113,11 +113,13 @@ class Approvals(StorePart):
         roles: Sequence[str] = (),
         token: str = "",
     ) -> Script[list[Settlement]]:
-        """Decide calls of one thread, each once, and journal the decisions. Either all or none are decided.
+        """Decide calls, and journal and audit the decisions. Either all decisions are stored, or none.
 
-        `trust` and `roles` are those of `by` on the platform. `token` is the access token they authenticated with.
-        Raises NotFound, Conflict if one is already decided, Gone if one has expired, and InvalidInput if the scope is
-        the whole thread but an approval does not cover everything that may run.
+        `trust` and `roles` are those of `by` on the platform. `token` is the access token with which `by`
+        authenticated.
+
+        Raises NotFound, Conflict if a call is already decided, Gone if an approval has expired, and InvalidInput if
+        `scope` is `thread` but a call can only be allowed once.
         """
         settlements: list[Settlement] = []
         for approval, verdict in verdicts.items():
@@ -156,7 +158,7 @@ class Approvals(StorePart):
 
     @writes_at
     def choose(self, at: datetime, card: CardId, ticked: Sequence[int], post: str, page: str) -> Script[None]:
-        """Show a tick box for each pending call of the card, checked for those in `ticked`.
+        """Update a card to show a check box for each pending call, checked for the calls in `ticked`.
 
         `post` is the id of the post that updates the card. Raises NotFound, and Conflict or Gone if no call is pending.
         """
@@ -170,7 +172,7 @@ class Approvals(StorePart):
 
     @writes_at
     def withdraw(self, at: datetime, approvals: Sequence[ApprovalId]) -> Script[None]:
-        """Record that the rules of these calls of one card were removed, and update the card."""
+        """Record that the permission rules created from these calls were removed, and update the calls' card."""
         changed: list[Approval] = []
         for approval in approvals:
             if (yield from query("approval_withdraw", id=approval)):
@@ -178,12 +180,12 @@ class Approvals(StorePart):
         yield from change_cards(changed, at)
 
     async def grants(self, thread: ThreadId, call_digest: str) -> list[Approval]:
-        """Return the approvals that allow this call in the whole thread, newest first, at most GRANTS_MAX."""
+        """Return the approvals that allow this call for the rest of the thread, newest first, at most GRANTS_MAX."""
         rows = await self._read("approval_grants", thread=thread, call_digest=call_digest, limit=GRANTS_MAX)
         return [approval_row(row) for row in rows]
 
     async def expire(self) -> list[Settlement]:
-        """Expire every overdue pending approval, one transaction per card."""
+        """Expire up to 100 overdue approvals, in one transaction per card."""
         due: dict[str, dict[ApprovalId, Verdict]] = {}
         for row in await self._read("approvals_expired", now=self._clock.now()):
             approval = ApprovalId(text(row[0]))
@@ -206,9 +208,10 @@ def _ending(approvals: Sequence[Approval], name: str) -> list[Approval]:
 
 
 def card_verdicts(calls: Sequence[Approval], allow: bool, numbers: Sequence[int] = ()) -> dict[ApprovalId, Verdict]:
-    """Return the verdicts of a decision about a card, on all pending calls or on those with these numbers.
+    """Return the verdicts that follow from a decision on a card.
 
-    Allowing some of the calls denies the others. Denying some leaves the others pending. Raises Conflict, Gone, or
+    The decision applies to the calls in `numbers`, or to all pending calls if `numbers` is empty. Allowing some
+    calls denies the other pending calls. Denying some leaves the others pending. Raises Conflict, Gone, or
     InvalidInput for an unknown number.
     """
     refuse_decided(calls)
@@ -230,7 +233,6 @@ def card_verdicts(calls: Sequence[Approval], allow: bool, numbers: Sequence[int]
 
 
 def verdicts_text(calls: Sequence[Approval], verdicts: Mapping[ApprovalId, Verdict]) -> str:
-    """Describe the outcome of a card's calls to the person who decided."""
     waiting = [call for call in calls if call.state == "pending"]
     allowed = [call.item.number for call in waiting if verdicts.get(call.id) == "allow"]
     denied = [call.item.number for call in waiting if verdicts.get(call.id) == "deny"]
@@ -246,7 +248,7 @@ def verdicts_text(calls: Sequence[Approval], verdicts: Mapping[ApprovalId, Verdi
 
 
 def refuse_decided(calls: Sequence[Approval]) -> None:
-    """Raise Conflict, or Gone for expired calls, unless one of the card's calls is pending."""
+    """Raise Conflict if no call on the card is pending, or Gone if all calls have expired."""
     states = {call.state for call in calls}
     if "pending" in states:
         return
@@ -265,7 +267,7 @@ def insert_approval(thread: ThreadId, turn: TurnId, approval: NewApproval, at: d
 
 
 def cancel_approvals(thread: ThreadId, turn: TurnId, at: datetime) -> Script[list[EventData]]:
-    """Cancel the turn's pending approvals and return the events to journal."""
+    """Cancel a turn's pending approvals. Return the events that the caller must journal."""
     cancelled: list[Approval] = []
     for row in (yield from query("approvals_cancel", thread=thread, turn=turn, now=at)):
         cancelled += [approval_row(row) for row in (yield from query("approval_one", id=text(row[0])))]

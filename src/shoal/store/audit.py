@@ -1,10 +1,10 @@
-"""The audit log: hash chains of checked, allowed and executed actions.
+"""The audit log: hash chains of actions that were checked, allowed or executed.
 
 Verification detects entries that were edited, removed, reordered or inserted.
 
-Each entry's hash covers the previous hash, the chain, the number, the time and the content in canonical form. A chain's
-head (length and last hash) is stored separately from the entries, which reveals a truncated chain. Anchor lines in the
-log file record the heads outside the database, which reveals even a rewrite of the whole database.
+Each hash covers the previous hash, the chain's name, and the entry's number, time and content in canonical form. The
+length and last hash of each chain are stored in a separate table, which reveals a truncated chain. Anchor lines in
+the log file record these values outside the database, which reveals even a rewrite of the complete database.
 """
 
 import hashlib
@@ -48,23 +48,25 @@ _audit_row = reader(AuditRow, entry=msgspec.json.Decoder(AuditEntry).decode)
 
 
 class AuditLog(StorePart):
-    """The hash-chained audit log. Turns append their entries with their commits, to one chain per thread."""
+    """The hash-chained audit log. Each thread has a chain, to which its turns append in the same transaction as
+    their events.
+    """
 
     @writes_at
     def record(self, at: datetime, chain_name: str, entries: Sequence[AuditEntry]) -> Script[None]:
         return chain(chain_name, entries, at)
 
     async def tail(self, limit: int = 100, *, chain_name: str = "") -> list[AuditRow]:
-        """Return the newest entries, in chronological order."""
+        """Return the newest entries, oldest first."""
         of = {"chain": chain_name} if chain_name else {}
         rows = await self._read("audit_tail_of" if of else "audit_tail", **of, limit=limit)
         return [_audit_row(row) for row in reversed(rows)]
 
     async def checks(self, since: datetime, agent: str = "") -> list[PastCheck]:
-        """Return the permission checks since a time, one per action and decision. `agent` selects one agent.
+        """Return the permission checks since a time, grouped by action and decision. An empty `agent` means all agents.
 
-        A call that needs approval is checked again before it runs; both count as one check. Evaluation cases are left
-        out, because they run in temporary workspaces with their own rules.
+        A call that needs approval is checked again before it runs. Both checks count as one. Checks in evaluation
+        cases are excluded, because the cases run in temporary workspaces with their own rules.
         """
         checks: dict[tuple[str, str], PastCheck] = {}
         asked = set[tuple[str, str, str, str]]()
@@ -83,13 +85,13 @@ class AuditLog(StorePart):
         return list(checks.values())
 
     async def chains(self) -> list[tuple[str, int, str]]:
-        """Return every chain with its length and head hash. A chain without a head has length 0."""
+        """Return the name, length and head hash of each chain. If a chain's head is missing, its length is 0."""
         rows = await self._read("audit_chains") + await self._read("audit_orphans")
         return [(text(row[0]), number(row[1]), text(row[2])) for row in rows]
 
     @reads
     def verify(self) -> Script[Verification]:
-        """Check every entry of every chain on one snapshot, about 150,000 entries per second."""
+        """Verify all entries on one snapshot. Takes about one second per 150,000 entries."""
         check = ChainCheck((yield from query("audit_chains")))
         after = ("", 0)
         while rows := (yield from query("audit_after", chain=after[0], after=after[1], limit=PAGE_ROWS)):
@@ -100,9 +102,10 @@ class AuditLog(StorePart):
 
 
 class ChainCheck:
-    """A comparison of entries, ordered by chain and number, with their hashes, and of each chain's end with its head.
+    """Verifies hash chains entry by entry.
 
-    Heads are rows of chain, number and hash. A chain without a head must have no entries.
+    Create it with the heads, which are rows of chain, number and hash. Then pass all entries to `take`, ordered by
+    chain and number, and call `result`. A chain that has entries but no head is reported as broken.
     """
 
     def __init__(self, heads: Iterable[Row]) -> None:
@@ -111,9 +114,9 @@ class ChainCheck:
         self._broken: dict[str, BrokenChain] = {}
 
     def take(self, row: Row) -> None:
-        """Check the next entry: a row of chain, number, at, entry, previous and hash.
+        """Check the next entry, a row of chain, number, at, entry, previous and hash.
 
-        The hash covers the stored text, so any change to it is detected.
+        The hash is computed from the stored text. A changed text is detected even if it decodes to the same entry.
         """
         name, count, body, link = text(row[0]), number(row[1]), text(row[3]), (text(row[4]), text(row[5]))
         if name in self._broken:
@@ -129,7 +132,6 @@ class ChainCheck:
             self._whole[name] = (count, digest)
 
     def result(self) -> Verification:
-        """Return the result after the last entry."""
         for name, head in self._heads.items():
             end = self._whole.get(name, (0, GENESIS))
             if name not in self._broken and end != head:
@@ -139,9 +141,10 @@ class ChainCheck:
 
 
 def anchor_line(at: datetime, heads: Iterable[tuple[str, int, str]]) -> str:
-    """Return one line for the log: the time, the number of chains and of entries, and a hash over all sorted heads.
+    """Return a line for the log file that records the state of all chains.
 
-    A head is a row of chain, length and last hash.
+    The line contains the time, the number of chains, the number of entries, and a hash of all heads. A head consists
+    of a chain's name, length and last hash.
     """
     ordered = sorted(heads)
     digest = hashlib.sha256(msgspec.json.encode(["shoal-anchor-1", ordered])).hexdigest()
@@ -150,7 +153,6 @@ def anchor_line(at: datetime, heads: Iterable[tuple[str, int, str]]) -> str:
 
 
 def _action(body: str) -> str:
-    """Return the action of an entry, or the entry itself if it is unreadable."""
     try:
         return msgspec.json.decode(body, type=AuditEntry).action
     except UNREADABLE:

@@ -1,6 +1,6 @@
 """Costs of model calls, and budget limits.
 
-All workers lock rows in the same order, which prevents deadlocks.
+Transactions lock budget rows in sorted order to prevent deadlocks.
 """
 
 from collections.abc import Sequence
@@ -28,13 +28,17 @@ _standing = reader(BudgetStatus)
 
 
 class BudgetStore(StorePart):
-    """Amounts spent and reserved under the budget limits, across all workers."""
+    """Amounts spent and reserved under each budget limit. All workers share them."""
 
     @writes_at
     def reserve(self, at: datetime, wanted: Reservation) -> Script[Reserved]:
-        """Reserve a call's cost under all its limits in one transaction, or nothing if it would exceed one."""
+        """Reserve a call's cost under all its limits. Reserve nothing if this would exceed one of them.
+
+        First releases any earlier reservation with the same id and up to LAPSED_MAX expired ones.
+        """
         own = yield from query("reservation_take", id=wanted.id)
-        latest = wanted.expires_at + (wanted.expires_at - at)  # tolerance for different clocks
+        # twice the lifetime, because the workers' clocks may differ
+        latest = wanted.expires_at + (wanted.expires_at - at)
         lapsed = yield from query("reservations_lapsed", now=at, latest=latest, limit=LAPSED_MAX)
         given: dict[BudgetKey, tuple[float, int]] = {}
         for row in (*own, *lapsed):
@@ -74,35 +78,35 @@ class BudgetStore(StorePart):
 
     @writes
     def release(self, reservation: str) -> Script[None]:
-        """Release an unused reservation. Does nothing if it does not exist."""
         return _replace_reservation(reservation, 0.0, 0)
 
     async def standings(self, keys: Sequence[BudgetKey] = ()) -> list[BudgetStatus]:
-        """Return today's limits and the total, or the limits of these (scope, day) pairs."""
+        """Return the amounts under today's limits and the total limit. `keys` selects some of them by scope and day."""
         standings = [
             _standing(row) for row in await self._read("budget_all", day=self._clock.local().date().isoformat())
         ]
         return [standing for standing in standings if not keys or (standing.scope, standing.day) in keys]
 
     async def lift(self) -> str:
-        """Suspend the limits for the rest of the day, and return that day."""
+        """Suspend the owner's budget limits for the rest of the day. Return the day as an ISO date."""
         today = self._clock.local().date().isoformat()
         await self._write("setting_put", scope="budget", key="lifted", value=today)
         return today
 
 
 class Ledger(StorePart):
-    """The costs of model calls."""
-
     @writes_at
     def record(self, at: datetime, thread: ThreadId, turn: TurnId, spent: Spend) -> Script[None]:
-        """Record a call outside a turn, or a call whose answer was cut off. The cost replaces its reservation."""
+        """Record the cost of a call outside a turn or of a call whose response was cut off.
+
+        The cost replaces the call's reservation.
+        """
         return spend(thread, turn, spent, at)
 
     async def usage(self, days: int = 30) -> list[UsageRow]:
-        """Return the usage of the last `days` days, including today, by day, agent and model, newest first.
+        """Return usage by day, agent and model for the last `days` days including today, newest first.
 
-        `usd` is None if no call of the row had a price.
+        `usd` is None if none of the calls had a known price.
         """
         since = (self._clock.local().date() - timedelta(days=days - 1)).isoformat()
         rows: list[UsageRow] = []
@@ -112,8 +116,9 @@ class Ledger(StorePart):
         return rows
 
     async def by_thread(self, days: int = 30) -> list[ThreadUsage]:
-        """Return the usage of the last `days` days by thread, most expensive first. Reads at most NEWEST_MAX calls of
-        each kind.
+        """Return usage by thread for the last `days` days, most expensive first.
+
+        Reads at most NEWEST_MAX calls of each kind: turn steps, summaries, titles and snapshots.
         """
         begin = int((self._clock.now() - timedelta(days=days)).timestamp() * 1000)
         low = format_ulid(begin, bytes(10))
@@ -133,7 +138,7 @@ class Ledger(StorePart):
 
 
 def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[None]:
-    """Record the usage of a model call, once per id. The cost replaces its reservation."""
+    """Record a model call's usage, once per id. The cost replaces the call's reservation."""
     usage = spent.usage
     call = {"day": spent.day or at.date().isoformat(), "agent": spent.agent, "model": spent.model, "usd": spent.usd}
     call |= msgspec.structs.asdict(usage)
@@ -147,9 +152,9 @@ def spend(thread: ThreadId, turn: TurnId, spent: Spend, at: datetime) -> Script[
 
 
 def _replace_reservation(reservation: str, usd: float, tokens: int, ceilings: Sequence[Ceiling] = ()) -> Script[None]:
-    """Replace a call's reservation with its actual cost.
+    """Replace a call's reservation with the actual cost.
 
-    If the reservation has expired, add the cost to these limits.
+    If the reservation has expired, add the cost to the limits in `ceilings`.
     """
     rows = yield from query("reservation_take", id=reservation)
     for ceiling in () if rows else sorted(ceilings):
@@ -160,7 +165,7 @@ def _replace_reservation(reservation: str, usd: float, tokens: int, ceilings: Se
 
 
 def _add(key: BudgetKey, usd: float, tokens: int, ceiling: Ceiling | None = None) -> Script[BudgetStatus]:
-    """Add to a limit's row, and create it if needed. The row stays locked until the transaction ends."""
+    """Add amounts to a limit's row, creating the row if needed. The row stays locked until the transaction ends."""
     rows = yield from query(
         "budget_add",
         scope=key[0],

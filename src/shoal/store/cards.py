@@ -1,4 +1,4 @@
-"""Texts of approval cards, before and after the decision."""
+"""Text and buttons of approval cards, before and after the decision."""
 
 import re
 from collections import Counter
@@ -69,11 +69,10 @@ WHOLE = (
 
 
 def card_text(approval: str, shown: str, chars_max: int = CARD_CHARS_MAX, page: str = "") -> str:
-    """Return a call's content for a card, as a code block, which no platform interprets as markup.
+    """Render a call's content as a code block, in which no platform interprets markup.
 
-    Long content is cut to its start and end, with a note that says where to read all of it.
-
-    `page` is the page's address without a trailing slash, or empty if unknown.
+    Long content is cut to its start and end, with a note that says where to read it in full. `page` is the address
+    of Shoal's page without a trailing slash, or empty if unknown.
     """
     shown = _BLANKS.sub(_empty_lines, shown)
     shown = _SPACES.sub(lambda match: f"⟨{len(match[0])} spaces⟩", shown)
@@ -99,7 +98,6 @@ FILES_SHOWN_MAX = 10
 
 
 def coverage_text(covers: Coverage) -> str:
-    """Describe the files that a call runs or sends, with their sizes, and anything the approval does not cover."""
     there = [file for file in covers.files if file.size_bytes >= 0] or covers.files
     is_repository = any("/.git/" in file.path for file in there)
     there = [file for file in there if "/.git/" not in file.path]
@@ -131,13 +129,11 @@ def card_id(approval: str) -> str:
 
 
 def approval_of(post_id: str) -> ApprovalId:
-    """Return the approval id in a card's post id, or an empty string for any other post."""
     kind, _, approval = post_id.partition(":")
     return ApprovalId(approval if kind == "approval" else "")
 
 
 def card_post(thread: ThreadId, calls: Sequence[NewApproval], page: str = "") -> NewPost:
-    """Return the post that asks for one call, or for all calls of a card."""
     first, offers = calls[0], _offers(calls)
     if not first.item.card:
         text = _joined(_call_text(first, page, CARD_CHARS_MAX), escaped_markdown(_asks(first.item)), offers)
@@ -159,9 +155,9 @@ def card_post(thread: ThreadId, calls: Sequence[NewApproval], page: str = "") ->
 
 
 def card_choice(thread: ThreadId, calls: Sequence[Approval], ticked: Sequence[int], post: str, page: str) -> NewPost:
-    """Return the post that replaces a card's buttons with a tick box for each pending call. `post` is its id.
+    """Render an edit of a card that shows a check box for each pending call. `post` is the id of the edit.
 
-    The buttons' values contain the ticks, so a press decides exactly what its label says.
+    The buttons' values contain the checked calls, so pressing a button decides exactly what its label says.
     """
     card, waiting = calls[0].item.card, [call for call in calls if call.state == "pending"]
     numbers = [call.item.number for call in waiting if call.item.number in ticked]
@@ -184,9 +180,9 @@ def card_choice(thread: ThreadId, calls: Sequence[Approval], ticked: Sequence[in
 
 
 def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
-    """Return the post that updates a card with the outcomes of its calls.
+    """Render an edit of a card that shows the outcomes of its calls.
 
-    The buttons are removed unless a call is still pending. Platforms that cannot edit messages skip it.
+    The decision buttons are removed unless a call is still pending. Platforms that cannot edit messages skip the edit.
     """
     first = calls[0]
     states: list[CardState] = [_state_of(call) for call in calls]
@@ -228,14 +224,16 @@ def card_edit(thread: ThreadId, calls: Sequence[Approval]) -> NewPost:
 
 
 def undoable_turn(calls: Sequence[Approval]) -> str:
-    """Return the turn whose file changes remain although none of its staged calls was accepted, or an empty string."""
+    """Return the turn if it changed files and all its staged calls were denied or expired.
+
+    Return an empty string in all other cases.
+    """
     if not calls[0].item.files or any(call.state not in ("deny", "expired") for call in calls):
         return ""
     return calls[0].turn
 
 
 def undo_text(calls: Sequence[Approval]) -> str:
-    """Return the instructions for restoring the turn's files, or an empty string if there are none."""
     turn = undoable_turn(calls)
     return f"The turn's file changes stay. Use `/undo {turn}` to revert them." if turn else ""
 
@@ -245,7 +243,7 @@ def _undo_button(calls: Sequence[Approval]) -> tuple[Button, ...]:
 
 
 def card_buttons(calls: Sequence[NewApproval]) -> tuple[Button, ...]:
-    """Return the buttons that decide these calls of a card. Calls that only untrusted text requested are not ticked."""
+    """Return the buttons that decide these calls. Calls that untrusted content requested start unchecked."""
     card = calls[0].item.card
     ticked = [call.item.number for call in calls if not call.item.foreign]
     always = (Button("Always allow all", f"always:{card}"),) if all(call.item.always.allow for call in calls) else ()
@@ -267,7 +265,6 @@ def card_buttons(calls: Sequence[NewApproval]) -> tuple[Button, ...]:
 
 
 def single_buttons(approval: str, *, only_once: bool, always: bool) -> tuple[Button, ...]:
-    """Return the buttons that decide a call with its own card."""
     return (
         Button("Allow once", f"allow:{approval}"),
         *(() if only_once else (Button("Allow for this thread", f"thread:{approval}"),)),
@@ -277,13 +274,11 @@ def single_buttons(approval: str, *, only_once: bool, always: bool) -> tuple[But
 
 
 def rule_text(rule: StandingRule) -> str:
-    """Describe the scope of a call's rule to its person."""
     where = "in this channel" if rule.channel else "in direct messages"
     return f"{rule.words}, in {rule.agent}'s workspace, when you ask {where}"
 
 
 def offer_text(rule: StandingRule) -> str:
-    """Describe the rule that the owner may add, and their earlier decisions. Empty if no rule is possible."""
     if not rule.allow:
         return ""
     times = (
@@ -293,7 +288,6 @@ def offer_text(rule: StandingRule) -> str:
 
 
 def _offers(calls: Sequence[NewApproval]) -> str:
-    """Describe the rules that the owner may add, and the text that adds them."""
     if not all(call.item.always.allow for call in calls):
         return ""
     named = (calls[0].item.card or calls[0].id)[-SHORT_ID_CHARS:]
@@ -302,7 +296,6 @@ def _offers(calls: Sequence[NewApproval]) -> str:
 
 
 def _made(call: Approval) -> str:
-    """Describe the rule that a call's card created or removed, or return an empty string."""
     words = escaped_markdown(rule_text(call.item.always))
     if call.scope == "withdrawn":
         return f"Removed rule: {words}."
@@ -313,7 +306,6 @@ def _made(call: Approval) -> str:
 
 
 def origins_text(origins: Sequence[ValueOrigin]) -> str:
-    """Describe the sources of a call's values in sentences."""
     by_person: dict[str, list[str]] = {}
     by_source: dict[str, list[str]] = {}
     for origin in origins:
@@ -336,7 +328,6 @@ def _including(calls: Sequence[NewApproval]) -> str:
 
 
 def _asks(item: CardItem) -> str:
-    """Describe the requester and the model's reason."""
     if not item.agent:
         return ""
     asks = f"{item.agent} asks for {item.person}." if item.person else f"{item.agent} asks."
@@ -356,7 +347,6 @@ def _whole_text(calls: Sequence[NewApproval], page: str) -> str:
 
 
 def _staged_text(calls: Sequence[NewApproval], page: str) -> str:
-    """Return the text of the card at the end of a turn, with its file changes and its staged calls, in order."""
     item, shown = calls[0].item, calls
     question = "Run this action?" if len(calls) == 1 else f"Run these {len(calls):,} actions?"
     head = f"**{question}** Nothing has been done yet. {escaped_markdown(_asks(item))}".rstrip()
@@ -376,14 +366,10 @@ def _staged_text(calls: Sequence[NewApproval], page: str) -> str:
 
 
 def _share(calls: int) -> int:
-    """Return the number of characters that a card shows of each call."""
     return max(CALL_CHARS_MIN, 2 * CARD_CHARS_MAX // calls)
 
 
 def _call_text(call: NewApproval, page: str, chars_max: int) -> str:
-    """Describe a call: its content, the affected files, the sources of its values, and the reason for asking if it is
-    not obvious from the rules.
-    """
     shown = call.shown if call.shown.strip() else strip_controls("\n".join(call.actions))
     besides = (coverage_text(call.covers), call.reason, origins_text(call.item.origins))
     return _joined(card_text(call.id, shown, chars_max, page), *map(escaped_markdown, besides))

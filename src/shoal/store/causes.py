@@ -1,4 +1,4 @@
-"""The interface of stored objects that start turns and need to know the outcome."""
+"""Callbacks for stored objects that start turns and must learn the outcome."""
 
 from datetime import datetime
 
@@ -8,15 +8,17 @@ from shoal.store.driver import Script
 
 
 class Cause:
-    """Stored objects that start turns, such as triggers.
+    """A kind of stored object that starts turns, such as triggers.
 
-    Each method runs in the transaction of the reported event, and ignores ids of other causes.
+    Each method runs in the transaction of the event that it reports. It must ignore ids that belong to other causes.
     """
 
     def turn_ended(self, id: str, thread: ThreadId, finished: TurnFinished, at: datetime) -> Script[None]:
-        """Handle the end of a turn that the cause with this id started."""
+        """Record the end of a turn that the object with this id started."""
         yield from ()
 
     def opening_failed(self, id: str, error: str, *, for_good: bool) -> Script[None]:
-        """Handle the failure of a post that should have opened a thread. With `for_good`, do not retry."""
+        """Record that the object's post failed, which means that no thread was opened. With `for_good`, do not try
+        again.
+        """
         yield from ()

@@ -1,4 +1,4 @@
-"""Workspace checkpoints: digests of the file trees before and after each turn and undo."""
+"""Workspace checkpoints: digests of the file tree before and after each turn or undo."""
 
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
@@ -17,7 +17,7 @@ checkpoint = reader(CheckpointRow)
 
 
 class CheckpointStore(StorePart):
-    """Checkpoints by the id of their turn or undo. The ids sort by time."""
+    """Checkpoints, keyed by the id of their turn or undo. The ids sort by time."""
 
     async def get(self, id: str) -> CheckpointRow | None:
         return await self._one(checkpoint, "checkpoint_one", id=id)
@@ -31,12 +31,11 @@ class CheckpointStore(StorePart):
         return sorted(checkpoints, key=lambda row: row.id, reverse=True)[:AT_ONCE_MAX]
 
     async def of_workspace(self, workspace: str, below: str = LAST) -> list[CheckpointRow]:
-        """Return the checkpoints of a workspace, newest first, at most AT_ONCE_MAX."""
+        """Return the checkpoints of a workspace with ids below `below`, newest first, at most AT_ONCE_MAX."""
         where = {"workspace": workspace, "below": below, "limit": AT_ONCE_MAX}
         return [checkpoint(row) for row in await self._read("checkpoints_in", **where)]
 
     async def trees(self, workspace: str) -> set[str]:
-        """Yield every tree that a checkpoint of the workspace refers to."""
         digests, below = set[str](), LAST
         while page := await self.of_workspace(workspace, below):
             digests.update(tree for row in page for tree in (row.before, row.after) if tree)
@@ -44,7 +43,7 @@ class CheckpointStore(StorePart):
         return digests
 
     async def forget(self, before: datetime) -> AsyncGenerator[str]:
-        """Delete ended checkpoints that began before this time, one page at a time, and yield their workspaces."""
+        """Delete completed checkpoints that began before this time, one page at a time. Yield the workspace of each."""
         after = ""
         while page := await self._read("checkpoints_page", after=after, limit=AT_ONCE_MAX):
             upto = text(page[-1][0])
@@ -56,7 +55,6 @@ class CheckpointStore(StorePart):
 
 
 def note_checkpoints(thread: ThreadId, turn: TurnId, events: Sequence[EventData], at: datetime) -> Script[None]:
-    """Store the checkpoints of a turn's events."""
     for data in events:
         if isinstance(data, Checkpointed):
             row = {"id": turn, "thread": thread, "workspace": data.workspace, "author": data.author}

@@ -1,9 +1,10 @@
-"""The database interface of the store: transactions as generators, named queries and migrations.
+"""The database interface of the store: scripts that run as transactions, named queries and migrations.
 
-Named queries are in `queries/*.sql` and in features. A script is a generator that yields batches of them and receives
-the rows of each. Its return value is the transaction's result, and an exception rolls the transaction back. A driver
-runs a script in one transaction: SQLite in its writer thread, where many scripts share one durable commit, PostgreSQL
-on a pooled connection. Each operation is therefore written once for both.
+Named queries are in `queries/*.sql` and in the features' `queries.sql`. A script is a generator that yields batches
+of queries and receives their rows. Its return value is the result of the transaction, and an exception rolls the
+transaction back. A driver runs each script in one transaction. SQLite uses its writer thread, where many scripts
+share one commit, and PostgreSQL uses a pooled connection. Each operation is therefore written once for both
+databases.
 """
 
 import inspect
@@ -39,10 +40,10 @@ class Query(msgspec.Struct, frozen=True, gc=False):
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
-    """Queries that are independent of each other's rows, in execution order.
+    """Queries that do not depend on each other's rows, in execution order.
 
-    A script's `last` batch may be committed before the script receives its rows. An exception after that rolls nothing
-    back.
+    The driver may commit a script's `last` batch before the script receives its rows. A later exception then rolls
+    nothing back.
     """
 
     queries: Sequence[Query]
@@ -53,30 +54,31 @@ Script: TypeAlias = Generator[Batch, Sequence[list[Row]], T]
 
 
 class Driver(Protocol):
-    """A connection to a database, which runs scripts."""
+    """Runs scripts on a database."""
 
     async def write(self, script: Script[T]) -> T:
-        """Run a script in one transaction, which is durable on return. Safe to cancel: the script runs completely or
-        not at all.
+        """Run a script in one transaction, which is durable when this returns.
+
+        Cancellation is safe: the script runs completely or not at all.
         """
         ...
 
     async def read(self, script: Script[T]) -> T:
-        """Run a script of reads on a consistent snapshot."""
+        """Run a read-only script on a consistent snapshot."""
         ...
 
     async def close(self) -> None:
-        """Finish the submitted scripts, then close."""
+        """Finish all submitted scripts, then close the connections."""
         ...
 
 
 def query(name: str, /, **params: Param | datetime) -> Script[list[Row]]:
-    """Create a script of one query: `rows = yield from query("thread_one", thread=thread)`."""
+    """Run a named query within a script: `rows = yield from query("thread_one", thread=thread)`."""
     return (yield Batch((asked(name, params),)))[0]
 
 
 def asked(name: str, params: Mapping[str, Param | datetime]) -> Query:
-    """Return a query whose parameters are in storage format: times as microseconds, booleans as integers."""
+    """Create a query with parameters in storage format: times as microseconds, booleans as integers."""
     columns: dict[str, Param] = {}
     for key, value in params.items():
         if isinstance(value, datetime):
@@ -87,15 +89,14 @@ def asked(name: str, params: Mapping[str, Param | datetime]) -> Query:
 
 
 def is_single(script: Script[T]) -> bool:
-    """Return whether the script is a single query, which needs no explicit transaction."""
     return inspect.isgenerator(script) and script.gi_code is query.__code__
 
 
 class StorePart:
-    """Database operations for one concern, for SQLite and PostgreSQL. Writes are durable when a method returns.
+    """Operations of one part of the store, for SQLite and PostgreSQL. Writes are durable when a method returns.
 
-    An operation with several queries is a script under `@writes`, `@writes_at` or `@reads`. An operation with a single
-    query awaits `_read` or `_write`, without an explicit transaction.
+    An operation with several queries is a script decorated with `@writes`, `@writes_at` or `@reads`. An operation
+    with a single query awaits `_read` or `_write`, which need no explicit transaction.
     """
 
     def __init__(self, driver: Driver, clock: Clock) -> None:
@@ -106,7 +107,6 @@ class StorePart:
         return self._driver.read(query(name, **params))
 
     async def _one(self, read: Callable[[Row], T], name: str, /, **params: Param | datetime) -> T | None:
-        """Return the decoded row of a query with at most one row, or None."""
         rows = await self._read(name, **params)
         return read(rows[0]) if rows else None
 
@@ -120,7 +120,7 @@ Part = TypeVar("Part", bound=StorePart)
 def writes(
     script: Callable[Concatenate[Part, P], Script[T]],
 ) -> Callable[Concatenate[Part, P], Coroutine[object, None, T]]:
-    """Decorate a script. Calling it runs it in one transaction."""
+    """Turn a script into a method that runs it in one transaction."""
 
     @wraps(script)
     def run(self: Part, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, T]:
@@ -132,7 +132,7 @@ def writes(
 def writes_at(
     script: Callable[Concatenate[Part, datetime, P], Script[T]],
 ) -> Callable[Concatenate[Part, P], Coroutine[object, None, T]]:
-    """Decorate a script like `writes`. Its first argument is the time of the call, because it may run later."""
+    """Like `writes`, but pass the time of the call to the script, which may run later."""
 
     @wraps(script)
     def run(self: Part, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, T]:
@@ -145,7 +145,7 @@ def writes_at(
 def reads(
     script: Callable[Concatenate[Part, P], Script[T]],
 ) -> Callable[Concatenate[Part, P], Coroutine[object, None, T]]:
-    """Decorate a read-only script. Calling it runs it on one snapshot."""
+    """Turn a read-only script into a method that runs it on one snapshot."""
 
     @wraps(script)
     def run(self: Part, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, T]:
@@ -168,7 +168,9 @@ LAST = "~"
 
 
 def first_after(within: str) -> str:
-    """Return the first thread id after all ids that equal or begin with `within`."""
+    """Return the exclusive upper bound of the thread ids in a scope: one thread, a prefix that ends with a colon,
+    or all.
+    """
     if not within:
         return "\U0010ffff"
     if within.endswith(":"):
@@ -177,9 +179,9 @@ def first_after(within: str) -> str:
 
 
 def reader(record: type[R], columns: str = "", **decoders: Callable[[str], object]) -> Callable[[Row], R]:
-    """Return a function that decodes rows of these columns into records, according to the types of their fields.
+    """Return a function that decodes rows into records, according to the types of the record's fields.
 
-    Without `columns`, rows have all fields in order. JSON columns use their decoders.
+    `columns` lists the columns of the rows. By default, these are all fields in order. `decoders` decode JSON columns.
     """
     fields = {field.name: field.type for field in msgspec.structs.fields(record)}
     names = columns.split() or [*fields]
@@ -208,7 +210,7 @@ def text(value: Value) -> str:
 
 
 def number(value: Value) -> int:
-    """Return an integer column. NULL, the sum of no rows, becomes 0."""
+    """Return an integer column. NULL, such as the sum of zero rows, becomes 0."""
     return int(value) if value is not None else 0
 
 
@@ -244,10 +246,11 @@ FIRST_MIGRATION = 100
 
 @cache
 def queries() -> Mapping[str, str]:
-    """Return all queries by name, as written in the files.
+    """Return the SQL of all named queries, as written in the files.
 
     Parameters are written `:name` and become `%(name)s` for PostgreSQL. `/*pg: … */` applies to PostgreSQL only, and
-    `/*sqlite: … */` to SQLite only. In SQLite a query may have several statements; its rows are those of the last.
+    `/*sqlite: … */` to SQLite only. In SQLite a query may consist of several statements. Its rows are those of the
+    last statement.
     """
     written: dict[str, str] = {}
     own, features = _HERE.joinpath("queries").glob("*.sql"), _HERE.parent.glob("features/*/queries.sql")
@@ -258,19 +261,16 @@ def queries() -> Mapping[str, str]:
 
 
 def statement(name: str, dialect: str) -> str:
-    """Return a query in a dialect, `sqlite` or `postgres`."""
     sql = in_dialect(_COMMENT.sub("", queries()[name]).strip().rstrip(";"), dialect).strip()
     return sql if dialect == "sqlite" else PARAMETER.sub(r"%(\1)s", sql.replace("%", "%%"))
 
 
 @cache
 def statements(dialect: str) -> dict[str, str]:
-    """Return all queries by name in a dialect."""
     return {name: statement(name, dialect) for name in queries()}
 
 
 def in_dialect(sql: str, dialect: str) -> str:
-    """Return SQL for one dialect: `/*pg: … */` applies to PostgreSQL only, `/*sqlite: … */` to SQLite only."""
     own, other = (_SQLITE_ONLY, _POSTGRES_ONLY) if dialect == "sqlite" else (_POSTGRES_ONLY, _SQLITE_ONLY)
     return own.sub(r"\1", other.sub("", sql))
 
@@ -278,8 +278,8 @@ def in_dialect(sql: str, dialect: str) -> str:
 def migrations(dialect: str) -> list[tuple[int, str]]:
     """Return the migrations of a dialect as (number, SQL), in order.
 
-    Files are named `NUMBER_NAME.sql` and `NUMBER_NAME.DIALECT.sql`. Never change an existing migration: databases have
-    already run it.
+    Files are named `NUMBER_NAME.sql`, or `NUMBER_NAME.DIALECT.sql` for one dialect. Never change an existing
+    migration, because databases have already run it.
     """
     migrations: list[tuple[int, str]] = []
     for path in sorted(_HERE.joinpath("migrations").glob("*.sql")):
@@ -291,10 +291,9 @@ def migrations(dialect: str) -> list[tuple[int, str]]:
 
 
 def refuse_other_schemas(number: int, newest: int, what: str, how: str) -> None:
-    """Raise StoreUnreleased or StoreNewer unless this version can use the schema of `what`. Number 0 is an empty
-    database.
+    """Raise StoreUnreleased or StoreNewer if this version cannot use schema `number`. 0 means an empty database.
 
-    `how` tells how to start over from an unreleased schema.
+    `what` is the name of the database in error messages. `how` says how to start over with an empty one.
     """
     if 0 < number < FIRST_MIGRATION:
         raise StoreUnreleased(

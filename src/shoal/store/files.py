@@ -1,4 +1,4 @@
-"""Content stored by digest in a local folder, which may be on a shared volume. See `s3.py` for S3-compatible stores."""
+"""Content-addressed storage in a local folder, which may be on a shared volume. `s3.py` is for S3-compatible stores."""
 
 import os
 import secrets
@@ -63,7 +63,7 @@ class LocalFiles:
         return True
 
     def below(self, name: str) -> "LocalFiles":
-        return LocalFiles(self._folder / name)  # digests never have such names
+        return LocalFiles(self._folder / name)  # no collision: digest folders have two-character names
 
     def sweep(self, used: Collection[str], *, at_once: bool = False) -> int:
         names = [path.name for path in self._folder.glob("??/*") if len(path.name) == DIGEST_CHARS]
@@ -82,7 +82,7 @@ class LocalFiles:
 
 @contextmanager
 def new_file(path: Path) -> Generator[Path]:
-    """Open a temporary file for writing. If the block succeeds, sync it and move it into place."""
+    """Yield a temporary path to write to. If the block succeeds, sync the file and rename it to `path`."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.parent / f".{secrets.token_hex(8)}"
     try:
@@ -100,5 +100,4 @@ def check_digest(path: Path, digest: str) -> None:
 
 
 def damaged(digest: str) -> OSError:
-    """Return the error for content that has changed since it was stored."""
     return OSError(f"The stored content {digest} is damaged: its digest does not match.")

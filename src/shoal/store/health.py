@@ -1,36 +1,38 @@
 """Detection of SQLite databases that are damaged, were replaced, or have lost commits that were only in the -wal.
 
-problem                                          detected by                                 when
-----------------------------------------------   -----------------------------------------   -------------------------
-pages changed behind SQLite's back               a failing statement; the checks             immediately; daily, and
-                                                                                             at unclean starts
-a file removed, moved, overwritten or truncated  device, inode, mark, length of the -wal     around each commit, and
-while in use                                                                                 every few seconds
-the file written by another program              a new time without a copy in -shm;          the same
-                                                 a quick check
--wal removed, truncated or changed between runs  the mark; the index in -shm                 at the start
-the database removed or emptied                  a remaining -wal or empty -used             at the start
-an older copy next to a newer -wal               a mark that a later one replaced            at the start
-a start on a replacement, although the rescued   the times of both files                     at the start
-original was not restored or moved away
+problem                                       sign                                         when it is checked
+-------------------------------------------   ------------------------------------------   -----------------------
+another program changed pages                 a statement fails                            at each statement
+another program changed pages                 the integrity check finds damage             daily, and after an
+                                                                                           unclean stop
+a file was removed, moved, overwritten or     the device, inode, mark or -wal length       at each commit and every
+truncated while in use                        has changed                                  few seconds
+another program wrote to the database file    the file's time changed although SQLite      at each commit and every
+                                              copied nothing, and a check finds damage     few seconds
+the -wal was removed, truncated or changed    the mark is not 0 but the -wal is missing,   at startup
+between two runs                              or -shm requires more frames
+the database was removed or emptied           a -wal or an empty -used exists              at startup
+an older copy was put next to a newer -wal    -used confirms a later mark                  at startup
+the database is a replacement, and the        the rescued copy is newer than the           at startup
+rescued original was not put back             database
 
-A -journal file is not damage. It exists if a process was killed while it switched a new or restored database to the
--wal. The next start rolls back.
+A -journal file is not damage. It exists if a process was killed while it switched a new or restored database to WAL
+mode. The next start rolls that change back.
 
-The mark is `pragma application_id`. Each process that opens the database sets a new number. It sets another one
-whenever the last was copied from the -wal into the file, so an older copy never has the current mark. The mark is 0 if
-the database was closed with the whole -wal copied. The file -used lists each mark when it is announced, and again when
-it is permanently in the file. The mark is read from the file itself, so it identifies the file's content and is copied
-with it. The lock on the home ensures that only one process writes, so a mark that this process did not set belongs to
-another file.
+The mark is `pragma application_id`. Each process sets a new mark when it opens the database. It sets another one
+whenever the current mark has been copied from the -wal into the database file, so an older copy never has the
+current mark. The mark is 0 if the database was closed after the complete -wal was copied. The file -used lists each
+mark twice: before it is written, and when it is durable in the database file. The mark is read from the database
+file itself, so it identifies the file's content and is copied with it. The home lock allows only one process to
+write. A mark that this process did not set therefore belongs to another file.
 
-A clean stop is recorded last, after SQLite has closed the file. The file and the empty -used then get the same
-modification time, which any later write to the file changes. After a kill, a power cut or a change by another program
-the times differ.
+A clean stop is recorded last, after SQLite has closed the file. The database file and the empty -used then get the
+same modification time, which any later write to the file changes. The times also differ after a kill, a power cut or
+a change by another program.
 
-After damage is detected, Shoal writes nothing more. A read-only connection (`_guard`) is closed last, so that SQLite
-neither copies the -wal into the file nor removes it. That connection also keeps removed or moved files open, and Shoal
-saves their content through it.
+After damage is detected, Shoal writes nothing more. A read-only connection (`_guard`) is closed last, which prevents
+SQLite from copying the -wal into the database file and from removing it. That connection also keeps removed or moved
+files open, and Shoal saves their content through it.
 """
 
 import asyncio
@@ -83,7 +85,7 @@ class Health:
         """The disk's reason for rejecting a write, or empty. Cleared after the owner is notified."""
 
     def report(self, damage: str) -> StoreCorrupt:
-        """Record and log the first damage, and return the error to raise."""
+        """Record and log the damage, unless damage is already known. Return the error to raise."""
         if not self.damage:
             self.damage = damage
             log.critical("%s", damage)
@@ -94,14 +96,16 @@ class Health:
             raise StoreCorrupt(self.damage)
 
     async def look_through(self, seconds: float) -> None:
-        """Check the whole database for at most this many seconds, at low priority. Skipped for a database server."""
+        """Check the complete database for at most this many seconds, at low priority. Does nothing for a database
+        server.
+        """
 
 
 class FileHealth(Health):
-    """A monitor of one SQLite database's files, for the process that writes to it.
+    """Monitors the files of one SQLite database, for the process that writes to it.
 
-    Call `admit`, open the writer's connection, call `begin`, then `check` for each commit, `end` before the writer
-    closes and `release` after it.
+    Call `admit`, open the writer's connection, and call `begin`. Then call `check` at each commit, `end` before the
+    writer's connection closes, and `release` after it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -114,7 +118,7 @@ class FileHealth(Health):
         self._known: dict[str, tuple[int, int]] = {}
         self._wal_at = str(self._wal)
         self._mark: int | None = None
-        self._next_mark: int | None = None  # still in the -wal
+        self._next_mark: int | None = None  # written, but perhaps only to the -wal
         self._marking = threading.Lock()
         self._written: tuple[int, WalIndex] | None = None
         self._is_foreign = False
@@ -123,7 +127,7 @@ class FileHealth(Health):
         self._reporting = threading.Lock()
 
     def admit(self, *, accept_loss: bool = False) -> None:
-        """Check the files before anything is written. Raises StoreCorrupt, OSError, sqlite3.Error.
+        """Check the files before anything is written. Raises StoreCorrupt, OSError or sqlite3.Error.
 
         With `accept_loss`, commits missing from the -wal are not an error. Damaged pages always are.
         """
@@ -141,7 +145,7 @@ class FileHealth(Health):
                 )
             return
         if not wal_bytes and self._path.with_name(f"{self._path.name}-journal").exists():
-            # let SQLite roll back after a killed process; the checks are read-only and cannot
+            # A killed process left a -journal. Let SQLite roll it back now, because the read-only checks cannot.
             uri = f"{self._path.absolute().as_uri()}?mode=rw"
             with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
                 connection.execute("select count(*) from sqlite_master").fetchone()
@@ -182,7 +186,7 @@ class FileHealth(Health):
                 )
 
     def _is_older_copy(self) -> bool:
-        """Return whether a different mark was written to the database after its current one."""
+        """Return True if the file's mark is older than the last mark that -used confirms."""
         try:
             marks = [mark for (mark,) in _MARK.iter_unpack(read_regular(self._used))]
         except (FileNotFoundError, struct.error):
@@ -191,7 +195,7 @@ class FileHealth(Health):
         return bool(confirmed) and self._marked() in {CLOSED_MARK, *marks[:confirmed]} - {marks[confirmed]}
 
     def begin(self, writer: sqlite3.Connection) -> None:
-        """Mark the database as in use and start watching its files. Raises sqlite3.Error, OSError."""
+        """Mark the database as in use and start to watch its files. Raises sqlite3.Error or OSError."""
         mark = secrets.randbelow(2**31 - 1) + 1
         writer.execute(f"pragma application_id = {mark}")
         writer.execute("pragma wal_checkpoint(passive)").fetchone()
@@ -200,17 +204,17 @@ class FileHealth(Health):
         self._files[self._shm] = os.open(self._shm, os.O_RDONLY | os.O_CLOEXEC)
         self._files[self._used] = regular_only(str(self._used), os.O_RDWR | os.O_CREAT, 0o600)
         self._announce(mark)
-        if self._marked() == mark:  # otherwise a reader in another process blocks the copy
+        if self._marked() == mark:  # otherwise a reader in another process prevents the copy
             self._mark = mark
             self._confirm(mark)
         paths = str(self._path), self._wal_at, str(self._shm)
         self._known = {path: _look_at(path)[0] for path in paths}
 
     def check(self) -> None:
-        """Raise StoreCorrupt if a problem is known or the files were changed from outside.
+        """Raise StoreCorrupt if a problem is known or another program changed the files.
 
-        Takes a few microseconds. If the file was written, but not from the -wal, the next call checks its content. The
-        first call does not, because SQLite may still be copying.
+        Takes a few microseconds. If the database file was written, but not from the -wal, the next call checks its
+        content. This call does not, because SQLite may still be copying.
         """
         if self.damage or not self._known:
             return super().check()
@@ -228,7 +232,7 @@ class FileHealth(Health):
             overwritten = self._mark is not None and mark != self._mark
         index = parse_index(
             os.pread(self._files[self._shm], INDEX.size, 0)
-        )  # read before the -wal's length, which only grows
+        )  # read the index before the -wal's length, which only grows
         marks = {path: _look_at(path) for path in self._known}
         lost = [path for path, known in self._known.items() if marks[path][0] != known]
         cut = not lost and index is not None and marks[self._wal_at][1] < index.bytes_needed
@@ -249,9 +253,9 @@ class FileHealth(Health):
         return super().check()
 
     def renew_mark(self, writer: sqlite3.Connection) -> None:
-        """Write a new mark. It reaches the database file at the next WAL checkpoint.
+        """Write a new mark, which reaches the database file at the next WAL checkpoint.
 
-        Raises sqlite3.Error or OSError.
+        Does nothing while an earlier mark is only in the -wal. Raises sqlite3.Error or OSError.
         """
         if self._mark is None or self._next_mark is not None or self.damage:
             return
@@ -262,8 +266,9 @@ class FileHealth(Health):
         writer.execute(f"pragma application_id = {mark}")
 
     def note(self) -> None:
-        """Record that a commit is about to be stored. The commit is only in the -wal until the database file has a
-        later time.
+        """Record that a commit is about to be written.
+
+        The commit is only in the -wal until the database file is newer than -used.
         """
         if self._used in self._files:
             now = time.time_ns()
@@ -271,7 +276,6 @@ class FileHealth(Health):
                 os.utime(self._files[self._used], ns=(now, now))
 
     async def look_through(self, seconds: float) -> None:
-        """Check the whole file in the background and report damage."""
         if self.damage:
             return
         loop = asyncio.get_running_loop()
@@ -290,7 +294,7 @@ class FileHealth(Health):
             log.info("database check incomplete: time limit reached", extra={"seconds": seconds})
 
     def end(self, writer: sqlite3.Connection) -> None:
-        """Mark the database as closed, unless it has a problem. Raises sqlite3.Error."""
+        """Mark the database as closed, unless a problem is known. Raises sqlite3.Error."""
         with contextlib.suppress(StoreCorrupt):
             self.check()
         if not self.damage and self._guard is not None:
@@ -301,7 +305,9 @@ class FileHealth(Health):
             self._has_ended = True
 
     def release(self) -> None:
-        """Close the files, and record a clean stop if there was one. Call this after closing all connections."""
+        """Close the files. After a successful `end`, also record a clean stop. Call this after all connections are
+        closed.
+        """
         if self._guard is not None:
             self._guard.close()
         while self._files:
@@ -312,10 +318,10 @@ class FileHealth(Health):
                 self._record_clean_stop()
 
     def _record_clean_stop(self) -> None:
-        """Give the database and -used the same modification time, unless another process still uses them. Raises
-        OSError.
+        """Give the database file and -used the same modification time. Raises OSError.
 
-        The time is in the past, because a write in the same clock tick would not change it.
+        Does nothing if another process uses the files. The time is set 1 ns into the past. Otherwise, a write within
+        the same clock tick would not change it.
         """
         if _look_at(self._wal)[1] or _look_at(self._used)[1]:
             return
@@ -325,18 +331,19 @@ class FileHealth(Health):
         os.utime(self._used, ns=(status.st_atime_ns, changed_at))
 
     def _is_as_it_was_closed(self) -> bool:
-        """Return whether the last stop was clean and the database has not changed since."""
         used, used_bytes, used_at = _look_at(self._used)
         is_recorded = used != (0, 0) and not used_bytes and used_at == _look_at(self._path)[2]
         return is_recorded and self._marked() == CLOSED_MARK
 
     def _confirm(self, mark: int) -> None:
-        """Record for later starts that the file has this mark and can no longer have an earlier one. Raises OSError."""
+        """Record that the mark is durable in the database file. Later starts reject a file with an earlier mark.
+        Raises OSError.
+        """
         os.fsync(self._files[self._path])
         self._announce(mark)
 
     def _announce(self, mark: int) -> None:
-        """Record a mark before it is written to the database. Raises OSError."""
+        """Append a mark to -used, which keeps the last MARKS_MAX entries. Raises OSError."""
         used, size = self._files[self._used], (MARKS_MAX - 1) * _MARK.size
         os.pwrite(used, os.pread(used, MARKS_MAX * _MARK.size, 0)[-size:] + _MARK.pack(mark), 0)
 
@@ -357,7 +364,6 @@ class FileHealth(Health):
         )
 
     def _rescue(self) -> Path | None:
-        """Save the content of removed files that this process still has open. Return None if that fails."""
         if self._guard is None:
             return None
         for number in range(1, RESCUES_MAX + 1):
@@ -379,16 +385,16 @@ class FileHealth(Health):
         return None
 
     def _marked(self) -> int | None:
-        """Return the mark in the file on disk, or None if the file is too short."""
+        """Read the mark from the file itself, not through SQLite. Return None if the file is too short."""
         mark = os.pread(self._files[self._path], _MARK.size, _MARK_OFFSET)
         return _MARK.unpack(mark)[0] if len(mark) == _MARK.size else None
 
 
 def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | None = None) -> None:
-    """Raise StoreCorrupt if the database was in use and its -wal, with the last commits, is missing.
+    """Raise StoreCorrupt if the database was in use and the -wal with the last commits is missing.
 
-    Another program may have opened and closed the database since then, and so copied and removed the whole -wal. The
-    database file is then newer than the last commit.
+    Another program may have opened and closed the database in the meantime. SQLite then copied the -wal and removed
+    it, and the database file is newer than the last commit.
     """
     wal = path.with_name(f"{path.name}-wal")
     if mark is None:
@@ -400,7 +406,7 @@ def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | Non
         return
     _, used_bytes, used_at = _look_at(_used(path))
     lacks_the_last = used_at > _look_at(path)[2]
-    if not used_bytes:  # a copy of the file alone; copies by `vacuum into` are complete and need no -wal
+    if not used_bytes:  # A copy of the file alone needs its -wal. Copies made by `vacuum into` are complete.
         with path.open("rb") as file:
             lacks_the_last = file.read(_WAL_VERSION_OFFSET + 1)[_WAL_VERSION_OFFSET:] == b"\2"
     if lacks_the_last:
@@ -408,8 +414,10 @@ def refuse_without_wal(path: Path, mark: int | None = None, wal_bytes: int | Non
 
 
 def _used(path: Path) -> Path:
-    """Return the path of the -used file. Its time is that of the last commit. It is empty while the database is not in
-    use. It exists if the database has ever existed.
+    """Return the path of the -used file.
+
+    The file exists if the database has ever been opened. Its modification time is the time of the last commit. It is
+    empty while the database is not in use.
     """
     return path.with_name(f"{path.name}-used")
 
@@ -421,7 +429,9 @@ _PUT_BACK = (
 
 
 def _look_at(path: str | Path) -> tuple[tuple[int, int], int, int]:
-    """Return a file's identity, length and modification time (nanoseconds), or zeros if it does not exist."""
+    """Return a file's device and inode, its length, and its modification time in nanoseconds. All are 0 if it does
+    not exist.
+    """
     try:
         status = os.stat(path)
     except OSError:

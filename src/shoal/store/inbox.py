@@ -1,4 +1,7 @@
-"""The mailbox, with messages that no turn has taken yet, and the child threads of subagents."""
+"""The mailbox of each thread, and the child threads of subagents.
+
+A message stays in the mailbox until a turn accepts it.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -49,7 +52,7 @@ def inbound(value: Value) -> Prompt | Steer | FollowUp:
 
 
 def prompt_of(value: Value) -> Prompt:
-    """Decode a mailbox payload as a prompt. A steer whose turn failed becomes a separate prompt."""
+    """Decode a mailbox payload as a prompt. A steer becomes a prompt of its own if its turn has failed."""
     message = inbound(value)
     if isinstance(message, Prompt):
         return message
@@ -61,8 +64,9 @@ QUEUE_READ_MAX = 256
 
 
 def waiting_of(rows: Sequence[Row]) -> Waiting | None:
-    """Return the prompts that the next turn answers. `rows` are the payloads and times of the waiting ones, oldest
-    first.
+    """Return the prompts that the next turn answers, or None if `rows` is empty.
+
+    `rows` contains the payload and time of each waiting prompt, oldest first.
     """
     if not rows:
         return None
@@ -79,7 +83,6 @@ def waiting_of(rows: Sequence[Row]) -> Waiting | None:
 
 
 def accept_prompt(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Receipt]:
-    """Store a prompt once and wake its thread, unless `prompts_max` turns are already waiting there."""
     thread = prompt.thread
     yield from query("thread_ensure", thread=thread, agent=prompt.answered_by, title=title_of(prompt.text), now=at)
     rows, waiting = yield Batch((_insertion(prompt, "prompt", at), Query("inbox_count", {"thread": thread})))
@@ -95,13 +98,13 @@ def accept_prompt(prompt: Prompt, prompts_max: int, at: datetime) -> Script[Rece
 
 
 class Inbox(StorePart):
-    """Messages from people that no turn has taken yet."""
+    """Messages that no turn has accepted yet."""
 
     @writes_at
     def accept(self, at: datetime, prompt: Prompt, prompts_max: int) -> Script[Receipt]:
-        """Store a prompt once per (platform, key) and wake the engine in the same transaction.
+        """Store a prompt once per platform and key, and wake its thread in the same transaction.
 
-        Returns accepted, duplicate, or busy if `prompts_max` turns are already waiting.
+        Return accepted, duplicate, or busy if `prompts_max` turns are already waiting.
         """
         return accept_prompt(prompt, prompts_max, at)
 
@@ -123,10 +126,10 @@ class Inbox(StorePart):
 
     @writes_at
     def abort(self, at: datetime, message: Abort) -> Script[Receipt]:
-        """Mark the open turn as aborted by a person. With `all_queued`, also empty the mailbox.
+        """Mark the open turn as aborted. With `all_queued`, also drop all waiting prompts.
 
-        If no turn is open and nothing else is requested, drop that person's messages that the next turn would answer.
-        Returns delivered, or dropped if there is nothing to stop. A delivered receipt names the turn if one had begun.
+        Without `all_queued` and without an open turn, drop this person's messages that the next turn would answer.
+        Return delivered, or dropped if nothing was stopped. If a turn was open, the receipt contains its id.
         """
         locked = yield from query("thread_lock_turn", thread=message.thread)
         if message.turn and (not locked or locked[0][0] != message.turn):
@@ -147,10 +150,12 @@ class Inbox(StorePart):
 
     @writes_at
     def revise(self, at: datetime, message: Edit | Deletion) -> Script[Revision]:
-        """Change or drop a waiting message (accepted), or journal the change (delivered).
+        """Change or delete a message that was received earlier. Return one of these results:
 
-        Only the message's author may do this, or UNTOLD for a deletion. Returns dropped for an unknown message or
-        another author, and duplicate for a repeated change.
+        - accepted: the message was waiting, and is changed in the mailbox.
+        - delivered: a turn has already accepted the message, so the change is journaled.
+        - dropped: the message is unknown or has another author. The author UNTOLD may delete any message.
+        - duplicate: the change has no effect.
         """
         platform = platform_of(message.thread)
         rows = yield from query("inbox_one", platform=platform, key=message.key)
@@ -158,7 +163,7 @@ class Inbox(StorePart):
             return Revision(Receipt("dropped"))
         yield from query("thread_lock", thread=rows[0][3])
         rows = yield from query("inbox_one", platform=platform, key=message.key)
-        if not rows:  # deleted by the bookkeeping in the meantime
+        if not rows:  # retention deleted it in the meantime
             return Revision(Receipt("dropped"))
         row, state, payload, thread = rows[0]
         said = inbound(payload)
@@ -167,13 +172,14 @@ class Inbox(StorePart):
         if not is_own or state == "dropped":
             return Revision(Receipt("dropped"))
         passed_on = not deleted and (message.tainted_by or (isinstance(said, Prompt) and said.tainted_by))
-        trusted = said.author.trusted and message.author.trusted and not passed_on  # the text quotes others
+        # tainted text may quote other people
+        trusted = said.author.trusted and message.author.trusted and not passed_on
         author = msgspec.structs.replace(said.author, trusted=trusted)
         changed = said if deleted else msgspec.structs.replace(said, text=message.text, author=author)
         if isinstance(message, Edit) and isinstance(said, Prompt) and isinstance(changed, Prompt):
             if message.at is not None and said.edited_at is not None and message.at < said.edited_at:
                 return Revision(Receipt("duplicate"))  # an older edit that arrived late
-            at_last = message.at or said.edited_at  # an edit counts even if the text ends up unchanged
+            at_last = message.at or said.edited_at  # an edit counts even if it does not change the text
             changed = msgspec.structs.replace(said if changed.text == said.text else changed, edited_at=at_last)
         if deleted or changed != said:
             kept_as = "dropped" if deleted else text(state)
@@ -187,18 +193,18 @@ class Inbox(StorePart):
         return Revision(Receipt("delivered", message.message_id), events)
 
     async def waiting(self) -> list[ThreadId]:
-        """Return the threads to wake at startup, which have an open turn or a queued prompt."""
+        """Return the threads that have an open turn or a queued prompt. They must be woken at startup."""
         return [ThreadId(text(row[0])) for row in await self._read("inbox_waiting")]
 
     @reads
     def queued(self, thread: ThreadId) -> Script[list[Prompt]]:
-        """Return a thread's waiting prompts and steers, oldest first, at most QUEUE_READ_MAX."""
+        """Return a thread's waiting messages as prompts, oldest first, at most QUEUE_READ_MAX."""
         rows = yield from query("inbox_pending", thread=thread, limit=QUEUE_READ_MAX)
         return [prompt_of(row[0]) for row in rows]
 
     @writes_at
     def drop(self, at: datetime, thread: ThreadId, keys: Sequence[str]) -> Script[tuple[Event, ...]]:
-        """Drop waiting messages of an author who no longer has access. Return the journaled events."""
+        """Drop waiting messages because their author no longer has access. Return the journaled events."""
         yield from query("thread_lock", thread=thread)
         rows: list[Row] = []
         for key in keys:
@@ -207,14 +213,12 @@ class Inbox(StorePart):
 
     @reads
     def backlog(self) -> Script[Backlog]:
-        """Return the size of all mailboxes, for metrics."""
         ((prompts, oldest),) = yield from query("inbox_backlog")
         ((turns,),) = yield from query("turns_open")
         return Backlog(number(prompts), moment(oldest), number(turns))
 
 
 def _drop_next(stop: Abort) -> Script[bool]:
-    """Drop the person's messages that the next turn would answer. Return whether there were any."""
     rows = yield from query("inbox_queue", thread=stop.thread, limit=QUEUE_READ_MAX)
     prompts = [prompt for prompt in (prompt_of(row[0]) for row in rows) if prompt.origin == "person"]
     own = [turn for turn in turns_of(prompts) if prompts[turn[0]].author.id == stop.author.id][:1]
@@ -227,15 +231,15 @@ def _drop_next(stop: Abort) -> Script[bool]:
 class ChildStore(StorePart):
     """Threads that have a parent.
 
-    Always lock a child before its parent, so that beginning and ending cannot deadlock.
+    Always lock a child before its parent. Otherwise the start and the end of a child can deadlock.
     """
 
     @writes_at
     def begin(self, at: datetime, prompt: Prompt, running_max: int) -> Script[Receipt]:
-        """Open the child thread of the prompt's caller, once. Return accepted or duplicate.
+        """Open a child thread with its first prompt, once. Return accepted or duplicate.
 
-        Returns busy if the parent has `running_max` active children, and dropped if the calling turn is not open or is
-        being stopped.
+        Return busy if the parent already has `running_max` active children, and dropped if the calling turn has
+        ended or is being stopped.
         """
         thread, caller = prompt.thread, prompt.caller
         assert caller is not None, "only calls start children"
@@ -253,7 +257,6 @@ class ChildStore(StorePart):
         return Receipt("accepted")
 
     async def get(self, thread: ThreadId) -> Child | None:
-        """Return a child, or None if it has not started."""
         rows = await self._read("child_one", thread=thread)
         if not rows:
             return None
@@ -261,12 +264,11 @@ class ChildStore(StorePart):
         return Child(thread, bool(rows[0][0]), finished if isinstance(finished, TurnFinished) else None)
 
     async def working(self, parent: ThreadId) -> list[ThreadId]:
-        """Return a thread's children that are active or queued, oldest first."""
         return [ThreadId(text(row[0])) for row in await self._read("children_working", parent=parent)]
 
 
 def enqueue(prompt: Prompt, at: datetime) -> Script[None]:
-    """Put a prompt into its mailbox, even if the mailbox is full. Does nothing for a known prompt."""
+    """Store a prompt once, even if the mailbox is full, and wake its thread."""
     yield Batch((_insertion(prompt, "prompt", at),))
     yield from query("wake", thread=prompt.thread)
 
@@ -278,9 +280,9 @@ def _insertion(message: Prompt | Steer | FollowUp, lane: str, at: datetime) -> Q
 
 
 def report(wanted: Report, at: datetime) -> Script[tuple[Event, ...]]:
-    """Update the parent in the transaction that ends its child, and return the journaled events.
+    """Update the parent in the transaction that ends its child. Return the journaled events.
 
-    The transaction has locked the parent, so the parent's next lease sees that the child has ended.
+    The transaction has already locked the parent. The parent's next lease therefore sees that the child has ended.
     """
     note = wanted.note
     if note is None:

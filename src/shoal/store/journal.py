@@ -1,4 +1,7 @@
-"""The journal's transactions: leases, appends with the writes that commit with them, and context windows."""
+"""Transactions on the journal: leases, turns and context windows.
+
+Events are appended in the same transaction as the writes that depend on them.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -80,14 +83,14 @@ TURN_EVENTS, TURN_EVENTS_MAX = 40, 400
 
 
 class EndedTurn(NamedTuple):
-    """A turn that has ended, with its thread and at most its 400 newest events."""
+    """A turn that has ended, with its thread and its newest events, at most TURN_EVENTS_MAX."""
 
     thread: ThreadInfo
     events: tuple[Event, ...]
 
 
 class EndedTurns(msgspec.Struct, frozen=True):
-    """Number and tokens of the turns that ended with an outcome in the hour that begins at `at`."""
+    """Statistics of the turns that ended with the same outcome in one hour. `at` is the start of the hour."""
 
     at: datetime
     outcome: str
@@ -96,7 +99,7 @@ class EndedTurns(msgspec.Struct, frozen=True):
 
 
 class Journal(StorePart):
-    """The events of threads. Only the holder of the newest lease appends to a turn."""
+    """The events of threads. Only the holder of a thread's newest lease may append to a turn."""
 
     def __init__(self, driver: Driver, clock: Clock, causes: Sequence[Cause] = ()) -> None:
         super().__init__(driver, clock)
@@ -104,7 +107,10 @@ class Journal(StorePart):
 
     @writes
     def lease(self, thread: ThreadId) -> Script[Lease | None]:
-        """Take over the thread by incrementing its epoch. Return None if it has no open turn and no waiting prompt."""
+        """Claim a thread by incrementing its epoch, which invalidates earlier leases.
+
+        Return None if the thread has neither an open turn nor a waiting prompt.
+        """
         yield from query("thread_lock", thread=thread)  # lock first, to see a prompt that is being accepted
         asked = [Query(name, {"thread": thread}) for name in ("thread_lease", "inbox_steers")]
         asked.append(Query("inbox_queue", {"thread": thread, "limit": QUEUE_READ_MAX}))
@@ -129,9 +135,9 @@ class Journal(StorePart):
         )
 
     async def held(self, lease: Lease) -> Lease | None:
-        """Return the current lease if it is still the newest, no turn is open, and a prompt is waiting.
+        """Return an updated lease if `lease` is still the newest, no turn is open, and a prompt is waiting.
 
-        Read-only and never blocks. On None the caller must take a lease.
+        Otherwise, return None, and the caller must call `lease`. This is read-only and never blocks.
         """
         held = {"thread": lease.thread, "epoch": lease.epoch, "created_at": lease.created_at}
         rows = await self._read("thread_held", **held, limit=QUEUE_READ_MAX)
@@ -156,9 +162,10 @@ class Journal(StorePart):
     def open_turn(
         self, at: datetime, lease: Lease, prompt: Prompt, commit: Commit, more: Sequence[Prompt] = ()
     ) -> Script[Committed]:
-        """Remove the prompt and the prompts joined to it from the mailbox, and append the turn's first events.
+        """Move the prompt, and the prompts joined to it, from the mailbox to a new turn. Append the turn's first
+        events.
 
-        Raises StaleEpoch, and QueueChanged if one of these prompts is no longer waiting or has a different text.
+        Raises StaleEpoch, and QueueChanged if one of these prompts is no longer waiting or has changed.
         """
         yield from query("thread_lock_leased", thread=lease.thread, epoch=lease.epoch)
         platform, lines = platform_of(lease.thread), (prompt, *more)
@@ -172,7 +179,11 @@ class Journal(StorePart):
 
     @writes_at
     def commit(self, at: datetime, lease: Lease, commit: Commit) -> Script[Committed]:
-        """Append events and the writes that commit with them. Raises StaleEpoch."""
+        """Append events together with the writes that depend on them. Raises StaleEpoch.
+
+        `commit.starts` is applied only if the turn is not being stopped, no steer is waiting, and no other event was
+        appended.
+        """
         starts = commit.starts
         if commit.void_approvals or starts is not None:
             held = yield from _hold(lease)
@@ -186,16 +197,17 @@ class Journal(StorePart):
 
     @writes_at
     def take_steers(self, at: datetime, lease: Lease, turn: TurnId) -> Script[Committed]:
-        """Append the waiting steers as `steered` events, and return the steers. Raises StaleEpoch."""
+        """Append the waiting steers to the turn as `steered` events. Raises StaleEpoch."""
         return _take_steers(lease, turn, at, steers_only=True)
 
     @writes_at
     def finish_turn(self, at: datetime, lease: Lease, commit: Commit) -> Script[Committed]:
-        """Append the turn's last events and close it.
+        """Append the turn's last events, cancel its pending approvals and close it. Raises StaleEpoch.
 
-        If a steer or follow-up is waiting, it is appended instead of `turn_finished`, and the turn continues. If a
-        person has stopped the turn, only its messages are appended. An aborted or failed turn always closes. The turn's
-        pending approvals are cancelled. Raises StaleEpoch.
+        If the outcome is `done` or `limit`, the turn stays open in two cases:
+
+        - A person has stopped the turn. Only its messages are appended.
+        - A steer or follow-up is waiting. It is appended instead of `turn_finished`.
         """
         finished = next(data for data in commit.events if isinstance(data, TurnFinished))
         outcome = finished.outcome
@@ -227,8 +239,9 @@ class Journal(StorePart):
 
     @writes_at
     def backfill(self, at: datetime, lease: Lease, missed: Sequence[Prompt]) -> Script[Committed]:
-        """Append messages from the platform that the mailbox never received, each once. Skips the bot's own posts and
-        known messages. Raises StaleEpoch.
+        """Append messages from the platform that never reached the mailbox. Each is appended once. Raises StaleEpoch.
+
+        Skips known messages and the bot's own posts.
         """
         thread = lease.thread
         platform = platform_of(thread)
@@ -258,13 +271,16 @@ class Journal(StorePart):
 
     @writes_at
     def append(self, at: datetime, thread: ThreadId, events: Sequence[EventData]) -> Script[tuple[Event, ...]]:
-        """Append events outside any turn, without a lease (cleared, backfilled, a subagent's result)."""
+        """Append events outside any turn and without a lease, such as `cleared` or a subagent's result. Raises
+        NotFound.
+        """
         return append_outside(thread, TurnId(""), events, at)
 
     @writes
     def add_thread(self, thread: ThreadId, agent: str, title: str, events: Sequence[Event]) -> Script[bool]:
-        """Create a thread from an imported conversation, whose events keep their times. Return False if the thread
-        exists.
+        """Create a thread from an imported conversation, whose events keep their times.
+
+        Return False if the thread exists or `events` is empty.
         """
         if not events or (yield from query("thread_one", thread=thread)):
             return False
@@ -275,9 +291,9 @@ class Journal(StorePart):
 
     @writes_at
     def retry(self, at: datetime, thread: ThreadId, turn: TurnId, request: RetryRequested) -> Script[tuple[Event, ...]]:
-        """Journal the request and let the open turn, which waits to retry its model, ask again immediately.
+        """Journal the request and make the open turn retry its model call immediately.
 
-        If `turn` is not waiting, journals nothing and returns no events. An empty `turn` means any turn.
+        If `turn` is not waiting for a retry, do nothing and return no events. An empty `turn` means any turn.
         """
         yield from query("thread_lock", thread=thread)
         waiting = yield from query("thread_retry_now", thread=thread, turn=turn, now=at)
@@ -289,8 +305,9 @@ class Journal(StorePart):
 
     @writes_at
     def take_retries(self, at: datetime, again_seconds: float) -> Script[list[ThreadId]]:
-        """Return and wake the threads whose model retry is due. A thread that does not continue is returned again,
-        after `again_seconds` at the earliest.
+        """Wake and return the threads whose model retry is due.
+
+        A thread that does not continue is returned again after `again_seconds`.
         """
         rows = yield from query("threads_retry_due", now=at, again=at + timedelta(seconds=again_seconds))
         threads = [ThreadId(text(row[0])) for row in rows]
@@ -299,11 +316,10 @@ class Journal(StorePart):
         return threads
 
     async def next_retry_at(self) -> datetime | None:
-        """Return the time of the next model retry, or None if no turn is waiting for one."""
         return moment((await self._read("threads_retry_next"))[0][0])
 
     async def events(self, thread: ThreadId, after: int = 0, limit: int = 10_000, *, before: int = 0) -> list[Event]:
-        """Return events with numbers above `after` (and below `before`), oldest first, at most `limit`."""
+        """Return events with numbers above `after`, oldest first. If `before` is set, return only events below it."""
         rows = await self._read("events_range", thread=thread, after=after, before=before or SEQ_END, limit=limit)
         return [event(thread, row) for row in rows]
 
@@ -311,7 +327,7 @@ class Journal(StorePart):
     def along(
         self, thread: ThreadId, tip: int, after: int = 0, limit: int = 10_000, *, before: int = 0
     ) -> Script[list[Event]]:
-        """Return events like `events`, but only those on the branch that ends with event `tip`."""
+        """Return events like `events`, but only from the branch that ends with event `tip`."""
         events: list[Event] = []
         for span in spans_to(tip, (yield from branchings_until(thread, tip))):
             first, last = max(span.first, after + 1), min(span.last, (before or SEQ_END) - 1)
@@ -332,8 +348,8 @@ class Journal(StorePart):
     ) -> list[ThreadInfo]:
         """Return threads, most recently active first.
 
-        With `channels` (`PLATFORM:CHANNEL:`), only threads there and their subagents' threads. With `archived`, only
-        archived threads, otherwise all others.
+        `channels` (`PLATFORM:CHANNEL:`) selects the threads in these channels and the threads of their subagents.
+        Archived threads are returned if `archived` is True, and all other threads if it is False.
         """
         where = {"agent": agent, "limit": limit, "before": before or TIME_END, "archived": archived}
         if not channels:
@@ -351,7 +367,8 @@ class Journal(StorePart):
     ) -> Script[list[EndedTurn]]:
         """Return the newest turns that ended since a time, in threads whose ids begin with `within`.
 
-        Subagents' turns and silent turns are left out. With `faults`, only turns that failed or reached a limit.
+        Subagents' turns and silent turns are excluded. With `faults`, only turns that failed or reached a limit are
+        returned.
         """
         where = {"since": since, "low": within, "high": first_after(within)}
         turns: list[EndedTurn] = []
@@ -364,7 +381,7 @@ class Journal(StorePart):
         return turns
 
     async def turns_ended_by_hour(self, since: datetime, *, within: str = "") -> list[EndedTurns]:
-        """Return the number of ended turns per hour and outcome. Counts the newest 100,000."""
+        """Count the turns that ended since a time, by hour and outcome. Counts at most the newest ENDED_TURNS_MAX."""
         where = {"since": since, "low": within, "high": first_after(within), "counted": ENDED_TURNS_MAX}
         rows = await self._read("turns_ended_by_hour", **where)
         return [
@@ -377,7 +394,7 @@ class Journal(StorePart):
         return [_thread_info(row) for row in await self._read("threads_pinned", limit=limit)]
 
     async def failures(self, thread: ThreadId) -> list[Failed]:
-        """Return the failures of a thread and their messages, newest first, at most FAILURES_MAX."""
+        """Return a thread's failures, newest first, at most FAILURES_MAX."""
         rows = await self._read("failures_of", thread=thread, limit=FAILURES_MAX)
         failures = (decode_data(Failed.type, text(row[0])) for row in rows)
         return [data for data in failures if isinstance(data, Failed)]
@@ -386,18 +403,16 @@ class Journal(StorePart):
         return await self._one(_thread_info, "thread_one", thread=thread)
 
     async def prompt(self, digest: str) -> bytes | None:
-        """Return a system prompt stored by a turn's first commit, or None."""
         rows = await self._read("prompt_one", digest=digest)
         return text(rows[0][0]).encode() if rows else None
 
     async def steps(self, thread: ThreadId) -> list[StoredStep]:
-        """Return the recorded steps of the thread's turns, oldest first."""
         rows = await self._read("steps_of_thread", thread=thread)
         return [StoredStep(thread, TurnId(text(row[0])), _step(row[1:])) for row in rows]
 
 
 def _turn_until(thread: ThreadId, turn: TurnId, seq: int) -> Script[list[Event]]:
-    """Return the events of a turn, oldest first. Reads backwards from its last event."""
+    """Return a turn's events, oldest first. Reads backwards from event `seq`, at most TURN_EVENTS_MAX events."""
     events: list[Event] = []
     before = seq + 1
     while before > max(1, seq + 1 - TURN_EVENTS_MAX):
@@ -415,24 +430,20 @@ class WindowStore(StorePart):
     """Context windows of threads: the events that the model sees."""
 
     async def window(self, thread: ThreadId) -> ContextWindow | None:
-        """Return the thread's window, or None for an unknown thread."""
         return await self._one(window_of, "window_one", thread=thread)
 
     async def messages(self, thread: ThreadId) -> int:
-        """Return the number of messages from people and the agent in the thread's window."""
         return number((await self._read("window_messages", thread=thread))[0][0])
 
 
 class _Held(NamedTuple):
-    """A locked thread: whether a person has stopped its turn, the number of its last event, and the turn's steers."""
-
     aborting: bool
     last_seq: int
     steers: list[Row]
 
 
 def _hold(lease: Lease) -> Script[_Held]:
-    """Lock the thread. Call this before any other write to it. Raises StaleEpoch."""
+    """Lock the thread. Call this before any other write to the thread. Raises StaleEpoch."""
     thread = {"thread": lease.thread}
     rows, steers = yield Batch((Query("thread_hold", {**thread, "epoch": lease.epoch}), Query("inbox_steers", thread)))
     if not rows:
@@ -445,7 +456,7 @@ def _stale(lease: Lease) -> StaleEpoch:
 
 
 def _write(lease: Lease, commit: Commit, at: datetime, *, last: bool = False) -> Script[Committed]:
-    """Store the parts of a commit, the events last. Raises StaleEpoch if the lease is not the newest."""
+    """Store all parts of a commit, the events last. Raises StaleEpoch, and Conflict if an approval cannot be used."""
     thread, events = lease.thread, commit.events
     if commit.void_approvals:
         events = (*(yield from cancel_approvals(thread, commit.turn, at)), *events)

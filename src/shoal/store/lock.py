@@ -1,4 +1,4 @@
-"""The lock that lets only one process at a time use a home directory."""
+"""The lock that allows only one process at a time to use a home directory."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ from shoal.kernel.regular_files import regular_only
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a process holds this lock. The file's text is not enough, because process ids are reused."""
+    """Return True if a process holds this lock. The file's text does not prove that, because process ids are reused."""
     for locked in (path, path.parent):
         try:
             file = os.open(locked, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -25,10 +25,10 @@ def is_held(path: Path) -> bool:
 
 
 class HomeLock:
-    """A lock that is held from `acquire` until `release` or the end of the process, even after a crash.
+    """An exclusive lock on a home directory. The system releases it when the process ends, even after a crash.
 
-    The file's text contains the holder's process id, and its address if it is a server. The directory is also locked,
-    so removing the lock file does not let a second process in.
+    The lock file contains the holder's process id, and its address if the holder is a server. The directory is
+    locked as well, so a second process cannot get in after the lock file is removed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,7 +36,9 @@ class HomeLock:
         self._file = self._directory = -1
 
     def acquire(self) -> None:
-        """Take the lock. Raises HomeLocked with the holder's name, StoreReadOnly if the file cannot be created."""
+        """Acquire the lock. Raises HomeLocked, which names the holder, and StoreReadOnly if the lock file cannot
+        be written.
+        """
         try:
             file = regular_only(str(self._path), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
@@ -64,7 +66,6 @@ class HomeLock:
         self.describe("")
 
     def describe(self, address: str) -> None:
-        """Record the address of this process for other processes: `process PID at ADDRESS`."""
         text = f"process {os.getpid()}" + (f" at {address}" if address else "")
         os.ftruncate(self._file, 0)
         os.pwrite(self._file, text.encode(), 0)

@@ -1,4 +1,4 @@
-"""Move a home from SQLite to PostgreSQL in one transaction, with checks before the commit."""
+"""Migration of a home from SQLite to PostgreSQL in one transaction, with checks before the commit."""
 
 import sqlite3
 from contextlib import closing
@@ -16,17 +16,18 @@ BATCH_ROWS = 1000
 
 
 async def migrate_sqlite_to_postgres(home: Home, url: str) -> dict[str, int]:
-    """Copy every row of the home's database and return the number of rows per table. The SQLite file is not changed.
+    """Copy every row of the home's database and return the number of rows per table.
 
-    Raises HomeLocked while Shoal uses the home, Conflict if the target is not empty, and StoreCorrupt if the copied
-    rows differ or an audit chain is broken. On an error the target is unchanged.
+    A file with an older schema is migrated first, but its rows are not changed. Raises HomeLocked while Shoal uses
+    the home, Conflict if the source is missing or the target is not empty, and StoreCorrupt if rows were lost or an
+    audit chain is broken. On an error, no rows are copied.
     """
     lock = HomeLock(home.lock_file)
     lock.acquire()
     try:
         if not home.database_file.exists():
             raise Conflict(f"{home.database_file} does not exist, so there is nothing to move.")
-        await SqliteDriver(home.database_file).close()  # upgrades an older file's tables
+        await SqliteDriver(home.database_file).close()  # migrates a file with an older schema
         with translated(), closing(sqlite3.connect(home.database_file)) as source:
             await migrate(address(url))
             async with await AsyncConnection.connect(address(url), autocommit=True) as target:
@@ -92,7 +93,8 @@ async def _copy(source: sqlite3.Connection, target: AsyncConnection, table: str)
         while page := rows.fetchmany(BATCH_ROWS):
             for row in page:
                 await copy.write_row([value.replace("\0", "") if isinstance(value, str) else value for value in row])
-    for counter in [str(row[0]) for row in found if row[1] == "YES"]:  # the identity column, if any
+    # continue each identity column after the copied values
+    for counter in [str(row[0]) for row in found if row[1] == "YES"]:
         await target.execute(
             sql.SQL("select setval(pg_get_serial_sequence({}, {}), coalesce(max({}), 0) + 1, false) from {}").format(
                 sql.Literal(table), sql.Literal(counter), sql.Identifier(counter), sql.Identifier(table)

@@ -1,4 +1,4 @@
-"""The outbox, and the posts that this process is sending."""
+"""The outbox of posts to platforms, the ids of posted messages, and the posts that this process is sending."""
 
 import asyncio
 from collections.abc import Generator, Sequence
@@ -32,7 +32,7 @@ _outbox_row = reader(OutboxRow, post=msgspec.json.Decoder(NewPost).decode)
 
 
 class Outbox(StorePart):
-    """Posts to platforms. A row is pending, sending, sent or failed."""
+    """Posts to platforms. Each row is pending, sending, sent or failed."""
 
     def __init__(self, driver: Driver, clock: Clock, causes: Sequence[Cause] = ()) -> None:
         super().__init__(driver, clock)
@@ -41,10 +41,10 @@ class Outbox(StorePart):
 
     @writes_at
     def put(self, at: datetime, post: NewPost) -> Script[bool]:
-        """Enqueue a post and journal its note, unless the note must wait for an opening. Return False if the id is
-        known.
+        """Enqueue a post and journal its note. Return False if the id is known.
 
-        A failed opening without a trigger is enqueued again.
+        The note of an opening is journaled later, when the opening has created its thread. A failed opening without
+        a trigger is enqueued again.
         """
         again = False
         if post.opening is not None and not post.opening.trigger:
@@ -60,11 +60,11 @@ class Outbox(StorePart):
     def claim(
         self, at: datetime, platforms: Sequence[str], limit: int, claim_seconds: float, held: Sequence[str] = ()
     ) -> Script[list[OutboxRow]]:
-        """Mark up to `limit` due rows as sending, oldest first and one per thread, and return them.
+        """Claim due posts, oldest first, at most `limit` per platform and one per thread.
 
-        Rows claimed longer than `claim_seconds` ago are returned with `maybe_sent`. The caller is still sending the
-        rows in `held`, whose claims are extended to `claim_seconds` from now. Unreadable rows fail. Safe to cancel:
-        either all or none are claimed.
+        Posts whose earlier claim has expired are returned with `maybe_sent`. The caller is still sending the posts
+        in `held`, whose claims are extended to `claim_seconds` from now. Unreadable posts are marked as failed.
+        Cancellation is safe: either all posts are claimed, or none.
         """
         until, latest = at + timedelta(seconds=claim_seconds), at + timedelta(seconds=WAIT_SECONDS_MAX)
         for post in held:
@@ -83,23 +83,24 @@ class Outbox(StorePart):
         return claimed
 
     async def release(self, platform: str) -> None:
-        """Release the posts that the platform's previous sender had claimed. They are due immediately.
+        """Release the posts that an earlier sender of the platform had claimed. They are due immediately.
 
-        `claim` then returns them with `maybe_sent`. Call this only when the platform's only sender starts.
+        `claim` returns them with `maybe_sent`. Call this only when the platform's only sender starts.
         """
         await self._write("outbox_release", platform=platform, now=self._clock.now())
 
     async def give_back(self, row: OutboxRow) -> None:
-        """Give back a claimed post that was not started. It is due immediately, without `maybe_sent`. Does nothing if
-        it was claimed again or sent.
+        """Return a claimed post to the outbox before it is started. The post is due immediately, without `maybe_sent`.
+
+        Does nothing if the post was claimed again or sent.
         """
         await self._write("outbox_give_back", id=row.id, claims=row.claims, now=self._clock.now())
 
     @writes_at
     def posted(self, at: datetime, row: OutboxRow, part: int, message_id: str, *, last: bool) -> Script[bool]:
-        """Record that the platform stored piece `part` as `message_id`. `last` completes the post.
+        """Record that the platform stored piece `part` as message `message_id`. `last` completes the post.
 
-        Returns whether the thread has more posts.
+        Return True if the thread has more posts to send.
         """
         if message_id:
             where = {"platform": platform_of(row.thread), "message_id": message_id, "thread": row.thread}
@@ -117,10 +118,10 @@ class Outbox(StorePart):
         prompt: Prompt | None = None,
         prompts_max: int = 0,
     ) -> Script[Receipt | None]:
-        """Record that an `opening` has opened this thread. Journal its note, enqueue `rest` there, and end the row.
+        """Record that an `opening` has opened a thread. Journal the opening's note, enqueue `rest` there and complete
+        the row.
 
-        The prompt is also accepted there (see `Inbox.accept`). If the mailbox is full, the row fails instead. The
-        opening's trigger learns the outcome.
+        The prompt is also accepted there (see `Inbox.accept`). If the mailbox is full, the row fails instead.
         """
         receipt = None
         if prompt is not None:
@@ -136,15 +137,15 @@ class Outbox(StorePart):
         return receipt
 
     async def retry(self, row: OutboxRow, at: datetime, error: str, *, maybe_sent: bool = False) -> None:
-        """Postpone a post until `at`. Does nothing if it was claimed again or sent."""
+        """Postpone a post until `at`. Does nothing if the post was claimed again or sent."""
         where = {"id": row.id, "claims": row.claims}
         await self._write("outbox_retry", **where, due_at=at, error=error, maybe_sent=maybe_sent)
 
     @writes
     def fail(self, row: OutboxRow, error: str, refused: bool = True) -> Script[None]:
-        """Mark a post as failed. It stays visible with its error. Does nothing if it was claimed again or sent.
+        """Mark a post as failed, and keep it with its error. Does nothing if the post was claimed again or sent.
 
-        Notifies the trigger of an opening once. `refused` is False if the platform is unavailable.
+        The trigger of a failed opening is notified once. `refused` is False if the platform is unavailable.
         """
         return self._fail(row, error, refused=refused)
 
@@ -157,30 +158,30 @@ class Outbox(StorePart):
                 yield from cause.opening_failed(opening.trigger, error, for_good=for_good)
 
     async def withdraw(self, post_id: str) -> str | None:
-        """Mark a waiting post as failed. Return its last error, or None if it is not waiting."""
+        """Mark a pending post as failed. Return its last error, or None if the post is not pending."""
         rows = await self._write("outbox_withdraw", id=post_id)
         return text(rows[0][0]) if rows else None
 
     async def fate(self, post_id: str) -> DeliveryStatus | None:
-        """Return the state of a post, or None if it is unknown."""
         rows = await self._read("outbox_fate", id=post_id)
         return DeliveryStatus(text(rows[0][0]), text(rows[0][1])) if rows else None  # pyright: ignore[reportArgumentType]
 
     async def posted_ids(self, post_id: str) -> list[str]:
-        """Return the platform's message ids of a post, in the order of its parts."""
+        """Return the platform's ids of a post's messages, in the order of the post's parts."""
         return [text(row[0]) for row in await self._read("posted_of", post=post_id)]
 
     async def posted_at(self, post_id: str) -> datetime | None:
-        """Return when the first message of a post was recorded, or None."""
         rows = await self._read("posted_at", post=post_id)
         return from_micros(number(rows[0][0])) if rows else None
 
     async def posted_parts(self, post_id: str) -> list[tuple[str, int]]:
-        """Return the post's message ids, each with its part. A part has several messages if two processes posted it."""
+        """Return the message id and the part of each message of a post.
+
+        A part has several messages if two processes posted it.
+        """
         return [(text(row[0]), number(row[1])) for row in await self._read("posted_of", post=post_id)]
 
     async def post_of(self, thread: ThreadId, message_id: str) -> str:
-        """Return the id of the post that a message shows, or an empty string if the bot did not post it."""
         where = {"platform": platform_of(thread), "message_id": message_id, "thread": thread}
         rows = await self._read("posted_one", **where)
         return text(rows[0][0]) if rows else ""
@@ -188,31 +189,33 @@ class Outbox(StorePart):
     async def begin_preview(self, thread: ThreadId, turn: TurnId) -> bool:
         """Record the post `preview:TURN`, with an empty message id, before a turn's answer is previewed.
 
-        Returns False and records nothing while a post of the thread is pending or sending, because the preview would
-        appear above it. Also returns False if another machine has already posted the answer.
+        Return False and record nothing in two cases:
+
+        - A post of the thread is unsent, and the preview would appear above it.
+        - The turn's answer is already in the outbox.
         """
         row = {**_preview(thread, turn), "reply": reply_key(turn)}
         return bool(await self._write("preview_begin", **row, part=BEGUN_PART, now=self._clock.now()))
 
     async def previewed(self, thread: ThreadId, turn: TurnId, message_id: str) -> bool:
-        """Record the platform's message id of a turn's preview, so the answer can replace it.
+        """Record the message id of a turn's preview, so the answer can replace the preview.
 
-        Returns False and records nothing if another process has already posted the answer.
+        Return False and record nothing if the answer was already posted without the preview.
         """
         row = _preview(thread, turn)
         return bool(await self._write("preview_noted", **row, message_id=message_id, now=self._clock.now()))
 
     async def is_overtaken(self, thread: ThreadId, turn: TurnId) -> bool:
-        """Return whether a post other than the turn's answer was claimed after the turn's preview began."""
+        """Return True if another post was claimed after the turn's preview began. The turn's answer does not count."""
         return (OVERTAKEN_PART,) in [tuple(row) for row in await self._read("preview_part", **_preview(thread, turn))]
 
     async def unpreviewed(self, thread: ThreadId, turn: TurnId) -> None:
-        """Delete the record of a preview that was never shown, or that the answer does not use."""
+        """Delete the record of a preview that was never shown, or that the answer does not replace."""
         await self._write("posted_nowhere", **_preview(thread, turn))
 
     @contextmanager
     def underway(self, thread: ThreadId) -> Generator[None]:
-        """Mark a message of the thread as in flight until the block ends."""
+        """Mark a post to the thread as in flight until the block ends. `thread_of` waits for posts in flight."""
         channel, ended = f"{thread.rpartition(':')[0]}:", asyncio.Event()
         posts = self._underway.setdefault(channel, [])
         posts.append(ended)
@@ -225,10 +228,10 @@ class Outbox(StorePart):
                 del self._underway[channel]
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
-        """Return the thread of a message that the bot posted in a channel (`PLATFORM:CHANNEL:`), or of a prompt by its
-        key.
+        """Return the thread of a message that the bot posted in a channel (`PLATFORM:CHANNEL:`), or of the prompt with
+        this key.
 
-        An unknown message may be in flight, so this waits a few seconds for it.
+        If the message is unknown, wait up to UNDERWAY_SECONDS for posts in flight.
         """
         thread = await self._thread_of(channel, message_id, key)
         posts = tuple(self._underway.get(channel, ()))
@@ -247,7 +250,6 @@ class Outbox(StorePart):
         return ThreadId(text(rows[0][0])) if rows else None
 
     async def is_noted(self, platform: str, message_id: str) -> bool:
-        """Return whether a platform message is a recorded part of a post."""
         return bool(await self._read("posted_any", platform=platform, message_id=message_id))
 
     async def depth(self) -> int:
@@ -255,7 +257,7 @@ class Outbox(StorePart):
 
 
 def put_claimed(post: NewPost, at: datetime, claim_seconds: float) -> Script[OutboxRow | None]:
-    """Enqueue a post and claim it for this process. Return None if other posts must go first."""
+    """Enqueue a post and claim it for this process. Return None if other posts of the thread must be sent first."""
     row = OutboxRow(post.id, post.thread, post, part=0, attempts=0, created_at=at)
     where, until = {"platform": platform_of(post.thread), "thread": post.thread}, at + timedelta(seconds=claim_seconds)
     new = {"id": post.id, "payload": dump(post), "claimed_until": until, "now": at}
@@ -266,7 +268,7 @@ def put_claimed(post: NewPost, at: datetime, claim_seconds: float) -> Script[Out
 
 
 def _note(post: NewPost, thread: ThreadId, at: datetime) -> Script[None]:
-    """Journal a note in a thread. A new thread belongs to the note's author."""
+    """Journal a post's note in a thread. If the thread is new, assign it to the agent that wrote the note."""
     if post.note is None:
         return
     agent, title = post.note.author.name, title_of(post.text)
@@ -275,7 +277,6 @@ def _note(post: NewPost, thread: ThreadId, at: datetime) -> Script[None]:
 
 
 def _overtake(row: OutboxRow) -> Script[None]:
-    """Record that a post follows the thread's preview, if it has one."""
     if row.post.kind != "edit":
         where = {"platform": platform_of(row.thread), "thread": row.thread}
         own = preview_key(turn_of_reply(row.id))

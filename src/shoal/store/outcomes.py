@@ -46,7 +46,10 @@ def by_number(calls: Iterable[Approval]) -> list[Approval]:
 
 
 def show_outcomes(outcomes: Iterable[tuple[ApprovalId, CallOutcome]], at: datetime) -> Script[None]:
-    """Store the outcomes of allowed calls and show them on their cards."""
+    """Store the outcomes of allowed calls and update their cards.
+
+    Cards with more than CARD_CALLS_MAX calls are not updated here. Call `show_card` for them.
+    """
     changed: list[Approval] = []
     for approval, outcome in outcomes:
         yield from query("approval_outcome", id=approval, outcome=outcome)
@@ -55,12 +58,11 @@ def show_outcomes(outcomes: Iterable[tuple[ApprovalId, CallOutcome]], at: dateti
 
 
 def show_card(card: CardId, at: datetime) -> Script[None]:
-    """Show the outcomes of a card's calls. A large card is updated only once, after all its calls have ended."""
+    """Update a card with the outcomes of its calls. For a large card, call this once after all its calls have ended."""
     yield from change_cards((yield from calls_of(card))[:1], at)
 
 
 def change_cards(changed: Sequence[Approval], at: datetime) -> Script[None]:
-    """Enqueue an update for each card of these calls."""
     for card, approval in {
         approval_changed.item.card or approval_changed.id: approval_changed for approval_changed in changed
     }.items():
@@ -71,7 +73,10 @@ def change_cards(changed: Sequence[Approval], at: datetime) -> Script[None]:
 
 
 def drop_accepted(prompts: Iterable[Prompt], outcome: CallOutcome, at: datetime) -> Script[tuple[Event, ...]]:
-    """Record, on the cards and for the model, that the accepted calls in these dropped messages never run."""
+    """Record on the cards and in the journal that the accepted calls in these dropped messages will never run.
+
+    Return the journaled events.
+    """
     notices: tuple[Event, ...] = ()
     for prompt in prompts:
         if (accepted := prompt.accepted) is None:

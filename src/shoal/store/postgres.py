@@ -1,19 +1,20 @@
-"""PostgreSQL: every script in one transaction on a pooled connection. Needs the extra `postgres`.
+"""The PostgreSQL driver: each script runs in one transaction on a pooled connection. Needs the extra `postgres`.
 
-Scripts cannot run twice, so they must not deadlock or fail to serialize. Each locks its thread's row before the
-thread's other rows, so under READ COMMITTED every later query sees earlier commits. All take locks in the order thread,
-inbox, outbox, approval, job, audit chain. Only the beginning is retried, on another connection, if the first one is
-dead after a restart of the server.
+Scripts cannot run twice, so deadlocks and serialization failures must not occur. Each script locks its thread's row
+before the thread's other rows. Under READ COMMITTED, all later queries then see earlier commits. Scripts take locks
+in the order thread, inbox, outbox, approval, job, audit chain. The pool checks a connection before a script begins,
+and replaces it if it died in a restart of the server.
 
-A process that freezes inside a transaction would keep the thread's row locked. Therefore the server ends such a
-transaction after IDLE_SECONDS. The thread's epoch rejects later writes of that process.
+A process that freezes inside a transaction would keep the thread's row locked. The server therefore ends a
+transaction that is idle for IDLE_SECONDS. Later writes of the frozen process are rejected because its epoch is
+stale.
 
-Statements use libpq's pipeline, many per round trip, on connections with all statements prepared. For most statements a
-round trip costs more than PostgreSQL's work. psycopg's own pipeline sends each statement separately.
+Statements are prepared once per connection and sent in libpq's pipeline mode, many per round trip, because most
+statements take less time than a round trip. psycopg's own pipeline would send each statement separately.
 
-Shoal's and procrastinate's tables share one schema. The first process to start migrates it while others wait on an
-advisory lock. The table `migrations` lists the completed ones. If all objects exist, a role needs no rights to create
-them.
+The tables of Shoal and procrastinate are in one schema. The first process to start migrates the schema while others
+wait for an advisory lock. The table `migrations` lists the completed migrations. If all objects exist, the role
+needs no right to create them.
 """
 
 import contextlib
@@ -65,7 +66,7 @@ _ROWLESS = re.compile(r"$|select from |(insert|update|delete) (?!.*\breturning\b
 
 
 class Statement(NamedTuple):
-    """SQL with the names of its parameters, in order from `$1`, and whether its rows are needed."""
+    """SQL with the names of its parameters in order from `$1`. `has_rows` is False if the statement returns no rows."""
 
     sql: bytes
     names: Sequence[str]
@@ -76,14 +77,14 @@ Call: TypeAlias = tuple[Statement, Mapping[str, Param]]
 
 
 def statement(body: str) -> Statement:
-    """Parse SQL with parameters written `%(name)s`."""
+    """Convert named parameters, `%(name)s`, to numbered ones, `$1`."""
     names = list(dict.fromkeys(_PARAMETER.findall(body)))
     numbered = _PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", body).replace("%%", "%")
     return Statement(numbered.encode(), names, not _ROWLESS.match(body))
 
 
 class Pipeline:
-    """A pipeline of statements, which tracks the prepared statements of each connection."""
+    """Runs statements in pipeline mode, and tracks the prepared statements of each connection."""
 
     def __init__(self) -> None:
         self._prepared: WeakKeyDictionary[AsyncConnection, dict[tuple[bytes, tuple[int, ...]], bytes]]
@@ -91,9 +92,9 @@ class Pipeline:
         self._numbers = count()
 
     async def run(self, connection: AsyncConnection, calls: Sequence[Call]) -> list[list[Row]]:
-        """Run statements in order, up to the first that fails, and return the rows of each.
+        """Run statements in order, stop at the first that fails, and return the rows of each. Raises psycopg.Error.
 
-        The statements form one transaction, unless a transaction is already open. Raises psycopg.Error.
+        The statements form one transaction, unless a transaction is already open.
         """
         pgconn, adapter = connection.pgconn, adapt.Transformer(connection)
         prepared = self._prepared.setdefault(connection, {})
@@ -133,7 +134,6 @@ class Pipeline:
 
 
 def _results(pgconn: PGconn) -> PQGen[list[PGresult]]:
-    """Send the queued statements and read their results."""
     while pgconn.flush():
         if (yield Wait.RW) & Ready.R:
             pgconn.consume_input()
@@ -154,7 +154,7 @@ def _results(pgconn: PGconn) -> PQGen[list[PGresult]]:
 
 SCHEMA = "shoal"
 """PostgreSQL schema of Shoal's tables, which have common names."""
-_LOCK = 0x73686F616C  # "shoal"
+_LOCK = 0x73686F616C  # "shoal" in ASCII
 _MIGRATIONS = f"""
 create table {SCHEMA}.migrations (
     part text collate "C" not null,
@@ -175,10 +175,10 @@ select current_user, current_database(), has_database_privilege(current_database
 
 
 async def migrate(address: str, store_steps: Sequence[tuple[int, str]] = ()) -> None:
-    """Migrate the database, with `store_steps` instead of Shoal's own migrations if given.
+    """Migrate the database. `store_steps` replaces Shoal's own migrations.
 
-    Raises StoreNewer if a newer Shoal migrated it, StoreUnreleased if it predates the first release, StoreReadOnly if
-    the role lacks a right, and StoreError if the database's encoding is not UTF8.
+    Raises StoreNewer if a newer Shoal migrated it, StoreUnreleased if it predates the first release, StoreReadOnly
+    if the role lacks a right, and StoreError if the database's encoding is not UTF8.
     """
     async with await AsyncConnection.connect(address, autocommit=True) as connection:
         await connection.execute("select pg_advisory_lock(%s)", [_LOCK])
@@ -192,7 +192,7 @@ async def migrate(address: str, store_steps: Sequence[tuple[int, str]] = ()) -> 
             job_steps, lacking_jobs = _job_steps(), await _lacking_jobs(connection)
             if len(lacking_jobs) == len(
                 job_steps
-            ):  # first the whole schema of procrastinate, later the migrations of newer versions
+            ):  # A new database gets procrastinate's complete schema. An older one gets only the missing migrations.
                 schema = files("procrastinate") / "sql" / "schema.sql"
                 await _do(connection, "procrastinate", lacking_jobs, schema.read_text("utf-8"))
             else:
@@ -206,7 +206,7 @@ async def migrate(address: str, store_steps: Sequence[tuple[int, str]] = ()) -> 
 
 
 async def missing(connection: AsyncConnection) -> list[str]:
-    """Return the migrations that `migrate` would run. Read-only. Raises the errors of `migrate`."""
+    """Return the names of the migrations that `migrate` would run. Read-only. Raises the same errors as `migrate`."""
     steps = migrations("postgres")
     if not await _has_schema(connection) or not await _has_list(connection):
         return [*_job_steps(), *(f"{number:04}" for number, _ in steps)]
@@ -216,7 +216,6 @@ async def missing(connection: AsyncConnection) -> list[str]:
 
 
 async def _has_schema(connection: AsyncConnection) -> bool:
-    """Return whether the schema exists. Raises the errors of `migrate` for an unsuitable database or role."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise StoreError(
@@ -256,13 +255,11 @@ async def _do(connection: AsyncConnection, part: str, names: list[str], script: 
 
 
 def _job_steps() -> dict[str, str]:
-    """Return procrastinate's migrations by name."""
     folder = files("procrastinate") / "sql" / "migrations"
     return {entry.name: entry.read_text("utf-8") for entry in folder.iterdir() if entry.name.endswith(".sql")}
 
 
 async def _lacking_jobs(connection: AsyncConnection) -> list[str]:
-    """Return procrastinate's outstanding migrations in order. Raises StoreNewer."""
     steps, done = _job_steps().keys(), await _done(connection, "procrastinate")
     if ahead := sorted(done - steps):
         raise StoreNewer(
@@ -273,7 +270,6 @@ async def _lacking_jobs(connection: AsyncConnection) -> list[str]:
 
 
 async def _lacking_schema(connection: AsyncConnection, steps: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return Shoal's outstanding migrations in order. Raises StoreNewer, StoreUnreleased."""
     done = {int(name) for name in await _done(connection, "store")}
     for number in sorted(done):
         refuse_other_schemas(number, steps[-1][0], "The database", "set database.url to an empty one")
@@ -281,7 +277,6 @@ async def _lacking_schema(connection: AsyncConnection, steps: Sequence[tuple[int
 
 
 async def tables(connection: AsyncConnection) -> list[str]:
-    """Return Shoal's own tables, without procrastinate's and `migrations`. For tests and for moving a home."""
     cursor = await connection.execute(
         "select tablename from pg_tables where schemaname = %s and tablename not like 'procrastinate%%' order by 1",
         [SCHEMA],
@@ -334,7 +329,7 @@ DEFAULT_POOL = PoolSettings()
 
 
 class PostgresDriver:
-    """Driver for a PostgreSQL database. Created by `open_postgres`."""
+    """Driver for a PostgreSQL database. Create it with `open_postgres`."""
 
     def __init__(self, pool: AsyncConnectionPool[AsyncConnection], health: Health | None = None) -> None:
         self.pool = pool
@@ -343,10 +338,10 @@ class PostgresDriver:
         self._statements = {name: statement(body) for name, body in statements("postgres").items()}
 
     async def write(self, script: Script[T]) -> T:
-        """Run a script in one transaction, durable on return. Cancelling rolls it back.
+        """Run a script in one transaction, which is durable when this returns. Cancellation rolls it back.
 
-        Raises StoreUnavailable if the connection fails. If it fails during the commit, the outcome is unknown. Raises
-        StoreCorrupt if `health` has recorded damage.
+        Raises StoreUnavailable if the connection fails. If that happens during the commit, the outcome is unknown.
+        Raises StoreCorrupt if `health` has recorded damage.
         """
         self.health.check()
         return await self._run(script, BEGIN)
@@ -366,7 +361,7 @@ class PostgresDriver:
                     return cast(T, done.value)
                 connection = await self.pool.getconn()
                 try:
-                    self.health.check()  # the connection may lead to another database
+                    self.health.check()  # a new connection may have reached a different database
                     return await self._drive(connection, script, first, begin)
                 finally:
                     await self._give_back(connection)
@@ -383,7 +378,9 @@ class PostgresDriver:
             await self.pool.putconn(connection)
 
     async def _drive(self, connection: AsyncConnection, script: Script[T], batch: Batch, begin: Call) -> T:
-        """Run a script. Statements without rows are sent with the next statement that has rows, or with the commit. A
+        """Run a script.
+
+        Statements without rows are sent together with the next statement that returns rows, or with the commit. A
         single batch needs no `begin`.
         """
         is_whole, has_begun, calls = is_single(script), False, list[Call]()
@@ -411,10 +408,11 @@ class PostgresDriver:
 
 
 async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> PostgresDriver:
-    """Connect, create or migrate the tables, and return a driver.
+    """Connect to the database, create or migrate its tables, and return a driver.
 
-    Raises StoreUnavailable if the server is unreachable, StoreNewer if a newer Shoal wrote the tables, StoreReadOnly if
-    the role lacks a right, and StoreError if the database's encoding is not UTF8.
+    Raises StoreUnavailable if the server is unreachable, StoreNewer if a newer Shoal wrote the tables,
+    StoreUnreleased if they predate the first release, StoreReadOnly if the role lacks a right, and StoreError if the
+    database's encoding is not UTF8.
     """
     with translated():
         await migrate(address(url))
@@ -434,9 +432,9 @@ async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> Post
 
 
 async def _identity(connection: AsyncConnection) -> tuple[Row | None, ...]:
-    """Return this database's identity, which a replica shares with its primary.
+    """Return values that identify this database. A replica has the same identity as its primary.
 
-    The identity changes if another database is restored over this one.
+    The identity changes if a different database is restored in its place.
     """
     rows: list[Row | None] = []
     for question in _IDENTITY:
@@ -446,9 +444,9 @@ async def _identity(connection: AsyncConnection) -> tuple[Row | None, ...]:
 
 
 async def answering(url: str) -> tuple[str, int]:
-    """Return the server's version, such as `16.2`, and the number of migrations that a start would run. Read-only.
+    """Return the server's version, such as `16.2`, and the number of outstanding migrations. Read-only.
 
-    Raises the errors of `open_postgres`.
+    Raises the same errors as `open_postgres`.
     """
     with translated():
         async with await AsyncConnection.connect(address(url), autocommit=True) as connection:
@@ -457,7 +455,7 @@ async def answering(url: str) -> tuple[str, int]:
 
 
 def address(url: str) -> str:
-    """Return a database address with Shoal's defaults added. Raises InvalidInput if it is malformed."""
+    """Add Shoal's defaults to a database URL. Raises InvalidInput if the URL is malformed."""
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
@@ -468,8 +466,9 @@ def address(url: str) -> str:
 def make_pool(
     url: str, settings: PoolSettings, connected: Callable[[AsyncConnection], Awaitable[None]] | None = None
 ) -> AsyncConnectionPool[AsyncConnection]:
-    """Return a closed pool of autocommit connections that use Shoal's schema. Each new connection is passed to
-    `connected`.
+    """Create a pool of autocommit connections that use Shoal's schema. The caller must open it.
+
+    `connected` is called with each new connection.
     """
 
     async def configure(connection: AsyncConnection) -> None:
@@ -492,7 +491,9 @@ def make_pool(
 
 
 async def _see_that_it_lives(connection: AsyncConnection) -> None:
-    """Raise if the server has closed an idle connection. Only then does an idle connection have data to read."""
+    """Raise OperationalError if the server has closed the connection. An idle connection has data to read only in
+    that case.
+    """
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     if poll.poll(0):
@@ -501,8 +502,7 @@ async def _see_that_it_lives(connection: AsyncConnection) -> None:
 
 
 async def prepare(connection: AsyncConnection) -> None:
-    """Set the schema, isolation level and limits of a new connection."""
-    connection.adapters.register_dumper(int, Int8Dumper)  # one plan per query for integers of any size
+    connection.adapters.register_dumper(int, Int8Dumper)  # use one query plan for integers of any size
     limits = {
         "search_path": SCHEMA,
         "default_transaction_isolation": "read committed",
@@ -516,7 +516,6 @@ async def prepare(connection: AsyncConnection) -> None:
 
 @contextlib.contextmanager
 def translated() -> Generator[None]:
-    """Translate the driver's errors to Shoal's."""
     try:
         yield
     except (psycopg.Error, UnicodeError, OverflowError) as error:
@@ -541,7 +540,7 @@ def _meaning(error: Exception) -> ShoalError:
         case errors.QueryCanceled() | errors.LockNotAvailable():
             return StoreUnavailable("The database took too long to respond. Check it for locks and load.")
         case psycopg.OperationalError() | psycopg.InterfaceError():
-            reason = _line(error).partition(" Is the server running")[0]  # libpq's own question
+            reason = _line(error).partition(" Is the server running")[0]  # remove libpq's own question
             return StoreUnavailable(f"Shoal cannot reach the database: {reason}. Is the server up?")
         case _:
             return StoreError(f"The database failed: {_line(error)}.")

@@ -1,10 +1,10 @@
-"""A thread's `log.jsonl` and `context.jsonl`: two readable files that are pure functions of its journal.
+"""A thread's readable files, `log.jsonl` and `context.jsonl`, which are derived only from its journal.
 
-The log has a line for every message and decision, and is append-only. The context has the model's input, starting with
-the system text. Clears and compactions shorten it. Both files end at a resting point, which is an event with a line in
-the log after which no turn is open. After a crash, lines after the log's last resting point are removed and written
-again. Even after many interruptions the files have the same bytes as those of `rebuild`. They are not synced to disk,
-so call `rebuild` after a power cut.
+The log is append-only and has one line for each message and decision. The context contains the model's input,
+starting with the system text. Clears and compactions shorten it. Both files end at a resting point, which is an
+event that has a line in the log and after which no turn is open. After a crash, lines after the log's last resting
+point are removed and written again. Even after many interruptions the files are identical to the output of
+`rebuild`. They are not synced to disk, so call `rebuild` after a power cut.
 """
 
 import contextlib
@@ -56,7 +56,11 @@ TAIL_BYTES = 4096
 
 
 class LogFile(msgspec.Struct, omit_defaults=True):
-    """A file attached to a message: its name, and its path below the thread's directory."""
+    """A file attached to a message.
+
+    - `original`: the file's name.
+    - `local`: the file's path below the thread's directory.
+    """
 
     original: str
     local: str = ""
@@ -65,9 +69,9 @@ class LogFile(msgspec.Struct, omit_defaults=True):
 class LogLine(msgspec.Struct, omit_defaults=True):
     """A line of the log.
 
-    `user` is the author's id on the platform, or the agent's name for an answer. `joined` lists the messages whose
-    texts come before the text of `message_id`. `trusted` means that no untrusted person or outside content contributed
-    to the text.
+    - `user`: the author's id on the platform, or the agent's name for an answer.
+    - `joined`: the ids of the messages whose texts precede the text of `message_id`.
+    - `trusted`: True if no untrusted person or outside content contributed to the text.
     """
 
     seq: int
@@ -97,7 +101,10 @@ class _SystemMessage(msgspec.Struct, tag="system", tag_field="role"):
 
 
 class _SystemLine(msgspec.Struct):
-    """The context's first line: the system text, the number of the event that set it, and its digest."""
+    """The context's first line, with the system text.
+
+    `seq` is the number of the event that set the text. `system` is the text's digest.
+    """
 
     seq: int
     system: str
@@ -110,7 +117,7 @@ class _LogPosition(msgspec.Struct):
 
 
 class ContextPosition(msgspec.Struct):
-    """The event from which a line of the context is derived."""
+    """The number of the event from which a line of the context is derived."""
 
     seq: int
 
@@ -127,7 +134,9 @@ _SYSTEM = lazy_re.compile(rb'\{"seq":\d+,"system":"([^"]*)"')
 
 
 class _Written(NamedTuple):
-    """This process's last write of a thread: its last event, its system text, and the stamps of both files."""
+    """The state of a thread's files after this process last wrote them. `log` and `context` are the stamps of the
+    files.
+    """
 
     seq: int
     system: str
@@ -136,19 +145,21 @@ class _Written(NamedTuple):
 
 
 class Projections:
-    """Writer of the threads' readable files. Its methods block, so call them from a worker thread."""
+    """Writes the threads' readable files. The methods block, so call them from a worker thread."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
         self._written: dict[ThreadId, _Written] = {}
 
     def append(self, thread: ThreadId, events: Sequence[Event], systems: Mapping[str, str]) -> int:
-        """Extend the files to the last resting point in `events`. Events already in the files are skipped.
+        """Extend the files to the last resting point in `events`. Events already in the files are skipped. Raises
+        OSError.
 
-        `systems` has the system texts that the events refer to, by digest. Missing texts are omitted from the files.
-        Returns the number of the last event in the files. If `events` begin after a gap, this writes nothing, and the
-        caller must call again with the journal's events after that number. After a branch, call `rebuild` instead.
-        Raises OSError.
+        `systems` maps digests to the system texts that the events refer to. Missing texts are omitted from the files.
+
+        Return the number of the last event in the files. If `events` begin after a gap, write nothing. The caller
+        must then call again with all events of the journal after the returned number. After a branch, call `rebuild`
+        instead.
         """
         with self._locked(thread) as folder:
             log, context = folder / LOG, folder / CONTEXT
@@ -185,7 +196,10 @@ class Projections:
             return fresh[-1].seq
 
     def rebuild(self, thread: ThreadId, events: Sequence[Event], systems: Mapping[str, str]) -> None:
-        """Write both files again from the whole journal and replace each atomically. See `append`. Raises OSError."""
+        """Write both files again from the complete journal, and replace each file atomically. Raises OSError.
+
+        `systems` is the same as in `append`.
+        """
         ends = _ends(events)
         finished = events[: ends[-1] + 1] if ends else ()
         seen = current(finished)
@@ -194,7 +208,6 @@ class Projections:
             _replace(folder / LOG, _log_bytes(finished))
 
     def last_seq(self, thread: ThreadId) -> int:
-        """Return the number of the last event in the files, or 0 if they do not exist."""
         return _rest(self._home.thread(thread))[0]
 
     @contextlib.contextmanager
@@ -234,11 +247,12 @@ def _is_open_after(kind: str, *, was_open: bool) -> bool:
 
 
 def _log_bytes(events: Iterable[Event]) -> bytes:
-    return _encoder.encode_lines([*_log_lines(events)])  # encode_lines leaks an iterator, but not a list
+    # encode_lines leaks a reference to an iterator, but not to a list
+    return _encoder.encode_lines([*_log_lines(events)])
 
 
 def _log_lines(events: Iterable[Event]) -> Iterator[LogLine]:
-    """Return the log lines of events. The first event must not be within a turn that began earlier."""
+    """Yield the log lines of events. `events` must not begin in the middle of a turn."""
     agent, said_after = "", ""
     for event in events:
         line = LogLine(event.seq, iso(event.at), event.data.type, event.turn)
@@ -246,7 +260,7 @@ def _log_lines(events: Iterable[Event]) -> Iterator[LogLine]:
             case UserSaid() as said:
                 for reference in (
                     said.refers_to if said.message_id else ()
-                ):  # a restored message has no id, and its references are already present
+                ):  # a restored message has no id, and the messages that it refers to are not logged again
                     if not reference.own:
                         log_line = LogLine(event.seq, line.at, REFERRED, event.turn, message_id=reference.message_id)
                         _name(log_line, reference.author, reference.text)
@@ -304,7 +318,9 @@ def _name(line: LogLine, author: Author, text: str) -> None:
 
 
 def _fold(lines: list[_Line], events: Sequence[Event], ends: Sequence[int], systems: Mapping[str, str]) -> bytes:
-    """Return the context after `events`, given its earlier `lines` and the resting points `ends`."""
+    """Apply events to the lines of a context and return the new content. `ends` are the indexes of the resting
+    points.
+    """
     match = _SYSTEM.match(lines[0].body) if lines else None
     head, digest = lines[: match is not None], match[1].decode() if match is not None else ""
     lines = lines[len(head) :]
@@ -339,16 +355,16 @@ def _context_line(seq: int, message: ModelMessage) -> _Line:
 
 
 def _rest(folder: Path) -> tuple[int, int]:
-    """Return the log's last resting point: its event's number and the end of its line, or 0 and 0."""
+    """Return the event number of the log's last resting point and the offset of its line's end, or (0, 0)."""
     if not (folder / CONTEXT).exists():
         return 0, 0
     for is_whole, lines in _tails(folder / LOG):
         rest: tuple[int, int] | None = None
-        is_open = False if is_whole else None  # None: unknown
+        is_open = False if is_whole else None  # None: unknown, because the tail may begin within a turn
         for end, body in lines:
             try:
                 line = _log_position.decode(body)
-            except msgspec.MsgspecError:  # incomplete: do not trust later lines
+            except msgspec.MsgspecError:  # The line is incomplete. Do not use later lines.
                 break
             if line.type in (TurnStarted.type, TurnFinished.type) or is_open is not None:
                 is_open = _is_open_after(line.type, was_open=bool(is_open))
@@ -360,7 +376,7 @@ def _rest(folder: Path) -> tuple[int, int]:
 
 
 def _context_end(path: Path, seq: int) -> int:
-    """Return the end of the last line that is derived from an event up to `seq`."""
+    """Return the end offset of the last line that is derived from event `seq` or an earlier event, or 0."""
     for _, lines in _tails(path):
         for end, body in reversed(lines):
             with contextlib.suppress(msgspec.MsgspecError):
@@ -370,8 +386,9 @@ def _context_end(path: Path, seq: int) -> int:
 
 
 def _tails(path: Path) -> Iterator[tuple[bool, list[tuple[int, bytes]]]]:
-    """Yield longer and longer tails of a file: whether the tail is the whole file, and its complete lines with end
-    offsets.
+    """Yield increasingly long tails of a file.
+
+    Each item is a pair: True if the tail is the complete file, and the tail's complete lines with their end offsets.
     """
     with contextlib.suppress(FileNotFoundError), open(path, "rb", opener=regular_only) as file:
         size, want = file.seek(0, os.SEEK_END), TAIL_BYTES
@@ -400,7 +417,6 @@ def _truncate(path: Path, size: int) -> None:
 
 
 def _append(path: Path, data: bytes) -> tuple[int, int]:
-    """Append to a file and return its new `_stamp`."""
     file = regular_only(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         while data:
@@ -411,7 +427,7 @@ def _append(path: Path, data: bytes) -> tuple[int, int]:
 
 
 def _stamp(file: Path | int) -> tuple[int, int]:
-    """Return a stamp that changes if another process changes the file."""
+    """Return a file's size and modification time, which reveal writes by other processes."""
     try:
         status = os.stat(file)
     except FileNotFoundError:

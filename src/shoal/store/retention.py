@@ -1,18 +1,18 @@
 """Deletion of old rows that were needed only for delivery.
 
-old rows                      are kept if
+rows                          never deleted while
 ---------------------------   ----------------------------------------------------------------------
-inbox                         pending, or a subagent's message while the caller's turn is open
+inbox                         pending, or sent to a subagent whose caller's turn is open
 outbox                        pending or being sent
-approvals                     pending, during their open turn, or valid for the whole thread
-thread_steps                  their turn is open
-settings, scope `once`        -
-tables of features            -
+approvals                     pending, requested by an open turn, or valid for the whole thread
+thread_steps                  recorded by an open turn
+settings, scope `once`        (always deleted)
+tables of features            (defined by the feature's queries)
 budget                        without day and turn, or of an open turn
 
-A reader scans tables by key, one page per step. Only pages with old rows are written to. If keys sort by time, a scan
-ends at the first page without old rows. Rows locked by another process are skipped, because they are in use or that
-process deletes them.
+Tables are scanned by key, one page per step, on a read-only connection. Only pages with old rows are written to. If
+keys sort by time, a scan ends at the first page without old rows. Rows locked by another process are skipped,
+because they are in use or that process is deleting them.
 """
 
 import logging
@@ -40,9 +40,9 @@ _EARLIEST = b"\0" * 10
 
 
 class Walk(NamedTuple):
-    """A table with the queries `TABLE_page` and `TABLE_forget`.
+    """A table that is scanned with the queries `TABLE_page` and `TABLE_forget`.
 
-    `first` sorts before all keys of the table. `is_by_time` means that later rows have higher keys.
+    `first` sorts before all keys of the table. If `is_by_time` is True, later rows have higher keys.
     """
 
     table: str
@@ -61,8 +61,6 @@ WALKS = (
 
 
 class Bookkeeping(StorePart):
-    """Deletion of finished rows."""
-
     def __init__(self, driver: Driver, clock: Clock) -> None:
         super().__init__(driver, clock)
         self.walks = [*WALKS]
@@ -70,7 +68,7 @@ class Bookkeeping(StorePart):
         """How long a repeated request must be recognized by its row. Features can raise it."""
 
     async def run(self, days: float) -> None:
-        """Delete rows finished more than `days` ago (0 means never), some minutes after the start and then daily.
+        """Delete rows that finished more than `days` ago, FIRST_SECONDS after the start and then daily. 0 means never.
 
         Runs until cancelled. Raises StoreError.
         """
@@ -81,7 +79,6 @@ class Bookkeeping(StorePart):
             seconds = EVERY_SECONDS
 
     async def expire(self, days: float) -> int:
-        """Delete old rows in batches, with pauses, and return their number."""
         total = 0
         async with aclosing(self.forget(self._clock.now() - timedelta(days=days))) as batches:
             async for gone in batches:
@@ -92,10 +89,10 @@ class Bookkeeping(StorePart):
         return total
 
     async def forget(self, before: datetime, batch_rows: int = BATCH_ROWS) -> AsyncGenerator[int]:
-        """Delete rows that finished before this time, at most `batch_rows` per step, in separate transactions.
+        """Delete rows that finished before this time, at most `batch_rows` per transaction.
 
-        Yields the number of rows that each step deleted, so the caller can pause between steps. Rows that are waiting
-        or may still be needed are kept. Several processes can run this concurrently.
+        Yield the number of rows that each transaction deleted, so the caller can pause in between. Rows that are
+        waiting or may still be needed are kept. Several processes can run this concurrently.
         """
         for table, first, is_by_time in self.walks:
             after = first
@@ -117,7 +114,6 @@ class Bookkeeping(StorePart):
 
 
 def _named(name: str, key: Row) -> dict[str, Value]:
-    """Return a key as parameters: its first part as `name`, and its time, if any, as `NAME_at`."""
     return dict(zip((name, f"{name}_at"), key, strict=False))
 
 
@@ -128,9 +124,9 @@ KEPT_DAYS_MAX = 10_000.0
 
 
 def bookkeeping_days(config: Config, repeat_seconds: float = REPEATED_SECONDS) -> float:
-    """Return the days for which finished rows are kept, from `database.bookkeeping_days`.
+    """Return the number of days for which finished rows are kept. 0 keeps them permanently.
 
-    The result covers at least the time in which a platform may deliver a message again. 0 keeps rows permanently.
+    This is `database.bookkeeping_days`, but at least the time in which a platform may deliver a message again.
     """
     days, again = config.database.bookkeeping_days, config.context.backfill_hours / 24
     longest = max(repeat_seconds / 86_400, again) + MARGIN_DAYS

@@ -1,4 +1,4 @@
-"""Content by digest in an S3-compatible store. Needs the extra `s3`."""
+"""Content-addressed storage in an S3-compatible store. Needs the extra `s3`."""
 
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
@@ -42,7 +42,9 @@ Shoal stops.
 
 
 class S3Settings(msgspec.Struct, frozen=True):
-    """The location of an S3-compatible store. Empty fields use the standard AWS variables or the machine's role."""
+    """Location and keys of an S3-compatible store. Empty fields use the standard AWS variables or the machine's
+    role.
+    """
 
     bucket: str
     prefix: str = ""
@@ -53,7 +55,9 @@ class S3Settings(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, files: FilesSettings, url: str) -> Self:
-        """Return settings for s3://BUCKET/PREFIX in the store of [files]. Blocks if keys must be looked up."""
+        """Return the settings for an address s3://BUCKET/PREFIX, with the endpoint and keys in [files]. Blocks
+        while it reads keys.
+        """
         where = urlsplit(url)
         return cls(
             bucket=where.netloc,
@@ -67,7 +71,9 @@ class S3Settings(msgspec.Struct, frozen=True):
 
 @dataclass(eq=False, repr=False)
 class S3Files:
-    """Implements `shoal.kernel.files.Files` in a bucket, below `place`. Uses the connections of `parent`."""
+    """Implements `shoal.kernel.files.Files` in a bucket, below the prefix `place`. Shares the connections of
+    `parent`.
+    """
 
     settings: S3Settings
     place: str = ""
@@ -150,12 +156,11 @@ class S3Files:
 
 
 def open_s3(settings: S3Settings) -> S3Store:
-    """Return the bucket below its prefix, without connecting. Raises OSError."""
     config: S3Config = {}
     if settings.endpoint:
         try:
             _ = urlsplit(settings.endpoint.encode("ascii")).port
-        except ValueError as error:  # the client would panic
+        except ValueError as error:  # obstore would panic
             raise OSError("files.endpoint is not a valid URL: its host must be ASCII, its port below 65536.") from error
         config["endpoint"] = settings.endpoint
     if settings.region:
@@ -176,7 +181,7 @@ def open_s3(settings: S3Settings) -> S3Store:
 
 @contextmanager
 def s3_errors() -> Generator[None]:
-    """Translate the client's errors to OSError, or FileNotFoundError for a missing object."""
+    """Translate the client's errors to OSError, and to FileNotFoundError for a missing object."""
     try:
         yield
     except FileNotFoundError as error:

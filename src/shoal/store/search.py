@@ -1,6 +1,7 @@
-"""Full-text search over messages, and full tool results of threads.
+"""Full-text search over messages, and the full tool results of threads.
 
-The index is FTS5 in SQLite and a tsvector column in PostgreSQL. Appending events fills the index and the results.
+The index is FTS5 in SQLite and a tsvector column in PostgreSQL. The index and the rows of results are written when
+events are appended.
 """
 
 import re
@@ -36,13 +37,12 @@ _HEX = frozenset("0123456789abcdef")
 
 
 class SearchIndex(StorePart):
-    """Full-text search over the journals."""
-
     async def messages(self, words: str, *, within: str = "", limit: int = 20, prefix: bool = False) -> list[Event]:
-        """Return messages of people and agents that contain all of these words, newest first.
+        """Return messages of people and agents that contain all of these words, newest first. Uses at most WORDS_MAX
+        words.
 
-        With `prefix`, the last word may be incomplete. `within` is a thread, `platform:channel:` for a whole channel,
-        or empty for everywhere.
+        With `prefix`, the last word may be incomplete. `within` is a thread, `PLATFORM:CHANNEL:` for a whole
+        channel, or empty for all threads.
         """
         wanted = _WORD.findall(words)[:WORDS_MAX]
         if not wanted:
@@ -62,17 +62,22 @@ class SearchIndex(StorePart):
 
 
 class ExpiredArtifacts(NamedTuple):
-    """The deleted rows, and the digests that no thread refers to any more."""
+    """The result of deleting old tool results.
+
+    - `forgotten`: the thread and digest of each deleted row.
+    - `unkept`: the digests that no thread refers to any more.
+    """
 
     forgotten: list[tuple[ThreadId, str]]
     unkept: list[str]
 
 
 class ArtifactStore(StorePart):
-    """Full tool results of threads. The `tool_result` event that refers to a result creates its row."""
+    """Full tool results of threads. A row is created when the `tool_result` event that refers to the result is
+    appended.
+    """
 
     async def of_thread(self, thread: ThreadId, limit: int = 1000) -> list[Artifact]:
-        """Return the results of a thread, newest first."""
         return [_artifact(row) for row in await self._read("artifacts_of", thread=thread, limit=limit)]
 
     async def find(self, thread: ThreadId, name: str) -> Artifact | None:
@@ -83,7 +88,7 @@ class ArtifactStore(StorePart):
 
     @writes
     def expire(self, before: datetime) -> Script[ExpiredArtifacts]:
-        """Delete the rows created before this time."""
+        """Delete the rows created before this time. The caller must delete the content."""
         gone = yield from query("artifacts_expire", before=before)
         forgotten = sorted((ThreadId(text(row[0])), text(row[1])) for row in gone)
         unkept = {digest for _, digest in forgotten}
@@ -95,22 +100,23 @@ class ArtifactStore(StorePart):
 
 @lru_cache(PLACES_MAX)
 def places(thread: str) -> str:
-    """Return the words that represent a thread and its channel in SQLite's index."""
+    """Return the two words that represent a thread and its channel in SQLite's index."""
     return f"{_scope_word(channel_of(ThreadId(thread)))} {_scope_word(thread)}"
 
 
 def _scope_word(within: str) -> str:
-    """Return a thread or a channel as one word that begins with a letter. Collisions are harmless, because results are
-    compared with the id.
+    """Encode a thread or a channel as one word that begins with a letter.
+
+    Collisions are harmless, because search results are also compared with the id.
     """
     return f"x{blake2b(within.encode(), digest_size=8).hexdigest()}"
 
 
 def spread(spoken: str | None) -> str:
-    """Return the text with spaces around each character of a script without spaces."""
+    """Put spaces around each character of scripts without spaces, such as Chinese, so each one is indexed as a word."""
     if spoken is None or spoken.isascii() or not any(map(_is_unspaced, set(spoken))):
         return spoken or ""
-    return re.sub(f"([{''.join(_UNSPACED)}])", r" \1 ", spoken)  # compiled on first use, because that takes 3 ms
+    return re.sub(f"([{''.join(_UNSPACED)}])", r" \1 ", spoken)  # not compiled at import, because that takes 3 ms
 
 
 def _is_unspaced(character: str) -> bool:

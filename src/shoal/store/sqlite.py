@@ -1,15 +1,16 @@
-"""SQLite: one writer thread with group commit, and a few readers on snapshots.
+"""The SQLite driver: one writer thread with group commit, and a few reader threads on snapshots.
 
-Rows that a turn looks up by key are read on the event loop. They are in memory, and a thread switch costs ten times as
-much as the read.
+Rows that a turn looks up by key are read on the event loop. They are in memory, and switching threads takes ten
+times as long as the read.
 
-Scripts submitted during a commit join the next one, so fifty threads need one fsync. The writer receives all scripts of
-one event loop iteration together, and returns their outcomes together, because a thread switch costs more than a
-statement.
+Scripts that are submitted during a commit join the next commit, so fifty threads need only one fsync. The writer
+receives all scripts of one event loop iteration together and returns their outcomes together, because switching
+threads takes longer than a statement.
 
-A failing script is undone alone. If it has changed rows, the transaction is rolled back, and the queries of the batch's
-earlier scripts run again. They find the same rows and have the same results. This is rare, and a savepoint per script
-would slow down all scripts, especially the search index. If the commit fails, the whole batch fails.
+A failing script is undone alone. If it has changed rows, the transaction is rolled back, and the queries of earlier
+scripts in the batch run again. They see the same rows and return the same results. This is rare. A savepoint per
+script would slow down every script, especially updates of the search index. If the commit fails, all scripts of the
+batch fail.
 """
 
 import asyncio
@@ -78,9 +79,9 @@ class _Job(NamedTuple):
 
 
 class SqliteDriver:
-    """Driver for one database file, used by one event loop at a time.
+    """Driver for one database file. Only one event loop at a time may use it.
 
-    `synchronous` is FULL (survives a power cut) or NORMAL.
+    `synchronous` is FULL, which survives a power cut, or NORMAL, which may lose the last commits in a power cut.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class SqliteDriver:
         """Open the file, and create or migrate it if needed.
 
         With `accept_loss`, the loss of the last commits is not an error. Raises StoreReadOnly, StoreCorrupt,
-        StoreNewer, StoreUnreleased or StoreFull, each with its remedy.
+        StoreNewer, StoreUnreleased or StoreFull. Each message says what to do.
         """
         self._path = path
         self.health: Health = Health()
@@ -130,7 +131,7 @@ class SqliteDriver:
         self._thread.start()
 
     async def write(self, script: Script[T]) -> T:
-        """Run a script in the next group commit, which is durable on return. Cancelling does not undo it.
+        """Run a script in the next group commit, which is durable when this returns. Cancellation does not undo it.
 
         Raises StoreCorrupt without running the script if `health` has recorded damage.
         """
@@ -149,7 +150,7 @@ class SqliteDriver:
             del future  # avoids a reference cycle with its error
 
     async def read(self, script: Script[T]) -> T:
-        """Run a read-only script in a reader thread, or on the event loop if it only looks up rows by key."""
+        """Run a read-only script in a reader thread. The queries in LOOKED_UP run on the event loop."""
         if self._closed:
             raise StoreUnavailable(CLOSED)
         first = next(script) if is_single(script) else None
@@ -221,7 +222,7 @@ class SqliteDriver:
             self._writer.close()
 
     def _gather(self) -> bool:
-        """Wait for submitted scripts and take them. Return False if the driver closes and no script is left."""
+        """Wait for submitted scripts. Return False if the driver is closing and no script is left."""
         ending = False
         while not ending and not (self._waiting and self._jobs.empty()):
             jobs = self._jobs.get()
@@ -252,13 +253,13 @@ class SqliteDriver:
                 executed: list[Query] = []
                 done = [self._attempt(job, executed) for job in batch]
                 self._writer.execute("commit")
-            self.health.check()  # a commit to a removed file was not stored
+            self.health.check()  # a commit to a removed file is lost
             outcomes = done
         except StoreError as error:
             if self._writer.in_transaction:
                 self._writer.execute("rollback")
             outcomes = [_Done(error=error)] * len(batch)
-        except OSError as error:  # the disk refuses the -wal or -shm file
+        except OSError as error:  # the disk rejects the -wal or -shm file
             if self._writer.in_transaction:
                 self._writer.execute("rollback")
             words = DISK_REFUSES.format(path=self._path, why=error.strerror)
@@ -272,7 +273,7 @@ class SqliteDriver:
         changes, before = self._writer.total_changes, len(executed)
         try:
             return _Done(self._drive(self._cursor, job.script, executed))
-        except Exception as error:  # even a bug fails only its caller, and other writes continue
+        except Exception as error:  # even a bug must fail only its caller, so other writes continue
             if not self._writer.in_transaction or is_damage(error):  # SQLite itself rolled back (disk full, I/O error)
                 raise
             del executed[before:]
@@ -288,7 +289,6 @@ class SqliteDriver:
 
     @contextlib.contextmanager
     def _noticing(self) -> Generator[None]:
-        """Translate errors, and record damage in `health`."""
         try:
             yield
         except (sqlite3.Error, UnicodeError, OverflowError) as error:
@@ -325,7 +325,7 @@ def _statements(query: str) -> tuple[_Statement, ...]:
 
 
 def _by_place(sql: str) -> _Statement:
-    """Convert a statement to positional parameters, which bind three times as fast as named ones."""
+    """Convert named parameters to positional ones, which bind three times as fast."""
     names: list[str] = PARAMETER.findall(sql)
 
     def few(params: Mapping[str, Param]) -> Sequence[Param]:
@@ -335,12 +335,11 @@ def _by_place(sql: str) -> _Statement:
 
 
 def _reply(outcomes: Iterable[tuple[_Job, _Done]]) -> None:
-    """Deliver the outcomes, with one call per event loop."""
     loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[object], _Done]]] = {}
     for job, outcome in outcomes:
         loops.setdefault(job.future.get_loop(), []).append((job.future, outcome))
     for loop, results in loops.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so no caller waits
             loop.call_soon_threadsafe(_resolve_futures, results)
 
 
@@ -387,7 +386,7 @@ DISK_REFUSES = "Storing failed: the disk of {path} reports “{why}”. Make it 
 
 
 def connect(database: str) -> sqlite3.Connection:
-    """Open a database by URI or `:memory:`, and define the functions that its schema uses. Raises sqlite3.Error."""
+    """Open a database by URI or `:memory:`, and define the SQL functions that its schema uses. Raises sqlite3.Error."""
     connection = sqlite3.connect(
         database, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=BUSY_SECONDS
     )
@@ -397,9 +396,9 @@ def connect(database: str) -> sqlite3.Connection:
 
 
 def migrate(connection: sqlite3.Connection, path: Path, steps: Sequence[tuple[int, str]] = ()) -> None:
-    """Migrate a database to the newest schema, or run these `steps`.
+    """Migrate a database to the newest schema. `steps` replaces Shoal's migrations.
 
-    Raises StoreNewer, StoreUnreleased or sqlite3.Error, and then leaves the database unchanged.
+    Raises StoreNewer, StoreUnreleased or sqlite3.Error, and leaves the database unchanged.
     """
     steps = steps or migrations("sqlite")
     connection.execute("pragma cache_spill = on")  # a migration may rewrite a whole table
@@ -422,12 +421,11 @@ def migrate(connection: sqlite3.Connection, path: Path, steps: Sequence[tuple[in
 
 
 def schema_number(connection: sqlite3.Connection) -> int:
-    """Return the number of a database's last migration. Raises sqlite3.Error."""
     return int(connection.execute("pragma user_version").fetchone()[0])
 
 
 def schema_version(database: Path) -> int:
-    """Return the number of the database's last migration. Raises StoreError, or StoreCorrupt for a damaged file."""
+    """Return the number of the database's last migration. Raises StoreError, or StoreCorrupt if the file is damaged."""
     try:
         with contextlib.closing(connect_read_only(database)) as connection:
             return schema_number(connection)
@@ -438,12 +436,14 @@ def schema_version(database: Path) -> int:
 
 
 def refuse_schema(number: int, newest: int, path: Path) -> None:
-    """Raise StoreNewer or StoreUnreleased if this version cannot use the schema of a database file."""
     refuse_other_schemas(number, newest, str(path), f"move it and {path.name}-* to another folder")
 
 
 def refuse_unmigrated(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise StoreError unless the database has the newest schema. For read-only use."""
+    """Raise StoreReadOnly if the schema is older than this version's, because a read-only connection cannot migrate it.
+
+    Raises StoreNewer or StoreUnreleased if this version cannot use the schema.
+    """
     number, newest = schema_number(connection), migrations("sqlite")[-1][0]
     refuse_schema(number, newest, path)
     if number < newest:

@@ -1,4 +1,4 @@
-"""Open a database read-only, check it for damage, and copy it."""
+"""Read-only connections to a database, checks for damage, and copies."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ time.
 
 
 def refuse_what_is_no_file(path: Path) -> None:
-    """Raise StoreCorrupt if the database's path is a folder, a pipe or a broken link."""
+    """Raise StoreCorrupt if the path exists and is not a regular file."""
     try:
         is_file = stat.S_ISREG(path.stat().st_mode)
     except FileNotFoundError:
@@ -36,14 +36,14 @@ def refuse_what_is_no_file(path: Path) -> None:
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:
-    """Open a read-only connection. Raises StoreCorrupt if the path is not a file, and sqlite3.Error."""
+    """Open a read-only connection. Raises StoreCorrupt if the path is not a regular file, and sqlite3.Error."""
     refuse_what_is_no_file(path)
     uri = f"{path.absolute().as_uri()}?mode=ro"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
 
 
 class Checked(NamedTuple):
-    """The result of a check. An intact database has an empty `problem`.
+    """The result of a check. `problem` is empty if no damage was found.
 
     `is_whole` is False if the time ran out before everything was checked.
     """
@@ -53,7 +53,7 @@ class Checked(NamedTuple):
 
 
 class ReadThrough:
-    """A check of a database on a separate connection. Another thread can end it."""
+    """A check of a database on a separate connection. Another thread can end the check with `expire`."""
 
     def __init__(self, path: Path, kind: CheckKind) -> None:
         self._connection = connect_read_only(path)
@@ -62,11 +62,11 @@ class ReadThrough:
 
     def expire(self) -> None:
         self._is_expired = True
-        with contextlib.suppress(sqlite3.ProgrammingError):  # it is closed
+        with contextlib.suppress(sqlite3.ProgrammingError):  # the connection is closed
             self._connection.interrupt()
 
     def run(self) -> Checked:
-        """Run the check and close the connection."""
+        """Run the check and close the connection. Raises sqlite3.Error for an error that is not damage."""
         try:
             result = str(self._connection.execute(f"pragma {self._kind}(1)").fetchone()[0])
             if self._is_expired:  # unchecked pages may be reported as missing
@@ -82,16 +82,18 @@ class ReadThrough:
             self._connection.close()
 
     def run_nicely(self) -> Checked:
-        """Run the check in a separate thread, at the lowest priority."""
+        """Lower the priority of the current thread, then run the check. Call this in a thread that does nothing
+        else.
+        """
         if sys.platform == "linux":  # on other systems the priority applies to the whole process
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_NICENESS)
         return self.run()
 
 
 def check_file(path: Path, kind: CheckKind, seconds: float = 0.0) -> Checked:
-    """Check a database for at most `seconds` (0 means no limit).
+    """Check a database for at most `seconds`. 0 means no limit.
 
-    Raises sqlite3.Error if opening it fails for a reason other than damage.
+    Raises sqlite3.Error if the check fails for a reason other than damage.
     """
     check = ReadThrough(path, kind)
     if not seconds:
@@ -105,7 +107,7 @@ def check_file(path: Path, kind: CheckKind, seconds: float = 0.0) -> Checked:
 
 
 def copy_connection(reading: sqlite3.Connection, target: Path) -> None:
-    """Copy the database, as a connection sees it, into a file that is marked as closed. Raises sqlite3.Error."""
+    """Copy the database that a connection reads to a file, and mark the copy as closed. Raises sqlite3.Error."""
     writing = sqlite3.connect(target)
     try:
         reading.backup(writing)

@@ -12,7 +12,7 @@ DISK_READ_BYTES = 1 << 20
 
 
 def disk_failed(error: BaseException | None) -> bool:
-    """Return whether this SQLite error means that the disk failed.
+    """Return True if the error means that the disk failed.
 
     After that, only a new process can find out which data is stored.
     """
@@ -20,7 +20,6 @@ def disk_failed(error: BaseException | None) -> bool:
 
 
 def storing_failed(path: Path, words: str) -> str:
-    """Return the message for a failed disk. `words` is the disk's error."""
     return (
         f"{STORING_FAILED}: the disk of {path} reports “{words}”. Check the disk, then restart Shoal, which "
         "checks the database."
@@ -28,7 +27,7 @@ def storing_failed(path: Path, words: str) -> str:
 
 
 def disk_words(path: Path) -> str:
-    """Return the disk's error if a database's files are unreadable, or an empty string. This call blocks.
+    """Read the database's files and return the disk's error, or an empty string. Blocks for up to DISK_LOOK_SECONDS.
 
     SQLite reports damage if the disk fails to read a page, although the database may be intact after a restart. The
     files stay open, because closing them would drop this process's SQLite locks on them.
@@ -48,9 +47,9 @@ def disk_words(path: Path) -> str:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Return whether this SQLite error means damage.
+    """Return True if the error means damage.
 
-    All statements are Shoal's own, so a missing table is also damage.
+    A missing table or column is also damage, because all statements are Shoal's own.
     """
     if _is_unreadable_text(error):
         return True

@@ -1,14 +1,22 @@
-"""Sets of staged calls. Each is stored until its card is decided. Then it enters the mailbox as the turn that runs it.
+"""Sets of staged calls. A set is stored until its card is decided, and then enqueued as the turn that runs the calls.
 
-    state      is in                              left by
-    --------   --------------------------------   --------------------------------------------------------------------
-    staged     the journal of the open turn       its end -> asked; stopped or failed -> dropped
-    asked      `staged_sets`, pending approvals   the last decision about its card -> accepted; all calls denied or
-                                                  expired -> deleted
-    accepted   a message in the mailbox           the turn that runs it opens
-    running    the journal of that turn           each call starts once and gets a result
+    state      stored in
+    --------   ----------------------------------------
+    staged     the journal of the open turn
+    asked      `staged_sets` and the pending approvals
+    accepted   a message in the mailbox
+    running    the journal of the turn that runs the calls
 
-Each step is one transaction, so a crash at any point leaves a set in one of these states.
+    from       to         when
+    --------   --------   ----------------------------------------------------------------------
+    staged     asked      the turn ends
+    staged     deleted    the turn is stopped or fails
+    asked      accepted   all calls on the card are decided, and at least one is accepted
+    asked      deleted    all calls on the card were denied or have expired
+    accepted   running    the turn that runs the calls opens
+
+A running set starts each call once, and each call gets a result. Each step is one transaction, so after a crash a
+set is always in one of these states.
 """
 
 from collections.abc import Sequence
@@ -27,14 +35,13 @@ _prompt = msgspec.json.Decoder(Prompt)
 
 
 def put_staged(prompt: Prompt, at: datetime) -> Script[None]:
-    """Store a turn's staged calls. `prompt` contains all calls of the card, by number."""
     assert prompt.accepted is not None, "nothing is staged"
     row = {"card": prompt.accepted.card, "thread": prompt.thread, "prompt": dump(prompt)}
     yield from query("staged_set_insert", **row, now=at)
 
 
 def run_accepted(card: CardId, calls: Sequence[Approval], at: datetime) -> Script[None]:
-    """Enqueue the turn that runs a card's accepted calls, if every call of the card is decided."""
+    """Enqueue the turn that runs a card's accepted calls. Do nothing while a call on the card is undecided."""
     if any(call.state == "pending" for call in calls):
         return
     rows = yield from query("staged_set_take", card=card)

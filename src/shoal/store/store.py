@@ -1,4 +1,4 @@
-"""The store: all operations on one database, divided into parts by concern."""
+"""All operations on one database, grouped by concern."""
 
 from shoal.kernel.clock import Clock
 from shoal.store.agents import AgentStore, SettingStore, TokenStore
@@ -17,11 +17,9 @@ from shoal.store.threads import BranchStore, ThreadStore
 
 
 class Store:
-    """All parts of the store of one database."""
-
     def __init__(self, driver: Driver, clock: Clock) -> None:
         self.driver = driver
-        self.causes: list[Cause] = []  # features add their own
+        self.causes: list[Cause] = []  # features add their causes
         self.inbox = Inbox(driver, clock)
         self.journal = Journal(driver, clock, self.causes)
         self.threads = ThreadStore(driver, clock)

@@ -1,15 +1,15 @@
-"""Management of threads: titles and pins, branches, copies and deletion.
+"""Titles, pins, branches, copies and deletion of threads.
 
-A new branch leaves the earlier journal unchanged. All rows of a thread are deleted in one transaction.
+A new branch leaves the earlier journal unchanged. Deletion removes all rows of a thread in one transaction.
 
 rows of a deleted thread                        result
 ---------------------------------------------   ----------------------------------------------------------------
-events, search index, mailbox, outbox,          deleted, also for its subagents' threads
-approvals, steps, results, saved conversations,
-answers in comparisons
-audit                                           kept, with a last entry that has the journal's digest
-spend, ceilings                                 kept: they contain amounts but no content
-posted                                          kept: it contains only ids of messages on platforms
+events, search index, mailbox, outbox,          deleted, together with those of subagents' threads
+approvals, steps, results, saved
+conversations, answers in comparisons
+audit                                           kept; a last entry records the digest of the journal
+spend, ceilings                                 kept, because they contain amounts but no content
+posted                                          kept, because it contains only ids of messages on platforms
 """
 
 import hashlib
@@ -52,7 +52,7 @@ CHATS_MAX = 1_000
 
 
 class Chat(NamedTuple):
-    """A channel (`PLATFORM:CHANNEL:`) with its most recently active thread."""
+    """A channel (`PLATFORM:CHANNEL:`) and its most recently active thread."""
 
     channel: str
     thread: ThreadId
@@ -62,8 +62,6 @@ class Chat(NamedTuple):
 
 
 class ThreadStore(StorePart):
-    """Titles, pins, copies and deletion of threads."""
-
     async def change(
         self,
         thread: ThreadId,
@@ -74,14 +72,16 @@ class ThreadStore(StorePart):
         agent: str | None = None,
         model: str | None = None,
     ) -> None:
-        """Change the given fields. Raises NotFound."""
+        """Change the fields that are not None. Raises NotFound."""
         wanted = {"title": title, "pinned": pinned, "archived": archived, "agent": agent, "model": model}
         if not await self._write("thread_change", thread=thread, **wanted):
             raise NotFound(f"There is no thread {thread}.")
 
     @reads
     def chats(self) -> Script[list[Chat]]:
-        """Return the channels that have threads, most recently active first, at most 1,000. Subagents are left out."""
+        """Return the channels that have threads, most recently active first, at most CHATS_MAX. Subagents are
+        excluded.
+        """
         chats: list[Chat] = []
         after = ""
         while len(chats) < CHATS_MAX and (rows := (yield from query("chat_after", after=after))):
@@ -95,38 +95,39 @@ class ThreadStore(StorePart):
         return sorted(chats, key=lambda chat: chat.updated_at, reverse=True)
 
     async def is_untitled(self, thread: ThreadId) -> bool:
-        """Return whether the title is still the thread's first words."""
+        """Return True if the title still consists of the thread's first words."""
         return bool(await self._read("thread_untitled", thread=thread))
 
     async def name(self, thread: ThreadId, title: str) -> bool:
-        """Set a generated title, unless a person has named the thread."""
+        """Set a generated title. Return False if the thread already has a title from a person or a model."""
         return bool(await self._write("thread_name", thread=thread, title=title))
 
     async def below(self, thread: ThreadId) -> list[ThreadId]:
-        """Return the thread and its subagents' threads, each after its caller."""
+        """Return a thread and the threads of its subagents, each after the thread that called it."""
         return await self._driver.read(with_subagents(thread))
 
     async def snapshots(self, thread: ThreadId) -> list[tuple[str, str]]:
-        """Return the id and agent of each saved conversation of a thread."""
         return [(text(row[0]), text(row[1])) for row in await self._read("snapshots_of_thread", thread=thread)]
 
     async def is_stored_elsewhere(self, digest: str, threads: list[ThreadId]) -> bool:
-        """Return whether a thread other than these refers to this result."""
         return any(text(row[0]) not in threads for row in await self._read("artifact_keepers", digest=digest))
 
     async def spent(self, thread: ThreadId, turn: str) -> list[Spend]:
-        """Return the usage of a turn's calls, without subagents."""
+        """Return the usage of a turn's model calls, without those of subagents."""
         rows = await self._read("spend_of_turn", thread=thread, low=f"{turn}:", high=f"{turn};")
         priced = [(row, None if row[7] is None else real(row[7])) for row in rows]
         return [Spend("", "", "", text(row[0]), Usage(*map(number, row[1:7])), usd) for row, usd in priced]
 
     async def check_rest(self, thread: ThreadId) -> None:
         """Raise NotFound for an unknown thread, and Conflict while the thread or one of its subagents is active."""
-        await self._driver.write(_at_rest(thread))  # it locks
+        await self._driver.write(_at_rest(thread))  # a write, because it locks rows
 
     @writes_at
     def delete(self, at: datetime, thread: ThreadId, by: str, token: str) -> Script[DeletedThread]:
-        """Delete a thread and its subagents' threads. Raises NotFound, and Conflict while one of them is active."""
+        """Delete a thread and the threads of its subagents, and audit the deletion.
+
+        Raises NotFound, and Conflict while one of the threads is active.
+        """
         tree = yield from _at_rest(thread)
         digest, events = hashlib.sha256(), 0
         for member in tree:
@@ -167,7 +168,6 @@ def with_subagents(thread: ThreadId) -> Script[list[ThreadId]]:
 
 
 def _at_rest(thread: ThreadId) -> Script[list[ThreadId]]:
-    """Lock and return a thread and its subagents' threads. Raises NotFound, and Conflict if one is active."""
     tree = yield from with_subagents(thread)
     for thread_searched in tree:
         rows = yield from query("thread_work", thread=thread_searched)
@@ -193,17 +193,15 @@ FIRST_EVENTS = 5
 
 
 class BranchStore(StorePart):
-    """Branches and copies of conversations."""
-
     @writes_at
     def branch(
         self, at: datetime, thread: ThreadId, after: int, by: str, prompt: Prompt | None = None
     ) -> Script[tuple[Event, ...]]:
         """Continue the conversation right after event `after`, with `prompt` if given.
 
-        The branch also gets the results of subagents that began before that event and ended later. Raises NotFound,
-        Conflict while the thread is active, InvalidInput for an event within a turn, StoreNewer if a newer Shoal wrote
-        to the thread.
+        The branch also receives the results of subagents that began before that event and ended later. Raises
+        NotFound, Conflict while the thread is active, InvalidInput if the event does not exist or is inside a turn,
+        and StoreNewer if a newer Shoal wrote to the thread.
         """
         yield from query("thread_lock", thread=thread)
         for row in (yield from query("event_types", thread=thread)):
@@ -216,7 +214,7 @@ class BranchStore(StorePart):
         if (yield from _turn_at(thread, after)):
             raise InvalidInput(f"Event {after} of {thread} is inside a turn. A branch begins before or after a turn.")
         begun = dict((yield from branchings_until(thread, after)))
-        while after in begun:  # the start of a branch counts as its origin
+        while after in begun:  # replace the start of a branch with the event that it continues
             after = begun[after]
         window = yield from _window_at(thread, after)
         ends = yield from _ends_since(thread, after, last)
@@ -237,12 +235,12 @@ class BranchStore(StorePart):
         moved: Mapping[int, EventData],
         opened_by: str = "",
     ) -> Script[tuple[Event, ...]]:
-        """Make `thread` a copy of `source` up to event `after`, with its results but without approvals and queued
+        """Make `thread` a copy of `source` up to event `after`, with tool results but without approvals and queued
         messages.
 
-        An incomplete turn ends at the cut. `moved` has the events that refer to files, by number, with the copy's
-        paths. This also ends the post `opened_by` that opened the thread. Raises NotFound, Conflict if `thread` exists,
-        InvalidInput for an event that does not exist.
+        If a turn is open at that event, the copy ends it as aborted. `moved` contains the events that refer to
+        files, by number, with the copy's paths. `opened_by` is the post that opened the thread, which is marked as
+        sent. Raises NotFound, Conflict if `thread` exists, and InvalidInput if the event does not exist.
         """
         place = {"source": source, "thread": thread, "seq": after}
         rows = yield from query("thread_one", thread=source)
@@ -278,15 +276,15 @@ class BranchStore(StorePart):
 
 
 def branchings_until(thread: ThreadId, seq: int) -> Script[list[Branching]]:
-    """Return the branches of a thread's conversation, up to event `seq`."""
     rows = yield from query("branchings_of", thread=thread, seq=seq, limit=BRANCHINGS_MAX)
     datas = ((number(row[0]), decode_data(Branched.type, text(row[1]))) for row in rows)
     return [(at, data.after) for at, data in datas if isinstance(data, Branched)]
 
 
 def _ends_since(thread: ThreadId, after: int, last: int) -> Script[list[UserSaid]]:
-    """Return the results, after an event, of subagents that began before it, except results that are already on the
-    branch.
+    """Return the results of subagents that began before event `after` and reported after it.
+
+    Results that are already on the branch are excluded.
     """
     messages = dict[str, UserSaid]()
     for note in (yield from _notes(thread, after, last)):
@@ -304,14 +302,13 @@ def _ends_since(thread: ThreadId, after: int, last: int) -> Script[list[UserSaid
 
 
 def _notes(thread: ThreadId, after: int, last: int) -> Script[list[UserSaid]]:
-    """Return the subagents' results that were journaled in a thread between two events."""
     rows = yield from query("notes_between", thread=thread, after=after, last=last, limit=NOTES_MAX)
     datas = (decode_data(UserSaid.type, text(row[0])) for row in rows)
     return [data for data in datas if isinstance(data, UserSaid) and is_child(ThreadId(data.message_id))]
 
 
 def _window_at(thread: ThreadId, seq: int) -> Script[int]:
-    """Return the event after which the model's window begins, on the branch that ends with this event."""
+    """Return the event after which the model's context window begins, on the branch that ends with event `seq`."""
     for span in reversed(spans_to(seq, (yield from branchings_until(thread, seq)))):
         rows = yield from query("window_between", thread=thread, first=span.first, last=span.last)
         if rows:
@@ -321,6 +318,5 @@ def _window_at(thread: ThreadId, seq: int) -> Script[int]:
 
 
 def _turn_at(thread: ThreadId, seq: int) -> Script[TurnId]:
-    """Return the turn that is open after an event, or an empty string."""
     rows = yield from query("turn_until", thread=thread, seq=seq)
     return TurnId(text(rows[0][1])) if rows and rows[0][0] != TurnFinished.type else TurnId("")

@@ -1,7 +1,7 @@
-"""Reader of SQLite's -wal index in -shm, in its documented format (sqlite.org/walformat.html).
+"""Reader of the index of SQLite's -wal, which is in -shm. The format is documented at sqlite.org/walformat.html.
 
-The index survives a killed process and needs no extra write per commit. It contains the required number of -wal frames,
-and shows whether SQLite itself may have copied frames into the database.
+The index survives a killed process and needs no extra write per commit. It shows how many frames the -wal must have,
+and whether SQLite itself may have copied frames into the database.
 """
 
 import struct
@@ -15,7 +15,7 @@ INDEX = struct.Struct("=14xHI12x8s56xI")
 
 
 class WalIndex(NamedTuple):
-    """SQLite's latest index of the -wal in -shm."""
+    """The header of the -wal index, as SQLite last wrote it."""
 
     page_bytes: int
     last_frame: int
@@ -24,7 +24,7 @@ class WalIndex(NamedTuple):
 
     @property
     def frames_needed(self) -> int:
-        """Return the number of frames that the -wal must have, or 0 if all of them are in the database."""
+        """Return the number of frames that the -wal must have, or 0 if the database contains all of them."""
         return self.last_frame if self.frames_copied < self.last_frame else 0
 
     @property
@@ -34,9 +34,9 @@ class WalIndex(NamedTuple):
         return WAL_HEADER_BYTES + self.last_frame * (page_bytes + FRAME_HEADER_BYTES) if self.last_frame else 0
 
     def may_have_copied(self, before: "WalIndex") -> bool:
-        """Return whether SQLite may have written to the database since `before`.
+        """Return True if SQLite itself may have written to the database since `before`.
 
-        After a checkpoint of the whole -wal, SQLite restarts it with the next number.
+        After it has copied the complete -wal, SQLite restarts the -wal and increments its first salt.
         """
         if self.salts == before.salts:
             return self.frames_copied != before.frames_copied
@@ -57,7 +57,7 @@ def parse_index(start: bytes) -> WalIndex | None:
 
 
 def salts_of(wal: Path) -> bytes:
-    """Return the salts that distinguish a -wal from its earlier generations, or b"" if the header is damaged or
+    """Return the salts of a -wal, which change whenever SQLite restarts it. Empty if the header is damaged or
     missing.
     """
     try:
