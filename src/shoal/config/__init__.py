@@ -1,4 +1,4 @@
-"""Configuration from the TOML file and environment variables, as frozen records."""
+"""The configuration: reads the TOML file and environment variables into frozen records."""
 
 from shoal.config.defaults import default_model, open_catalog, with_ollama
 from shoal.config.load import load_config

@@ -1,4 +1,4 @@
-"""Checks of combinations of keys in the whole configuration."""
+"""Checks combinations of keys in the complete configuration."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from shoal.platforms.record import BUILT_IN
 
 
 def check(config: Config) -> Iterator[Problem]:
-    """Yield all problems between keys."""
+    """Yield problems with combinations of keys. Each value has already passed its own checks."""
     zones = {("timezone",): config.timezone}
     zones |= {("access", "people", name, "timezone"): person.timezone for name, person in config.access.people.items()}
     for key, timezone in zones.items():
@@ -73,7 +73,7 @@ def check(config: Config) -> Iterator[Problem]:
 
 
 def _permissions(settings: PermissionsSettings) -> Iterator[Problem]:
-    """Yield the problems of profiles and overrides. Cycles of `extends` are checked last."""
+    """Yield problems with profiles and overrides. Checks cycles of `extends` only if everything else is valid."""
     profiles, overrides = settings.profiles, settings.overrides
     names = {*BUILTIN_PROFILES, *profiles}
     if settings.default_profile not in names:
@@ -134,7 +134,7 @@ def _platforms(config: Config) -> Iterator[Problem]:
             yield ("platforms", name), "has a reserved name, or characters that are not allowed in thread ids"
     taken = {*OWN_PLATFORMS, SUBAGENTS, *BUILT_IN, *config.platforms.accounts}
     for name, webhook in config.platforms.webhook.items():
-        if name.partition(".")[0] in taken:  # two platforms with this name would share one access gate
+        if name.partition(".")[0] in taken:  # Two platforms with the same name would share one access gate.
             yield ("platforms", "webhook", name), "has the name of another platform. Choose a different name"
         if webhook.enabled and not webhook.secret:
             yield ("platforms", "webhook", name, "secret"), "is missing. Set it to a text that both sides know"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class KnownProvider(NamedTuple):
-    """A well-known service."""
+    """A well-known service, its environment variables and its defaults."""
 
     title: str
     """Its label in setup."""
@@ -70,7 +70,7 @@ DEMO = "demo"
 
 
 def default_model(config: Config) -> str:
-    """Return the configured model, a suitable model of the first provider that is set up, or `demo`.
+    """Return the configured model, or a suitable model of the first provider that is set up, or `demo`.
 
     Does not use the network. If the result is `demo`, the caller may look for a running Ollama.
     """
@@ -96,7 +96,7 @@ def default_model(config: Config) -> str:
 
 
 def open_catalog(config: Config, environ: Mapping[str, str], clock: "Clock") -> "Catalog":
-    """Open the configured providers, those of installed packages, and their models. Raises ConfigError."""
+    """Open the configured providers and those of installed packages. Raises ConfigError."""
     from shoal.extensions import extension_providers
     from shoal.kernel.home import Home
     from shoal.models.catalog import Catalog
@@ -111,9 +111,9 @@ OLLAMA_LIST_SECONDS = 3.0
 
 
 async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:
-    """Add an Ollama that is running on this machine and has a model, if the configuration names no model.
+    """Add the Ollama that runs on this machine, if the configuration has no other model and Ollama has one.
 
-    Connects to OLLAMA_HOST or the default address. Without an Ollama, this costs one refused connection.
+    Connects to OLLAMA_HOST or the default address. If Ollama is not running, this costs one refused connection.
     """
     import asyncio
     from urllib.parse import urlsplit

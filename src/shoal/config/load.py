@@ -1,6 +1,6 @@
-"""Loads the configuration from the file, SHOAL_* variables, the caller's overrides, and well-known variables.
+"""Loads the configuration from the file, SHOAL_* variables, the caller's overrides and well-known variables.
 
-Valid settings are converted in one step. If that fails, every key is checked, so all problems are reported.
+Valid settings are converted in one step. If that fails, every key is checked separately to report all problems.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -35,10 +35,10 @@ ID_LISTS = ("allow", "channels", "approvers")
 
 
 def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object] = NO_OVERRIDES) -> Config:
-    """Read `home/shoal.toml` (if it exists) and the environment into a checked configuration.
+    """Read `home/shoal.toml`, if it exists, and the environment. Return the checked configuration.
 
-    `overrides` maps dotted keys such as `web.port` to values and has the highest priority. Raises ConfigError with one
-    sentence per problem: its location, the key, the value, and the allowed values.
+    `overrides` maps dotted keys such as `web.port` to values and has the highest priority. Raises ConfigError with
+    one sentence for each problem, which names the source, the key, the value and the allowed values.
     """
     draft = read_draft(home, environ, overrides)
 
@@ -54,7 +54,7 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
         config = msgspec.convert(content, whole_config(), dec_hook=decode)
     except msgspec.ValidationError:
         sound = _Salvage(draft, decode).section(draft.content, whole_config(), ()) or {}
-        # Check the valid parts together too, so that one error reports all problems.
+        # Check the valid parts too, so one error reports all problems.
         config = msgspec.convert({**sound, "home": home}, whole_config(), dec_hook=decode)
     accounts = {name: tuple(_Salvage(draft, decode).accounts(name)) for name in draft.accounts}
     config = msgspec.structs.replace(config, platforms=msgspec.structs.replace(config.platforms, accounts=accounts))
@@ -68,8 +68,8 @@ def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, 
 class Draft:
     """Settings before their conversion to a Config.
 
-    `origins` has the source of each setting that does not come from the file. `accounts` has the accounts of each
-    platform, which defines their keys.
+    `origins`: source of each setting that is not in the file.
+    `accounts`: accounts by platform. They are separate because each platform defines its own keys.
     """
 
     def __init__(self, file: Path, content: Table) -> None:
@@ -81,7 +81,9 @@ class Draft:
         self._seen: set[tuple[str, ...]] = set()
 
     def complain(self, path: tuple[str, ...], text: str) -> None:
-        """Record a key's first problem. `text` is a phrase that follows the key's name."""
+        """Record a problem of a key, unless the key already has one. `text` is a phrase that follows the name of
+        the key.
+        """
         if path in self._seen:
             return
         self._seen.add(path)
@@ -90,7 +92,6 @@ class Draft:
         self.problems.append(f"{origin}: {'.'.join(path)} {text}{'' if text.endswith('?') else '.'}")
 
     def put(self, path: tuple[str, ...], value: object, origin: str) -> None:
-        """Set or replace a key, and record its source."""
         self.origins[path] = origin
         table: Table | None = self.content
         for depth, name in enumerate(path[:-1], 1):
@@ -123,7 +124,7 @@ class Draft:
                 return
 
     def list_named_accounts(self) -> None:
-        """Convert tables with one account each, [platforms.NAME.ACCOUNT], to lists of accounts."""
+        """Convert the tables [platforms.NAME.ACCOUNT], which contain one account each, to lists of accounts."""
         platforms = self.inner("platforms")
         for name, value in platforms.items():
             table, kind = as_table(value) or {}, list_of(hint_at(("platforms", name)))
@@ -136,12 +137,11 @@ class Draft:
                 platforms[name] = [{"account": account, **account_table} for account, account_table in named.items()]
 
     def inner(self, name: str) -> Table:
-        """Return the table of that name, or an empty one if it is missing."""
         return as_table(self.content.get(name)) or {}
 
 
 def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object]) -> Draft:
-    """Merge the file, the environment and the caller's overrides. Raises ConfigError if the file is not TOML."""
+    """Merge the file, the environment and the overrides. Raises ConfigError if the file is unreadable or not TOML."""
     file = home / "shoal.toml"
     try:
         content = decode_toml(decode_settings(read_regular(file)))
@@ -175,7 +175,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
     for platform in BUILT_IN:
         if any(name.startswith(f"{platform.upper()}_") for name in environ):
             _take_tokens(draft, platform, environ)
-    for name, table in draft.inner("providers").items():  # a well-known provider's name implies its kind and URL
+    for name, table in draft.inner("providers").items():  # The name of a well-known provider implies its kind and URL.
         known, provider = KNOWN_PROVIDERS.get(name), as_table(table)
         if known is not None and provider is not None:
             provider.setdefault("kind", known.kind)
@@ -185,7 +185,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
 
 
 def _take_tokens(draft: Draft, platform: str, environ: Mapping[str, str]) -> None:
-    """Complete a platform's only account from well-known variables. Create an account if they suffice."""
+    """Complete the only account of a platform from well-known variables, or create an account if they suffice."""
     record = built_in(platform)
     tokens = {key: name for key, name in record.variables.items() if environ.get(name)}
     configured = draft.inner("platforms").get(platform)
@@ -207,7 +207,7 @@ def _take_tokens(draft: Draft, platform: str, environ: Mapping[str, str]) -> Non
 
 
 def hint_at(path: tuple[str, ...]) -> Hint | None:
-    """Return the type at a path of keys from the top of the file, or None for an unknown key.
+    """Return the type of the key at a path from the top of the file, or None for an unknown key.
 
     The keys below `platforms` depend on the platform.
     """
@@ -219,7 +219,7 @@ def hint_at(path: tuple[str, ...]) -> Hint | None:
 
 
 def is_live(path: tuple[str, ...]) -> bool:
-    """Return whether changing a key on the page or with the API takes effect immediately."""
+    """Return True if a change of the key takes effect immediately when it is made on the page or with the API."""
     for end in range(len(path)):
         hint = bare(hint_at(path[:end]))
         entry = list_of(hint)
@@ -230,9 +230,9 @@ def is_live(path: tuple[str, ...]) -> bool:
 
 
 def parse_variable(path: tuple[str, ...], text: str) -> object:
-    """Parse a variable's text as a TOML value. If the result is not valid for the key, return the text.
+    """Parse the value of an environment variable as TOML. If the result is not valid for the key, return the text.
 
-    A list of text may be written with commas only.
+    A list may also be written as text that is separated by commas.
     """
     hint = hint_at(path)
     value: object = text
@@ -248,7 +248,7 @@ def parse_variable(path: tuple[str, ...], text: str) -> object:
 
 
 def _normalize_platforms(draft: Draft) -> None:
-    """Extract the accounts of platforms, always as lists. Ids written as numbers become text."""
+    """Move the accounts of platforms to `draft.accounts`, always as lists. Ids written as numbers become text."""
     platforms = draft.inner("platforms")
     for name in list(platforms):
         accounts = as_list(platforms[name]) or []
@@ -270,7 +270,6 @@ def _normalize_platforms(draft: Draft) -> None:
 
 
 def _near(name: str, known: Collection[str]) -> str:
-    """Return a suggestion for an unknown key, as a phrase."""
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
@@ -285,14 +284,13 @@ def _write_ids(table: Table) -> None:
 
 
 class _Salvage:
-    """Checks a draft key by key, records every problem, and keeps the valid parts."""
+    """Checks a draft key by key, records every problem, and returns the valid parts."""
 
     def __init__(self, draft: Draft, decode: Callable[[type, object], object]) -> None:
         self.draft = draft
         self.decode = decode
 
     def section(self, table: Table, kind: type[msgspec.Struct], path: tuple[str, ...]) -> Table | None:
-        """Check a table with fixed keys. Return its valid parts, or None if a required key is missing."""
         known, sound = keys(kind), Table()
         for name, value in table.items():
             here = (*path, name)
@@ -307,7 +305,6 @@ class _Salvage:
         return sound if all(key.name in sound for key in known.values() if key.required) else None
 
     def accounts(self, platform: str) -> Iterator[AccountSettings]:
-        """Yield the valid accounts of a platform, which defines their keys."""
         try:
             kind = platform_named(platform).settings
         except ConfigError as error:
@@ -323,7 +320,6 @@ class _Salvage:
                 yield msgspec.convert(sound, kind, dec_hook=self.decode)
 
     def value(self, found: object, hint: Hint, path: tuple[str, ...]) -> object | None:
-        """Check the value of a key. Return it, or None if it is invalid."""
         plain, table, items = bare(hint), as_table(found), as_list(found)
         entry, account = table_of(plain), list_of(plain)
         if is_section(plain) and table is not None:
@@ -348,7 +344,6 @@ class _Salvage:
 
 
 def _shown(value: object) -> str:
-    """Format a value as short TOML."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -365,9 +360,9 @@ def _shown(value: object) -> str:
 
 
 def parse_secret(found: object, environ: Mapping[str, str], folder: Path) -> Secret:
-    """Parse a secret from TOML: text, or a table with one of env, file, command.
+    """Parse a secret from TOML: a text, or a table with one of `env`, `file` and `command`.
 
-    Paths are relative to `folder`. Raises ValueError for anything else. The message never contains the value.
+    A file's path is relative to `folder`. Raises ValueError for anything else. The message never contains the value.
     """
     if isinstance(found, str):
         value = trimmed_secret(found)

@@ -1,4 +1,4 @@
-"""Keeps a configuration's secrets out of everything that Shoal writes, and out of backups."""
+"""Keeps the secrets of a configuration out of backups and everything else that Shoal writes."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -33,16 +33,16 @@ _SECRET_WORDS = frozenset(prefix + noun for prefix in _SECRET_PREFIXES for noun 
 
 
 def names_secret(name: str) -> bool:
-    """Return whether a key's name implies a secret value: `GITHUB_TOKEN`, `apiKey`, `X-Auth`."""
+    """Return True if a key's name implies a secret value, such as `GITHUB_TOKEN`, `apiKey` or `X-Auth`."""
     return any(word.lower() in _SECRET_WORDS for word in _NAME_WORDS.findall(name))
 
 
 def learned_from(name: str, secret: Secret, learn: Callable[[str], None]) -> Callable[[str], None]:
     """Return a function that calls `learn` with each value of a setting that may be a secret.
 
-    If the name implies a secret, every value is passed to `learn`, because the redactor skips ordinary words itself. A
-    value from a variable, file or command is passed unless it consists only of words and numbers. Any other value is
-    passed only if it looks like a key.
+    If the name implies a secret, every value is passed to `learn`, because the redactor itself skips ordinary words.
+    Otherwise, a literal value is passed if it looks like a key. A value from a variable, file or command is passed
+    unless it consists only of words and numbers. URLs and texts of several lines are always passed.
     """
     if names_secret(name):
         return learn
@@ -56,9 +56,9 @@ def learned_from(name: str, secret: Secret, learn: Callable[[str], None]) -> Cal
 
 
 def watch_secrets(config: Config, learn: Callable[[str], None]) -> None:
-    """Call `learn` with every available secret, including the token file's, and with each secret that is read again.
+    """Call `learn` with every available secret, including the HTTP token, and with every secret that is read later.
 
-    Commands are not run for this. Their output is passed when it is needed.
+    Commands are not run for this. Their output is passed to `learn` when it is first needed.
     """
     for name, secret in _secrets_of(config):
         if isinstance(secret, str):
@@ -68,17 +68,18 @@ def watch_secrets(config: Config, learn: Callable[[str], None]) -> None:
         if secret.source != "command":
             try:
                 secret.reveal()
-            except ConfigError:  # reported where the secret is needed
+            except ConfigError:  # reported where the secret is used
                 continue
     try:
         learn(read_token(Home(config.home)))
-    except (OSError, ConfigError):  # missing or unreadable; reported where the token is used
+    except (OSError, ConfigError):  # reported where the token is used
         return
 
 
 def missing_secrets(text: str, folder: Path) -> list[str]:
-    """Return the keys whose secret was removed from a configuration: an empty literal, or a missing file below
-    `folder`."""
+    """Return the keys of a configuration whose secret is missing: an empty literal, or a file that does not exist.
+    Paths are relative to `folder`.
+    """
 
     def look(value: object, path: tuple[str, ...]) -> Iterator[str]:
         if isinstance(value, dict):
@@ -103,7 +104,9 @@ def missing_secrets(text: str, folder: Path) -> list[str]:
 
 
 def read_token(home: Home) -> str:
-    """Return the home's HTTP token. Raises ConfigError if the file has none, OSError."""
+    """Return the HTTP token of a home directory. Raises ConfigError if the file contains no token, and OSError if
+    it is unreadable.
+    """
     try:
         token = read_regular(home.token_file, SECRET_BYTES_MAX).decode().strip()
     except UnicodeDecodeError:
@@ -116,9 +119,9 @@ def read_token(home: Home) -> str:
 
 
 def _secrets_of(value: object, name: str = "") -> Iterator[tuple[str, Secret | str]]:
-    """Yield every secret in a part of the configuration with its key.
+    """Yield every secret in a part of the configuration, together with its key.
 
-    In an extension's settings, a text counts as a secret if its name implies one.
+    In the settings of extensions, a text counts as a secret if the name of its key implies one.
     """
     if isinstance(value, Secret):
         yield name, value
@@ -142,9 +145,9 @@ _ASSIGNED = lazy_re.compile(r"""(?<!\w)(\w++)\s*+=\s*+(["'])""")
 
 
 def without_secrets(text: str) -> str | None:
-    """Return the file with every literal secret emptied, and the rest unchanged byte for byte.
+    """Return a configuration file's text with every literal secret emptied. All other bytes are unchanged.
 
-    Returns None if that cannot be done reliably, because the file is not TOML or a secret is written with escapes.
+    Returns None if this cannot be done reliably, because the file is not TOML or a secret contains escapes.
     """
     try:
         secrets = set(_secrets(decode_toml(text)))
@@ -159,7 +162,7 @@ def without_secrets(text: str) -> str | None:
 
 
 def _without_value(remark: re.Match[str]) -> str:
-    """Remove the value of a commented-out setting whose name implies a secret."""
+    """Empty the value of a commented-out setting whose name implies a secret."""
     line = remark[0]
     for setting in _ASSIGNED.finditer(line):
         end = line.rfind(setting[2])

@@ -1,4 +1,4 @@
-"""The record of the whole file, with the sections of the core and of all features."""
+"""The record of the complete configuration file, with the sections of the core and of all features."""
 
 from functools import cache
 from typing import cast
@@ -11,7 +11,6 @@ from shoal.kernel.settings import Config
 
 @cache
 def whole_config() -> type[Config]:
-    """Return the record type of the whole file."""
     kinds = {
         table: cast("type[msgspec.Struct]", feature.load(entry))
         for feature in features()

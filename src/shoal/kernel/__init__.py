@@ -1,4 +1,4 @@
-"""Shoal's core records: ids, messages, events, ports, settings, errors and the clock.
+"""Core records and ports: ids, messages, events, settings, errors and the clock.
 
-Imports nothing else from Shoal.
+Imports no other package of Shoal.
 """

@@ -1,4 +1,4 @@
-"""Agents: their models, permissions, limits, channel bindings and subagents."""
+"""Agents, channel bindings and subagents."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -17,9 +17,9 @@ from shoal.kernel.records import Report
 
 
 class AgentBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An agent's own budget limits in US dollars and tokens (input and output), in addition to [budget].
+    """Budget limits of one agent. They apply in addition to [budget].
 
-    0 means no limit.
+    Amounts are in US dollars, and tokens include input and output. 0 means no limit.
     """
 
     usd_per_turn: Annotated[float, msgspec.Meta(ge=0)] = 0.0
@@ -29,7 +29,7 @@ class AgentBudget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AgentSpec(msgspec.Struct, frozen=True):
-    """A named configuration for turns. It is read when a turn starts, so an edit takes effect on the next turn."""
+    """Configuration of an agent. A turn reads it once, when the turn starts."""
 
     name: str
     home: Path
@@ -60,7 +60,7 @@ NO_TOOLS = ("-",)
 
 
 def within(agent: AgentSpec, caller: Caller) -> AgentSpec:
-    """Restrict an agent to the tools of the agent that calls it."""
+    """Limit an agent to the tools of its caller. Taint checks stay on if the caller has them on."""
     tools = agent.tools
     if caller.tools is not None:
         tools = tuple(name for name in tools or caller.tools if name in caller.tools) or NO_TOOLS
@@ -71,7 +71,7 @@ def within(agent: AgentSpec, caller: Caller) -> AgentSpec:
 
 
 def as_guest(agent: AgentSpec, thread: ThreadId) -> AgentSpec:
-    """Return the agent for a conversation with untrusted readers. It uses a separate workspace for that channel."""
+    """Return the agent with a separate workspace for the channel, because untrusted people read the conversation."""
     platform, channel, _ = thread.split(":")
     return msgspec.structs.replace(agent, workspace=agent.home / GUESTS / platform / channel)
 
@@ -83,21 +83,20 @@ OUTPUT_BYTES_PER_SECOND = 1_048_576
 class Watch(Protocol):
     """Observer of a running sandbox command. Its methods must neither block nor raise.
 
-    A watched command's output is passed to the observer and is not part of the result. Its processor time is not
-    limited.
+    The output of an observed command goes to the observer instead of the result. The command has no CPU time limit.
     """
 
     def started(self, pid: int) -> None:
-        """Receive the process id of the started command, or 0 if it is unknown."""
+        """Called when the command has started. `pid` is 0 if the process id is unknown."""
         ...
 
     def output(self, data: bytes) -> None:
-        """Receive a piece of output from either stream."""
+        """Called with each chunk of standard output or standard error."""
         ...
 
 
 class AgentRow(msgspec.Struct, frozen=True):
-    """An agent in the database. `digest` is the digest of its agent.toml when it was last read."""
+    """An agent's row in the database. `digest` is the digest of agent.toml when it was last read."""
 
     name: str
     state: Literal["active", "destroyed"]
@@ -124,7 +123,7 @@ UNBOUND: Listen = "threads"
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A channel and the agent that answers in it."""
+    """The agent that answers in a channel."""
 
     platform: str
     channel: str
@@ -138,12 +137,11 @@ class Binding(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Return PLATFORM:CHANNEL."""
         return f"{self.platform}:{self.channel}"
 
 
 class Work(msgspec.Struct, frozen=True):
-    """A busy thread on any machine."""
+    """A thread with an open turn or waiting prompts. It may run on any machine."""
 
     thread: ThreadId
     agent: str
@@ -164,13 +162,12 @@ class Work(msgspec.Struct, frozen=True):
 
 
 def describe_work(work: Work, now: datetime) -> str:
-    """Describe a thread's work in one line, for people and for the agent's other threads."""
     state = describe_state(work, now)
     return f"{short_line(work.asked)} ({state})" if work.turn else state
 
 
 def describe_state(work: Work, now: datetime) -> str:
-    """Describe a thread's progress without its content."""
+    """Describe a thread's progress without quoting its messages."""
     if not work.turn:
         return f"{work.queued} waiting"
     since = "now"
@@ -182,7 +179,7 @@ def describe_state(work: Work, now: datetime) -> str:
 
 
 def servers_scope(platform: str) -> str:
-    """Return the settings scope that stores the server of each of an account's channels."""
+    """Return the settings scope that maps the channels of an account to their servers, such as Discord guilds."""
     return f"server:{platform}"
 
 
@@ -195,9 +192,9 @@ ENDED: dict[Outcome, str] = {
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A subagent's thread, as seen by its parent.
+    """A subagent's thread, as its parent sees it.
 
-    `finished` is the end of its first turn. It is None until that turn has ended.
+    `finished` is the event that ended the first turn, or None until then.
     """
 
     thread: ThreadId
@@ -206,10 +203,14 @@ class Child(msgspec.Struct, frozen=True):
 
 
 class Purpose(msgspec.Struct, frozen=True):
-    """A turn's identity and limits.
+    """Origin and limits of a turn.
 
-    It has the message's author, the untrusted content that the turn has read, the calling turn, the thread to post to
-    if nobody reads the answer (empty means its own), the audience, and the conversion of model text for display.
+    `author`: author of the message.
+    `tainted_by`: untrusted content that the turn has read.
+    `caller`: tool call that started the turn, if the turn belongs to a subagent.
+    `speaks_in`: thread to post to if nobody reads the answer. Empty means the turn's own thread.
+    `audience`: limits on what the turn may see.
+    `as_shown`: converts the model's text for display.
     """
 
     author: Author
@@ -221,19 +222,19 @@ class Purpose(msgspec.Struct, frozen=True):
 
     @property
     def person(self) -> Author:
-        """The person who asked. In a subagent's turn, the person who started the root turn."""
+        """The person who asked. In a subagent's turn, this is the person who started the root turn."""
         return self.author if self.caller is None else self.caller.author
 
 
 def child_thread(parent: ThreadId, turn: TurnId, call: CallId) -> ThreadId:
-    """Return the id of the thread that a tool call starts. It depends only on the call."""
+    """Return the id of the thread that a tool call starts. The same call always gets the same id."""
     beginning = hashlib.sha256(parent.encode()).hexdigest()[:16]
     name = hashlib.sha256(f"{turn}\0{call}".encode()).hexdigest()[:26]
     return make_thread_id(SUBAGENTS, beginning, name)
 
 
 def report_of(thread: ThreadId, agent: str, caller: Caller, finished: TurnFinished) -> Report:
-    """Return the message to a finished subagent's parent. It wakes a waiting parent, adds a note, or starts a turn."""
+    """Build the report to a subagent's parent. It wakes a waiting parent, adds a note or starts a turn."""
     if caller.mode == "wait":
         return Report(caller.thread)
     report = f"{finished.reply}\n" if finished.reply else ""

@@ -1,7 +1,8 @@
-"""Snapshots of a workspace as trees of entries by digest, and the differences between snapshots.
+"""Snapshots of a workspace, and the differences between them.
 
-A tree lists a folder's entries and is stored under its digest. A subfolder's entry contains the digest of its tree.
-Unchanged folders are stored once, and a comparison skips the trees that both snapshots share.
+A snapshot is a tree: the list of a folder's entries, stored under the digest of that list. The entry of a subfolder
+contains the digest of the subfolder's tree. Unchanged folders are therefore stored once, and a comparison skips the
+trees that two snapshots share.
 """
 
 from datetime import datetime
@@ -22,7 +23,7 @@ ChangedSince: TypeAlias = Literal["ask", "keep", "overwrite"]
 
 
 class CheckpointsSettings(Section, frozen=True, kw_only=True):
-    """Settings of the snapshots that show and undo a turn's file changes."""
+    """Snapshots of the workspace, which are used to show and undo the file changes of a turn."""
 
     days: Annotated[float, Meta(ge=0, le=10_000)] = 14.0
     """How long changes can be undone, in days. 0 stores nothing."""
@@ -35,7 +36,7 @@ class CheckpointsSettings(Section, frozen=True, kw_only=True):
 
 
 class TreeEntry(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """An entry in a folder."""
+    """An entry of a folder: a file, a link, a subfolder or a special file."""
 
     name: bytes
     kind: EntryKind
@@ -55,7 +56,11 @@ class TreeEntry(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
 
 
 class TreeChange(NamedTuple):
-    """A difference at a path. None means that nothing exists there. The entries of a folder are separate changes."""
+    """A difference between two snapshots at one path.
+
+    `before` or `after` is None if the path does not exist in that snapshot. Each entry of a folder is a change of
+    its own.
+    """
 
     path: Parts
     before: TreeEntry | None
@@ -63,7 +68,10 @@ class TreeChange(NamedTuple):
 
 
 def alike(one: TreeEntry | None, other: TreeEntry | None) -> bool:
-    """Return whether an undo has nothing to restore between two entries. Does not compare the contents of folders."""
+    """Return True if two entries are equal for an undo.
+
+    Ignores the contents of folders. Compares a file without stored content by size and modification time.
+    """
     if one is None or other is None:
         return one is other
     if (one.kind, one.mode) != (other.kind, other.mode):
@@ -74,13 +82,13 @@ def alike(one: TreeEntry | None, other: TreeEntry | None) -> bool:
 
 
 def shown_path(path: Parts) -> str:
-    """Format a path on one line for people and models. Escapes unprintable and invalid UTF-8 characters."""
+    """Format a path on one line. Escapes unprintable characters and bytes that are not valid UTF-8."""
     text = b"/".join(path).decode("utf-8", "backslashreplace")
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 class CheckpointRow(msgspec.Struct, frozen=True):
-    """Snapshots of a workspace before and after a turn or an undo, as tree digests."""
+    """Snapshots of a workspace before and after a turn or an undo. `before` and `after` are digests of trees."""
 
     id: str
     thread: ThreadId
@@ -102,7 +110,7 @@ class CheckpointRow(msgspec.Struct, frozen=True):
 
 
 class FileChange(msgspec.Struct, frozen=True):
-    """A changed file and its diff."""
+    """A file that a turn or an undo changed, and its diff."""
 
     path: str
     change: Literal["added", "changed", "removed", "mode"]
@@ -124,7 +132,7 @@ SINCE = {
 
 
 class TurnChanges(msgspec.Struct, frozen=True):
-    """Changes of a turn or an undo to its workspace."""
+    """File changes that a turn or an undo made in its workspace."""
 
     thread: ThreadId
     turn: str

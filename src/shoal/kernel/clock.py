@@ -1,6 +1,7 @@
-"""Time, ids and randomness, injected so tests can control them. Also retry delays.
+"""Time, ids and retry delays.
 
-A retry delay grows exponentially with jitter and is never shorter than a server requests.
+Code receives a Clock instead of calling the system, so tests control time and ids. Retry delays grow exponentially
+with jitter and are never shorter than the delay that a server requests.
 """
 
 import asyncio
@@ -21,27 +22,27 @@ class Clock(Protocol):
     """The only source of the current time and of new ids."""
 
     def now(self) -> datetime:
-        """Return the current time in UTC, with its time zone."""
+        """Return the current time as an aware datetime in UTC."""
         ...
 
     def local(self) -> datetime:
-        """Return the current time in the configured time zone, which determines when days begin."""
+        """Return the current time in the configured time zone. Days begin at midnight in this zone."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary start. Never decreases."""
+        """Return seconds since an arbitrary start. The value never decreases."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait. Can be cancelled."""
+        """Sleep for `seconds`. Can be cancelled."""
         ...
 
     async def wait(self, event: asyncio.Event, seconds: float) -> None:
-        """Wait until the event is set, but no longer than `seconds`. Can be cancelled."""
+        """Wait until the event is set or `seconds` have passed. Can be cancelled."""
         ...
 
     def new_id(self) -> str:
-        """Return a new ULID (26 characters, sortable by time)."""
+        """Return a new ULID: 26 characters that sort by time."""
         ...
 
 
@@ -82,15 +83,16 @@ SET_BACK_SECONDS = 1.0
 
 
 def wall_ahead(clock: Clock) -> float:
-    """Return how many seconds the wall clock is ahead of the monotonic clock."""
+    """Return the difference between the wall clock and the monotonic clock, in seconds. It changes if the wall
+    clock jumps.
+    """
     return clock.now().timestamp() - clock.monotonic()
 
 
 async def sleep_till_steady(clock: Clock, seconds: float) -> None:
-    """Sleep, and if the wall clock jumps, continue until it has been steady for STEADY_SECONDS.
+    """Sleep for `seconds`. If the wall clock jumps, continue until it has been steady for STEADY_SECONDS.
 
-    This prevents a clock that is wrong for some minutes from expiring anything. Resuming from a suspend counts as a
-    jump.
+    A clock that is wrong for a few minutes therefore expires nothing. Resuming from suspend counts as a jump.
     """
     while True:
         ahead = wall_ahead(clock)
@@ -101,12 +103,11 @@ async def sleep_till_steady(clock: Clock, seconds: float) -> None:
 
 
 def iso(at: datetime) -> str:
-    """Format a time as ISO 8601 in UTC, with milliseconds and `Z`."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000:03d}Z"
 
 
 def to_micros(at: datetime) -> int:
-    """Convert a time to microseconds since 1970, as stored in the database."""
+    """Convert a time to microseconds since 1970-01-01 UTC, as stored in the database."""
     return (at - _EPOCH) // _MICROSECOND
 
 
@@ -136,11 +137,11 @@ def retry_delay(
     *,
     chance: Callable[[], float] = random.random,
 ) -> float:
-    """Return the seconds to wait after the `attempt`-th failure, counted from 1.
+    """Return the seconds to wait after failure number `attempt`, counted from 1.
 
-    The delay is half to all of base × 2^(attempt-1), at most BACKOFF_SECONDS_MAX. With `retry_after_seconds`, it is
-    that plus up to a tenth of it, at most one second. `chance` returns numbers from 0 to 1. The caller limits
-    `retry_after_seconds`.
+    The delay is base × 2^(attempt-1), at most BACKOFF_SECONDS_MAX, shortened at random by up to half. If the server
+    requests `retry_after_seconds`, the delay is at least that long, plus random jitter of up to a tenth of it and at
+    most one second. The caller limits `retry_after_seconds`. `chance` returns numbers from 0 to 1.
     """
     doubled = base_seconds * 2.0 ** min(max(attempt, 1) - 1, _DOUBLINGS_MAX)
     own = min(doubled, BACKOFF_SECONDS_MAX) * (1.0 - JITTER * chance())
@@ -150,11 +151,12 @@ def retry_delay(
 
 
 def retry_after(headers: Mapping[str, str], clock: Clock | None = None) -> float | None:
-    """Return the delay in seconds that a response requests, or None without a usable value.
+    """Return the delay that a response requests, in seconds. Return None if no header has a usable value.
 
-    The headers are `retry-after-ms`, and `retry-after` with seconds or an HTTP date. `headers` has lower-case names.
-    The longest of several comma-separated values counts. A date is relative to the response's `date` header, or to now.
-    The result is between 0 and ASKED_SECONDS_MAX.
+    Reads `retry-after-ms`, `x-ms-retry-after-ms` and `retry-after` (seconds or an HTTP date), in this order. The
+    names in `headers` must be lower-case. If a header lists several numbers, the largest one counts. A date is
+    compared with the response's `date` header, or with `clock` if that header is missing. The result is between 0
+    and ASKED_SECONDS_MAX.
     """
     for name, unit_seconds in (("retry-after-ms", 0.001), ("x-ms-retry-after-ms", 0.001), ("retry-after", 1.0)):
         match = _NUMBERS.fullmatch(headers.get(name, "").strip())

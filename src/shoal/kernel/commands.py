@@ -1,7 +1,7 @@
-"""Chat commands: descriptions, the table of commands, and parsing.
+"""Chat commands: their descriptions, the command table, and parsing.
 
-`CommandTable` is created at start with the built-in commands and those of features and installed packages.
-`threads/commands.py` runs them.
+`CommandTable` is built at startup from the built-in commands and those of features and installed packages.
+`threads/commands.py` runs the commands.
 """
 
 import zlib
@@ -23,7 +23,7 @@ EXTENSION_NUMBERS = range(101, 1001)
 
 
 class CommandSpec(msgspec.Struct, frozen=True):
-    """A command as described in menus and in /help."""
+    """A command, as menus and /help describe it."""
 
     name: str
     """Without a slash."""
@@ -43,12 +43,12 @@ class CommandSpec(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """The command as a person types it, for example `/model [NAME TEXT]`."""
+        """The usage line, for example `/model [NAME TEXT]`."""
         return f"/{self.name} {self.usage}".strip()
 
 
 class CommandRequest(msgspec.Struct, frozen=True):
-    """A command that someone sent in a thread."""
+    """A command that a person sent in a thread."""
 
     thread: ThreadId
     author: Author
@@ -67,7 +67,7 @@ class CommandRequest(msgspec.Struct, frozen=True):
 
     @property
     def asker(self) -> Asker:
-        """The asker for the permission rules."""
+        """The person who sent the command, as the permission rules see them."""
         direct = self.direct or self.private
         if self.by is not None:
             return msgspec.structs.replace(self.by, kind="direct" if direct else "group")
@@ -79,13 +79,13 @@ AnswerInChannel: TypeAlias = Callable[[CommandRequest, ThreadId | None], Awaitab
 
 
 class ChatCommand(msgspec.Struct, frozen=True, eq=False):
-    """A command and the function that returns its answer in Markdown. An empty answer posts nothing.
+    """A command and the function that answers it.
 
-    `answer` raises a ShoalError for an invalid request, and the error's message becomes the answer. After a StoreError,
-    the platform delivers the command again.
+    `answer` returns Markdown. An empty string posts nothing. It raises a ShoalError for an invalid request, and the
+    error's message becomes the answer. After a StoreError, the platform delivers the command again.
 
-    `answer_in_channel` handles a command that needs a thread but was sent to a channel. It gets the thread where the
-    person last wrote, if any. It returns None to let that thread answer.
+    `answer_in_channel` is called if a command that needs a thread was sent to a channel. Its second argument is the
+    thread in which the person last wrote, or None. If it returns None, the command is answered for that thread.
     """
 
     spec: CommandSpec
@@ -100,10 +100,10 @@ def chat_command(
     number: int = 0,
     needs: Literal["nothing", "thread", "past", "place"] = "nothing",
 ) -> Callable[[Answer], ChatCommand]:
-    """Create a command from an async function, named after the function.
+    """Create a command from an async function. The command has the name of the function.
 
-    Packages register it in the entry point group `shoal.commands`. Raises InvalidInput for a name that some platform
-    rejects.
+    Packages register commands in the entry point group `shoal.commands`. Raises InvalidInput if some platform
+    rejects the name.
     """
 
     def make(answer: Answer) -> ChatCommand:
@@ -186,14 +186,12 @@ WELCOME = "start"
 
 
 class ParsedCommand(msgspec.Struct, frozen=True):
-    """A command's name and its arguments."""
-
     name: str
     argument: str
 
 
 class CommandTable:
-    """All chat commands, in the order of the menus."""
+    """All chat commands. Iterates in the order of the menus."""
 
     def __init__(self, specs: Iterable[CommandSpec] = BUILT_IN) -> None:
         self._specs: dict[str, CommandSpec] = {}
@@ -211,7 +209,7 @@ class CommandTable:
         return name in self._specs
 
     def add(self, spec: CommandSpec) -> None:
-        """Add a command. Raises ConfigError if its name or number is taken."""
+        """Add a command. Raises ConfigError if another command has the same name or number."""
         if not spec.number:
             number = EXTENSION_NUMBERS[zlib.crc32(spec.name.encode()) % len(EXTENSION_NUMBERS)]
             spec = msgspec.structs.replace(spec, number=number)
@@ -233,7 +231,6 @@ class CommandTable:
         return self._numbered.get(number)
 
     def parse(self, text: str) -> ParsedCommand | None:
-        """Parse a text as a command, or return None."""
         head, _, argument = text.strip().partition(" ")
         name = head.removeprefix("/").lower()
         name = ALIASES.get(name, name)
@@ -242,13 +239,11 @@ class CommandTable:
         return ParsedCommand(name, argument.strip())
 
     def with_slash(self, text: str) -> str:
-        """Return a text such as `!stop` as `/stop`, for platforms whose clients intercept texts that begin with a
-        slash."""
+        """Convert a text such as `!stop` to `/stop`. Some clients intercept texts that begin with a slash."""
         slashed = f"/{text[1:]}"
         return slashed if text.startswith("!") and self.parse(slashed) else text
 
     def request(self, prompt: Prompt) -> CommandRequest | None:
-        """Return the command in a message, or None."""
         command = self.parse(prompt.text)
         if command is None:
             return None

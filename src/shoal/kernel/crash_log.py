@@ -1,11 +1,12 @@
-"""Crash detection: record events in progress in a file, so the next start knows which event crashed the process.
+"""Crash detection: a file records the events in progress, so the next start knows which event crashed the process.
 
-The file is written before and after each event, without syncing to the disk. It must survive the process, not the
+The file is written before and after each event without syncing to disk, because it must survive the process, not the
 machine. A process that stops normally removes its entries, so only a crash leaves one. Each entry is a line of fixed
-width in its own slot. Adding one costs a single small write, regardless of how many exist.
+width in its own slot, and adding one costs a single small write.
 
-At its next start, a process moves leftover entries into the database. The crashes of all processes in a cluster then
-count together: if an event crashes one process and then the process that took it over, a third one sets it aside.
+At its next start, a process moves leftover entries into the database, where the crashes of all processes in a
+cluster count together. If an event crashes one process and then the process that took it over, a third process sets
+it aside.
 """
 
 import asyncio
@@ -42,7 +43,11 @@ _EMPTY = b" " * (_WIDTH - 1) + b"\n"
 
 
 class SetAside(msgspec.Struct, frozen=True):
-    """An event that was set aside: its account, chat and content. `told` means that the owner was notified."""
+    """An event that Shoal no longer processes, because it crashed the process STARTS_MAX times.
+
+    `lane`: thread or channel of the event.
+    `told`: whether the owner was notified.
+    """
 
     platform: str
     lane: str
@@ -51,7 +56,7 @@ class SetAside(msgspec.Struct, frozen=True):
 
 
 class CrashLog:
-    """Crash counts by event key. Without a file, all counts are zero."""
+    """Counts how often each event crashed the process. Without a file, crashes are not detected."""
 
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
@@ -67,9 +72,9 @@ class CrashLog:
         self._alone = asyncio.Lock()
 
     def open(self) -> None:
-        """Read the entries that an earlier process left.
+        """Open the file and read the entries that an earlier process left.
 
-        A missing or damaged file counts as empty. If another process uses the file, the next file is opened.
+        A missing or damaged file counts as empty. If another process uses the file, the next numbered file is used.
         """
         if self._file is None or self._handle >= 0:
             return
@@ -84,7 +89,7 @@ class CrashLog:
                 except BlockingIOError:
                     os.close(handle)
                     continue
-                except OSError:  # the file system has no locks
+                except OSError:  # the file system does not support locks
                     pass
                 self._handle = handle
                 weakref.finalize(self, os.close, handle)
@@ -102,7 +107,7 @@ class CrashLog:
                 self._free.append(place)
 
     async def share(self, settings: Settings, *, has_others: bool = False) -> None:
-        """Move leftover entries into the database, and read the entries of other processes. Raises StoreError."""
+        """Move leftover entries into the database, and read the crashes of other processes. Raises StoreError."""
         self._settings, self.has_others = settings, has_others
         for digest, count in list(self._counts.items()):
             stored: str | None = None
@@ -112,7 +117,7 @@ class CrashLog:
         await self.learn()
 
     async def learn(self) -> None:
-        """Read the crashes of other processes, and forget finished events. Raises StoreError."""
+        """Read the crashes of all processes, and delete the events that finished in this process. Raises StoreError."""
         if self._settings is None:
             return
         rows = await self._settings.page(DIED_IN, limit=ENTRIES_MAX)
@@ -123,12 +128,11 @@ class CrashLog:
         self._shared = {digest: int(count) for digest, count in rows if digest not in over}
 
     async def forget_over(self) -> None:
-        """Delete events that finished in this process from the database. Raises StoreError."""
         if self._over:
             await self.learn()
 
     async def set_aside(self, aside: SetAside, clock: Clock) -> None:
-        """Store an event that was set aside, for the owner's list. Does nothing before `share`. Raises StoreError."""
+        """Store an event that was set aside, to notify the owner. Does nothing before `share`. Raises StoreError."""
         key = f"{to_micros(clock.now()):020}.{clock.new_id()}"
         if self._settings is not None:
             await self._settings.put(SET_ASIDE, key, msgspec.json.encode(aside).decode())
@@ -137,7 +141,7 @@ class CrashLog:
         return self._counts.get(digest, 0) + self._shared.get(digest, 0)
 
     def begin(self, key: str) -> bool:
-        """Record that an event starts. Returns False if it has crashed the process STARTS_MAX times."""
+        """Record that an event starts. Return False if it has already crashed the process STARTS_MAX times."""
         digest = _digest(key)
         if self._deaths(digest) >= STARTS_MAX:
             return False
@@ -151,7 +155,7 @@ class CrashLog:
         return True
 
     def end(self, key: str) -> None:
-        """Record that an event finished or that the process stops normally."""
+        """Record that an event finished, or that the process stops normally."""
         digest = _digest(key)
         if self._shared.pop(digest, None) is not None:
             self._over.add(digest)
@@ -165,9 +169,9 @@ class CrashLog:
 
     @contextmanager
     def during(self, key: str) -> Generator[None]:
-        """Record an event while the block runs.
+        """Record an event as in progress while the block runs.
 
-        Raises EndedTwice if the event has crashed the process STARTS_MAX times.
+        Raises EndedTwice if the event has already crashed the process STARTS_MAX times.
         """
         try:
             if not self.begin(key):
@@ -178,17 +182,17 @@ class CrashLog:
 
     @asynccontextmanager
     async def one_by_one(self, key: str) -> AsyncGenerator[None]:
-        """Like `during`, but run events that have crashed the process one after the other.
+        """Like `during`, but isolate events that have crashed the process before.
 
-        After another crash, only the running event counts. Events that merely ran at the same time resume at the next
-        start.
+        Each of these events runs alone until it ends or ALONE_SECONDS have passed. If the process crashes again, the
+        events that were still waiting do not count.
         """
         if not self._deaths(_digest(key)):
             with self.during(key):
                 yield
             return
         await self._alone.acquire()
-        others = [self._alone]  # released once, after the wait or at the end
+        others = [self._alone]  # emptied by the first release, so the lock is released only once
 
         def release() -> None:
             if others:

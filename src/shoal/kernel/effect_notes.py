@@ -1,4 +1,4 @@
-"""Notes for the model on the outcomes of staged calls, shown with the next message."""
+"""Notes that report the outcomes of staged calls to the model, together with the next message."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -28,14 +28,13 @@ _REFUSED: dict[Verdict, str] = {
 
 
 def dropped_text(why: str, shown: Sequence[str]) -> str:
-    """Describe dropped staged calls and the reason."""
     named = "; ".join(short_line(effect, WHAT_CHARS_MAX) for effect in shown[:DROPPED_NAMED_MAX])
     more = f"; and {len(shown) - DROPPED_NAMED_MAX} more" if len(shown) > DROPPED_NAMED_MAX else ""
     return f"{why}. It did not happen: {named}{more}. Ask for it again if you still want it."
 
 
 class EffectNotes(msgspec.Struct):
-    """Collects the outcomes of staged calls, in the order of the journal."""
+    """Collects the outcomes of staged calls from the journal, in order."""
 
     _asked: dict[ApprovalId, str] = {}
     _running: dict[CallId, str] = {}
@@ -43,17 +42,14 @@ class EffectNotes(msgspec.Struct):
     _more: Counter[str] = msgspec.field(default_factory=Counter)
 
     def ask(self, request: ApprovalRequested) -> None:
-        """Record a request for approval of a staged call. Ignores all other requests."""
         if request.item.staged:
             self._asked[request.approval_id] = short_line(request.shown or request.tool, WHAT_CHARS_MAX)
 
     def decide(self, event: ApprovalSettled) -> None:
-        """Record a decision. Accepted calls get their outcome from `finish`."""
         if event.decision != "allow" and (what := self._asked.pop(event.approval_id, "")):
             self._note(_REFUSED[event.decision], what, "")
 
     def begin(self, accepted: EffectsAccepted) -> None:
-        """Record the accepted calls that a turn runs."""
         asked = (self._asked.pop(approval, "") for approval in accepted.approvals)
         self._running = {call.id: what or call.name for call, what in zip(accepted.calls, asked, strict=True)}
 
@@ -69,12 +65,10 @@ class EffectNotes(msgspec.Struct):
         return True
 
     def drop(self, failed: Failed) -> None:
-        """Record an error that prevents staged calls. Ignores all other errors."""
         if failed.kind in (DROPPED, NOT_OFFERED):
             self._note("did not happen", failed.message, "")
 
     def take(self) -> list[str]:
-        """Return the pending notes and clear them."""
         if not self._notes:
             return []
         more = [f"- {counted(count, 'more call')}: {how}" for how, count in self._more.items()]

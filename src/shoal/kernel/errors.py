@@ -1,31 +1,38 @@
-"""The tree of errors. A message says what happened, to which object, and what to do next.
+"""Errors that Shoal raises on purpose. A message says what happened, to which object, and what to do next.
 
 ShoalError
-├── InvalidId, InvalidInput          the input is invalid; nothing was changed
-│   ├── EndedTwice                   an InvalidInput: the process crashed twice while working on it
-│   └── KeyRefused, Unreachable      an InvalidInput: the service that was entered refuses the key, or does not answer
-├── ConfigError                      the settings are wrong; contains every problem found
-├── HomeLocked                       another process uses this home directory
-├── StoreError                       the database refused the operation
-│   ├── StoreUnavailable             temporary: work that can wait waits
-│   │   └── StoreFull                the disk is full
-│   ├── StoreReadOnly, StoreCorrupt, StoreNewer, StoreUnreleased
-│   ├── StaleEpoch                   another worker took the thread over; drop the turn
-│   └── QueueChanged                 the queue of a turn has changed; read it again
-├── ToolError                        a tool's failure, returned to the model as its result
-├── FetchError                       an address may not be opened, or does not answer
-├── SandboxError                     the sandbox could not start the command
-│   ├── FolderFull                   it may not write, or was ended: a folder or the disk is full
-│   └── ContentChanged               a file it runs has changed since a person allowed it; it did not run
-├── ProviderError                    a model provider could not be asked (a failed answer is a ModelFailed)
-│   ├── ProviderRefused              it refuses the key, or no key is set
-│   └── ProviderDown                 it is unreachable or does not work
-├── PlatformError                    a chat platform refused or failed
-├── ExtensionFailed                  code of an installed package failed or took too long
-├── Forbidden                        the caller lacks permission
-└── NotFound, Conflict, Gone         an id that is unknown, already decided, or expired
-    ├── FilesDiffer                  a Conflict: files to restore have changed since
-    └── UnderWay                     a Conflict: another process is already doing it
+├── InvalidId
+├── InvalidInput
+│   ├── EndedTwice
+│   ├── KeyRefused
+│   └── Unreachable
+├── ConfigError
+├── HomeLocked
+├── StoreError
+│   ├── StoreUnavailable
+│   │   └── StoreFull
+│   ├── StoreReadOnly
+│   ├── StoreCorrupt
+│   ├── StoreNewer
+│   ├── StoreUnreleased
+│   ├── StaleEpoch
+│   └── QueueChanged
+├── ToolError
+├── FetchError
+├── SandboxError
+│   ├── FolderFull
+│   └── ContentChanged
+├── ProviderError
+│   ├── ProviderRefused
+│   └── ProviderDown
+├── PlatformError
+├── ExtensionFailed
+├── Forbidden
+├── NotFound
+├── Conflict
+│   ├── FilesDiffer
+│   └── UnderWay
+└── Gone
 """
 
 import os
@@ -34,35 +41,37 @@ from pathlib import Path
 
 
 class ShoalError(Exception):
-    """Base class of all errors that Shoal raises on purpose."""
+    """Base class of the errors that Shoal raises on purpose."""
 
 
 class InvalidId(ShoalError):
-    """Raised for an id in an invalid form."""
+    """Raised if an id does not have the required form."""
 
 
 class InvalidInput(ShoalError):
-    """Raised for an invalid request from outside. The message names the field and the allowed values."""
+    """Raised if a request from outside is invalid. Nothing was changed. The message names the field and the
+    allowed values.
+    """
 
 
 class ExtensionFailed(ShoalError):
-    """Raised if a command or hook of an installed package failed unexpectedly, or took too long."""
+    """Raised if a command or hook of an installed package fails unexpectedly or takes too long."""
 
 
 class EndedTwice(InvalidInput):
-    """Raised instead of starting work that crashed the process twice."""
+    """Raised instead of starting work that has crashed the process twice."""
 
 
 class KeyRefused(InvalidInput):
-    """Raised if the service that was entered refuses the key."""
+    """Raised if a service refuses the key that a person entered."""
 
 
 class Unreachable(InvalidInput):
-    """Raised if the service that was entered does not respond. A later attempt may succeed."""
+    """Raised if a service that a person entered does not respond. A later attempt may succeed."""
 
 
 class ConfigError(ShoalError):
-    """Raised for an invalid configuration. `problems` has one full sentence for each problem."""
+    """Raised if the configuration is invalid. `problems` has one complete sentence for each problem."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -102,18 +111,18 @@ class StoreFull(StoreUnavailable):
 
 
 class StaleEpoch(StoreError):
-    """Raised if another worker has taken over this thread. The rest of this worker's turn is dropped."""
+    """Raised if another worker has taken over this thread. This worker must drop the rest of the turn."""
 
 
 class QueueChanged(StoreError):
-    """Raised if a message was changed while its turn was being opened. Read the waiting messages again."""
+    """Raised if a waiting message changed while its turn was being opened. Read the waiting messages again."""
 
 
 class ToolError(ShoalError):
-    """Raised if a tool fails. The text is the call's result for the model.
+    """Raised if a tool call fails. The text becomes the result that the model sees.
 
-    `tainted_by` names the untrusted source of some of the text, or is empty. `quotes` are files whose name or content
-    the text shows. If these are tainted, the text is too.
+    `tainted_by`: untrusted source of some of the text, or an empty string.
+    `quotes`: files whose name or content appears in the text. If one of them is tainted, the text is tainted.
     """
 
     def __init__(self, text: str, tainted_by: str = "", quotes: Sequence[Path] = ()) -> None:
@@ -123,15 +132,15 @@ class ToolError(ShoalError):
 
 
 class FetchError(ShoalError):
-    """Raised if a URL is not allowed or its server does not respond properly."""
+    """Raised if a URL is not allowed, or if its server does not respond properly."""
 
 
 class SandboxError(ShoalError):
-    """Raised if the sandbox could not start the command. A command that fails by itself does not raise this."""
+    """Raised if the sandbox could not start the command. A command that runs and fails does not raise this."""
 
 
 class FolderFull(SandboxError):
-    """Raised if a folder that commands or file tools write to is too large, or its disk is nearly full."""
+    """Raised if a folder that commands or file tools write to is too large, or if its disk is nearly full."""
 
 
 class ContentChanged(SandboxError):
@@ -139,15 +148,15 @@ class ContentChanged(SandboxError):
 
 
 class ProviderError(ShoalError):
-    """Raised if a model provider fails."""
+    """Raised if a request to a model provider fails. A failed model call is reported as ModelFailed instead."""
 
 
 class ProviderRefused(ProviderError):
-    """Raised if the provider refused the key, or the key is unavailable."""
+    """Raised if the provider refuses the key, or if no key is available."""
 
 
 class ProviderDown(ProviderError):
-    """Raised if the provider is unreachable or sent an invalid response."""
+    """Raised if the provider is unreachable or sends an invalid response."""
 
 
 ASKED_SECONDS_MAX = 3600.0
@@ -155,12 +164,13 @@ ASKED_SECONDS_MAX = 3600.0
 
 
 class PlatformError(ShoalError):
-    """Raised if a chat platform refused a request or failed.
+    """Raised if a chat platform refuses a request or fails.
 
-    `retry_after_seconds` is the wait that the platform requests, at most ASKED_SECONDS_MAX. `permanent` means that a
-    retry cannot help. `outcome_unknown` means that the message may have been posted. `everywhere` means that the wait
-    applies to the whole account. `barred` means that the chat accepts no posts: with `permanent` it no longer exists,
-    otherwise it may accept posts later.
+    `retry_after_seconds`: wait that the platform requests, at most ASKED_SECONDS_MAX.
+    `permanent`: a retry cannot succeed.
+    `outcome_unknown`: the message may have been posted.
+    `everywhere`: the wait applies to all chats of the account.
+    `barred`: the chat accepts no posts. If `permanent` is also set, the chat no longer exists.
     """
 
     def __init__(
@@ -183,19 +193,21 @@ class PlatformError(ShoalError):
 
 
 class Forbidden(ShoalError):
-    """Raised if the asker is not allowed to do this. The message says who is."""
+    """Raised if the person who asked lacks permission. The message says who has it."""
 
 
 class NotFound(ShoalError):
-    """Raised if the id does not exist."""
+    """Raised if no object has this id."""
 
 
 class Conflict(ShoalError):
-    """Raised if the object was already decided or changed. The message says how."""
+    """Raised if the object was already decided or has changed. The message says how."""
 
 
 class FilesDiffer(Conflict):
-    """Raised if files to restore were changed after the turn. A person must choose what happens to them."""
+    """Raised if files that an undo would restore were changed after the turn. A person must choose whether to
+    overwrite them.
+    """
 
 
 class UnderWay(Conflict):
@@ -207,6 +219,5 @@ class Gone(ShoalError):
 
 
 def system_words(error: OSError) -> str:
-    """Return the operating system's message for a failed call, with the path."""
     why = error.strerror or str(error)
     return f"{os.fsdecode(error.filename)}: {why}" if isinstance(error.filename, str | bytes) else why

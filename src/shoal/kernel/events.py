@@ -1,4 +1,4 @@
-"""Events of a thread's journal, with one record class per type."""
+"""Events of a thread's journal. Each event type has its own record class."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -33,7 +33,7 @@ Scope: TypeAlias = Literal["once", "thread", "always"]
 
 
 class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message from the user's side was added to the conversation."""
+    """A message was added to the conversation by a person, a trigger, another agent or Shoal itself."""
 
     type: ClassVar[str] = "user_message"
     text: str
@@ -56,7 +56,7 @@ class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A turn started. A turn that failed to open has no asker."""
+    """A turn started. If the turn could not be opened, it has no asker."""
 
     type: ClassVar[str] = "turn_started"
     agent: str
@@ -77,9 +77,9 @@ class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Digests of a model request, used to rebuild and compare it. See turn/replay.py.
+    """Digests of a model request. turn/replay.py rebuilds the request and compares it with them.
 
-    `system`, `tools` and `options` are omitted if unchanged.
+    `system`, `tools` and `options` are omitted if they have not changed.
     """
 
     after: int
@@ -100,7 +100,7 @@ class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A finished model call: its text and tool calls."""
+    """A model call finished with this text and these tool calls."""
 
     type: ClassVar[str] = "assistant_message"
     text: str
@@ -135,14 +135,18 @@ ASK_OR_LOOK = " Find another way or ask the person."
 
 
 class GivenLinks(msgspec.Struct, frozen=True, array_like=True):
-    """URLs in a result that later calls may read: links of a page to its own `site`, or search results (no site)."""
+    """URLs in a tool result that later calls may open.
+
+    `site`: site that the page and all of these links belong to. Empty for search results.
+    `addresses`: the URLs.
+    """
 
     site: str = ""
     addresses: tuple[str, ...] = ()
 
 
 class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The result of a call. Each call has exactly one."""
+    """A tool call ended. Each call has exactly one result."""
 
     type: ClassVar[str] = "tool_result"
     call_id: CallId
@@ -175,19 +179,18 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether a crash interrupted the call, so its effect is unknown."""
         return self.is_error and self.text.startswith(INTERRUPTED)
 
     @property
     def for_people(self) -> str:
-        """The text without instructions for the model."""
         return self.text.removesuffix(ASK_INSTEAD).removesuffix(ASK_OR_LOOK) if self.is_error else self.text
 
 
 class ToolResultShown(ToolFinished, frozen=True, omit_defaults=True):
-    """A failed result in the API.
+    """A failed tool result, as the API shows it.
 
-    `shown` is its text without instructions for the model. `interrupted` is set if a crash interrupted the call.
+    `shown`: the text without instructions for the model. Empty if `text` has no instructions.
+    `interrupted`: true if a crash interrupted the call.
     """
 
     shown: str = ""
@@ -195,7 +198,7 @@ class ToolResultShown(ToolFinished, frozen=True, omit_defaults=True):
 
 
 class Steered(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message was passed to the running turn."""
+    """A message was added to the running turn."""
 
     type: ClassVar[str] = "steered"
     text: str
@@ -204,8 +207,9 @@ class Steered(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Revised(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An author changed or deleted a message after its turn had started. The model learns this with the next
-    message."""
+    """An author edited or deleted a message after its turn had started. The model sees the change with the next
+    message.
+    """
 
     type: ClassVar[str] = "revised"
     author: Author
@@ -217,7 +221,7 @@ class Revised(msgspec.Struct, frozen=True, omit_defaults=True):
 class ApprovalRequested(msgspec.Struct, frozen=True, omit_defaults=True):
     """A call waits for approval.
 
-    A second request for the same call replaces the first. Decisions on the first no longer count.
+    A second request for the same call replaces the first one. Decisions on the first request then have no effect.
     """
 
     type: ClassVar[str] = "approval_requested"
@@ -235,7 +239,7 @@ class ApprovalRequested(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ApprovalSettled(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An approval was decided by a person, by expiry or by /stop."""
+    """An approval was decided by a person, has expired, or was cancelled."""
 
     type: ClassVar[str] = "approval_decided"
     approval_id: ApprovalId
@@ -246,15 +250,16 @@ class ApprovalSettled(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EffectsAccepted(AcceptedCalls, frozen=True, omit_defaults=True):
-    """A person accepted calls that an earlier turn staged. This turn runs them in this order."""
+    """A person accepted calls that an earlier turn staged. This turn runs them in the given order."""
 
     type: ClassVar[str] = "effects_accepted"
 
 
 class Compacted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Events up to `upto_seq` left the model's window. `summary` replaces them. If it is empty, they were dropped.
+    """Compaction removed the events up to `upto_seq` from the model's context.
 
-    `tainted_by` names untrusted content that the summary contains or was influenced by.
+    `summary` replaces them. An empty summary means that they were dropped. `tainted_by` names the untrusted content
+    that the summary contains or that influenced it.
     """
 
     type: ClassVar[str] = "compacted"
@@ -265,7 +270,7 @@ class Compacted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Cleared(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The model's context restarts after this event."""
+    """The model's context begins after this event."""
 
     type: ClassVar[str] = "cleared"
     by: str = ""
@@ -273,7 +278,7 @@ class Cleared(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Branched(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The conversation continues after event `after`. Later events are on another branch."""
+    """The conversation continues after event `after`. The events between `after` and this one are on another branch."""
 
     type: ClassVar[str] = "branched"
     after: int
@@ -281,7 +286,7 @@ class Branched(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Forked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All earlier events are a copy of another thread's events, up to number `seq` there."""
+    """The thread was forked. All earlier events are copies of the events of `thread` up to number `seq`."""
 
     type: ClassVar[str] = "forked"
     thread: ThreadId
@@ -290,9 +295,10 @@ class Forked(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """State of the workspace before the turn's first call that may change files, as its tree's digest.
+    """The workspace was saved before the turn's first call that may change files.
 
-    Empty if the state could not be stored. `notes` explain this and any missing content.
+    `tree` is the digest of the saved tree. It is empty if the workspace could not be saved. `notes` explain a
+    failure and list missing content.
     """
 
     type: ClassVar[str] = "checkpointed"
@@ -303,7 +309,7 @@ class Checkpointed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FilesChanged(msgspec.Struct, frozen=True, omit_defaults=True):
-    """State of the workspace at the end of a turn with a checkpoint, and the number of changed files."""
+    """The workspace was saved at the end of a turn with a checkpoint. `changed` is the number of changed files."""
 
     type: ClassVar[str] = "files_changed"
     tree: str
@@ -312,9 +318,9 @@ class FilesChanged(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FilesRestored(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Someone undid a turn's file changes or, with `again`, reverted an earlier undo.
+    """A person undid the file changes of a turn. With `again`, the person reverted an earlier undo.
 
-    The model learns this with the next message.
+    The model sees this with the next message.
     """
 
     type: ClassVar[str] = "files_restored"
@@ -334,7 +340,7 @@ class FilesRestored(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LimitReached(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The turn reached a limit. One last call without tools may follow."""
+    """The turn reached a limit. One last model call without tools may follow."""
 
     type: ClassVar[str] = "limit_reached"
     limit: Literal["steps", "tool_errors", "output_tokens", "budget", "time"]
@@ -342,9 +348,11 @@ class LimitReached(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Failed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error. `message` is the sentence for people. `detail` is for the log and the console.
+    """An error occurred.
 
-    A `fatal` error ends the turn. Other errors are notes.
+    `message`: sentence for people.
+    `detail`: text for the log and the console.
+    `fatal`: the error ends the turn. Other errors are notes.
     """
 
     type: ClassVar[str] = "error"
@@ -355,9 +363,12 @@ class Failed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RetryScheduled(msgspec.Struct, frozen=True, omit_defaults=True):
-    """No model is available, so the turn waits and retries at `next_at`. Its outage began at `since`.
+    """No model is available. The turn waits and retries at `next_at`.
 
-    `message` is the sentence for people. `detail` is for the log. `choices` are models that a person may use instead.
+    `since`: start of the outage.
+    `message`: sentence for people.
+    `detail`: text for the log.
+    `choices`: models that a person may use instead.
     """
 
     type: ClassVar[str] = "retry_scheduled"
@@ -371,7 +382,7 @@ class RetryScheduled(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RetryRequested(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A person asked a waiting turn to retry now, optionally with `model`."""
+    """A person asked a waiting turn to retry now, optionally with another model."""
 
     type: ClassVar[str] = "retry_requested"
     by: str
@@ -379,9 +390,10 @@ class RetryRequested(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TurnFinished(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The turn ended. `reply` is posted unless a tool has already answered, or the turn belongs to a subagent.
+    """The turn ended.
 
-    For a subagent, `tainted_by` names the untrusted content that it has read.
+    `reply` is posted unless a tool has already answered or the turn belongs to a subagent. In a subagent's turn,
+    `tainted_by` names the untrusted content that the subagent has read.
     """
 
     type: ClassVar[str] = "turn_finished"
@@ -402,7 +414,7 @@ EVENT_CLASSES: dict[str, type[EventData]] = {kind.type: kind for kind in get_arg
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One entry of a thread's journal. `seq` counts from 1 without gaps; `turn` is empty outside turns."""
+    """An entry in a thread's journal. `seq` counts from 1 without gaps. `turn` is empty outside turns."""
 
     seq: int
     thread: ThreadId
@@ -434,14 +446,13 @@ def encode_data(data: EventData) -> bytes:
 def decode_data(kind: str, data: bytes | str) -> EventData:
     """Decode stored event data.
 
-    Raises msgspec.DecodeError for damaged rows and StoreNewer for an unknown type.
+    Raises msgspec.DecodeError for a damaged row and StoreNewer for an unknown event type.
     """
     return decoder_of(kind).decode(data)
 
 
 @cache
 def decoder_of(kind: str) -> "msgspec.json.Decoder[EventData]":
-    """Return the decoder of an event type. Raises StoreNewer for an unknown type."""
     if kind not in EVENT_CLASSES:
         raise StoreNewer(
             f"The journal was written by a newer version of Shoal ({kind[:40]}). Install that version to use it."
@@ -450,7 +461,6 @@ def decoder_of(kind: str) -> "msgspec.json.Decoder[EventData]":
 
 
 def encode_event(event: Event) -> bytes:
-    """Encode an event for the API: `{"seq","thread","turn","type","at","data"}`."""
     data = event.data
     if isinstance(data, ToolFinished) and data.is_error:
         shown = data.for_people if data.for_people != data.text else ""
@@ -462,9 +472,9 @@ def encode_event(event: Event) -> bytes:
 
 
 class TextStreamed(msgspec.Struct, frozen=True):
-    """A new piece of the answer. A retry starts the text again.
+    """A chunk of the answer. After a retry, the text starts again.
 
-    If the turn is tainted, links that the model made up are rendered as code (`GrowingLinks`).
+    In a tainted turn, links that the model made up are rendered as code (`GrowingLinks`).
     """
 
     type: ClassVar[str] = "text_delta"
@@ -478,7 +488,7 @@ class TextStreamed(msgspec.Struct, frozen=True):
 
 
 class ThinkingStreamed(msgspec.Struct, frozen=True):
-    """A piece of the model's thinking before its answer. Like `TextStreamed`, but `offset` counts only thinking."""
+    """A chunk of the model's thinking, with the fields of `TextStreamed`. `offset` counts only thinking."""
 
     type: ClassVar[str] = "thinking_delta"
     text: str
@@ -488,10 +498,14 @@ class ThinkingStreamed(msgspec.Struct, frozen=True):
 
 
 class StatusChanged(msgspec.Struct, frozen=True):
-    """The turn's current activity.
+    """Current activity of a turn.
 
-    The turn is idle, waiting for the model, running the tools in `text`, waiting for approval of the tool `text`, or
-    retrying the model in `seconds` because of `text`.
+    `thinking`: waits for the model.
+    `tool`: runs the tools that `text` names.
+    `waiting`: waits for approval of the tool that `text` names.
+    `retrying`: retries the model in `seconds`, because of `text`.
+    `queued`: waits to start.
+    `idle`: does not run.
     """
 
     type: ClassVar[str] = "status"
@@ -501,7 +515,7 @@ class StatusChanged(msgspec.Struct, frozen=True):
 
 
 class OutputShown(msgspec.Struct, frozen=True):
-    """The latest output of a call that has run for `seconds`. It replaces earlier output."""
+    """Latest output of a call that has been running for `seconds`. It replaces earlier output."""
 
     type: ClassVar[str] = "tool_output"
     call_id: CallId
@@ -515,7 +529,7 @@ LIVE_CLASSES: dict[str, type[LiveData]] = {kind.type: kind for kind in get_args(
 
 
 class LiveEvent(msgspec.Struct, frozen=True):
-    """A live event of a thread. It has no sequence number."""
+    """An event that is shown during a turn and never stored. It has no sequence number."""
 
     thread: ThreadId
     turn: TurnId
@@ -523,20 +537,18 @@ class LiveEvent(msgspec.Struct, frozen=True):
 
 
 def encode_live(event: LiveEvent, at: datetime) -> bytes:
-    """Encode a live event for the API. It has the fields of a journal event and the number 0."""
+    """Encode a live event for the API. It has the form of a journal event with the number 0."""
     return _encoder.encode(_EventJson(0, event.thread, event.turn, event.data.type, iso(at), event.data))
 
 
 # ---- branches ----
-#
-# A branch is a pure function of the events that started branches.
-#
-# A `branched` event continues after the event it names; every other event continues after the previous one. Events
-# therefore form a tree, and a branch is the path from the first event to its last one. Numbers increase along a branch.
+# A `branched` event continues after the event that it names. Every other event continues after the previous one.
+# The events therefore form a tree, and a branch is the path from the first event to the last event of the branch. Event
+# numbers increase along a branch.
 
 
 class EventRange(NamedTuple):
-    """Consecutive events: the numbers of the first and the last."""
+    """A range of consecutive events, including both ends."""
 
     first: int
     last: int
@@ -547,7 +559,7 @@ Branching = tuple[int, int]
 
 
 def spans_to(seq: int, branchings: Sequence[Branching]) -> list[EventRange]:
-    """Return the branch that ends with event `seq`, oldest first. `branchings` must be oldest first."""
+    """Return the ranges of the branch that ends with event `seq`, oldest first. `branchings` must be in order."""
     spans: list[EventRange] = []
     for at, after in reversed(branchings):
         if at <= seq:
@@ -558,7 +570,7 @@ def spans_to(seq: int, branchings: Sequence[Branching]) -> list[EventRange]:
 
 
 def current(events: Sequence[Event]) -> list[Event]:
-    """Return the events of a journal's current branch: the one that contains its last event."""
+    """Return the events of the current branch, which is the branch of the last event."""
     branchings = [(event.seq, event.data.after) for event in events if isinstance(event.data, Branched)]
     if not branchings:
         return list(events)

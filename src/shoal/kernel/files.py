@@ -1,6 +1,6 @@
-"""Ports for data that is too large for rows: content by digest, and directories that are synchronized between machines.
+"""Ports for large data: content that is stored by digest, and directories that are synchronized between machines.
 
-Also runs file work in threads, and waits for it even if the caller is cancelled.
+Also runs blocking file work in threads.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ DIGEST_CHARS = 32
 
 
 class Files(Protocol):
-    """Storage for content by digest. Every method blocks and raises OSError, so call it in a thread."""
+    """Stores content by digest. Every method blocks and may raise OSError, so call it in a thread."""
 
     def keep(self, content: bytes) -> str:
         """Store the content durably and return its digest."""
@@ -34,30 +34,30 @@ class Files(Protocol):
         ...
 
     def read(self, digest: str) -> bytes:
-        """Return the content after checking its digest. Raises FileNotFoundError if it is not stored."""
+        """Return the content after verifying its digest. Raises FileNotFoundError if it is not stored."""
         ...
 
     def fetch(self, digest: str, path: Path) -> None:
-        """Write content of any size to a file after checking its digest. The file appears complete or not at all."""
+        """Write content of any size to `path` after verifying its digest. The file appears complete or not at all."""
         ...
 
     def has(self, digest: str) -> bool: ...
 
     def remove(self, digest: str, *, at_once: bool = False) -> bool:
-        """Delete the content and return True.
+        """Delete the content. Return False if it was kept.
 
-        Unless `at_once` is set, keep content that was stored or requested recently.
+        Content that was stored or requested recently is kept unless `at_once` is set.
         """
         ...
 
     def below(self, name: str) -> "Files":
-        """Return a separate content store. The name must be safe as a file name."""
+        """Return a separate store inside this one. The name must be safe as a file name."""
         ...
 
     def sweep(self, used: Collection[str], *, at_once: bool = False) -> int:
-        """Delete all content except these digests and return the number deleted.
+        """Delete all content except the digests in `used`. Return the number of deleted items.
 
-        Unless `at_once` is set, recently stored content is also kept.
+        Recently stored content is kept unless `at_once` is set.
         """
         ...
 
@@ -76,30 +76,31 @@ class FollowedFolder(NamedTuple):
 
 
 class Folders:
-    """The directories that a turn may change: a thread's files and, if an agent is given, its workspace.
+    """Synchronizes the directories that a turn may change: a thread's files and, if an agent is given, its workspace.
 
-    This implementation does nothing, because every machine sees the same files. Notices are sentences for the model.
+    This implementation does nothing, because every machine sees the same files. The returned notices are sentences
+    for the model.
     """
 
     def follow(self, folders: Callable[[ThreadId], Iterable[FollowedFolder]]) -> None:
-        """Add a feature's directories, for each thread with an agent."""
+        """Add the directories of a feature. `folders` returns them for a thread."""
 
     async def pull(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Update the directories before work. Returns notices about conflicts with local changes.
+        """Update the local directories before work. Return notices about conflicts with local changes.
 
-        Raises StoreUnavailable if remote changes are not available yet; retry later.
+        Raises StoreUnavailable if remote changes are not available. Retry later.
         """
         return ()
 
     async def push(self, thread: ThreadId, agent: AgentSpec | None = None) -> tuple[str, ...]:
-        """Publish local changes. Returns notices about conflicts and about changes that could not be stored yet."""
+        """Publish local changes. Return notices about conflicts and about changes that could not be stored."""
         return ()
 
     async def forget(self, thread: ThreadId) -> None:
         """Publish the deletion of a thread's files. Raises OSError."""
 
     def here(self, thread: ThreadId, path: str) -> str:
-        """Return the path of a thread's file on this machine."""
+        """Return the path that a thread's file has on this machine."""
         return path
 
 
@@ -107,7 +108,9 @@ STILL_FOLDERS = Folders()
 
 
 def relocated(data: EventData, here: Callable[[str], str]) -> EventData:
-    """Return an event's data with this machine's paths. Returns the same object if no path differs."""
+    """Replace the file paths in an event's data with the paths on this machine. Return the same object if no path
+    differs.
+    """
     match data:
         case UserSaid(attachments=attachments) if attachments:
             moved = tuple(
@@ -127,7 +130,6 @@ def digest_of(content: bytes) -> str:
 
 
 def digest_of_file(path: Path) -> str:
-    """Return the digest of a file's content. Raises OSError."""
     with open(path, "rb", opener=regular_only) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:DIGEST_CHARS]
 
@@ -140,20 +142,20 @@ _Result = TypeVar("_Result")
 async def in_thread(work: Callable[[], _Result]) -> _Result:
     """Run `work` in a thread and return its result or raise its error.
 
-    A thread cannot be stopped, so a cancellation is raised only after the work ends. A lock held by the caller
-    therefore covers all of the work. Use this only for short work, such as reading or writing a file.
+    A thread cannot be stopped, so a cancellation is raised only after the work ends. A lock that the caller holds
+    therefore covers all of the work. Use this only for short work, such as reading a file.
     """
     return await to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
 
 
 async def to_the_end(future: "asyncio.Future[_Result]") -> _Result:
-    """Wait for a future even if cancelled, and raise the cancellation afterwards."""
+    """Wait until a future is done, even if this task is cancelled. The cancellation is raised afterwards."""
     try:
         await asyncio.wait([future])
     except asyncio.CancelledError:
         import anyio
 
-        with anyio.CancelScope(shield=True):  # Without it, anyio cancels the task in every loop iteration.
+        with anyio.CancelScope(shield=True):  # Without the shield, anyio cancels the task in every loop iteration.
             while not future.done():
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait([future])

@@ -13,9 +13,9 @@ from shoal.kernel.permissions import Trust
 
 
 class PlannedCall(msgspec.Struct, frozen=True):
-    """A tool call that the permissions do not deny, before it runs.
+    """A tool call that the permissions did not deny, before it runs.
 
-    A call that waited for approval is planned again after the decision.
+    A call that waits for approval is planned again after the decision.
     """
 
     thread: ThreadId
@@ -38,7 +38,7 @@ class PlannedCall(msgspec.Struct, frozen=True):
 
 
 class HookRuling(msgspec.Struct, frozen=True):
-    """A hook's ruling on a planned call: ask a person, or deny. `reason` is one sentence."""
+    """A hook's stricter decision on a planned call: ask a person, or deny. `reason` is one sentence."""
 
     decision: Literal["ask", "deny"]
     reason: str
@@ -62,11 +62,11 @@ AfterTurn: TypeAlias = Callable[[TurnSummary], Awaitable[None]]
 
 
 class Hooks(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """The hooks of a package. Each call may take up to `seconds_max`.
+    """The hooks of a package. Each hook call may take up to `seconds_max`.
 
-    `before_call` can make a decision stricter, never looser. Returning None keeps the decision. If the hook fails or
-    takes too long, the call is denied. `after_turn` receives each turn that this process finished, at most once. Its
-    failures are logged.
+    `before_call`: can make a decision stricter, never looser. If it returns None, the decision is unchanged. If it
+    fails or takes too long, the call is denied.
+    `after_turn`: receives each turn that this process finished, at most once. Its failures are logged.
     """
 
     before_call: BeforeCall | None = None

@@ -1,4 +1,4 @@
-"""Ids and their text forms: thread ids with safely encoded parts, and time-ordered unique ids."""
+"""Thread ids, whose parts are encoded as safe file names, and unique ids that sort by time."""
 
 import hashlib
 from functools import lru_cache
@@ -48,9 +48,9 @@ class ThreadAddress(msgspec.Struct, frozen=True):
 
 
 def encode_part(text: str) -> str:
-    """Encode a part for use in a thread id and as a file name. `decode_part` inverts it.
+    r"""Encode one part of a thread id so it is also a safe file name. `decode_part` reverses this.
 
-    Each of `/ \\ : * ? " < > | %` and control characters becomes `%HH`. `.` and `..` are encoded as a whole.
+    Control characters and each of `/ \ : * ? " < > | %` become `%HH`. The parts `.` and `..` are encoded too.
     """
     if text in (".", ".."):
         return text.replace(".", "%2E")
@@ -63,16 +63,16 @@ def decode_part(text: str) -> str:
 
 @lru_cache(KNOWN_MAX)
 def make_thread_id(platform: str, channel: str, thread: str) -> ThreadId:
-    """Build a thread id from the platform's own (decoded) parts.
+    """Build a thread id from parts that are not encoded.
 
-    Raises InvalidId if a part is empty or its encoded form is longer than PART_CHARS_MAX.
+    Raises InvalidId if a part is empty, or longer than PART_CHARS_MAX after encoding.
     """
     parts = [encode_part(part) for part in (platform, channel, thread)]
     return parse_thread_id(":".join(parts))
 
 
 def personal_channel(identity: str) -> str:
-    """Return the channel on the page and the API for a person (PLATFORM:USER) with their own token."""
+    """Return the channel of a person who uses the page or the API with their own token. `identity` is PLATFORM:USER."""
     user = identity.removeprefix("web:")
     channel = f"{PERSONAL}{user}"
     if len(encode_part(channel)) <= PART_CHARS_MAX:
@@ -81,23 +81,22 @@ def personal_channel(identity: str) -> str:
 
 
 def is_personal(thread: ThreadId) -> bool:
-    """Return whether a thread is in a personal channel, which shows nothing of other conversations."""
+    """Return True for a thread in a personal channel. Such a thread shows nothing from other conversations."""
     platform, channel, _ = thread.split(":")
     return platform in OWN_PLATFORMS and channel.startswith(PERSONAL)
 
 
 def is_child(thread: ThreadId) -> bool:
-    """Return whether a thread was started by a tool call, so no person reads or writes there."""
+    """Return True for a thread that a tool call started. No person reads or writes there."""
     return thread.startswith(f"{SUBAGENTS}:")
 
 
 def unopened(platform: str, channel: str) -> ThreadId:
-    """Return the thread id for a post that opens a thread in a channel. Raises InvalidId."""
     return make_thread_id(platform, channel, UNOPENED)
 
 
 def parse_thread_id(text: str) -> ThreadId:
-    """Validate the text form of a thread id and return it typed. Raises InvalidId with the reason."""
+    """Check that a text is a valid thread id. Raises InvalidId with the reason."""
     parts = text.split(":")
     if len(parts) != 3:
         raise InvalidId(f"Thread id {text[:80]!r} must have three parts: platform:channel:thread.")
@@ -122,14 +121,14 @@ def platform_of(thread: str) -> str:
 
 
 def channel_of(thread: ThreadId) -> str:
-    """Return the common prefix of all thread ids in this thread's channel."""
+    """Return `PLATFORM:CHANNEL:`, the prefix of all thread ids in the channel."""
     return thread[: thread.rindex(":") + 1]
 
 
 def format_ulid(at_milliseconds: int, entropy: bytes) -> str:
-    """Format a ULID, 26 characters that sort by time. Source: the ULID spec.
+    """Format a ULID, which has 26 characters and sorts by time.
 
-    It consists of 48 bits of milliseconds and 80 bits of `entropy`.
+    It consists of 48 bits of milliseconds and 80 bits of entropy. Source: https://github.com/ulid/spec
     """
     number = (at_milliseconds << 80) | int.from_bytes(entropy, "big")
     return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])

@@ -1,4 +1,6 @@
-"""Regular expressions compiled on first use. Compiling them all at import would take a tenth of the start time."""
+"""Regular expressions that are compiled on first use. Compiling all of them at import takes a tenth of the startup
+time.
+"""
 
 import re
 from typing import AnyStr, cast
@@ -12,7 +14,7 @@ class _Uncompiled:
         self._source = pattern, flags
 
     def __getattr__(self, name: str) -> object:
-        """Compile the expression once, and copy its methods to this object."""
+        """Compile the expression and copy its methods to this object, so later calls do not reach this function."""
         pattern, flags = self._source
         compiled = re.compile(pattern, flags)
         vars(self).update({known: getattr(compiled, known) for known in (*_METHODS, *_FIELDS)})
@@ -22,6 +24,6 @@ class _Uncompiled:
 def compile(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """Like `re.compile`, but compile on first use.
 
-    An invalid expression raises `re.error` on first use. The functions of `re` do not accept the result.
+    An invalid expression raises `re.error` on first use. The result cannot be passed to the functions of `re`.
     """
     return cast(re.Pattern[AnyStr], _Uncompiled(pattern, flags))

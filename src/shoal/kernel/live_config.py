@@ -1,4 +1,4 @@
-"""The current configuration, replaced when setup or a permission rule changes it while Shoal runs."""
+"""The current configuration. Setup and new permission rules replace it while Shoal runs."""
 
 import msgspec
 
@@ -6,6 +6,6 @@ from shoal.kernel.settings import Config
 
 
 class LiveConfig(msgspec.Struct, eq=False):
-    """Holder of the current configuration. `current` is always replaced as a whole."""
+    """Holds the current configuration. Changes replace `current` with a new Config."""
 
     current: Config

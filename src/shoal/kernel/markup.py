@@ -1,4 +1,4 @@
-"""Platform markup: nodes of a parsed text, and dialects that render them."""
+"""Markup of chat platforms: nodes of a parsed text, and dialects that render them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias
@@ -24,7 +24,7 @@ _NOT_LANGUAGE = lazy_re.compile(r"[^\w+#.-]")
 
 
 class Node(msgspec.Struct, eq=False):
-    """A block or a span."""
+    """A block or a span of a parsed text."""
 
     kind: Kind
     children: list["Node"] = []
@@ -43,17 +43,14 @@ class Node(msgspec.Struct, eq=False):
 
 
 def is_link(url: str) -> bool:
-    """Return whether a URL may be sent to platforms as a link."""
     return url.startswith(("http://", "https://", "mailto:", "tel:"))
 
 
 def quoted(inner: str) -> str:
-    """Quote a text as Markdown, including its code."""
     return "\n".join(f"> {line}" for line in inner.split("\n"))
 
 
 def indented(text: str, width: int = 2, space: str = " ") -> str:
-    """Indent the lines of an item after the first, except code lines."""
     first, *rest = text.split("\n")
     return "\n".join((first, *(f"{space * width}{line}" if line and line[0] != CODE_LINE else line for line in rest)))
 
@@ -63,7 +60,7 @@ def joined(blocks: Sequence[str], tight: bool) -> str:
 
 
 def markdown_code(code: str) -> str:
-    """Return a code span that its content cannot close."""
+    """Return an inline code span that `code` cannot close."""
     runs = {len(run) for run in _RUNS.findall(code)}
     mark = "`" * next(length for length in range(1, len(runs) + 2) if length not in runs)
     padded = (
@@ -73,21 +70,20 @@ def markdown_code(code: str) -> str:
 
 
 def fenced(content: str, info: str) -> str:
-    """Return a code fence that its content cannot close."""
+    """Return a code fence that `content` cannot close."""
     longest = max((len(run) for run in _RUNS.findall(content)), default=2)
     mark = "`" * max(3, longest + 1)
     return f"{mark}{language_in(info)}\n{content.removesuffix(chr(10))}\n{mark}"
 
 
 def language_in(info: str) -> str:
-    """Return the language in a fence's opening line, without characters that could close the fence."""
     return _NOT_LANGUAGE.sub("", info)
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """A platform's markup.
+    """Markup of one platform.
 
-    `text`, `token`, `code` and `fence` receive raw text. The others receive rendered text.
+    `text`, `token`, `code` and `fence` receive raw text. The other functions receive rendered text.
     """
 
     text: Wrap

@@ -1,7 +1,7 @@
-"""Memory files and daily notes: their paths and format, and how to read them. Shared by several features.
+"""Memory files and daily notes: their paths and their format.
 
-Memory from a direct conversation is private to its person, even in a shared file. A private line ends with a comment,
-`<!-- only PERSON -->`, and appears in no other person's prompt.
+Memory from a direct conversation is private to its person, even in a shared file. A private line ends with the
+comment `<!-- only PERSON -->` and never appears in another person's prompt.
 """
 
 from collections import Counter
@@ -33,20 +33,18 @@ _MARK = "<!-- only "
 
 
 def memory_path(home: Home, scope: MemoryScope, thread: ThreadId) -> Path:
-    """Return the path of a scope's MEMORY.md for this thread. The thread itself is not a scope."""
     folders = {"global": home.data, "platform": home.platform(thread), "channel": home.channel(thread)}
     return folders[scope] / MEMORY_FILE
 
 
 def note_path(home: Home, day: date) -> Path:
-    """Return the path of a daily note, `data/memory/YYYYMM/YYYYMMDD.md`."""
     return home.data / "memory" / f"{day:%Y%m}" / f"{day:%Y%m%d}.md"
 
 
 def entry_line(text: str) -> str:
-    """Format an entry as `- text`. Indent further lines and drop blank lines.
+    """Format a memory entry as `- text`. Indents further lines and drops blank lines.
 
-    Raises InvalidInput if the text is empty or longer than ENTRY_CHARS_MAX.
+    Raises InvalidInput if the text is empty or longer than ENTRY_CHARS_MAX characters.
     """
     lines = [line for line in text.strip().replace("\r", "\n").split("\n") if line.strip()]
     first = " ".join(lines[0].split()).removeprefix("- ").strip() if lines else ""
@@ -62,7 +60,7 @@ def entry_line(text: str) -> str:
 
 
 def only_for(line: str, person: str) -> str:
-    """Mark each line as private to this person (PLATFORM:USER). Without a person, return the text unchanged."""
+    """Mark each line as private to a person (PLATFORM:USER). If `person` is empty, return the text unchanged."""
     if not person:
         return line
     mark = f" {_MARK}{quote(person, safe=':@._')} -->"
@@ -70,10 +68,10 @@ def only_for(line: str, person: str) -> str:
 
 
 def shown_to(text: str, person: str) -> str:
-    """Return the lines of a file that this person may see, without their comments.
+    """Return the lines that a person may see, without the privacy comments.
 
-    Without a person, returns the public lines. Returns the same object if the person may see the whole text. A line
-    with an invalid comment is hidden from everyone.
+    If `person` is empty, return only public lines. A line with an invalid comment is hidden from everyone. A text
+    without private lines is returned as the same object.
     """
     if _MARK not in text:
         return text
@@ -89,7 +87,9 @@ def shown_to(text: str, person: str) -> str:
 
 
 def owner_of(line: str) -> tuple[str, str] | None:
-    """Return a line's owner (empty if it is public) and its text. None if its comment is invalid."""
+    """Return a line's owner and its text. The owner of a public line is empty. Return None if the privacy comment
+    is invalid.
+    """
     if _MARK not in line:
         return "", line
     match = _ONLY.search(line)
@@ -99,23 +99,19 @@ def owner_of(line: str) -> tuple[str, str] | None:
 
 
 def owned_by(line: str, person: str) -> str | None:
-    """Return a line's text if it belongs to this person alone, otherwise None.
-
-    Without a person, return a public line's text.
-    """
     owned = owner_of(line)
     return owned[1] if owned is not None and owned[0] == person else None
 
 
 def lines_of(text: str) -> list[str]:
-    """Split a file's text into lines. A final line break adds no empty line."""
+    """Split a file's text into lines. A final line break does not add an empty line."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
 def swapped(text: str, removed: Sequence[str], added: Sequence[str], line: int) -> str | None:
-    """Replace lines at their occurrence nearest to `line`. Return None if they do not occur.
+    """Replace `removed` with `added` at the occurrence nearest to `line`. Return None if `removed` does not occur.
 
-    Without lines to remove, the new lines are inserted at `line`, or at the end if it is negative.
+    If `removed` is empty, insert `added` at `line`, or at the end if `line` is negative.
     """
     lines, size = lines_of(text), len(removed)
     if removed:
@@ -130,13 +126,12 @@ def swapped(text: str, removed: Sequence[str], added: Sequence[str], line: int) 
 
 
 def is_known(existing: str, entry: str) -> bool:
-    """Return whether a text already contains this entry, ignoring case, spaces, list marks and a final full stop."""
     wanted = entry_key(entry)
     return any(entry_key(line) == wanted for line in existing.splitlines())
 
 
 def entry_key(line: str) -> str:
-    """Normalize an entry for comparison: without case, spaces, list marks and a final full stop."""
+    """Normalize an entry for comparison. Ignores case, spaces, list marks and final punctuation."""
     return " ".join(line.split()).lstrip("-*+ ").rstrip(".!; ").casefold()
 
 
@@ -147,14 +142,13 @@ NOTES_MAX = 400
 
 
 def note_files(home: Home) -> list[tuple[date, Path]]:
-    """Return the existing daily notes, newest first, at most NOTES_MAX."""
+    """Return up to NOTES_MAX daily notes, newest first."""
     paths = sorted((home.data / "memory").glob("[0-9]*/[0-9]*.md"), reverse=True)[:NOTES_MAX]
     notes = [(day, path) for path in paths if (day := note_day(path.stem)) is not None]
     return [(day, path) for day, path in notes if note_path(home, day) == path]
 
 
 def note_day(digits: str) -> date | None:
-    """Parse YYYYMMDD as a day, or return None."""
     try:
         return datetime.strptime(digits, "%Y%m%d").date()  # noqa: DTZ007 (a day has no zone)
     except ValueError:
@@ -164,8 +158,8 @@ def note_day(digits: str) -> date | None:
 def entry_lines(path: Path) -> list[tuple[str, str, str]]:
     """Return the entries of a memory file or note as (line number, text, owner).
 
-    Lines are numbered separately for each owner, so a number reveals nothing about other people's private lines. Raises
-    OSError.
+    Lines are numbered separately for each owner, so the numbers reveal nothing about other people's private lines.
+    Raises OSError.
     """
     entries: list[tuple[str, str, str]] = []
     numbers = Counter[str]()
@@ -180,9 +174,9 @@ def entry_lines(path: Path) -> list[tuple[str, str, str]]:
 
 
 def read_memory(path: Path) -> str:
-    """Return the file's text, or an empty string if the file is missing. Raises OSError.
+    """Return a file's text, or an empty string if the file does not exist. Raises OSError.
 
-    Invalid UTF-8 is preserved when the text is written back.
+    Invalid UTF-8 is preserved when the text is written back with `surrogateescape`.
     """
     try:
         return read_regular(path).decode("utf-8", "surrogateescape")

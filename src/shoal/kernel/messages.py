@@ -16,7 +16,7 @@ from shoal.kernel.untrusted import FORWARDED, QUOTED
 
 
 class PlatformUser(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A person as named by their platform, never by a model."""
+    """A person, as the platform names them. Never filled from a model's text."""
 
     id: str
     name: str = ""
@@ -30,7 +30,7 @@ class Author(PlatformUser, frozen=True, omit_defaults=True, kw_only=True):
     trusted: bool
 
     def asker(self, thread: ThreadId, trust: Trust | None = None, *, direct: bool = True) -> Asker:
-        """Return the author as the asker in this thread. Pass `trust` if it is known more precisely than `trusted`."""
+        """Return the author as the asker in a thread. `trust` overrides the level that follows from `trusted`."""
         address = thread_address(thread)
         return Asker(
             trust=trust or ("trusted" if self.trusted else "untrusted"),
@@ -71,7 +71,6 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def tainted_by(self) -> str:
-        """Names of the untrusted content that the file adds to its message. Empty if there is none."""
         if self.author is not None and not self.author.trusted:
             return f"a file of {self.author.name or self.author.id or 'an unknown person'}"
         return f"the file {self.name}" if self.origin == "foreign" else ""
@@ -79,8 +78,9 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     def sent_by(self, author: Author, *, mine: bool) -> "Attachment":
         """Return the attachment with its origin.
 
-        The origin is "own" for a trusted sender's recording, or if the trusted sender claims the file as `mine`.
-        Otherwise it is "foreign", because people forward mails, pages and documents that others wrote.
+        The origin is "own" for recordings, and for the sender's files if `mine` is set. It is "foreign" for all
+        other files, because people forward mails, pages and documents that others wrote. A file from an untrusted
+        author is returned unchanged.
         """
         whose = self.author or author
         if self.origin == "own" or not whose.trusted:
@@ -102,7 +102,7 @@ own."""
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message that another message refers to, as the platform reports it. Its files are added to the prompt.
 
-    Adapters set `trusted=False` for its author. An unverified author has no id.
+    Adapters set `trusted=False` for the author. An unverified author has no id.
     """
 
     kind: Literal["reply", "quote", "forward", "opening", "before"]
@@ -115,7 +115,6 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def tainted_by(self) -> str:
-        """Names of the untrusted content in the message. Empty if there is none."""
         if self.author.trusted:
             return ""
         if self.own:
@@ -126,7 +125,6 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def bounded(references: Sequence[Reference]) -> tuple[Reference, ...]:
-    """Return the last REFERENCES_MAX references without duplicates. Cut each to its limit."""
     by_key: dict[tuple[str, str], Reference] = {}
     for reference in references:
         chars_max = FORWARD_CHARS_MAX if reference.kind == "forward" else REFERENCE_CHARS_MAX
@@ -142,7 +140,7 @@ Judge: TypeAlias = Callable[["ThreadId", Author], Awaitable[Author]]
 
 
 async def judged_files(thread: ThreadId, files: Sequence[Attachment], judge: Judge) -> tuple[Attachment, ...]:
-    """Set each file's trust to its author's. The sender's own files get the message's trust."""
+    """Replace each file's author with the author that `judge` returns. Files without an author are unchanged."""
     return tuple(
         [
             msgspec.structs.replace(attachment, author=await judge(thread, attachment.author))
@@ -154,7 +152,7 @@ async def judged_files(thread: ThreadId, files: Sequence[Attachment], judge: Jud
 
 
 class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The tool call in another thread that sent a prompt, and the limits for the prompt's turn."""
+    """The tool call in another thread that sent a prompt, and the limits that apply to the prompt's turn."""
 
     line: tuple[tuple[ThreadId, TurnId], ...]
     """The calling turns as (thread, turn), from the root to the caller."""
@@ -187,7 +185,6 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def root(self) -> ThreadId:
-        """The thread at the root, which is a conversation with people."""
         return self.line[0][0]
 
     @property
@@ -196,23 +193,22 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PromptScope(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The resolved scope of a message: who answers, who asks, where, and who reads along.
+    """The agent, the asker and the audience of a message.
 
-    The scope is resolved once, when the message is accepted. It is stored with the message, in its inbox row and in
-    `turn_started`, and all later code reads it there.
+    The scope is resolved once, when the message is accepted. It is stored in the message's inbox row and in
+    `turn_started`, and later code reads it there.
 
-        fact                                        is resolved when
-        ------------------------------------------  -----------------------------------------------------------
-        `agent`: name of the answering agent;       the message is accepted. Binding the channel to another
-        empty for the thread's or the default one   agent later does not change waiting messages
-        `asker`: who wrote it, in which channel,    the message is accepted. Access, roles and trust are checked
-        alone or in a group, and their identities   again when the turn opens or continues (threads/presence.py).
-                                                    Trust never rises
-        `audience`: who reads along                 the message is accepted. If the later check finds other roles
-                                                    or less trust, asker and audience are resolved again
-        not included: the agent's file, the model   the turn opens
-        and profile of the channel, the asker's
-        time zone
+        field        meaning                                     later changes
+        ----------   -----------------------------------------   ------------------------------------------------------
+        `agent`      Name of the answering agent. Empty means    Binding the channel to another agent does not affect
+                     the thread's or the default agent.          messages that are waiting.
+        `asker`      Author, channel, kind of conversation and   Access, roles and trust are checked again when the
+                     linked identities.                          turn opens or continues (threads/presence.py). Trust
+                                                                 never rises.
+        `audience`   People who read along.                      If that check finds other roles or less trust, asker
+                                                                 and audience are resolved again.
+
+    The agent's file, the model and profile of the channel, and the asker's time zone are resolved when the turn opens.
     """
 
     agent: str
@@ -221,9 +217,9 @@ class PromptScope(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AcceptedCalls(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The calls that a turn has staged, in order.
+    """Staged calls that a person accepted, in order.
 
-    Contains each call's approval, and the person who accepted them on the card.
+    `approvals` contains the approval of each call. `by` is the person who accepted them on the card.
     """
 
     card: CardId
@@ -233,7 +229,7 @@ class AcceptedCalls(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_defaults=True):
-    """A message in the mailbox that starts a turn."""
+    """A message in a thread's mailbox that starts a turn."""
 
     thread: ThreadId
     key: str
@@ -273,12 +269,11 @@ class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_d
 
     @property
     def answered_by(self) -> str:
-        """Name of the resolved or requested agent. Empty means the thread's own or the default one."""
         return self.agent if self.scope is None else self.scope.agent
 
 
 class Steer(msgspec.Struct, frozen=True, tag="steer", tag_field="lane", omit_defaults=True):
-    """A message for the running turn that skips the remaining tool calls of the step."""
+    """A message for the running turn. The model sees it before its next call."""
 
     thread: ThreadId
     key: str
@@ -288,7 +283,7 @@ class Steer(msgspec.Struct, frozen=True, tag="steer", tag_field="lane", omit_def
 
 
 class FollowUp(msgspec.Struct, frozen=True, tag="follow_up", tag_field="lane", omit_defaults=True):
-    """A message for the running turn. It is added when the turn would otherwise end."""
+    """A message that is added to the running turn when the turn would otherwise end."""
 
     thread: ThreadId
     key: str
@@ -298,7 +293,7 @@ class FollowUp(msgspec.Struct, frozen=True, tag="follow_up", tag_field="lane", o
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort", tag_field="lane", omit_defaults=True):
-    """A request to stop the running turn, or only `turn`.
+    """A request to stop the running turn. If `turn` is set, only that turn is stopped.
 
     If no turn is open, the author's messages that the next turn would answer are dropped. `all_queued` also empties
     the mailbox.
@@ -311,9 +306,9 @@ class Abort(msgspec.Struct, frozen=True, tag="abort", tag_field="lane", omit_def
 
 
 class Retry(msgspec.Struct, frozen=True, tag="retry", tag_field="lane", omit_defaults=True):
-    """A request to a turn that is waiting for its model to retry now.
+    """A request to stop waiting for the model and to retry now.
 
-    It applies to any turn or only to `turn`, optionally with another `model`.
+    If `turn` is set, it applies only to that turn. `model` selects another model.
     """
 
     thread: ThreadId
@@ -323,7 +318,10 @@ class Retry(msgspec.Struct, frozen=True, tag="retry", tag_field="lane", omit_def
 
 
 class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defaults=True):
-    """A change of a message by its author. A waiting prompt is replaced. Otherwise the change is journaled."""
+    """An author's edit of a message.
+
+    If the message is waiting in the mailbox, the prompt is replaced. Otherwise the edit is journaled.
+    """
 
     thread: ThreadId
     key: str
@@ -338,8 +336,10 @@ class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defau
 
 
 class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", omit_defaults=True):
-    """A deletion of a message by its author or by UNTOLD. A waiting prompt is dropped. Otherwise the deletion is
-    journaled."""
+    """A deletion of a message by its author, or by UNTOLD if the platform names nobody.
+
+    If the message is waiting in the mailbox, the prompt is dropped. Otherwise the deletion is journaled.
+    """
 
     thread: ThreadId
     key: str
@@ -348,10 +348,10 @@ class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", om
 
 
 class Reaction(msgspec.Struct, frozen=True, tag="reaction", tag_field="lane", omit_defaults=True):
-    """An emoji on a message.
+    """An emoji reaction to a message.
 
-    On an approval's card, it decides. On a running turn's preview, a stop sign stops the turn. Only
-    `threads/access_gate.py` raises `trust`.
+    On an approval card, the emoji decides the approval. On the preview of a running turn, a stop sign stops the
+    turn. Only `threads/access_gate.py` raises `trust`.
     """
 
     thread: ThreadId
@@ -371,13 +371,12 @@ _LOOKS = lazy_re.compile("[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
 
 
 def verdict_of(emoji: str) -> bool | None:
-    """Return True for an emoji that allows, False for one that denies, or None."""
+    """Return True for an emoji that allows, False for an emoji that denies, and None for all others."""
     name = _LOOKS.sub("", emoji).partition("::")[0]
     return True if name in YES else False if name in NO else None
 
 
 def means_always(emoji: str) -> bool:
-    """Return whether an emoji means "always allow": infinity, which some platforms spell out."""
     return _LOOKS.sub("", emoji).partition("::")[0] in ("♾", "infinity")
 
 
@@ -385,7 +384,7 @@ Inbound: TypeAlias = Prompt | Steer | FollowUp | Abort | Retry | Edit | Deletion
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The result of `send`."""
+    """The result of sending a message to a thread."""
 
     status: Literal["accepted", "duplicate", "busy", "delivered", "dropped", "answered"]
     """For a steer, follow-up, abort or retry, `delivered` means that `turn` was open and received it. `answered` means
@@ -405,7 +404,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class Image(msgspec.Struct, frozen=True):
-    """An image file for the model. It is encoded when the request is built."""
+    """An image file for the model. The file is read when the request is built."""
 
     path: str
     media_type: str
@@ -416,9 +415,9 @@ MORE_TOOLS = "more_tools"
 
 
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A call requested by the model.
+    """A tool call that the model requested.
 
-    `wrapped` is set if the model wrote it as a call of MORE_TOOLS. It is sent back in that form.
+    `wrapped` means that the model wrote it as a call of MORE_TOOLS. It is sent back to the model in that form.
     """
 
     id: CallId
@@ -429,12 +428,10 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def written_name(self) -> str:
-        """The tool name that the model wrote."""
         return MORE_TOOLS if self.wrapped else self.name
 
     @property
     def written_arguments(self) -> str:
-        """The arguments that the model wrote for that name."""
         if not self.wrapped:
             return self.arguments
         return f'{{"call":{msgspec.json.encode(self.name).decode()},"arguments":{self.arguments}}}'
@@ -443,7 +440,7 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 class Opaque(msgspec.Struct, frozen=True):
     """Data that a provider requires back unchanged, such as signed thinking or encrypted reasoning.
 
-    `kind` names the provider, server and model. The data is not sent to any other.
+    `kind` names the provider, server and model that sent the data. It is returned only to them.
     """
 
     kind: str
@@ -451,22 +448,18 @@ class Opaque(msgspec.Struct, frozen=True):
 
 
 class UserMessage(msgspec.Struct, frozen=True, tag="user", tag_field="role", weakref=True, eq=False):
-    """A message from the user's side, for the model."""
-
     text: str
     images: tuple[Image, ...] = ()
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant", tag_field="role", weakref=True, eq=False):
-    """A message from the model: its text and tool calls."""
-
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
     opaque: Opaque | None = None
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", weakref=True, eq=False):
-    """The result of one call."""
+    """The result of a tool call, as the model receives it."""
 
     call_id: CallId
     name: str
@@ -482,7 +475,6 @@ class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", wea
 
     @property
     def written_name(self) -> str:
-        """The tool name that the model wrote."""
         return MORE_TOOLS if self.wrapped else self.name
 
 
@@ -491,7 +483,7 @@ ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolMessage
 
 
 class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A tool's definition for the model. `parameters` is a JSON Schema of type object, as JSON text."""
+    """A tool's definition for the model. `parameters` is JSON text: a JSON Schema of type object."""
 
     name: str
     description: str
@@ -499,13 +491,12 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def definition(self) -> str:
-        """The definition as one line of JSON, for a search result."""
         name, description = (msgspec.json.encode(text).decode() for text in (self.name, self.description))
         return f'{{"name":{name},"description":{description},"parameters":{self.parameters}}}'
 
 
 class ModelRequest(msgspec.Struct, frozen=True):
-    """A single call of a model. `system` and `tools` are its stable prefix."""
+    """One request to a model. `system` and `tools` are the prefix that stays the same from call to call."""
 
     model: str
     system: str
@@ -527,9 +518,9 @@ TOKENS_MAX = 1_000_000_000
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tokens of model calls. `input_tokens` includes cached tokens.
+    """Token counts of model calls. `input_tokens` includes cached tokens.
 
-    `estimated` counts calls for which the provider reported no usable numbers, so Shoal estimated them.
+    `estimated` is the number of calls for which Shoal estimated the counts, because the provider reported none.
     """
 
     input_tokens: int = 0
@@ -543,7 +534,6 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         return Usage(*map(add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
 
     def bounded(self) -> "Usage":
-        """Return the usage with each number limited to 0 to TOKENS_MAX."""
         return Usage(*(min(max(count, 0), TOKENS_MAX) for count in msgspec.structs.astuple(self)))
 
 
@@ -571,7 +561,7 @@ class ThinkingDelta(msgspec.Struct, frozen=True):
 
 
 class ModelDone(msgspec.Struct, frozen=True):
-    """The model's complete answer. Always the last event of a successful stream.
+    """The model's complete answer. Every successful stream ends with it.
 
     `notes` are sentences for people about parts of the conversation that the model did not receive.
     """
@@ -585,7 +575,7 @@ class ModelDone(msgspec.Struct, frozen=True):
 
 
 class ModelFailed(msgspec.Struct, frozen=True):
-    """A failed call. Always the last event of a failed stream."""
+    """A failed model call. Every failed stream ends with it."""
 
     kind: FailureKind
     message: str
@@ -601,7 +591,7 @@ ModelEvent: TypeAlias = TextDelta | ThinkingDelta | ModelDone | ModelFailed
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
-    """A model that a provider offers. Unknown numbers are 0."""
+    """A model that a provider offers. A token limit of 0 means unknown."""
 
     id: str
     context_tokens: int = 0
@@ -609,21 +599,12 @@ class ModelInfo(msgspec.Struct, frozen=True):
 
 
 # ---- consecutive messages ----
-#
-# These functions decide which waiting chat messages one turn answers together.
-#
-# People often split a thought into several messages. All waiting messages of one person in a thread are answered by one
-# turn. They are never mixed with another person's, and they keep their order.
-#
-#     the next message of the same person       is answered by
-#     ---------------------------------------   ---------------------------------------------------------------
-#     came from a chat, like those before       the turn that answers the person's earlier messages
-#     came through the API, or from no person   a separate turn
-#     requests another agent or model, or the   a separate turn; later messages are not joined to earlier ones
-#     person's roles have changed
-#     would make the turn too large             a separate turn; later messages are not joined to earlier ones
-#
-# References are included with their messages.
+# People often split a thought into several messages. One turn therefore answers all waiting chat messages of a person
+# in a thread. Messages keep their order and are never joined with messages of another person.
+# A message starts a separate turn, and later messages are not joined to earlier ones, in these cases:
+# - It did not come from a chat.
+# - It requests another agent or model, or the person's roles have changed.
+# - The turn would have more than LINES_MAX messages or LINES_CHARS_MAX characters.
 
 LINES_MAX = 50
 """Maximum number of messages that one turn answers."""
@@ -636,7 +617,7 @@ LINES_CHARS_MAX = 20_000
 class Waiting(msgspec.Struct, frozen=True):
     """Messages that wait for a thread's next turn.
 
-    `since` and `until` are the times when the first and the last were accepted, in microseconds.
+    `since` and `until` are the times at which the first and the last message were accepted, in microseconds.
     """
 
     prompt: Prompt
@@ -649,11 +630,13 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 def pause_left(waiting: Waiting, before: Waiting | None, now: int, pause_seconds: float) -> float:
-    """Return the seconds to wait for further messages. `before` is the last answered message. `now` is in microseconds.
+    """Return the seconds to wait for further messages before a turn answers these.
 
-    The first message is answered immediately. A message that follows others of the same person within the pause waits
-    until they have paused, for at most PAUSES_MAX pauses and only while nobody else waits. The same applies to files
-    and forwarded messages, because platforms send the pictures and the text of an album separately.
+    `before` are the messages that were answered last. `now` is in microseconds.
+
+    A single message is answered immediately. If a person sends several messages in a row, the turn waits until they
+    have paused for `pause_seconds`. It waits for at most PAUSES_MAX pauses, and only while nobody else is waiting.
+    Files and forwarded messages also wait, because platforms send the pictures and the text of an album separately.
     """
     first = waiting.lines[0]
     follows = (
@@ -670,9 +653,9 @@ def pause_left(waiting: Waiting, before: Waiting | None, now: int, pause_seconds
 
 
 def turns_of(prompts: Sequence[Prompt]) -> list[list[int]]:
-    """Group waiting messages into turns, in the order of their first messages.
+    """Group waiting messages into turns, ordered by the first message of each turn.
 
-    Each turn is a list of message numbers.
+    Each turn is a list of indexes into `prompts`.
     """
     turns: list[list[int]] = []
     newest: dict[str, list[int]] = {}
@@ -700,7 +683,7 @@ def _joins(lines: Sequence[Prompt], prompt: Prompt) -> bool:
 
 
 def joined(lines: Sequence[Prompt]) -> Prompt:
-    """Join messages into one, with the last one's reply reference. A single message is returned unchanged."""
+    """Join messages into one prompt. It keeps the last reply reference. A single message is returned unchanged."""
     first, *rest = lines
     if not rest:
         return first

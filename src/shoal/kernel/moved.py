@@ -1,13 +1,13 @@
 """Chats whose id has changed, such as a Telegram group that became a supergroup or an upgraded Matrix room.
 
-    where a chat is used                                   its id there
-    ----------------------------------------------------   ----------------------------------------------------------
-    threads, bindings, schedules, approvals, memory,       the first one, permanently. Journals and audit chains
-    files, the last active channel                         depend on it, so nothing is moved
-    calls of the platform                                  its newest one
-    `channels` and `allow` in shoal.toml                   any of them
+    use of the chat                                        id
+    ----------------------------------------------------   ----------------------------------------------------
+    threads, bindings, schedules, approvals, memory,       the first id, permanently, because journals and
+    files, the last active channel                         audit chains depend on it
+    calls to the platform                                  the newest id
+    `channels` and `allow` in shoal.toml                   any id of the chat
 
-A move is one small atomic write on every database. A platform may report moves twice and in any order.
+Each move is one small atomic write in the database. A platform may report moves more than once and in any order.
 """
 
 import msgspec
@@ -20,18 +20,20 @@ TRIES_MAX = 10
 
 
 def moved_scope(platform: str) -> str:
-    """Settings scope of a platform's moves. The key is a chat's first id, the value its later ids in order."""
+    """Return the settings scope of a platform's moves. The key is a chat's first id. The value lists its later ids
+    in order.
+    """
     return f"moved:{platform}"
 
 
 async def ids_of(settings: Settings, platform: str, channel: str) -> tuple[str, ...]:
-    """Return all ids of a chat by its first id. Raises StoreError."""
+    """Return all ids of a chat. `channel` is its first id. Raises StoreError."""
     stored = await settings.get(moved_scope(platform), channel)
     return (channel, *_decoded(stored))
 
 
 class MovedChats:
-    """The moves of one account's chats."""
+    """Maps between the first and the newest ids of an account's chats."""
 
     def __init__(self, platform: str, settings: Settings) -> None:
         self._scope = moved_scope(platform)
@@ -45,15 +47,17 @@ class MovedChats:
             self._learn(first, _decoded(stored))
 
     def first_id(self, channel: str) -> str:
-        """Return the id that Shoal uses for the chat."""
+        """Return the id under which Shoal stores the chat."""
         return self._first.get(channel, channel)
 
     def newest_id(self, channel: str) -> str:
-        """Return the id that the platform uses for it."""
+        """Return the id to use in calls to the platform."""
         return self._newest.get(self.first_id(channel), channel)
 
     async def note(self, old: str, new: str) -> bool:
-        """Store a move. Return False if it was already known. Raises StoreError."""
+        """Store a move. Return False if it was already known, or if too many concurrent writes interfered. Raises
+        StoreError.
+        """
         first = self.first_id(old)
         for _ in range(TRIES_MAX):
             stored = await self._settings.get(self._scope, first)

@@ -1,11 +1,11 @@
 """Actions, decisions, askers and access tokens.
 
-    scope      may
-    --------   -----------------------------------------------------------------------------------------------
-    chat       talk in its person's own threads, read and steer them, and nothing else
-    read       read everything but tokens; change nothing
-    approve    the same, and decide approvals as its person, who must be an approver
-    admin      everything that the owner's token may do
+    token scope   allowed
+    -----------   ----------------------------------------------------------------------------------------------
+    chat          talk in the threads of the token's person, and read and steer only these threads
+    read          read everything except tokens, and change nothing
+    approve       the same as read, and decide approvals as the token's person, who must be an approver
+    admin         everything that the owner's token allows
 
 A token with an agent is also limited to that agent's threads.
 """
@@ -39,9 +39,9 @@ alone:rm -r build`."""
 
 
 class Action(msgspec.Struct, frozen=True):
-    """One action of a call: `tool:<name>:<detail>`, built only from resolved arguments.
+    """One action of a call, `tool:<name>:<detail>`. It is built only from resolved arguments.
 
-    The fields after `also` describe a shell command, with paths as commands see them (`/workspace/…`).
+    The fields after `also` describe a shell command, with paths as the command sees them (`/workspace/…`).
     """
 
     text: str
@@ -73,19 +73,17 @@ class Action(msgspec.Struct, frozen=True):
 
     @property
     def tool(self) -> str:
-        """Name of the tool."""
         return self.text.removeprefix("tool:").partition(":")[0]
 
     @property
     def detail(self) -> str:
-        """The action's text after the tool's name."""
         return self.text.removeprefix("tool:").partition(":")[2]
 
 
 class Ruling(msgspec.Struct, frozen=True):
-    """The engine's decision for one action, with the list and pattern of the matching rule.
+    """The permission engine's decision on one action.
 
-    Both are empty if none matched.
+    `rule` is the list and pattern of the rule that matched, or empty if no rule matched.
     """
 
     action: str
@@ -94,9 +92,11 @@ class Ruling(msgspec.Struct, frozen=True):
 
 
 class CoveredFile(msgspec.Struct, frozen=True):
-    """A file at the time of an approval request: its path for commands and its content's SHA-256 (hex).
+    """A file as it was when approval was requested.
 
-    `size_bytes` is -1 and `digest` is empty if the file did not exist.
+    `path`: the path that commands see.
+    `size_bytes`: -1 if the file did not exist.
+    `digest`: SHA-256 of the content in hex. Empty if the file did not exist.
     """
 
     path: str
@@ -105,7 +105,7 @@ class CoveredFile(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Content besides its arguments that determines a call's effect. An approval covers this content."""
+    """Content that determines the effect of a call in addition to its arguments. An approval covers this content."""
 
     files: tuple[CoveredFile, ...] = ()
     """Files that the call names."""
@@ -123,10 +123,13 @@ NO_COVERAGE = Coverage()
 
 
 class ValueOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Source of a value in a call that occurs verbatim in earlier text.
+    """Origin of a value in a call that also occurs verbatim in earlier text.
 
-    The value occurs in the words of `named_by` ("you", or a person's name), or only in the untrusted text of `source`.
-    This informs people and never permits anything, because short values match by chance: "13" also occurs in "June 13".
+    `named_by`: person whose words contain the value, or "you".
+    `source`: untrusted source, if only its text contains the value.
+
+    This informs people and never permits anything, because short values match by chance. For example, "13" also
+    occurs in "June 13".
     """
 
     value: str
@@ -137,8 +140,8 @@ class ValueOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
 class StandingRule(msgspec.Struct, frozen=True, omit_defaults=True):
     """The narrowest rule that would have allowed a call without approval.
 
-    The rule applies to one agent and to one person (their identities, PLATFORM:USER), in the place where that person
-    asked: in direct conversations, or in one channel (PLATFORM:CHANNEL).
+    It applies to one agent and to one person, with all identities of that person (PLATFORM:USER). It also applies
+    only where the person asked: in direct conversations, or in one channel (PLATFORM:CHANNEL).
     """
 
     allow: tuple[str, ...] = ()
@@ -158,7 +161,7 @@ NO_RULE = StandingRule()
 
 
 class CardItem(msgspec.Struct, frozen=True):
-    """A call's position on its card, and the card's details about it."""
+    """A call's position on an approval card, and the details that the card shows about it."""
 
     card: CardId = CardId("")
     """Empty if the call has its own card. Otherwise the call is `number` (from 1) of `total`."""
@@ -179,7 +182,7 @@ class CardItem(msgspec.Struct, frozen=True):
 
     @property
     def foreign(self) -> tuple[str, ...]:
-        """Untrusted sources that alone provided some value of the call."""
+        """Untrusted sources that are the only origin of a value in the call."""
         return tuple(dict.fromkeys(origin.source for origin in self.origins if origin.source))
 
 
@@ -187,10 +190,10 @@ ALONE = CardItem()
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The person for whom a call is made. Comes from the inbound message, never from a model's text.
+    """The person for whom a call is made. Taken from the inbound message, never from a model's text.
 
-    On the page and the API, `user` is a whole identity if a person was given the token. That person is never the page's
-    owner.
+    On the page and the API, `user` is PLATFORM:USER if the token was issued to a person. That person is never the
+    owner of the page.
     """
 
     trust: Trust
@@ -208,7 +211,6 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def identity(self) -> str:
-        """The identity as PLATFORM:USER."""
         if self.platform in OWN_PLATFORMS and ":" in self.user:
             return self.user
         return f"{self.platform}:{self.user}"
@@ -220,7 +222,10 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a turn may see beyond its own conversation, by asker and readers. See the table in docs/security.md."""
+    """Limits on what a turn may see beyond its own conversation, based on the asker and the readers.
+
+    See the table in docs/security.md.
+    """
 
     everywhere: bool = False
     """Whether the owner asks and nobody else reads the conversation."""
@@ -232,7 +237,7 @@ class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
     """The same person, regardless of readers."""
 
     def within(self, chat: ThreadId) -> str:
-        """Return the thread id prefix that a turn in this thread may see. Empty means all threads."""
+        """Return the prefix of the thread ids that a turn in this thread may see. An empty prefix means all threads."""
         return "" if self.everywhere else channel_of(chat)
 
 
@@ -247,8 +252,12 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class AccessToken(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stored token. `digest` is the SHA-256 (hex) of the token, `person` is PLATFORM:USER, and `used_on` is the day
-    (UTC) of its last use."""
+    """A stored access token.
+
+    `digest`: SHA-256 of the token in hex.
+    `person`: PLATFORM:USER.
+    `used_on`: day of the last use, in UTC.
+    """
 
     name: str
     digest: str
@@ -265,10 +274,10 @@ TOKENS_MAX = 1000
 
 
 def parse_expiry(text: str, now: datetime) -> datetime:
-    """Parse a token's expiry.
+    """Parse the expiry of a token.
 
-    Accepts a duration (`30m`, `12h`, `90d`, `4w`), a day (its start, UTC), or a time with an offset. Raises
-    InvalidInput for anything else, and for times in the past.
+    Accepts a duration (`30m`, `12h`, `90d`, `4w`), a day (its start in UTC), or a time with a UTC offset. Raises
+    InvalidInput for any other text, and for times in the past.
     """
     span = _SPAN.fullmatch(text)
     try:

@@ -15,12 +15,12 @@ def duration_text(milliseconds: int) -> str:
 
 
 def short_line(text: str, chars_max: int = 80) -> str:
-    """Return the beginning of a text on one line, without code marks."""
+    """Shorten a text to one line of at most `chars_max` characters. Backticks become apostrophes."""
     line = " ".join(text.split()).replace("`", "'")
     return line if len(line) <= chars_max else f"{line[: chars_max - 1]}…"
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Join items: `1`, `1 and 3`, `1, 2 and 3`."""
+    """Join numbers as `1`, `1 and 3` or `1, 2 and 3`."""
     *most, last = map(str, numbers)
     return f"{', '.join(most)} and {last}" if most else last

@@ -1,4 +1,4 @@
-"""The ports of the core. Each has a suite of contract tests in shoal.testing.contracts."""
+"""The core's ports. shoal.testing.contracts has contract tests for each of them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -41,27 +41,31 @@ class Provider(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in the configuration, for example `openai`."""
+        """Name of the provider in the configuration, for example `openai`."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Call the model. Ends with exactly one ModelDone or ModelFailed. Raises only CancelledError.
+        """Call the model and yield its events. The last event is a ModelDone or ModelFailed. Raises only
+        CancelledError.
 
-        Closing the iterator or cancelling also ends the call at the provider.
+        Closing the iterator or cancelling the task also ends the call at the provider.
         """
         ...
 
     async def models(self) -> list[ModelInfo]:
-        """List the models, which also validates the key. Raises ProviderRefused or ProviderDown."""
+        """List the models. This also validates the key. Raises ProviderRefused or ProviderDown."""
         ...
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close all connections."""
         ...
 
 
 class Route(msgspec.Struct, frozen=True):
-    """A resolved model name: the provider, its name for the model, and the context window in tokens (0 if unknown)."""
+    """A resolved model name.
+
+    `model` is the provider's name for the model. `context_tokens` and `max_output_tokens` are 0 if unknown.
+    """
 
     provider: Provider
     model: str
@@ -73,7 +77,9 @@ class Models(Protocol):
     """All configured providers and their models."""
 
     def route(self, name: str) -> Route:
-        """Resolve `PROVIDER/MODEL` or a bare model name. Raises InvalidInput that lists the configured models."""
+        """Resolve `PROVIDER/MODEL` or a bare model name. Raises InvalidInput, whose message lists the configured
+        models.
+        """
         ...
 
     def usd(self, route: Route, usage: Usage) -> float | None:
@@ -95,7 +101,7 @@ class Mount(msgspec.Struct, frozen=True):
 class RunFile(msgspec.Struct, frozen=True):
     """A file that a command may run only in the state that a person allowed.
 
-    Replacing a file or folder changes `identity` or one of the `folders`.
+    If the file or one of its folders is replaced, `identity` or an entry of `folders` changes.
     """
 
     path: str
@@ -136,7 +142,7 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class CommandResult(msgspec.Struct, frozen=True):
-    """The result of a command. Each stream's output beyond `output_bytes_max` is replaced with a notice."""
+    """The result of a command. In each stream, output beyond `output_bytes_max` is replaced with a notice."""
 
     stdout: bytes
     stderr: bytes
@@ -147,18 +153,20 @@ class CommandResult(msgspec.Struct, frozen=True):
 
 
 class Sandbox(Protocol):
-    """Runs commands. Cancelling `run` kills the whole process tree, including `setsid` children, before it returns."""
+    """Runs commands. Cancelling `run` kills all processes of the command, including `setsid` children, before it
+    returns.
+    """
 
     @property
     def name(self) -> str:
-        """Name of the kind, such as `host`, `bubblewrap` or `docker`."""
+        """Kind of sandbox, such as `host`, `bubblewrap` or `docker`."""
         ...
 
     @property
     def isolated(self) -> bool:
-        """Whether commands run isolated from the host.
+        """True if commands run isolated from the host.
 
-        If False, they see the whole machine, so Shoal asks before each one.
+        If False, commands can see the whole machine, so Shoal asks before every command that no rule allows.
         """
         ...
 
@@ -167,15 +175,15 @@ class Sandbox(Protocol):
         ...
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        """Translate a host path into the path for commands and the model. Paths outside all mounts are unchanged."""
+        """Convert a host path to the path that commands and the model see. Paths outside all mounts are unchanged."""
         ...
 
     def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        """Translate a command's path into the host path. Paths outside all mounts are unchanged."""
+        """Convert a path that a command sees to the host path. Paths outside all mounts are unchanged."""
         ...
 
     async def close(self) -> None:
-        """Release resources kept between commands."""
+        """Release resources that are kept between commands."""
         ...
 
 
@@ -187,7 +195,7 @@ Yields the argument vector that runs it, valid until the block ends. Raises Sand
 
 
 class ToolOutput(msgspec.Struct, frozen=True):
-    """A tool's result."""
+    """The result that a tool returns."""
 
     text: str
     is_error: bool = False
@@ -213,14 +221,14 @@ class ToolOutput(msgspec.Struct, frozen=True):
 
 
 class ToolServices(Protocol):
-    """Services for built-in tools."""
+    """Services that built-in tools use."""
 
     artifacts: Files
     """Storage for full results."""
 
     @property
     def virtual_folders(self) -> Sequence["VirtualFolder"]:
-        """Return the virtual folders of the file tools."""
+        """Return the folders that exist only for the file tools."""
         ...
 
     async def post(self, post: NewPost) -> None:
@@ -229,7 +237,7 @@ class ToolServices(Protocol):
 
 
 class ToolContext(msgspec.Struct, frozen=True):
-    """The thread and the caller of a tool call. Built by the executor, never from model output."""
+    """The context in which a tool call runs. Built by the executor, never from model output."""
 
     thread: ThreadId
     turn: TurnId
@@ -249,43 +257,46 @@ class ToolContext(msgspec.Struct, frozen=True):
 
     @property
     def chat(self) -> ThreadId:
-        """The thread that people read: this one, or the root of a subagent's thread."""
+        """The thread that people read: this thread, or the root thread if this one belongs to a subagent."""
         return self.purpose.caller.root if self.purpose.caller is not None else self.thread
 
     @property
     def within(self) -> str:
-        """Thread id prefix that the call may see. Empty means all threads."""
+        """Prefix of the thread ids that the call may see. Empty means all threads."""
         return self.purpose.audience.within(self.chat)
 
 
 class Invocation(Protocol):
-    """A validated call. The object that is shown for approval is the one that runs."""
+    """A validated tool call. The object that is shown for approval is the one that runs."""
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """The call's actions, at least one."""
+        """The actions that the permission rules check. There is at least one."""
         ...
 
     @property
     def shown(self) -> str:
-        """Exact content for approval, for example the command, or the path and the diff."""
+        """The exact content to approve, for example the command, or the path and the diff."""
         ...
 
     @property
     def canonical(self) -> str:
-        """Canonical JSON of everything that determines the effect: resolved arguments, cwd and relevant environment."""
+        """Canonical JSON of everything that determines the effect: resolved arguments, working directory and
+        relevant environment.
+        """
         ...
 
     async def run(self) -> ToolOutput:
         """Run the call.
 
-        Raises ToolError for failures that the model should read. Kills its processes when cancelled.
+        Raises ToolError for failures that the model should read. If cancelled, kills the processes that the call
+        started.
         """
         ...
 
 
 class VirtualFile(NamedTuple):
-    """A file in a virtual folder, as a turn sees it. `path` is the file on disk that contains the shown parts."""
+    """A file in a virtual folder, as a turn sees it. `path` is the file on disk that contains the visible parts."""
 
     shown: str
     text: str
@@ -305,7 +316,6 @@ class VirtualFolder(NamedTuple):
     """Warnings by real path. A call that writes there gets the warning in its result, because that may be a mistake."""
 
     def has(self, path: str) -> bool:
-        """Return whether a path is the folder or inside it."""
         return f"{path}/".startswith(f"{self.root}/")
 
 
@@ -314,50 +324,52 @@ class Tool(Protocol):
 
     @property
     def spec(self) -> ToolSpec:
-        """Definition for the model."""
+        """The definition that the model receives."""
         ...
 
     @property
     def traits(self) -> Traits: ...
 
     def prepare(self, arguments: str, context: ToolContext) -> Invocation:
-        """Validate the JSON text and resolve paths. Raises ToolError that names the invalid argument."""
+        """Validate the arguments, which are JSON text, and resolve paths. Raises ToolError, which names the
+        invalid argument.
+        """
         ...
 
 
 class Embeddings(Protocol):
-    """An embedding model, which converts texts to vectors that are close for similar meanings."""
+    """An embedding model. It converts texts to vectors, which are close together if the texts have similar meanings."""
 
     @property
     def name(self) -> str:
-        """The model as PROVIDER/MODEL. Vectors of different models are not comparable."""
+        """Model name as PROVIDER/MODEL. Vectors of different models cannot be compared."""
         ...
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return a vector for each text, all of the same length. Raises ProviderDown and ProviderRefused."""
+        """Return one vector per text. All vectors have the same length. Raises ProviderDown and ProviderRefused."""
         ...
 
     async def close(self) -> None:
-        """Close connections and unload the model."""
+        """Close all connections and unload the model."""
         ...
 
 
 class Speech(Protocol):
-    """Speech recognition and synthesis. Prices are None if unknown, and 0 for local programs."""
+    """Speech recognition and synthesis. A price is None if it is unknown, and 0 for a local program."""
 
     @property
     def name(self) -> str:
-        """The model as PROVIDER/MODEL, or the name of the program."""
+        """Model name as PROVIDER/MODEL, or the name of the local program."""
         ...
 
     @property
     def usd_per_minute(self) -> float | None:
-        """Price of recognizing one minute, in US dollars."""
+        """Price of recognizing one minute of audio, in US dollars."""
         ...
 
     @property
     def usd_per_million_chars(self) -> float | None:
-        """Price of synthesizing a million characters, in US dollars."""
+        """Price of synthesizing a million characters of text, in US dollars."""
         ...
 
     async def transcribe(self, audio: bytes, media_type: str) -> Heard:
@@ -365,11 +377,11 @@ class Speech(Protocol):
         ...
 
     async def say(self, text: str, form: AudioFormat) -> Spoken:
-        """Synthesize a text, in `form` if available. Raises ProviderDown and ProviderRefused."""
+        """Synthesize speech, in the requested format if it is available. Raises ProviderDown and ProviderRefused."""
         ...
 
     async def close(self) -> None:
-        """Close connections."""
+        """Close all connections."""
         ...
 
 
@@ -377,96 +389,108 @@ class Speech(Protocol):
 
 
 class InboxPort(Protocol):
-    """Receives people's actions from adapters. A person's messages within `pause_seconds` belong together."""
+    """Accepts messages, commands and decisions from the adapters.
+
+    Messages that one person sends within `pause_seconds` of each other are answered together.
+    """
 
     pause_seconds: float
     commands: CommandTable
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept a message durably, or return why it was rejected.
+        """Store a message durably. The receipt says whether it was accepted.
 
-        Takes about a millisecond and never waits for a turn. If the message is a slash command, the command is run
-        instead. Unknown people are rejected, with a pairing code if enabled.
+        Takes about a millisecond and never waits for a turn. A slash command is run instead of stored. A message
+        from an unknown person is rejected, and the person receives a pairing code if pairing is enabled.
         """
         ...
 
     async def admits(self, message: Prompt) -> bool:
-        """Return whether the author may write there, for adapters that do work before `send`.
+        """Return True if the author may write in the thread. Adapters that do costly work before `send` call this
+        first.
 
-        Rejects unknown people like `send`.
+        An unknown person is rejected as in `send`.
         """
         ...
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        """Decide an approval and return the result.
+        """Decide an approval. Return its new state.
 
-        Raises NotFound, Conflict (already decided), Gone (expired), Forbidden (`by` may not decide it) or InvalidInput
-        (it can only be allowed once).
+        Raises NotFound, Conflict (already decided), Gone (expired), Forbidden (`by` may not decide it) or
+        InvalidInput (it can only be allowed once).
         """
         ...
 
     async def decide_card(
         self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
     ) -> str:
-        """Allow or deny a card's pending calls, or those with these numbers. Return the text for the person.
+        """Decide the pending calls on a card, or only the calls in `numbers`. Return the text for the person.
 
-        Allowing some denies the rest, in one transaction. Raises the errors of `decide`, and then decides nothing.
+        Allowing some of the calls denies the others in the same transaction. Raises the errors of `decide`. In that
+        case, nothing is decided.
         """
         ...
 
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
-        """Show a checkbox for each call on a card. Return instructions for platforms without buttons."""
+        """Show a checkbox for each pending call on a card. Return the text for the person.
+
+        If the platform cannot show checkboxes, the text explains how to choose calls by command. Raises NotFound,
+        Forbidden, Conflict and Gone.
+        """
         ...
 
     async def always(
         self, asked: ApprovalId | CardId, by: Asker, numbers: Sequence[int] = (), *, or_thread: bool = False
     ) -> str:
-        """Allow one call or a card's calls, and create their rules. Return the text for the person.
+        """Allow one call, or calls on a card, and create rules that always allow them. Return the text for the person.
 
-        With `or_thread`, calls without a possible rule are allowed for the whole thread. Raises the errors of `decide`,
-        Forbidden for anyone but the owner, and InvalidInput if a rule cannot be created. If it raises, nothing is
-        decided.
+        If a rule cannot be created, `or_thread` allows the calls in this thread only. Without it, raises Forbidden
+        if `by` is not the owner, and InvalidInput otherwise. Also raises the errors of `decide`. After an error,
+        nothing is decided.
         """
         ...
 
     async def take_back(self, asked: str, by: Asker, thread: str = "") -> str:
         """Remove the rules that `always` created for a call or a card. Return the text for the person.
 
-        `asked` is the id of the call or card, or the end of the id with a `thread`. Raises NotFound, Conflict,
-        Forbidden and InvalidInput.
+        `asked` is the id of the call or card. If `thread` is given, the end of the id is enough. Raises NotFound,
+        Conflict, Forbidden and InvalidInput.
         """
         ...
 
     async def undo_files(self, card: CardId, by: Asker) -> str:
-        """Restore the files that a discarded card's turn changed. Return the text for the person.
+        """Restore the files that the turn of a discarded card changed. Return the text for the person.
 
         Raises NotFound, Forbidden, Conflict, and InvalidInput if nothing can be restored.
         """
         ...
 
     async def listens(self, thread: ThreadId) -> Listen:
-        """Return which messages are answered in the thread's channel. Raises StoreError."""
+        """Return which messages the agent answers in the thread's channel. Raises StoreError."""
         ...
 
     async def react(self, reaction: Reaction) -> str:
-        """Handle an emoji on one of the agent's messages.
+        """Process an emoji reaction to one of the agent's messages.
 
         Return the text for the person, or an empty string. Raises StoreError.
         """
         ...
 
     async def command(self, asked: CommandRequest) -> str:
-        """Run a slash command once per key. Return the answer in Markdown, or an empty string. Raises StoreError."""
+        """Run a slash command, at most once for each key. Return the answer in Markdown, or an empty string.
+        Raises StoreError.
+        """
         ...
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
-        """Return completions for a partly typed command argument. Empty for people without access."""
+        """Return completions for the argument that a person is typing. People without access get none."""
         ...
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
-        """Return the thread of a message: one of the agent's by its id, or a person's prompt by its key.
+        """Return the thread of a message in a channel.
 
-        `channel` is `PLATFORM:CHANNEL:`, the prefix of the thread ids in that channel. Raises StoreError.
+        Finds the agent's messages by `message_id` and people's prompts by `key`. `channel` is `PLATFORM:CHANNEL:`,
+        the prefix of the thread ids in the channel. Raises StoreError.
         """
         ...
 
@@ -476,11 +500,15 @@ class ChannelHost(Protocol):
     """An adapter whose platform allows bots to create channels."""
 
     async def create_channel(self, name: str, beside: str = "") -> str:
-        """Create a channel in the same server or team as `beside`, and return its id. Raises PlatformError."""
+        """Create a channel and return its id. The channel is in the same server or team as `beside`. Raises
+        PlatformError.
+        """
         ...
 
     async def has_channel(self, channel: str) -> bool:
-        """Return whether the channel exists and the bot may write to it. Raises PlatformError if that is unknown."""
+        """Return True if the channel exists and the bot may write to it. Raises PlatformError if this cannot be
+        determined.
+        """
         ...
 
 
@@ -489,7 +517,7 @@ class ChatAdapter(Protocol):
 
     @property
     def platform(self) -> str:
-        """First part of the account's thread ids."""
+        """First part of the thread ids of this account."""
         ...
 
     @property
@@ -498,19 +526,19 @@ class ChatAdapter(Protocol):
         ...
 
     async def run(self, inbox: InboxPort) -> None:
-        """Receive messages until cancelled, reconnecting with backoff."""
+        """Receive messages until cancelled. Reconnects with backoff."""
         ...
 
     async def post(self, post: OutboundPost) -> str:
-        """Post a message and return the platform's id for it. Raises PlatformError."""
+        """Post a message and return the id that the platform assigned to it. Raises PlatformError."""
         ...
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Change a posted message. Raises PlatformError."""
+        """Replace the text and buttons of a posted message. Raises PlatformError."""
         ...
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Show the agent's status, phrased to follow its name.
+        """Show what the agent is doing. `status` follows the agent's name, for example "is running bash…".
 
         An empty status clears it. The caller ignores failures.
         """
@@ -519,12 +547,13 @@ class ChatAdapter(Protocol):
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
         """Post to a channel and return the thread that the post opens.
 
-        `key` is as in OutboundPost. Raises PlatformError.
+        `key` is the idempotency key, as in OutboundPost. Raises PlatformError.
         """
         ...
 
     def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Yield the platform's messages in a thread, or in a channel outside of threads (WHOLE_CHANNEL), oldest first.
+        """Yield the messages that the platform stores for a thread, oldest first. For WHOLE_CHANNEL, these are the
+        messages outside of threads.
 
         Raises PlatformError.
         """
@@ -540,13 +569,13 @@ class KnowsRoles(Protocol):
     """An adapter whose platform reports a person's current roles."""
 
     async def roles_of(self, channel: str, user: str) -> tuple[str, ...]:
-        """Return a member's roles in the channel, at most ROLES_SECONDS old. Raises PlatformError."""
+        """Return the roles that a person has in the channel, at most ROLES_SECONDS old. Raises PlatformError."""
         ...
 
 
 @runtime_checkable
 class OwnerNotifier(Protocol):
-    """An adapter that can notify the owner. The app assigns `notify_owner`."""
+    """An adapter that can notify the owner. The app sets `notify_owner`."""
 
     notify_owner: Callable[[str], Awaitable[None]]
 
@@ -561,12 +590,12 @@ A value begins with its time in microseconds, and expires like an accepted messa
 
 
 def channel_names(platform: str) -> str:
-    """Return the settings scope of a platform's group names by channel id."""
+    """Return the settings scope that maps the ids of a platform's group channels to their names."""
     return f"channel_names:{platform}"
 
 
 class Settings(Protocol):
-    """Storage for small durable values by scope, for example a platform's polling offset or the last active channel."""
+    """Storage for small durable values by scope and key, for example a platform's polling offset."""
 
     async def get(self, scope: str, key: str) -> str | None:
         """Return the value, or None if it is not set."""
@@ -577,15 +606,17 @@ class Settings(Protocol):
         ...
 
     async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
-        """Set the value if the current value is `expected` (None if not set). Returns False otherwise."""
+        """Set the value if the current value is `expected`, where None means not set. Return False if it is not."""
         ...
 
     async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
-        """Return keys and values of a scope in key order, at most `limit` after the key `after`."""
+        """Return the keys and values of a scope in key order. Starts after the key `after` and returns at most
+        `limit` of them.
+        """
         ...
 
     async def drop(self, scope: str, key: str, expected: str) -> bool:
-        """Delete the value if it is `expected`. Returns False otherwise."""
+        """Delete the value if it is `expected`. Return False if it is not."""
         ...
 
 
@@ -595,14 +626,14 @@ SignalKind: TypeAlias = Literal["steer", "abort", "decision"]
 
 
 class ThreadHandler(Protocol):
-    """The work that an engine schedules, implemented by the orchestrator."""
+    """The work that an engine schedules. Implemented by the orchestrator."""
 
     async def advance(self, thread: ThreadId) -> None:
-        """Run the thread's work until nothing is left or it waits for a person."""
+        """Run the thread's work until none is left or the thread waits for a person."""
         ...
 
     def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Tell a turn in this process that the thread's rows have changed. Does not block."""
+        """Notify a turn in this process that the thread's rows have changed. Never blocks."""
         ...
 
 
@@ -611,38 +642,39 @@ class Engine(Protocol):
 
     @property
     def running(self) -> int:
-        """Number of threads being advanced in this process."""
+        """Number of threads that this process is advancing."""
         ...
 
     @property
     def is_ready(self) -> bool:
-        """Whether the engine accepts work now."""
+        """True if the engine accepts work now."""
         ...
 
     async def started(self) -> None:
-        """Wait until the engine first accepts work."""
+        """Wait until the engine accepts work for the first time."""
         ...
 
     async def confirm(self, thread: ThreadId) -> None:
-        """Check that this process still advances the thread. Call it before work that another process must not repeat.
+        """Check that this process still advances the thread. Call this before work that another process must not
+        repeat.
 
-        Raises StaleEpoch if another process has the thread, and StoreError if that is unknown.
+        Raises StaleEpoch if another process has taken over the thread, and StoreError if this cannot be determined.
         """
         ...
 
     async def wake(self, thread: ThreadId) -> None:
         """Make `advance(thread)` run soon. Several wakes before it starts count as one.
 
-        A wake while it runs makes it run once more. At most one `advance` runs per thread.
+        A wake while it runs makes it run once more. At most one `advance` runs for each thread.
         """
         ...
 
     async def woken(self, thread: ThreadId) -> None:
-        """Wake the thread after a transaction that created work, unless the transaction did so itself."""
+        """Wake the thread after a transaction that created work. Does nothing if the transaction already did so."""
         ...
 
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:
-        """Tell the worker that advances the thread that a row of this turn changed."""
+        """Notify the worker that advances the thread that a row of this turn has changed."""
         ...
 
     async def run(self, handler: ThreadHandler) -> None:
@@ -650,9 +682,9 @@ class Engine(Protocol):
         ...
 
     async def drain(self, seconds: float) -> None:
-        """Stop accepting work, let running turns continue for `seconds`, then cancel them.
+        """Stop accepting work, and cancel the turns that are still running after `seconds`.
 
-        They continue at the next start.
+        Cancelled turns continue at the next start.
         """
         ...
 
@@ -661,15 +693,15 @@ class LiveHub(Protocol):
     """Publishes live events to subscribers in this process."""
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Publish journal events that are now durable."""
+        """Publish journal events, which must already be durable."""
         ...
 
     def show(self, thread: ThreadId, turn: TurnId, data: LiveData) -> None:
-        """Publish a live event. Cheap if nobody subscribes."""
+        """Publish a live event. This is cheap if nobody subscribes."""
         ...
 
     def watched(self, thread: ThreadId) -> bool:
-        """Return whether anyone watches this thread."""
+        """Return True if anyone subscribes to this thread."""
         ...
 
 

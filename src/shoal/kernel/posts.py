@@ -1,4 +1,4 @@
-"""Outgoing posts, and the capabilities of each platform as data."""
+"""Outgoing posts, and the capabilities of platforms."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ WRITING = " …"
 
 
 class Window(msgspec.Struct, frozen=True):
-    """A rate limit: at most `posts` in any `seconds` seconds, per thread, channel or account."""
+    """A rate limit: at most `posts` posts in any `seconds` seconds, per thread, channel or account."""
 
     posts: int
     seconds: float
@@ -26,7 +26,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class ChatLimits(msgspec.Struct, frozen=True):
-    """Capabilities of a platform, as data."""
+    """Capabilities and limits of a platform."""
 
     text_chars_max: int
     """Maximum length of the text in its `markup`, counted in `text_unit`."""
@@ -63,7 +63,6 @@ class ChatLimits(msgspec.Struct, frozen=True):
     """Maximum formatting entities per message. 0 means no limit."""
 
     def length(self, text: str) -> int:
-        """Return the length of `text` as the platform counts it."""
         match self.text_unit:
             case "characters":
                 return len(text)
@@ -74,7 +73,7 @@ class ChatLimits(msgspec.Struct, frozen=True):
 
 
 class Button(msgspec.Struct, frozen=True):
-    """A button below a message. A click returns its `value`."""
+    """A button below a message. A click sends its `value` back."""
 
     label: str
     value: str
@@ -85,18 +84,18 @@ CHOOSING = "Select the calls to allow."
 
 
 def ticks(numbers: Iterable[int]) -> int:
-    """Encode the numbers of calls as bits, with the first call lowest."""
+    """Encode call numbers as a bit mask. The lowest bit is the first call."""
     return sum(1 << (number - 1) for number in set(numbers))
 
 
 def ticked_numbers(mask: str) -> tuple[int, ...]:
-    """Decode the call numbers in a button's value. Raises ValueError if it is not hexadecimal."""
+    """Decode the call numbers from a hexadecimal bit mask. Raises ValueError."""
     bits = int(mask or "0", 16)
     return tuple(at + 1 for at in range(bits.bit_length()) if bits >> at & 1)
 
 
 class OutboundPost(msgspec.Struct, frozen=True):
-    """A single message for a platform, within its limits."""
+    """One message for a platform, within the platform's limits."""
 
     thread: ThreadId
     key: str
@@ -116,22 +115,23 @@ class OutboundPost(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class ReadsBack(Protocol):
-    """An adapter that can search for its own posts, for platforms that forget keys while posts may still be retried."""
+    """An adapter that can find its own posts, for platforms that forget idempotency keys before the last retry."""
 
     async def find_posted(self, post: OutboundPost) -> Sequence[str]:
-        """Return ids of the bot's messages that may be an earlier attempt of this post, oldest first.
+        """Return the ids of messages that may be an earlier attempt to send this post, oldest first.
 
-        They may include other messages with the same text. Empty without read access. Raises PlatformError.
+        They may include other messages of the bot with the same text. The result is empty without read access.
+        Raises PlatformError.
         """
         ...
 
 
 @runtime_checkable
 class Deletes(Protocol):
-    """An adapter whose platform allows a bot to delete its messages."""
+    """An adapter whose platform allows a bot to delete its own messages."""
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
-        """Delete a message of the bot. Raises PlatformError, which is permanent if the message is missing."""
+        """Delete a message of the bot. Raises PlatformError, with `permanent` set if the message does not exist."""
         ...
 
 
@@ -140,7 +140,9 @@ class HasAround(Protocol):
     """An adapter whose threads are part of chats that also accept posts."""
 
     def around(self, thread: ThreadId) -> ThreadId | None:
-        """Return the chat that contains a thread, as a thread to post to. None if the thread is a whole chat."""
+        """Return the chat that contains a thread, as a thread to post to. Return None if the thread is already a
+        whole chat.
+        """
         ...
 
 
@@ -148,7 +150,6 @@ PREVIEW = "preview:"
 
 
 def preview_key(turn: TurnId) -> str:
-    """Return the idempotency key of a turn's preview."""
     return f"{PREVIEW}{turn}"
 
 
@@ -157,15 +158,12 @@ def reply_key(turn: TurnId) -> str:
 
 
 def turn_of_reply(post_id: str) -> TurnId:
-    """Return the turn whose reply this post is. Empty if it is not a reply."""
     return TurnId(post_id.removesuffix(":reply") if post_id.endswith(":reply") else "")
 
 
 def turn_of_preview(post_id: str) -> TurnId:
-    """Return the turn whose preview this post is. Empty if it is not a preview."""
     return TurnId(post_id.removeprefix(PREVIEW) if post_id.startswith(PREVIEW) else "")
 
 
 def spoken_id(turn: TurnId) -> str:
-    """Return the id of the post with a turn's spoken answer."""
     return f"{turn}:voice"

@@ -1,4 +1,4 @@
-"""Records of the store, except the journal: leases, outbox posts, approvals, audit entries, budgets and spend."""
+"""Records that are stored outside the journal: leases, outbox posts, approvals, audit entries, budgets and spend."""
 
 import hashlib
 from datetime import datetime
@@ -27,7 +27,7 @@ class Ceiling(msgspec.Struct, frozen=True, order=True):
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """The maximum cost of a model call. A reservation with the same id replaces it. Expires at `expires_at`."""
+    """The maximum cost of a model call, reserved until `expires_at`. A new reservation with the same id replaces it."""
 
     id: str
     ceilings: tuple[Ceiling, ...]
@@ -37,7 +37,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class BudgetStatus(msgspec.Struct, frozen=True):
-    """Spent and reserved amounts of a limit of [budget]. A maximum of 0 means no limit."""
+    """Amounts that were spent and reserved under one limit of [budget]. A maximum of 0 means no limit."""
 
     scope: str
     day: str
@@ -48,7 +48,6 @@ class BudgetStatus(msgspec.Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """Used share of the limit in dollars or in tokens, whichever is larger."""
         usd = self.usd / self.usd_max if self.usd_max else 0.0
         return max(usd, self.tokens / self.tokens_max if self.tokens_max else 0.0)
 
@@ -84,7 +83,7 @@ class Reserved(msgspec.Struct, frozen=True):
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A thread in lists."""
+    """Summary of a thread for lists."""
 
     thread: ThreadId
     agent: str
@@ -104,10 +103,10 @@ class ThreadInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DeletedThread(msgspec.Struct, frozen=True):
-    """The content of a deleted thread: its events and those of its subagents' threads.
+    """Summary of a deleted thread, including the threads of its subagents.
 
-    `digest` is the SHA-256 of all of them, each as a line of thread, number, turn, type, time in microseconds and data,
-    separated by tabs.
+    `digest` is the SHA-256 of all events. Each event is one line with thread, number, turn, type, time in
+    microseconds and data, separated by tabs.
     """
 
     threads: int
@@ -116,7 +115,7 @@ class DeletedThread(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The right to advance a thread. Every append carries its epoch. A later lease makes it stale."""
+    """A worker's right to advance a thread. Every append states its epoch. A later lease makes it stale."""
 
     thread: ThreadId
     epoch: int
@@ -135,7 +134,6 @@ class Lease(msgspec.Struct, frozen=True):
 
     @property
     def prompt(self) -> Prompt | None:
-        """The message that the next turn answers."""
         return self.waiting.prompt if self.waiting is not None else None
 
     branch_seq: int = 0
@@ -154,7 +152,7 @@ PostKind: TypeAlias = Literal["text", "file", "card", "ephemeral", "edit", "open
 class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
     """Work that starts with a post to a channel.
 
-    The outcome is recorded with its `trigger`.
+    `trigger` is the id of the trigger for which the outcome is recorded.
     """
 
     prompt: Prompt
@@ -167,7 +165,7 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CopyOf(msgspec.Struct, frozen=True):
-    """Instruction to copy `source`, up to event `after`, into the thread that a post opens."""
+    """Copies the events of `source` up to `after` into the thread that a post opens."""
 
     source: ThreadId
     after: int
@@ -210,7 +208,7 @@ CallOutcome: TypeAlias = Literal[
 
 
 class NewApproval(msgspec.Struct, frozen=True):
-    """A request for approval, bound by `digest` to exactly what will run."""
+    """A request for approval. `digest` binds it to exactly the call that will run."""
 
     id: ApprovalId
     call_id: CallId
@@ -235,7 +233,7 @@ class NewApproval(msgspec.Struct, frozen=True):
 class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A check, decision or action for the audit log. `detail` must not contain secrets.
 
-    `token` is the name of the access token of `user`. It is empty for the owner's token.
+    `token` is the name of the access token that `user` used. It is empty for the owner's token.
     """
 
     kind: str
@@ -250,7 +248,10 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PastCheck(msgspec.Struct, frozen=True):
-    """A checked action and its decision, with the number of occurrences and the latest one's thread and time."""
+    """A checked action and its decision. `count` is the number of times that it occurred.
+
+    `thread` and `at` are those of the latest check.
+    """
 
     action: str
     decision: Decision
@@ -260,10 +261,10 @@ class PastCheck(msgspec.Struct, frozen=True):
 
 
 class Spend(msgspec.Struct, frozen=True):
-    """Usage of one finished model call.
+    """Usage of a finished model call.
 
-    It replaces its `reservation`. If the reservation has expired, because the call took longer or the clock changed,
-    the usage counts against `ceilings`. An empty `day` means today in UTC.
+    It replaces the reservation `reservation`. If the reservation has expired, because the call was slow or the clock
+    changed, the usage counts against `ceilings`. An empty `day` means today in UTC.
     """
 
     id: str
@@ -279,7 +280,7 @@ class Spend(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """Duration of one step or tool call, for the console."""
+    """Duration of one step or tool call. The console shows it."""
 
     number: int
     description: str
@@ -288,7 +289,9 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """How a subagent's end affects its parent: wakes it, adds a note to its journal, or starts a turn."""
+    """Reports to a parent thread that its subagent has ended. It wakes the parent, adds `note` to its journal, or
+    starts a turn.
+    """
 
     thread: ThreadId
     note: UserSaid | None = None
@@ -296,10 +299,11 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class AdmittedCalls(msgspec.Struct, frozen=True):
-    """Calls that start in the same commit as their message.
+    """Calls that start in the same commit as the model message that requested them.
 
-    Includes the checkpoint before them and their permission checks. They start only if the thread is unchanged since
-    they were admitted: its last event is `last_seq`, nobody has stopped the turn, and no steer is waiting.
+    `calls` includes the checkpoint that precedes them, and `audit` contains their permission checks. They start only
+    if the thread is unchanged since these checks: its last event is `last_seq`, nobody has stopped the turn, and no
+    steer is waiting.
     """
 
     last_seq: int
@@ -308,9 +312,10 @@ class AdmittedCalls(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """Changes that become durable together. The commit is atomic, except that `starts` may be omitted.
+    """Changes that become durable together. The commit is atomic, except that `starts` is dropped if the thread has
+    changed.
 
-    `trigger` is the id of the trigger that started the closed turn. The turn's outcome is recorded with it.
+    `trigger` is the id of the trigger that started the closed turn. The turn's outcome is recorded for that trigger.
     """
 
     turn: TurnId
@@ -349,9 +354,9 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """The stored events. Their numbers show whether other events precede them.
+    """Events that a commit stored, with their numbers in the journal.
 
-    The last three fields are set after `finish_turn`.
+    `waiting`, `reported` and `claimed` are set only by `finish_turn`.
     """
 
     events: tuple[Event, ...]
@@ -366,7 +371,6 @@ class Committed(msgspec.Struct, frozen=True):
 
     @property
     def prompt(self) -> Prompt | None:
-        """The message that the next turn answers."""
         return self.waiting.prompt if self.waiting is not None else None
 
 
@@ -374,7 +378,7 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A full result in the artifact store, by digest. `name` is the tool that produced it."""
+    """A complete tool result in the artifact store. `name` is the tool that produced it."""
 
     thread: ThreadId
     digest: str
@@ -390,7 +394,11 @@ class Artifact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ContextWindow(msgspec.Struct, frozen=True):
-    """The last event of a thread's journal, and the event after which the model's context begins."""
+    """The part of a thread's journal that is in the model's context.
+
+    `window_seq`: the context begins after this event.
+    `last_seq`: last event of the journal.
+    """
 
     thread: ThreadId
     window_seq: int
@@ -403,7 +411,7 @@ class ContextWindow(msgspec.Struct, frozen=True):
 
 
 class OutboxRow(msgspec.Struct, frozen=True):
-    """A post in the outbox."""
+    """A post in the outbox, and the progress of its delivery."""
 
     id: str
     thread: ThreadId
@@ -422,14 +430,19 @@ class OutboxRow(msgspec.Struct, frozen=True):
 
 
 class DeliveryStatus(msgspec.Struct, frozen=True):
-    """The state of a post, and the reason why it was last given up or returned."""
+    """The delivery state of a post. `error` is the reason for the last failure."""
 
     state: Literal["pending", "sending", "sent", "failed"]
     error: str = ""
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """Waiting work: prompts in mailboxes, the time of the oldest, and open turns."""
+    """Amount of waiting work.
+
+    `prompts`: prompts in mailboxes.
+    `oldest_at`: time of the oldest of these prompts.
+    `turns`: open turns.
+    """
 
     prompts: int
     oldest_at: datetime | None
@@ -440,9 +453,9 @@ class Backlog(msgspec.Struct, frozen=True):
 
 
 class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
-    """A request for approval and its decision. A `used` approval has run.
+    """A request for approval and the decision on it. `used` means that the approved call has run.
 
-    `decided_trust` and `decided_roles` are those of the person who decided, on the platform `decided_on`. `covers` is
+    `decided_trust` and `decided_roles` describe the person who decided, on the platform `decided_on`. `covers` is
     the content that was decided on.
     """
 
@@ -462,19 +475,18 @@ class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def asked_in(self) -> ThreadId:
-        """The thread in which people were asked."""
         return self.shown_in or self.thread
 
 
 class Revision(msgspec.Struct, frozen=True):
-    """The result of a changed message. `events` are the events that were journaled."""
+    """The result of an edit or a deletion of a message. `events` are the events that were journaled."""
 
     receipt: Receipt
     events: tuple[Event, ...] = ()
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """A stored decision and its journal `event`."""
+    """A stored decision on an approval, and its journal event."""
 
     approval: Approval
     verdict: Verdict
@@ -485,7 +497,7 @@ class Settlement(msgspec.Struct, frozen=True):
 
 
 class AuditRow(msgspec.Struct, frozen=True):
-    """An audit entry in its hash chain."""
+    """An audit entry with its number and hashes in a chain."""
 
     chain: str
     number: int
@@ -498,8 +510,8 @@ class AuditRow(msgspec.Struct, frozen=True):
 class BrokenChain(msgspec.Struct, frozen=True):
     """The first fault of an audit chain.
 
-    Either entry `number` is missing or was changed, or the chain does not end after the `length` entries that its head
-    states. `at` and `action` are those of a changed entry.
+    Entry `number` is missing or was changed, or the chain ends at entry `number` instead of `length`. `at` and
+    `action` are set only for a changed entry.
     """
 
     chain: str
@@ -520,7 +532,12 @@ class BrokenChain(msgspec.Struct, frozen=True):
 
 
 class Verification(msgspec.Struct, frozen=True):
-    """The number of chains, the number of intact entries, and the first fault of each broken chain."""
+    """Result of verifying the audit log.
+
+    `chains`: number of chains.
+    `entries`: number of intact entries.
+    `broken`: first fault of each broken chain.
+    """
 
     chains: int
     entries: int
@@ -531,7 +548,7 @@ class Verification(msgspec.Struct, frozen=True):
 
 
 class UsageRow(msgspec.Struct, frozen=True):
-    """Spend summed over a day, an agent and a model."""
+    """Spend of one agent on one model in one day."""
 
     day: str
     agent: str
@@ -542,8 +559,6 @@ class UsageRow(msgspec.Struct, frozen=True):
 
 
 class ThreadUsage(msgspec.Struct, frozen=True):
-    """Total usage of a thread."""
-
     thread: ThreadId
     calls: int
     tokens: int
@@ -555,8 +570,6 @@ class ThreadUsage(msgspec.Struct, frozen=True):
 
 
 class StoredStep(msgspec.Struct, frozen=True):
-    """A recorded step of a turn."""
-
     thread: ThreadId
     turn: TurnId
     step: Step
@@ -571,13 +584,14 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 def canonical_entry(entry: AuditEntry) -> str:
-    """Encode an entry for storage: JSON with sorted keys and without defaults. Equal entries have equal text."""
+    """Encode an entry as JSON with sorted keys and without defaults, so equal entries have equal text."""
     return _encoder.encode(entry).decode()
 
 
 def entry_hash(previous: str, chain: str, number: int, micros: int, entry: str) -> str:
-    """Return the SHA-256 (hex) of an entry.
+    """Return the SHA-256 of an audit entry in hex.
 
-    The hash covers the previous hash, the chain's name, the entry's number from 1, its time and its stored text.
+    The hash covers the previous hash, the chain's name, the entry's number (from 1), its time in microseconds and
+    its stored text.
     """
     return hashlib.sha256(f"{previous}\n{chain}\n{number}\n{micros}\n{entry}".encode()).hexdigest()

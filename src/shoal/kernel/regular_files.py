@@ -1,4 +1,4 @@
-"""Reads files in the home that must be regular files or folders. Errors name the path."""
+"""Opens only regular files and folders of the home directory. Error messages name the path."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ from shoal.kernel.errors import InvalidInput
 
 
 def regular_only(path: str, flags: int, mode: int = 0o666) -> int:
-    """Open only a regular file, because a pipe would block and a device may never end. An opener for `open`.
+    """Open a regular file. Pass this to `open` as `opener`. A pipe would block, and a device may never end.
 
     Raises OSError for anything else.
     """
@@ -26,23 +26,27 @@ def regular_only(path: str, flags: int, mode: int = 0o666) -> int:
 
 
 def read_regular(path: Path, bytes_max: int = -1) -> bytes:
-    """Read a regular file, or only its first `bytes_max` bytes. Raises OSError if it is unreadable or not regular."""
+    """Read a regular file, or only its first `bytes_max` bytes. Raises OSError if it is unreadable or not a
+    regular file.
+    """
     with open(path, "rb", buffering=0, opener=regular_only) as file:
         return file.read(bytes_max)
 
 
 def read_regular_text(path: Path) -> str:
-    """Read a regular text file with any line endings. Raises OSError and UnicodeDecodeError."""
+    """Read a regular text file. All line endings become line feeds. Raises OSError and UnicodeDecodeError."""
     return decode_settings(read_regular(path)).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def decode_settings(data: bytes) -> str:
-    """Decode UTF-8 with or without a byte order mark, or UTF-16 with one. Raises UnicodeDecodeError."""
+    """Decode UTF-8 with or without a byte order mark, or UTF-16 with a byte order mark. Raises UnicodeDecodeError."""
     return data.decode("utf-16" if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else "utf-8-sig")
 
 
 def ensure_folder(path: Path) -> None:
-    """Create a folder if missing. Raises InvalidInput if its path is taken by a file."""
+    """Create a folder if it does not exist. Raises InvalidInput if that fails, for example because a file has this
+    path.
+    """
     try:
         if not path.is_dir():
             path.mkdir(parents=True, exist_ok=True)
@@ -51,7 +55,6 @@ def ensure_folder(path: Path) -> None:
 
 
 def unusable(path: Path, error: OSError) -> InvalidInput:
-    """Return the error for an unusable file or folder in the home."""
     reason = error.strerror
     if isinstance(error, FileExistsError | NotADirectoryError):
         path, reason = next(part for part in (path, *path.parents) if os.path.lexists(part)), "It is not a folder"

@@ -1,4 +1,4 @@
-"""Keys, types and allowed values of the configuration, derived from its records."""
+"""Keys, types and allowed values of the configuration, derived from the settings records."""
 
 import re
 import types
@@ -19,7 +19,7 @@ UNSETTABLE = ((Config, "home"), (PlatformsSettings, "accounts"))
 
 
 class Key(NamedTuple):
-    """A key of a section: its name, its type with limits, and whether it is required."""
+    """A key of a section. `hint` is its type, including limits."""
 
     name: str
     hint: Hint
@@ -28,7 +28,7 @@ class Key(NamedTuple):
 
 @cache
 def keys(section: type[msgspec.Struct]) -> dict[str, Key]:
-    """Return a section's keys by name, in the order of the record's fields."""
+    """Return the keys that can be set in a section, in the order of the record's fields."""
     hints = get_type_hints(section, include_extras=True)
     return {
         field.name: Key(field.name, hints[field.name], field.required)
@@ -38,17 +38,17 @@ def keys(section: type[msgspec.Struct]) -> dict[str, Key]:
 
 
 def bare(hint: Hint) -> Hint:
-    """Return the type without its limits."""
+    """Return a type without its limits."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def is_section(hint: Hint) -> TypeGuard[type[msgspec.Struct]]:
-    """Return whether a type is a table with fixed keys."""
+    """Return True if a type is a table with fixed keys."""
     return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
 
 
 def table_of(hint: Hint) -> Hint | None:
-    """Return the value type of a table with free names, or None for any other type."""
+    """Return the value type of a table with free keys, or None for any other type."""
     return get_args(hint)[1] if get_origin(hint) is dict else None
 
 
@@ -58,20 +58,19 @@ def list_of(hint: Hint) -> Hint | None:
 
 
 def choices(hint: Hint) -> tuple[Hint, ...]:
-    """Return the types that a value may have."""
+    """Return the members of a union, or the type itself."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def takes_text(hint: Hint) -> bool:
-    """Return whether the type accepts text."""
     kinds = [bare(choice) for choice in choices(bare(hint))]
     return any(kind is str or kind is Secret or get_origin(kind) is Literal for kind in kinds)
 
 
 def find(root: Hint, path: tuple[str, ...]) -> Hint | None:
-    """Return the type at a path of keys, or None if the key does not exist.
+    """Return the type of the key at a path, or None if the key does not exist.
 
-    For a platform with several accounts, an optional number selects one.
+    In a list of tables, such as several accounts of a platform, a number in the path selects one of them.
     """
     hint = root
     for name in path:
@@ -94,8 +93,8 @@ def find(root: Hint, path: tuple[str, ...]) -> Hint | None:
 def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") -> str:
     """Describe a decoding error as a sentence without a full stop.
 
-    Names the key, its value and the allowed values, or the position of invalid JSON or TOML. `table` is the word for a
-    value with keys.
+    Names the key, its value and the allowed values, or the position of invalid JSON or TOML. `table` is the name for
+    a value with keys, such as "an object".
     """
     if not isinstance(error, msgspec.ValidationError):
         return _unreadable(error)
@@ -191,7 +190,7 @@ def allowed(hint: Hint) -> str:
     meta = get_args(hint)[1] if get_origin(hint) is Annotated else None
     if not isinstance(meta, msgspec.Meta):
         return _SIMPLE.get(plain, "a value")
-    # A phrase describes the value. A sentence describes a tool's argument and is not part of this phrase.
+    # A lower-case description is a phrase about the value. Other descriptions are sentences about a tool's argument.
     if meta.description and meta.description[0].islower():
         return meta.description
     if meta.examples is not None:

@@ -1,5 +1,4 @@
-"""A secret setting: a literal value, or a reference to an environment variable, file or command. Its value is never
-shown."""
+"""A secret setting: a literal value, or a reference to an environment variable, a file or a command."""
 
 import os
 import unicodedata
@@ -19,8 +18,8 @@ COMMAND_SECONDS_MAX = 10.0
 class Secret:
     """The source of a secret. `repr` and `str` show the source, never the value. Equality compares only sources.
 
-    A secret that is not set is falsy. `reveal` reads the source each time, so it finds a replaced token. Frequent
-    callers cache the value until it is rejected. Observers receive every value first.
+    A secret that is not set is falsy. `reveal` reads the source on each call, so it finds a replaced token. Frequent
+    callers cache the value until it is rejected. Observers receive each value before the caller does.
     """
 
     __slots__ = ("_announced", "_detail", "_environ", "_observers", "source")
@@ -36,20 +35,22 @@ class Secret:
 
     @property
     def name(self) -> str:
-        """Name of the variable, file or command, for messages. Empty for a literal secret."""
+        """Name of the variable, the file or the command, for messages. Empty for a literal secret."""
         if self.source == "value":
             return ""
         return self._detail if isinstance(self._detail, str) else " ".join(self._detail)
 
     def parts(self) -> tuple[Source, str | tuple[str, ...]]:
-        """Return the kind of source and its details. Never display them: they contain the value of a literal secret."""
+        """Return the kind of source and its details. Never display the details: for a literal secret, they are the
+        value.
+        """
         return self.source, self._detail
 
     def reveal(self) -> str:
         """Return the secret, or an empty string if it is not set.
 
         A command may take up to COMMAND_SECONDS_MAX, so call this in a thread. Raises ConfigError if the variable is
-        not set, the file is unreadable or the command fails.
+        not set, the file is unreadable, the command fails, or the value contains a character that no key contains.
         """
         match self.source:
             case "value":
@@ -72,12 +73,12 @@ class Secret:
         return value
 
     def observe(self, learn: Callable[[str], None]) -> None:
-        """Call `learn` with every value revealed from now on, for redaction."""
+        """Call `learn` with every value that `reveal` returns from now on, so it can be redacted."""
         if self:
             self._observers, self._announced = (*self._observers, learn), ""
 
     def announce(self, value: str) -> None:
-        """Pass a value that was obtained in another way to the observers."""
+        """Pass a value that was not read with `reveal` to the observers."""
         if value and value != self._announced:
             self._announced = value
             for learn in self._observers:
@@ -109,14 +110,15 @@ _EDGES = "\ufeff\u200b\u200c\u200d\u2060"
 
 
 def trimmed_secret(value: str) -> str:
-    """Strip white space, line endings and invisible characters that are often copied along with a secret."""
+    """Strip white space and invisible characters, which are often copied along with a secret."""
     return value.strip().strip(_EDGES).strip()
 
 
 def odd_character(value: str) -> str:
-    """Describe the first character that no key, token or header can contain. Return an empty string if there is none.
+    """Describe the first character that keys, tokens and headers cannot contain. Return an empty string if all are
+    valid.
 
-    A credential that is a whole document (JSON, PEM) may contain any character.
+    A credential that is a complete document (JSON, PEM) may contain any character.
     """
     if value.startswith(("{", "-----BEGIN")):
         return ""

@@ -16,14 +16,14 @@ Problem: TypeAlias = tuple[tuple[str, ...], str]
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of the configuration file.
 
-    Changes of the `live` keys take effect immediately if made on the page or with the API. All other changes, including
-    any made in the file, take effect at the next start.
+    Changes to the keys in `live` take effect immediately if they are made on the page or with the API. All other
+    changes, and changes in the file, take effect at the next start.
     """
 
     live: ClassVar[frozenset[str]] = frozenset()
 
     def problems(self, name: str = "") -> Iterator[Problem]:
-        """Yield invalid combinations of keys, which the types do not exclude.
+        """Yield problems with combinations of keys, which the types cannot express.
 
         `name` is the name of a repeatable table such as [mcp.NAME].
         """
@@ -31,7 +31,6 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 def header_problems(headers: Iterable[str]) -> Iterator[Problem]:
-    """Yield the key `headers` for each invalid HTTP header name."""
     for name in headers:
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):  # RFC 9110, 5.1
             yield ("headers",), f"has the invalid name {ascii(name)[:60]}. Use letters, digits and -, as in X-Api-Key"

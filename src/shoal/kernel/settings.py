@@ -1,6 +1,6 @@
-"""The configuration as records, one class per section. Each part of the system receives only its own section.
+"""The configuration as records, one class for each section. Each part of the system receives only its own section.
 
-docs/configuration.md is generated from the defaults and descriptions. `shoal.config` reads and checks the values.
+docs/configuration.md is generated from these defaults and descriptions. `shoal.config` reads and checks the values.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 
 class ModelSettings(Section, frozen=True, kw_only=True):
-    """The default model and its fallbacks."""
+    """The default model and its fallback models."""
 
     live = frozenset({"name"})
 
@@ -43,8 +43,9 @@ Price: TypeAlias = DollarsPerMillion | dict[Literal["input", "output", "cached",
 
 
 class ProviderSettings(Section, frozen=True, kw_only=True):
-    """A service that runs models, under a name that you choose. The names anthropic, openai, gemini, openrouter, ollama
-    and local imply their kind and address."""
+    """A service that runs models, under a name that you choose. The names anthropic, openai, gemini, openrouter,
+    ollama and local imply a kind and a base URL.
+    """
 
     live = frozenset({"kind", "base_url", "api_key", "model_file", "price", "prices"})
 
@@ -70,7 +71,7 @@ class ProviderSettings(Section, frozen=True, kw_only=True):
 
 
 class DatabaseSettings(Section, frozen=True, kw_only=True):
-    """Storage of journals and queues."""
+    """Storage for journals and queues."""
 
     url: Secret = NO_SECRET
     """Database for several machines, postgresql://USER:PASSWORD@HOST/NAME. Empty means SQLite in the home directory."""
@@ -83,7 +84,7 @@ class DatabaseSettings(Section, frozen=True, kw_only=True):
 
 
 class FilesSettings(Section, frozen=True, kw_only=True):
-    """Storage of results, message files and workspaces for several machines."""
+    """Storage for results, message files and workspaces that several machines share."""
 
     url: Annotated[str, Meta(pattern=r"^$|^s3://[A-Za-z0-9][A-Za-z0-9._-]*(/\S*)?$")] = ""
     """S3-compatible store, s3://BUCKET/PREFIX. Empty keeps all files in the home directory, which may be shared."""
@@ -101,7 +102,7 @@ class FilesSettings(Section, frozen=True, kw_only=True):
 
 
 class TurnsSettings(Section, frozen=True, kw_only=True):
-    """Limits of one turn."""
+    """Limits for each turn."""
 
     steps_max: Annotated[int, Meta(ge=1, le=10_000)] = 25
     """Model calls per turn. After that, one last call without tools answers."""
@@ -125,7 +126,7 @@ class TurnsSettings(Section, frozen=True, kw_only=True):
 
 
 class MailboxSettings(Section, frozen=True, kw_only=True):
-    """A thread's queue."""
+    """The queue of messages that wait in a thread."""
 
     prompts_max: Annotated[int, Meta(ge=1, le=1000)] = 5
     """Turns that may wait in one thread. Further messages are answered with "busy". Consecutive messages of one person
@@ -137,7 +138,7 @@ class MailboxSettings(Section, frozen=True, kw_only=True):
 
 
 class ThreadsSettings(Section, frozen=True, kw_only=True):
-    """Lists of conversations."""
+    """Titles of conversations."""
 
     live = frozenset({"titles"})
 
@@ -149,7 +150,7 @@ class ThreadsSettings(Section, frozen=True, kw_only=True):
 
 
 class ContextSettings(Section, frozen=True, kw_only=True):
-    """The conversation and files that the model sees."""
+    """The parts of the conversation and the files that the model sees."""
 
     reserve_tokens: Annotated[int, Meta(ge=0)] = 16_384
     """Space reserved for the answer and for compaction, in tokens."""
@@ -189,7 +190,7 @@ SANDBOX_KINDS = ("auto", "bubblewrap", "docker", "host")
 
 
 class SandboxSettings(Section, frozen=True, kw_only=True):
-    """Limits and network access of commands."""
+    """Sandbox, limits and network access of commands."""
 
     kind: Annotated[str, Meta(examples=["auto", "bubblewrap", "docker", "host"])] = "auto"
     """Kind of sandbox. auto uses bubblewrap if available, and otherwise Shoal asks before commands that may change
@@ -219,10 +220,11 @@ class SandboxSettings(Section, frozen=True, kw_only=True):
 
 
 class ProfileSettings(Section, frozen=True, kw_only=True):
-    """Rules for an agent's actions: regular expressions that must match a whole action.
+    """Rules for an agent's actions. Each rule is a regular expression that must match the complete action.
 
-    An action that matches deny is refused. Otherwise, an action that matches allow runs, and one that matches ask needs
-    approval. For all other actions the effect decides, or they are refused.
+    An action that matches deny is denied. Otherwise, an action that matches allow runs, and an action that matches
+    ask needs approval. All other actions are decided by their effect if effects is true, and are denied if it is
+    false.
     """
 
     extends: str = ""
@@ -244,8 +246,9 @@ class ProfileSettings(Section, frozen=True, kw_only=True):
 
 
 class OverrideSettings(Section, frozen=True, kw_only=True):
-    """Additional rules that apply if every selector matches. An empty selector always matches. Later overrides take
-    precedence, but none can remove a deny."""
+    """Additional rules that apply if every selector matches. An empty selector always matches. Later overrides
+    take precedence, but cannot remove a deny rule.
+    """
 
     agents: tuple[str, ...] = ()
     """Names of agents that the rules apply to."""
@@ -293,7 +296,7 @@ class PermissionsSettings(Section, frozen=True, kw_only=True):
 
 
 class LinkedPerson(Section, frozen=True, kw_only=True):
-    """A person with several identities. Permissions, budgets and approvals apply to all of them together."""
+    """A person with several identities. Permissions, budgets and approvals treat all identities as one person."""
 
     identities: tuple[Annotated[str, Meta(pattern=r"^[^:\s]+:\S+$")], ...]
     """User ids with their platform, such as telegram:4711 and discord:1234. The first one names the person in budgets.
@@ -309,14 +312,14 @@ class LinkedPerson(Section, frozen=True, kw_only=True):
 
 
 class AccessSettings(Section, frozen=True, kw_only=True):
-    """People and their identities."""
+    """People and their linked identities."""
 
     people: dict[str, LinkedPerson] = {}
     """People with several identities, roles or personal budgets, by a name that you choose."""
 
 
 class BudgetSettings(Section, frozen=True, kw_only=True):
-    """Budget limits for models. 0 means no limit."""
+    """Budget limits for model calls. 0 means no limit."""
 
     usd_per_turn: Annotated[float, Meta(ge=0)] = 0.0
     """US dollars per turn."""
@@ -355,7 +358,7 @@ class BudgetSettings(Section, frozen=True, kw_only=True):
 
 
 class WebSettings(Section, frozen=True, kw_only=True):
-    """The page, the HTTP API and the platforms' webhooks."""
+    """The page, the HTTP API and the webhooks of platforms."""
 
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     """Address to listen on. Any address other than 127.0.0.1 is reachable from the network."""
@@ -378,7 +381,7 @@ class WebSettings(Section, frozen=True, kw_only=True):
 
 
 class EngineSettings(Section, frozen=True, kw_only=True):
-    """Distribution of work."""
+    """Distribution of threads to workers."""
 
     concurrency: Annotated[int, Meta(ge=1)] = 1000
     """Maximum number of concurrent threads per process."""
@@ -391,7 +394,7 @@ class EngineSettings(Section, frozen=True, kw_only=True):
 
 
 class AgentsSettings(Section, frozen=True, kw_only=True):
-    """Agents."""
+    """Defaults for agents, and the people who may manage them."""
 
     default_agent: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]*$")] = "main"
     """Agent of channels without a binding."""
@@ -401,7 +404,7 @@ class AgentsSettings(Section, frozen=True, kw_only=True):
 
 
 class ToolsSettings(Section, frozen=True, kw_only=True):
-    """Settings of built-in tools."""
+    """Settings for built-in tools."""
 
     brave_api_key: Secret = NO_SECRET
     """Key of the Brave search API. Without it, web_search uses DuckDuckGo."""
@@ -420,7 +423,7 @@ class LoggingSettings(Section, frozen=True, kw_only=True):
 
 
 class Config(Section, frozen=True, kw_only=True):
-    """The whole configuration. `home` is its directory and not a key of the file."""
+    """The complete configuration. `home` is the home directory and not a key of the file."""
 
     home: Path
     timezone: str = ""
@@ -447,13 +450,13 @@ class Config(Section, frozen=True, kw_only=True):
     logging: LoggingSettings = LoggingSettings()
 
     def section(self, kind: type[SectionT]) -> SectionT:
-        """Return a feature's section by its record."""
+        """Return the section of this type. If the configuration has none, return its defaults."""
         values = (getattr(self, name) for name in self.__struct_fields__)
         return next((value for value in values if isinstance(value, kind)), None) or kind()
 
     @property
     def zone(self) -> str:
-        """Return the IANA name of the configured time zone, or this machine's."""
+        """IANA name of the configured time zone. Defaults to this machine's zone, or to UTC with a database URL."""
         if self.timezone:
             return zone_named(self.timezone).key
         return "UTC" if self.database.url else local_zone()

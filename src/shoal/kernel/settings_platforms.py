@@ -1,4 +1,4 @@
-"""Configuration sections for chat platforms: the keys of every account, and those of webhooks."""
+"""Configuration of chat platforms: the keys of every account, and those of webhooks."""
 
 from collections.abc import Iterator
 from typing import Annotated, ClassVar
@@ -10,10 +10,10 @@ from shoal.kernel.section import URL_OR_EMPTY, Section
 
 
 class AccountSettings(Section, frozen=True, kw_only=True):
-    """Keys of every platform, including those of installed packages.
+    """Keys that the accounts of all platforms have, including platforms of installed packages.
 
-    A single account is a table [platforms.NAME]. Several accounts are tables [platforms.NAME.ACCOUNT], or
-    [[platforms.NAME]] with an `account` each.
+    A single account is the table [platforms.NAME]. Several accounts are tables [platforms.NAME.ACCOUNT], or
+    [[platforms.NAME]] with a different account key in each.
     """
 
     live: ClassVar[frozenset[str]] = frozenset({"enabled", "owner"})
@@ -35,7 +35,7 @@ class AccountSettings(Section, frozen=True, kw_only=True):
     """Keys that an enabled account must set."""
 
     def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
-        """Yield problems of an enabled account as a key and a phrase that follows its name."""
+        """Yield the problems of an enabled account. Each is a key and a phrase that follows the name of the key."""
         for key in self.needed:
             if not getattr(self, key):
                 yield key, "is missing; set it, or set enabled = false"
@@ -51,7 +51,7 @@ class WebhookSettings(AccountSettings, frozen=True, kw_only=True):
 
 
 class PlatformsSettings(Section, frozen=True, kw_only=True):
-    """Configured chat platforms and their accounts."""
+    """Chat platforms and their accounts."""
 
     webhook: dict[str, WebhookSettings] = {}
     accounts: dict[str, tuple[AccountSettings, ...]] = {}

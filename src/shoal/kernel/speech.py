@@ -1,4 +1,4 @@
-"""Records of recognized and synthesized speech, and the duration of a recording."""
+"""Records of recognized and synthesized speech, and the duration of recordings."""
 
 import struct
 from typing import Literal, TypeAlias
@@ -17,7 +17,7 @@ _PCM_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
 
 
 class Heard(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The transcript of a recording, its duration (0 if unknown), and its usage."""
+    """The transcript of a recording. `seconds` is the duration of the recording, or 0 if unknown."""
 
     text: str
     seconds: float = 0.0
@@ -26,15 +26,13 @@ class Heard(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Spoken(msgspec.Struct, frozen=True):
-    """A synthesized recording and its usage."""
-
     audio: bytes
     media_type: str
     usage: Usage = Usage()
 
 
 class SpokenReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The person and agent whose budgets are charged for a spoken post."""
+    """The person and the agent whose budgets pay for a spoken post."""
 
     agent: str
     author: Author
@@ -48,12 +46,12 @@ def seconds_of(audio: bytes) -> float:
 
 
 def _seconds_told(audio: bytes) -> float:
-    if audio.startswith(b"OggS"):  # the last sample's number gives the duration (RFC 3533)
+    if audio.startswith(b"OggS"):  # The position in the last page gives the duration (RFC 3533).
         last, opus, vorbis = audio.rfind(b"OggS"), audio.find(b"OpusHead", 0, 4096), audio.find(b"\x01vorbis", 0, 4096)
         if len(audio) < max(last + 14, opus + 12, vorbis + 16):
             return 0.0
         (samples,) = struct.unpack_from("<q", audio, last + 6)
-        if opus >= 0:  # 48,000 samples per second after the initial skip (RFC 7845)
+        if opus >= 0:  # Opus counts 48,000 samples per second, after the pre-skip (RFC 7845).
             (skipped,) = struct.unpack_from("<H", audio, opus + 10)
             return max(0, samples - skipped) / _OPUS_RATE
         (rate,) = struct.unpack_from("<I", audio, vorbis + 12) if vorbis >= 0 else (0,)
@@ -74,7 +72,7 @@ def _seconds_told(audio: bytes) -> float:
 
 
 def wav_of(samples: bytes, rate: int) -> bytes:
-    """Encode one channel of 16-bit samples as a WAV file."""
+    """Encode 16-bit mono samples as a WAV file. `rate` is in samples per second."""
     size = len(samples)
     return (
         _PCM_HEAD.pack(b"RIFF", 36 + size, b"WAVE", b"fmt ", 16, 1, 1, rate, rate * 2, 2, 16, b"data", size) + samples

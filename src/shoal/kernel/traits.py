@@ -1,19 +1,21 @@
-"""Traits of a tool: one frozen value on its decorator. No other module lists tools by name.
+"""Traits of a tool, which its decorator declares. No other module lists tools by name.
 
-    used by                       question
-    ---------------------------   ---------------------------------------------------------------------------------
-    tools/offer                   Do models see it from the start?
-    permissions/profiles          How do the built-in profiles treat its calls?
-    permissions/taint             What could untrusted content do through it?
-    tools/read_files              Which files does it read?
-    tools/prompt_files            What does it change outside the workspace?
-    tools/checkpoints, undo       May it change the workspace, and how is a change undone?
-    turn/loop, tools/executor     May calls run together or again? Who wrote the results?
-    turn/prompt, evals, links     Which instructions does it add? May agents' cases run it? What may results contain?
+    used by                       to decide
+    ---------------------------   --------------------------------------------------------------------------------
+    tools/offer                   whether models see the tool from the start
+    permissions/profiles          how the built-in profiles treat its calls
+    permissions/taint             which effects untrusted content could cause through it
+    tools/read_files              which files it reads
+    tools/prompt_files            what it changes outside the workspace
+    tools/checkpoints, undo       whether it may change the workspace, and how to undo a change
+    turn/loop, tools/executor     whether its calls may run together or be repeated, and who wrote the results
+    turn/prompt                   which instructions it adds to the prompt
+    evals                         whether agents' test cases may run it
+    links                         which URLs its results may contain
 
-An extension's tool has the default traits unless its author declares others. With the defaults, a tool counts as able
-to do anything, its results are foreign text, `standard` asks for each call, and `locked` denies it. The same applies to
-MCP servers' tools until the owner has confirmed the kind of each.
+A tool from an extension has the default traits unless its author declares others. By default, a tool may have any
+effect, its results are untrusted, `standard` asks before each call, and `locked` denies each call. Tools of MCP
+servers have the same defaults until the owner confirms the kind of each tool.
 """
 
 from collections.abc import Callable, Mapping
@@ -72,7 +74,7 @@ WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|$
 class Treatment(msgspec.Struct, frozen=True):
     """A built-in profile's treatment of a tool's calls.
 
-    `allows` and `others` describe the treatment in words, for lists of rules.
+    `allows` and `others` describe the treatment for people, in lists of rules.
     """
 
     allow: str = ""
@@ -87,9 +89,9 @@ class Treatment(msgspec.Struct, frozen=True):
 
 
 class Treatments(msgspec.Struct, frozen=True):
-    """The built-in profiles' treatment of a tool. `open` allows everything.
+    """Treatment of a tool's calls in each built-in profile. `open` allows everything.
 
-    `standard` decides by the effect unless the tool declares a treatment.
+    In `standard`, the effect of a call decides unless the tool declares a treatment.
     """
 
     locked: Treatment = Treatment()
@@ -104,7 +106,7 @@ AGENT_ITSELF = "changing the agent itself"
 
 
 class Traits(msgspec.Struct, frozen=True, kw_only=True):
-    """Traits of a tool. The defaults are those of an unknown tool."""
+    """Traits of a tool. The defaults apply to unknown tools."""
 
     group: str = "extension"
     offered: Offered = "if_few"
@@ -150,17 +152,17 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shows_file(self) -> bool:
-        """Whether the tool's action names a file or folder that the model sees."""
+        """True if the tool's action names a file or folder that the model sees."""
         return self.names in ("listed", "shown")
 
     @property
     def writes_file(self) -> bool:
-        """Whether the tool's action names a file that the call changes."""
+        """True if the tool's action names a file that the call changes."""
         return self.names in ("edited", "replaced")
 
     @property
     def takes_commands(self) -> bool:
-        """Whether the tool's actions are shell commands."""
+        """True if the tool's actions are shell commands."""
         return self.names == "command"
 
 
@@ -178,9 +180,9 @@ LOOKUP = Traits(
 
 
 class TraitsByName:
-    """Traits of tools by name. Unlisted names have the traits of an unknown tool.
+    """Traits of tools by name. A name that is not listed has the traits of an unknown tool.
 
-    `version` changes with the built-in profiles' treatments.
+    `version` increases when a change may affect the built-in profiles.
     """
 
     def __init__(self, traits: Mapping[str, Traits] = MappingProxyType({})) -> None:
@@ -200,11 +202,9 @@ class TraitsByName:
         return self._traits.get(name, UNKNOWN)
 
     def items(self) -> list[tuple[str, Traits]]:
-        """Return all traits by name, sorted."""
         return sorted(self._traits.items(), key=lambda item: item[0])
 
     def names(self, which: Callable[[Traits], bool]) -> tuple[str, ...]:
-        """Return the sorted names of the tools that `which` selects."""
         return tuple(sorted(name for name, traits in self._traits.items() if which(traits)))
 
     def _changed(self, traits: Traits) -> None:

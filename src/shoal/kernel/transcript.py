@@ -1,7 +1,7 @@
-"""A pure function from a thread's journal to the model's messages, updated one event at a time.
+"""Builds the model's messages from a thread's journal, one event at a time.
 
-The output never contains an unpaired tool call. The results of a message's calls are held back until each call has one,
-and are emitted in call order. A call without a result gets a substitute as soon as another event follows. Adding an
+The output never contains a tool call without a result. The results of a message's calls are added together, in call
+order, when each call has one. If another event follows first, calls without a result get a substitute. Adding an
 event takes constant time.
 """
 
@@ -69,7 +69,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True):
 
 
 class Transcript:
-    """The messages of a thread since the last clear or compaction, oldest first."""
+    """A thread's messages for the model since the last clear or compaction, oldest first."""
 
     def __init__(self) -> None:
         self.entries: list[TranscriptEntry] = []
@@ -84,26 +84,26 @@ class Transcript:
         self._effects = EffectNotes()
 
     def add(self, event: Event) -> None:
-        """Add the next event. `seq` must increase."""
+        """Add the next event. Its `seq` must be higher than those of all earlier events."""
         self.last_seq = event.seq
         match event.data:
             case TurnStarted(context=context, system=system):
                 self._context = context
-                # The new system text already contains the earlier changes that still apply.
+                # The new system text already contains the earlier changes that still apply, so remove their copies.
                 if self._system and system not in ("", self._system):
                     entries = [_without_changes(entry) for entry in self.entries]
                     if any(new is not old for new, old in zip(entries, self.entries, strict=True)):
                         self.entries = entries
                 self._system = system or self._system
             case UserSaid(origin="system") as note if not event.turn:
-                # Events from outside belong to the current turn. Insert them after the results of its running calls.
+                # An event from outside a turn is added to the current turn, after the results of the running calls.
                 note_text = _by(note.author, note.text)
                 if note.tainted_by and note.author.trusted:
                     note_text = untrusted_block(note.tainted_by, note_text)
                 self._notes.append(TranscriptEntry(event.seq, self.turn, UserMessage(note_text)))
                 if self._open is None:
                     self._put_notes()
-            case UserSaid(origin="staged"):  # the model sees only the results of the accepted calls
+            case UserSaid(origin="staged"):  # the model sees only the results of accepted calls
                 self._context = ""
             case UserSaid() as note_text:
                 if not note_text.backfill:
@@ -148,7 +148,10 @@ class Transcript:
                 pass
 
     def expired(self, before: datetime) -> int:
-        """Return the last event number of the oldest turns that began before this time, or 0."""
+        """Return the number of the last event in the turns that began before this time, or 0.
+
+        Looks only at the oldest turns, up to the first one that began later.
+        """
         upto = 0
         for entry in self.entries:
             if entry.at is not None:
@@ -160,18 +163,18 @@ class Transcript:
         return upto
 
     def messages_of(self, turn: TurnId) -> tuple[ModelMessage, ...]:
-        """Return the messages of one turn. Call `close_open_calls` first if a call may lack a result."""
+        """Return the messages of one turn. If a call may lack a result, call `close_open_calls` first."""
         return tuple(entry.message for entry in self.entries if entry.turn == turn)
 
     def turn_starts(self) -> list[int]:
-        """Return the journal positions of turns' first messages, where the window may be cut."""
+        """Return the event numbers of each turn's first message. The context may be cut at these positions."""
         return [entry.seq for entry in self.entries if entry.opens]
 
     def _put(self, event: Event, message: ModelMessage) -> None:
         self.close_open_calls()
         opens = event.turn != self.turn
         if opens:
-            self.turn = event.turn  # share one string among all messages of the turn
+            self.turn = event.turn  # All messages of the turn share one string.
         self.entries.append(TranscriptEntry(event.seq, self.turn, message, opens, event.at if opens else None))
 
     def _add_result(self, result: ToolFinished) -> None:
@@ -180,7 +183,7 @@ class Transcript:
         if all(call.id != result.call_id for call in self._open.tool_calls):
             return
         text, source = result.text, result.tainted_by or self._asked_by
-        if result.found:  # trusted: the owner has configured these tools
+        if result.found:  # trusted, because the owner configured these tools
             text = "\n".join((text, *(tool.definition for tool in result.found)))
         elif source and not is_untrusted_block(text):
             text = untrusted_block(source, text)
@@ -202,7 +205,9 @@ class Transcript:
         self.entries.extend(notes)
 
     def close_open_calls(self) -> None:
-        """Add a substitute result for each open call, after the end of the turn."""
+        """Add the results of the open calls, with a substitute for each missing result. Call this when the turn
+        has ended.
+        """
         if self._open is not None:
             for call in self._open.tool_calls:
                 result = self._results.get(call.id)
@@ -215,7 +220,7 @@ class Transcript:
 
 
 def _without_changes(entry: TranscriptEntry) -> TranscriptEntry:
-    """Return a message without its turn's list of changes. Returns the same object if it has none."""
+    """Remove the list of changed instructions from a message. Return the same object if it has none."""
     message = entry.message
     if not isinstance(message, UserMessage) or not message.text.endswith(CONTEXT_TAIL):
         return entry
@@ -227,7 +232,6 @@ def _without_changes(entry: TranscriptEntry) -> TranscriptEntry:
 
 
 def summary_message(compacted: Compacted) -> UserMessage:
-    """Return the message that replaces the summarized messages."""
     summary, source = compacted.summary, compacted.tainted_by
     return UserMessage(f"{SUMMARY_HEAD}\n{untrusted_block(source, summary) if source else summary}")
 
@@ -240,7 +244,7 @@ def _by(author: Author, text: str) -> str:
 
 
 def _describe(attachment: Attachment, sender: Author) -> str:
-    """Describe a file for the model, in an untrusted block if its author is not trusted."""
+    """Describe a file for the model. The description of an untrusted author's file is an untrusted block."""
     where = attachment.inside or (f"/attachments/{PurePath(attachment.path).name}" if attachment.path else "")
     is_theirs = attachment.author is None
     note = attachment.error or ("its text is above" if attachment.words and is_theirs else "")
@@ -256,7 +260,6 @@ def _describe(attachment: Attachment, sender: Author) -> str:
 
 
 def revision_text(revised: Revised) -> str:
-    """Describe a changed or deleted message for the model."""
     author = revised.author
     if revised.deleted:
         text = f"[{author.name or author.id} deleted message {revised.message_id}]"
@@ -276,7 +279,7 @@ _REFERS = {
 
 
 def _reference(reference: Reference) -> str:
-    """Describe a referenced message for the model, in an untrusted block if its author is not trusted."""
+    """Describe a referenced message for the model. The text of an untrusted author is in an untrusted block."""
     if reference.own and reference.author.trusted:
         quote = reference.text and f"You said: {reference.text}"
         return f"[{_REFERS[reference.kind]}: {quote or 'a message of yours'}]"
@@ -302,11 +305,11 @@ def _restoration(restored: FilesRestored) -> str:
 def _user_message(data: UserSaid, context: str, revised: list[str]) -> UserMessage:
     text = data.text if data.said_at is None else f"({data.said_at:%Y-%m-%d %H:%M} UTC) {data.text}"
     by_caller = data.caller.tainted_by if data.caller is not None else ""
-    read = data.tainted_by or by_caller  # read by the owner, or by an agent working for them
+    read = data.tainted_by or by_caller  # untrusted content that the owner or a calling agent had read
     is_shown = any(item.tainted_by == read for item in (*data.refers_to, *data.attachments))
     follows_untrusted = read and data.author.trusted and not is_shown
     before = [untrusted_block(read, "The following was written after this was read.")] if follows_untrusted else []
-    sender = Author(read, trusted=False) if follows_untrusted else data.author  # their files are untrusted too
+    sender = Author(read, trusted=False) if follows_untrusted else data.author  # The attached files are untrusted too.
     attached = (_describe(attachment, sender) for attachment in data.attachments)
     parts = [*revised, *before, *map(_reference, data.refers_to), _by(data.author, text), *attached]
     if context:

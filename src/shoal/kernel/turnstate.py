@@ -1,23 +1,28 @@
-"""The state of a turn as a fold over its events, and the pure choice of the next move.
+"""State of a turn, computed from its events, and the choice of the next move.
 
-last state in the journal                          next move
-------------------------------------------------   -------------------------------------------
-turn opened or steered, or a step's calls done     call the model (without tools after a limit)
-... and a limit of steps or errors in a row        note the limit, then call without tools
-... and too many messages' calls were cut off      the same
-an assistant message with calls lacking a result   run those calls, in order
-an answer cut off by max_tokens                    call the model again
-... for the second time without any text           note the limit, then finish with a notice
-... that repeats itself, or for the fourth time    the same
-an answer that contains only thinking              finish with a notice
-an answer                                          finish (done, or limit after a limit)
-an error                                           finish (failed)
-accepted effects, all with results                 finish without text
-a retry was scheduled                              call the model, which waits until then
-turn_finished                                      nothing
+The first row that matches the state determines the move:
 
-Errors in a row count calls that failed, were invalid or are forbidden. Calls that someone else ended (skipped for a
-steer, denied or left unanswered by a person, cut off, interrupted by a crash) neither add to the count nor reset it.
+    state                                                     next move
+    -------------------------------------------------------   -----------------------------------------------------
+    The turn has finished.                                    none
+    Calls of the last message have no result.                 Run these calls in order.
+    The turn has a fatal error.                               Finish as failed.
+    All accepted effects have results.                        Finish without text.
+    No limit was noted, and too many messages in a row were   Note the limit.
+    cut off, or the answer repeats itself or was continued
+    too often.
+    The answer was cut off, and no limit was reached.         Call the model again.
+    The model has answered.                                   Finish as done, or as limit if a limit was noted.
+    A limit was noted.                                        Call the model without tools.
+    All steps are used, or too many calls in a row failed.    Note the limit.
+    None of the above.                                        Call the model.
+
+An answer that contains only thinking is replaced with a notice, and an answer that was cut off ends with a notice.
+If a retry is scheduled, the next call waits until the retry is due.
+
+Calls that failed, were invalid or are forbidden count as errors in a row. Calls that someone else ended (skipped for
+a steer, denied or left unanswered by a person, cut off, interrupted by a crash) neither add to the count nor reset
+it.
 """
 
 from datetime import datetime
@@ -74,7 +79,7 @@ REPEATED_CHARS_MIN = 20
 
 
 def joined_reply(reply: str, text: str) -> str:
-    """Join an answer and its continuation without repetition. The model may have started over or repeated text."""
+    """Join an answer and its continuation. If the model started over or repeated text, the repetition is dropped."""
     first, more = reply.strip(), text.strip()
     if len(first) >= REPEATED_CHARS_MIN and more.startswith(first):
         return text
@@ -90,7 +95,7 @@ class CallModel(msgspec.Struct, frozen=True):
 class RunCalls(msgspec.Struct, frozen=True):
     """Run these calls of the last assistant message, in order.
 
-    If the message was cut off, `truncated` is set and the calls fail.
+    `truncated` means that the message was cut off. The calls then fail.
     """
 
     calls: tuple[ToolCall, ...]
@@ -110,10 +115,10 @@ Move: TypeAlias = CallModel | RunCalls | NoteLimit | Finish
 
 
 class TurnState(msgspec.Struct):
-    """The state of a turn.
+    """State of a turn.
 
-    `started` and `approvals` are keyed by the call's id, which is unique within the turn. A repeated request for the
-    same call replaces the earlier one and its decision.
+    `started` and `approvals` are keyed by call id, which is unique within the turn. A repeated request for the same
+    call replaces the earlier request and its decision.
     """
 
     turn: TurnId
@@ -174,7 +179,7 @@ class TurnState(msgspec.Struct):
     finished: TurnFinished | None = None
 
     def apply(self, event: Event) -> None:
-        """Apply the next event. Events of other turns are ignored."""
+        """Apply the next event. Ignores events of other turns."""
         if event.turn != self.turn:
             return
         match event.data:
@@ -259,18 +264,17 @@ class TurnState(msgspec.Struct):
                 pass
 
     def waits(self, now: datetime) -> bool:
-        """Return whether the retry is not due yet. Setting the clock back does not extend the wait."""
+        """Return True if the retry is not due. Setting the clock back does not extend the wait."""
         if self.retry is None or self.retry_set_at is None:
             return False
         return self.retry_set_at <= now < self.retry.next_at
 
     def unresolved(self) -> tuple[ToolCall, ...]:
-        """Return the calls of the last assistant message without a result, in call order."""
         return tuple(call for call in self.calls if call.id not in self.results)
 
 
 def next_move(state: TurnState, limits: TurnsSettings) -> Move | None:
-    """Return the next move from the journal alone, or None if the turn has finished."""
+    """Choose the next move from the journal alone. Return None if the turn has finished."""
     if state.finished is not None:
         return None
     unresolved = state.unresolved()

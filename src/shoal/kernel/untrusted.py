@@ -1,4 +1,4 @@
-"""Handling of foreign input: JSON of any form, and text that must not imitate other content."""
+"""Parsing of untrusted JSON and TOML, and quoting of untrusted text so it cannot imitate other content."""
 
 import re
 import tomllib
@@ -40,7 +40,7 @@ _UNSAFE_IN_SOURCE = lazy_re.compile(r"[\x00-\x1f\x7f\u2028\u2029'\"<>]")
 
 
 def decode_toml(text: str) -> dict[str, Any]:
-    """Parse untrusted TOML. Raises BAD_TOML."""
+    """Parse untrusted TOML. Raises one of the errors in BAD_TOML."""
     if len(text) > TOML_CHARS_MAX:
         raise ValueError(f"it has more than {TOML_CHARS_MAX:,} characters")
     if _MANY_PARTS.search(text) is not None:
@@ -49,9 +49,10 @@ def decode_toml(text: str) -> dict[str, Any]:
 
 
 def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, list[str]]:
-    """Decode foreign JSON as `kind`, omitting values of an unknown form. Raises UNREADABLE if nothing remains.
+    """Decode untrusted JSON as `kind` and omit values of an unknown form.
 
-    Also returns the path of each omitted value that was not null.
+    Returns the result and the path of each omitted value that was not null. Raises one of the errors in UNREADABLE
+    if the JSON is invalid, a required value has an unknown form, or more than ODD_MAX values are omitted.
     """
     odd: list[str] = []
     for _ in range(ODD_MAX):
@@ -65,7 +66,7 @@ def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, 
             whole: Any = msgspec.json.decode(content)
             holder, key, value = None, "", whole
             for name, number in _STEP.findall(path):
-                if number == "...":  # "..." is not the key of a mapping
+                if number == "...":  # "..." stands for a key that the error does not name
                     break
                 holder, key = value, name or int(number)
                 value = holder[key]
@@ -79,7 +80,9 @@ def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, 
 
 
 def written_after(name: str, source: str) -> str:
-    """Return a tainted file's name. If its author had read an untrusted source, add that source."""
+    """Return the source name of a tainted file. If its author had read an untrusted source, the name includes that
+    source.
+    """
     return f"{name}, written after {short_source(source)}" if source else ""
 
 
@@ -90,7 +93,7 @@ def short_source(name: str) -> str:
 
 
 def is_text(name: str) -> bool:
-    """Return whether a name is valid UTF-8. Other names cannot be stored, sent or shown to a model."""
+    """Return True if a name is valid UTF-8. Other names cannot be stored, sent or shown to a model."""
     if name.isascii():
         return True
     try:
@@ -100,27 +103,27 @@ def is_text(name: str) -> bool:
 
 
 def untrusted_block(source: str, text: str) -> str:
-    """Wrap `text` in tags that tell the model its source. The text itself cannot start or end such a block."""
+    """Enclose a text in tags that name its source to the model. The text cannot close the block or open another."""
     name = _UNSAFE_IN_SOURCE.sub(lambda match: f"%{ord(match[0]):02X}", source)[:SOURCE_CHARS_MAX]
     return f"<untrusted source='{name}'>\n{contained(text)}\n</untrusted>"
 
 
 def is_untrusted_block(text: str) -> bool:
-    """Return whether the whole text is one untrusted block."""
     if not text.startswith("<untrusted source='") or not text.endswith("\n</untrusted>"):
         return False
     return len(_MARK.findall(text)) == 2
 
 
 def contained(text: str) -> str:
-    """Break everything in the text that looks like the start or end of an untrusted block."""
+    """Escape everything in the text that looks like the start or end of an untrusted block."""
     return _MARK.sub("‹", text)
 
 
 def enclosed(text: str, deeper: int = 2) -> str:
-    """Prepare a file's text for a prompt. It can neither start a section of the prompt nor open or close its blocks.
+    """Prepare a file's text for a prompt. The text cannot start a section of the prompt, and cannot open or close a
+    block.
 
-    Headings move `deeper` levels down, an open fence is closed, and the tags of blocks are broken.
+    Headings move `deeper` levels down, an open code fence is closed, and block tags are escaped.
     """
     plain = _LINE_ENDS.sub("\n", text)
     plain = _OWN_MARK.sub("‹", plain)

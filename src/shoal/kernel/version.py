@@ -1,3 +1,3 @@
-"""The version of this Shoal, the same as in pyproject.toml."""
+"""The version of Shoal. It must match pyproject.toml."""
 
 VERSION = "0.1.0"

@@ -2,33 +2,34 @@
 
 A call authenticates itself in one of these ways, each compared in constant time:
 
-    proof                                           covers               valid
-    ---------------------------------------------   ------------------   --------------------------------------------
-    `X-Shoal-Signature: t=SECONDS,v1=HEX`           time and body        five minutes before and after its time
-    `X-Hub-Signature-256: sha256=HEX`               body                 permanently, so receivers must remember it
-    `Authorization: Bearer SECRET`                  nothing              permanently, for any body
+    proof                                   covers          valid
+    -------------------------------------   -------------   -------------------------------------------------------
+    `X-Shoal-Signature: t=SECONDS,v1=HEX`   time and body   for five minutes before and after its time
+    `X-Hub-Signature-256: sha256=HEX`       body            permanently, so the receiver must remember the call
+    `Authorization: Bearer SECRET`          nothing         permanently, for any body
 
-Two calls are the same if their proofs cover the same content. Headers, the address and ids outside the body do not
-count, because anyone who has captured one call can change them in the next. `first_delivery` stores accepted calls.
+The signature with a time covers the time, a full stop and the body. A body that begins with a number and a full stop
+is not accepted with `X-Hub-Signature-256`. Otherwise, an attacker could send a captured signature with a time under
+the other header, where it never expires.
 
-The signature with a time covers that time, a full stop and the body. A body that begins like this is not accepted with
-the other header: its signature could be one that was captured from the first header, where it was valid for five
-minutes.
+Two calls are the same if their proofs cover the same content. Headers, the URL and ids outside the body do not
+count, because an attacker who has captured a call can change them. `first_delivery` stores accepted calls.
 
-A signed call is deduplicated over all addresses that share a secret, so a call captured at one address cannot be
-replayed at another. A call with a bearer secret is deduplicated for its own address. Anyone who has captured the secret
-can make any call, and programs send the same body to two addresses.
+A signed call is deduplicated across all URLs that share a secret, so a captured call cannot be replayed at another
+URL. A call with a bearer secret is deduplicated for its own URL only, because programs send the same body to two
+URLs, and an attacker who has captured the secret can make any call.
 
-    known by           until                              a repeated call
-    ----------------   --------------------------------   ------------------------------------------------------------
-    time and body      it is out of date                  has the first one's key
-    the body, signed   permanently                        has the first one's key for REPEATED_SECONDS, and is rejected
-                                                          afterwards
-    the body, bearer   `repeat_seconds`, or permanently   has the first one's key, and afterwards counts as a new call
+    identified by        remembered                           a repeated call
+    ------------------   ----------------------------------   ----------------------------------------------------
+    time and body        until its time is too old            has the key of the first call
+    signed body          permanently                          has the key of the first call for REPEATED_SECONDS,
+                                                              and is rejected after that
+    body with a bearer   for `repeat_seconds`, or             has the key of the first call for that time, and is
+    secret               permanently                          a new call after that
 
-The store uses the key to accept a message only once (`Inbox.accept`, `Outbox.put`). It keeps those rows for longer than
-REPEATED_SECONDS, so no call is accepted twice. A weaker proof in the same call leads to the same delivery, so removing
-the stronger one gains an attacker nothing.
+The store accepts a message only once for each key (`Inbox.accept`, `Outbox.put`). It remembers keys for longer than
+REPEATED_SECONDS, so no call is accepted twice. All proofs of a call lead to the same delivery, so an attacker gains
+nothing by removing the stronger one.
 """
 
 import hashlib
@@ -45,8 +46,6 @@ from shoal.kernel.ports import ONCE, Settings
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
-    """The response to a platform's call."""
-
     status: int
     body: bytes = b""
     media_type: str = "application/json"
@@ -54,10 +53,10 @@ class HttpAnswer(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class HttpInbound(Protocol):
-    """An adapter whose platform calls `POST /platforms/NAME[/ACCOUNT]`. It authenticates the calls itself."""
+    """An adapter whose platform calls `POST /platforms/NAME[/ACCOUNT]`. The adapter authenticates these calls."""
 
     async def receive(self, headers: Mapping[str, str], body: bytes) -> HttpAnswer:
-        """Handle a call. `headers` has lower-case names. The call's content never makes this raise."""
+        """Process a call. The names in `headers` are lower-case. The content of a call must never make this raise."""
         ...
 
 
@@ -68,17 +67,19 @@ _TIMED_BODY = lazy_re.compile(rb"[0-9]{1,12}\.")
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """A successful authentication of a call. `identity` depends only on the secret and the covered content."""
+    """A successful authentication of a call. `identity` depends only on the secret and the content that the proof
+    covers.
+    """
 
     kind: Literal["timed", "signed", "bearer"]
     identity: str
 
 
 def proofs(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) -> tuple[Proof, ...]:
-    """Return every valid proof of a call with `secret`, strongest first.
+    """Return every valid proof of a call, strongest first.
 
-    `headers` has lower-case names. Returns nothing for a secret shorter than SECRET_CHARS_MIN, so an empty setting
-    admits nobody.
+    The names in `headers` must be lower-case. A secret shorter than SECRET_CHARS_MIN proves nothing, so an empty
+    setting admits nobody.
     """
     if len(secret) < SECRET_CHARS_MIN:
         return ()
@@ -99,17 +100,16 @@ def proofs(headers: Mapping[str, str], body: bytes, secret: str, now: datetime) 
 
 
 def _identity(signed: str) -> str:
-    """Return the digest of a signature. It cannot be used to sign another call."""
+    """Return a digest of a signature. It can be stored, because it cannot be used to sign a call."""
     return hashlib.sha256(signed.encode()).hexdigest()
 
 
 def signature(secret: str, signed: bytes) -> str:
-    """Return the HMAC-SHA256 in lower-case hexadecimal."""
     return hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
 
 
 def proof(secret: str, body: bytes, now: datetime) -> str:
-    """Return the `X-Shoal-Signature` of a body sent now."""
+    """Return the `X-Shoal-Signature` header of a body that is sent now."""
     seconds = int(now.timestamp())
     return f"t={seconds},v1={signature(secret, f'{seconds}.'.encode() + body)}"
 
@@ -122,7 +122,7 @@ retention."""
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """The first delivery of a call: its address and time."""
+    """The first delivery of a call: its URL and time."""
 
     identity: str
     place: str
@@ -130,17 +130,17 @@ class Delivery(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """The key that deduplicates its message."""
         return f"{self.place}@{self.identity[:32]}.{to_micros(self.at)}"
 
 
 async def first_delivery(
     settings: Settings, proved: Sequence[Proof], place: str, now: datetime, repeat_seconds: float | None = None
 ) -> Delivery | None:
-    """Return a call's delivery: a new one, or that of the same earlier call. None if the call must be rejected.
+    """Return the first delivery of a call, which may be this one. Return None if the call must be rejected.
 
-    `proved` are the call's proofs, at least one. `place` is the URL that it was made to. A body that is known only by a
-    bearer secret is new again after `repeat_seconds` (None: never). Durable on return. Raises StoreError.
+    `proved` contains at least one proof of the call, strongest first. `place` is the URL of the call. A body with
+    only a bearer secret counts as a new call after `repeat_seconds`, or never if that is None. The delivery is
+    durable on return. Raises StoreError.
     """
     strongest = proved[0]
     repeats = repeat_seconds if strongest.kind == "bearer" else None
@@ -152,7 +152,6 @@ async def first_delivery(
 
 
 async def _recorded(settings: Settings, proved: Proof, fresh: Delivery, repeat_seconds: float | None) -> Delivery:
-    """Return the stored delivery of a proof, or store `fresh` and return it."""
     scope = ONCE if proved.kind == "timed" else FOR_EVER
     name = f"{proved.identity} {fresh.place}" if proved.kind == "bearer" else proved.identity
     while True:

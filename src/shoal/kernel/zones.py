@@ -1,4 +1,4 @@
-"""Time zones by the names that people write, and detection of the machine's own zone."""
+"""Time zones by the names that people write, and detection of this machine's zone."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -40,9 +40,9 @@ _NOT_NAMES = ("posix/", "right/", "localtime", "posixrules", "Factory")
 
 
 def zone_named(name: str) -> "ZoneInfo":
-    """Return the time zone for an IANA name in any case, a city, or a whole-hour offset such as UTC+2.
+    """Return the time zone for an IANA name in any case, a city, or an offset in whole hours such as UTC+2.
 
-    Raises InvalidInput that suggests the nearest names.
+    Raises InvalidInput, whose message suggests similar names.
     """
     zone = _find(name)
     if zone is None:
@@ -62,7 +62,7 @@ def local_time(at: datetime) -> str:
 
 
 def nearest(name: str) -> list[str]:
-    """Return up to three names similar to an unknown one, most likely first."""
+    """Return up to three known names that are similar to an unknown one, most likely first."""
     from difflib import get_close_matches
 
     words = "_".join(name[:NAME_CHARS_MAX].split())
@@ -83,20 +83,22 @@ def _find(name: str) -> "ZoneInfo | None":
     if not wanted or len(wanted) > NAME_CHARS_MAX or not wanted.isascii():
         return None
     folded = wanted.lower()
-    if wanted != folded and not wanted.startswith(_NOT_NAMES):  # case-insensitive file systems accept a lower-case name
+    # a case-insensitive file system would accept a lower-case name
+    if wanted != folded and not wanted.startswith(_NOT_NAMES):
         with suppress(ZoneInfoNotFoundError, ValueError, OSError):
             return ZoneInfo(wanted)
     if folded == "z":
         return ZoneInfo("UTC")
     if folded.startswith(("utc+", "utc-", "gmt+", "gmt-")):
-        hours, sign = folded[4:].removesuffix(":00"), "-" if folded[3] == "+" else "+"  # Etc/GMT-2 is east of Greenwich
+        # Etc/GMT-2 is two hours east of Greenwich
+        hours, sign = folded[4:].removesuffix(":00"), "-" if folded[3] == "+" else "+"
         if hours.isdigit() and len(hours) <= 2 and f"Etc/GMT{sign}{int(hours)}" in _names():
             return ZoneInfo(f"Etc/GMT{sign}{int(hours)}")
         return None
     matches = [known for known in _names() if known.lower() == folded]
     if not matches and "/" not in wanted:
         matches = [known for known in _names() if known.lower().endswith(f"/{folded}")]
-    # "Berlin" matches one zone. "Louisville" matches two, one of which has a shorter name.
+    # "Berlin" matches one zone. "Louisville" matches two, and the shorter name is preferred.
     return ZoneInfo(min(matches, key=lambda known: (len(known), known))) if matches else None
 
 
@@ -110,8 +112,14 @@ def _names() -> frozenset[str]:
 def local_zone(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> str:
     """Return the IANA name of this machine's time zone.
 
-    The sources, in order, are TZ, the link /etc/localtime, its content with /etc/timezone, and UTC. `root` contains
-    /etc.
+    The sources, in order:
+    - the environment variable TZ
+    - the target of the link /etc/localtime
+    - the zone file with the content of /etc/localtime, with /etc/timezone as a hint
+    - /etc/timezone
+    - UTC
+
+    `root` is the directory that contains `etc`.
     """
     for name in _local_names(environ, root):
         zone = _find(name)
@@ -130,7 +138,7 @@ def _local_names(environ: Mapping[str, str], root: Path) -> Iterator[str]:
     zone = ""
     with suppress(OSError, ValueError):
         zone = (root / "etc/timezone").read_text("ascii").strip()
-    # A container's /etc/timezone is often part of the image, while /etc/localtime is mounted from the host.
+    # In a container, /etc/timezone is often part of the image, while /etc/localtime is mounted from the host.
     with suppress(OSError):
         yield _by_content(link.read_bytes(), zone)
     yield zone
@@ -138,12 +146,14 @@ def _local_names(environ: Mapping[str, str], root: Path) -> Iterator[str]:
 
 def _below_zoneinfo(path: str) -> str:
     _, _, below = path.rpartition("/zoneinfo")
-    name = below.partition("/")[2]  # macOS has zoneinfo.default next to zoneinfo
+    name = below.partition("/")[2]  # on macOS, the folder can be zoneinfo.default
     return name.removeprefix("posix/").removeprefix("right/")
 
 
 def _by_content(content: bytes, expected: str) -> str:
-    """Return the name of a copied zone file, or an empty string. Prefers `expected` if its current rule matches."""
+    """Return the name of the zone file with this content, or an empty string. Prefers `expected` if its current
+    rule matches.
+    """
     rule = content.rstrip(b"\n").rpartition(b"\n")[2]
     same_rule = ""
     for name in (expected, *sorted(_names())):

@@ -1,10 +1,13 @@
-"""Detects a text file's encoding from its bytes, deterministically, so an edit can preserve it.
+"""Detects the encoding of a text file, so an edit can preserve it.
 
-A byte order mark decides. Without one, UTF-8 is tried first, then UTF-16, recognized by the position of its zero bytes.
-Anything else is one of the older encodings below, UTF-8 with a few wrong bytes, or not text. Each candidate decodes a
-sample, and the resulting text is judged: frequent letters of its languages, no change of case or script within a word,
-no control characters. charset-normalizer is wrong for a third of the short texts that agents read (names, tables,
-comments).
+A byte order mark decides. Without one, UTF-8 is tried first, and then UTF-16, which is recognized by the positions
+of its zero bytes. Otherwise, each of the older encodings below decodes a sample. The most plausible result is
+chosen: it has frequent letters of its languages, no change of case or script within a word, and no control
+characters. If no result is plausible, mostly ASCII data counts as UTF-8 with wrong bytes, and other data is not
+text.
+
+The same bytes always have the same result. charset-normalizer is wrong for a third of the short texts that agents
+read, such as names, tables and comments.
 """
 
 import codecs
@@ -44,27 +47,28 @@ _LABELS = {
 
 
 class TextEncoding(NamedTuple):
-    """A codec and the byte order mark before the text."""
+    """A codec, and the byte order mark that precedes the text."""
 
     codec: str = "utf-8"
     mark: bytes = b""
 
     @property
     def label(self) -> str:
-        """Common name of the encoding."""
         return _LABELS[self.codec] + (" with a byte order mark" if self.mark else "")
 
     def decode(self, data: bytes) -> str:
-        """Decode a text. Wrong bytes become lone surrogates, which `encode` converts back."""
+        """Decode a text. Invalid bytes become lone surrogates, which `encode` converts back."""
         return data[len(self.mark) :].decode(self.codec, _errors(self.codec))
 
     def encode(self, text: str) -> bytes:
-        """Encode a text with its byte order mark. Raises UnicodeEncodeError for a character outside the encoding."""
+        """Encode a text after its byte order mark. Raises UnicodeEncodeError for a character that the encoding
+        does not contain.
+        """
         return self.mark + text.encode(self.codec, _errors(self.codec))
 
 
 def find_encoding(data: bytes) -> TextEncoding | None:
-    """Detect a text's encoding from a sample of its beginning. Return None if the data is not text."""
+    """Detect the encoding of a file's content. Return None if the content is not text."""
     sample = data[:SAMPLE_BYTES]
     for mark, codec in _MARKS:
         if sample.startswith(mark) and (is_utf(data, codec, len(mark)) or codec == "utf-8"):
@@ -86,13 +90,12 @@ def find_encoding(data: bytes) -> TextEncoding | None:
 
 
 def read_text(data: bytes) -> str | None:
-    """Read a file's text without a byte order mark. Return None if the data is not text."""
     encoding = find_encoding(data)
     return None if encoding is None else readable(encoding.decode(data))
 
 
 def readable(text: str) -> str:
-    """Replace lone surrogates, which represent wrong bytes in a decoded text, with replacement characters."""
+    """Replace lone surrogates, which represent invalid bytes in a decoded text, with replacement characters."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") if not is_whole(text) else text
 
 
@@ -100,12 +103,12 @@ _TYPOGRAPHIC = str.maketrans("‘’‚‛“”„‟‐‑‒–—−", "''''
 
 
 def plain_text(text: str) -> str:
-    """Convert letters, spaces, quotes and dashes to the forms that keyboards type, for comparison."""
+    """Normalize a text for comparison. Letters, spaces, quotes and dashes become those that keyboards type."""
     return unicodedata.normalize("NFKC", text).translate(_TYPOGRAPHIC).rstrip()
 
 
 def is_whole(text: str) -> bool:
-    """Return whether the decoded text contains no wrong bytes."""
+    """Return True if a decoded text contains no invalid bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -114,7 +117,7 @@ def is_whole(text: str) -> bool:
 
 
 def is_utf(data: bytes, codec: str, start: int = 0) -> bool:
-    """Return whether all of the data is valid in a Unicode encoding."""
+    """Return True if all of the data is valid in a Unicode encoding and contains no null character."""
     try:
         text = data[start:].decode(codec)
     except UnicodeDecodeError:
@@ -135,7 +138,7 @@ def _decoded(sample: bytes, codec: str) -> str | None:
 
 
 def _without_mark(sample: bytes) -> TextEncoding | None:
-    """Detect UTF-16 without a byte order mark, in which one byte of each ASCII character is always zero."""
+    """Detect UTF-16 without a byte order mark. In ASCII characters, one of the two bytes is always zero."""
     even, odd = sample[::2], sample[1::2]
     if even.count(0) and odd.count(0):
         return None
@@ -160,7 +163,8 @@ def _is_odd(char: str) -> bool:
 class _Script(NamedTuple):
     """A single-byte encoding.
 
-    Contains the frequent letters of its languages, and whether its words contain ASCII letters.
+    `frequent`: frequent letters of its languages.
+    `latin`: whether ASCII letters occur in its words.
     """
 
     codec: str
@@ -188,7 +192,7 @@ _SCRIPTS = (
 class _Syllabary(NamedTuple):
     """An encoding with two bytes per character.
 
-    `usual` is a codec, and `leads` are the lead bytes of its common characters.
+    `leads` is the range of lead bytes that common characters have in the codec `usual`.
     """
 
     codec: str
@@ -257,7 +261,7 @@ def _judges() -> tuple[tuple[str, _Rate], ...]:
 
 
 def _mean(text: str, codec: str, rate: _Rate) -> float:
-    """Rate a text's plausibility from about -2 to 1. Each non-ASCII byte has equal weight."""
+    """Return the mean plausibility of the non-ASCII characters. Each of their bytes has equal weight."""
     wide = 1 if codec in _SINGLE else 2
     total = weight = 0.0
     padded = f" {text} "

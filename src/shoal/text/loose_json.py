@@ -1,8 +1,8 @@
-"""Reads JSON as models write it, if it has only one sensible reading and no part is missing.
+"""Parses JSON as models write it, if it has only one sensible reading and no part is missing.
 
 Accepts trailing commas, raw newlines in strings, single quotes, bare keys, Python's True, False and None, an
-unnecessary backslash before a character, comments between values, and a code fence around everything. Rejects unclosed
-values and values followed by anything else, because half a command is a different command.
+unnecessary backslash before a character, comments between values, and a code fence around everything. Rejects
+unclosed values and values that other text follows, because half a command is a different command.
 """
 
 import ast
@@ -25,7 +25,7 @@ _AFTER = lazy_re.compile(r"(?:\s|<\|[^|<>]{1,40}\|>|</[\w:]{1,40}>|[}\]])*+")
 
 
 def loose_value(text: str) -> object:
-    """Parse the text's only value. Raises ValueError."""
+    """Parse a text that contains one value. Raises ValueError."""
     text = text.strip()
     if text.startswith("```"):
         fence = _FENCE.match(text)
@@ -47,7 +47,9 @@ class _LooseReader:
         self.at = 0
 
     def _skip(self) -> str:
-        """Skip whitespace and return the next character without consuming it, or an empty string at the end."""
+        """Skip white space and comments. Return the next character, which is not consumed, or an empty string at
+        the end.
+        """
         match = _SPACE.match(self.text, self.at)
         self.at = match.end() if match is not None else self.at
         return self.text[self.at : self.at + 1]
@@ -144,7 +146,7 @@ CALLS_CHARS_MAX = 65_536
 
 
 def python_calls(text: str) -> list[tuple[str, dict[str, object]]]:
-    """Parse a call written as Python, `name(key="value")`, or a list of calls. Raises ValueError."""
+    """Parse a call in Python syntax, such as `name(key="value")`, or a list of such calls. Raises ValueError."""
     if len(text) > CALLS_CHARS_MAX:
         raise ValueError("too long")
     try:

@@ -1,10 +1,9 @@
-"""Natural sort order of names: agent-2 before agent-10, and upper and lower case together."""
+"""Natural sort order of names: agent-2 comes before agent-10, and case is ignored."""
 
 from itertools import groupby
 
 
 def natural(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
-    """Return a sort key that compares runs of digits as numbers and other text without case."""
     parts = list[tuple[int, int, str]]()
     for is_number, letters in groupby(name.casefold(), str.isdecimal):
         part = "".join(letters)

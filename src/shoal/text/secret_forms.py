@@ -1,12 +1,13 @@
-"""Decides from a value alone whether it can be a secret. Redacting ordinary words would change the text that agents
+"""Decides from a value alone whether it can be a secret. Redaction of ordinary words would change the text that agents
 read.
 
     value                                          `is_ordinary`   `is_plain`   `looks_like_key`
     --------------------------------------------   -------------   ----------   ----------------
     production, true, 8080, not-needed, sk-xxxx    yes             yes          no
-    github.com, /var/lib, application/json, a URL  yes             yes          no
+    github.com, /var/lib, application/json         yes             yes          no
     us-east-1, gpt-4o-mini, release-2026-06        no              yes          no
-    hunter22, correct-horse-battery                no              no, yes      no
+    hunter22, correct-horse-battery, a URL         no              yes          no
+    Tr0ub4dor, s3cr3t-pw                           no              no           no
     9f86d081884c7d659a2feaa0c55ad015, AKIAEVTD…    no              no           yes
 """
 
@@ -56,7 +57,7 @@ _SCHEME = lazy_re.compile(r"[A-Za-z][A-Za-z0-9_-]{2,20}[ \t]{1,4}(\S{6,})")
 
 
 def is_ordinary(value: str) -> bool:
-    """Return whether a value is never a secret, whatever its key: a word, number, host, path, or placeholder."""
+    """Return True if a value is never a secret under any key: a word, number, host, path or placeholder."""
     value = value.strip()
     if len(value) < CHARS_MIN or len(set(value)) < 3:
         return True
@@ -75,7 +76,6 @@ def is_ordinary(value: str) -> bool:
 
 
 def is_plain(value: str) -> bool:
-    """Return whether a value consists of words and numbers, like the names of regions, models and versions."""
     if is_ordinary(value):
         return True
     return not _has_key_prefix(value.strip()) and all(
@@ -86,7 +86,6 @@ def is_plain(value: str) -> bool:
 
 
 def looks_like_key(value: str) -> bool:
-    """Return whether a value is long and random enough to be a key."""
     value = value.strip()
     if len(value) < KEY_CHARS_MIN or len(value.split()) != 1 or not value.isascii() or _UUID.fullmatch(value):
         return False
@@ -96,8 +95,8 @@ def looks_like_key(value: str) -> bool:
 def secret_parts(value: str) -> Iterator[str]:
     """Yield the strings to redact for a secret.
 
-    These are the value itself, the part after `Bearer`, a URL's password and keys, and the keys in a text of several
-    lines. Ordinary parts are skipped.
+    These are the value itself, the part after `Bearer`, the password and keys in a URL, and the keys in a text of
+    several lines. Ordinary strings are skipped.
     """
     value = value.strip()
     if "://" in value[:40] and "\n" not in value:
@@ -132,7 +131,7 @@ def _has_key_prefix(value: str) -> bool:
 
 
 def _is_word(text: str) -> bool:
-    """Return whether letters have the case of words and names, including `camelCase`.
+    """Return True if letters have the case of words and names, including `camelCase`.
 
     Random letters change case more often.
     """
@@ -151,7 +150,6 @@ def _is_placeholder(part: str) -> bool:
 
 
 def _is_filled_in(value: str) -> bool:
-    """Return whether a value is a placeholder to replace: `<token>`, `${TOKEN}`, `{{ token }}`, `%TOKEN%`."""
     return (value[0], value[-1]) in {("<", ">"), ("{", "}"), ("[", "]"), ("%", "%")} or value.startswith(("$", "{{"))
 
 
@@ -162,7 +160,6 @@ def _is_number(value: str) -> bool:
 
 
 def _is_location(value: str, parts: list[str]) -> bool:
-    """Return whether a value is a host, URL, path or media type: words and small numbers with the usual separators."""
     if any(_is_random(part) for part in parts) or not value.isascii() or len(value.split()) != 1 or '"' in value:
         return _MEDIA_TYPE.fullmatch(value) is not None
     if _HOST.fullmatch(value) or _ADDRESS.fullmatch(value) or _MAIL.fullmatch(value):

@@ -1,4 +1,4 @@
-"""Make text safe to display in a request for approval."""
+"""Makes text safe to display in an approval request."""
 
 import unicodedata
 
@@ -17,8 +17,7 @@ _BLANK = lazy_re.compile(r"[\t\n]|^ | $| (?= )")
 def strip_controls(text: str) -> str:
     r"""Escape characters that are invisible, or that move or reverse the text around them, as `\u{…}`.
 
-    This includes terminals' escape sequences, which a command can contain as text. Newlines, tabs and all other text
-    are unchanged.
+    This includes terminal escape sequences, which the text of a command can contain. Newlines and tabs are unchanged.
     """
     if text.isascii() and all(line.isprintable() for line in text.split("\n")):
         return text
@@ -33,7 +32,7 @@ def strip_controls(text: str) -> str:
 
 
 def shown_name(name: str) -> str:
-    """Format a file's name so it cannot be confused with the text around it."""
+    """Format a file name so it cannot be confused with the text around it."""
     return _BLANK.sub(lambda match: _written(match[0]), strip_controls(name)) or "(a name without characters)"
 
 

@@ -1,6 +1,6 @@
-"""Sets and removes keys in the text of a TOML file. Comments and everything else stay unchanged.
+"""Sets and removes keys in the text of a TOML file. Comments and all other text are unchanged.
 
-Each result is parsed and must have exactly the requested content. Otherwise, the file is not changed.
+Each result is parsed and must have exactly the requested content. If it does not, CannotEdit is raised.
 docs/decisions/001 explains why `tomlkit` alone is not enough.
 """
 
@@ -22,11 +22,11 @@ _HEADER = lazy_re.compile(r"\s*(\[{1,2}[^\[\]]+\]{1,2})\s*(?:#.*)?")
 
 
 class CannotEdit(Exception):
-    """Raised if the key cannot be set safely in this form of the file. Nothing was changed."""
+    """Raised if the key cannot be set safely in the file as it is written. Nothing was changed."""
 
 
 def with_value(text: str, path: tuple[str, ...], value: Value) -> str:
-    """Return the text with a key set. The last part of `path` is the key, and the others are its table.
+    """Set a key. The last part of `path` is the key, and the other parts are its table.
 
     A missing table is added at the end. Raises CannotEdit.
     """
@@ -38,7 +38,7 @@ def with_value(text: str, path: tuple[str, ...], value: Value) -> str:
 
 
 def with_element(text: str, path: tuple[str, ...], at: int, value: Mapping[str, Value] | None) -> str:
-    """Return the text with element `at` of the array of tables at `path` replaced, or removed if `value` is None.
+    """Replace element `at` of the array of tables at `path`, or remove it if `value` is None.
 
     If `at` is the number of elements, an element is added at the end. Raises CannotEdit.
     """
@@ -59,9 +59,9 @@ def with_element(text: str, path: tuple[str, ...], at: int, value: Mapping[str, 
 
 
 def without_key(text: str, path: tuple[str, ...]) -> str:
-    """Return the text without a key, or without a table and its subtables.
+    """Remove a key, or a table and its subtables.
 
-    Raises CannotEdit, even if it is missing.
+    Raises CannotEdit, including if the key does not exist.
     """
 
     def change(content: Table, new: New) -> None:
@@ -74,7 +74,8 @@ def without_key(text: str, path: tuple[str, ...]) -> str:
 
 
 def _changed(text: str, path: tuple[str, ...], change: Callable[[Table, New], None], by_lines: str) -> str:
-    """Return `by_lines` if it has the wanted content. Otherwise, return the text with its syntax tree changed.
+    """Return `by_lines` if it has the wanted content. Otherwise, apply `change` to the syntax tree and return the
+    result.
 
     Raises CannotEdit.
     """
@@ -96,11 +97,11 @@ def _changed(text: str, path: tuple[str, ...], change: Callable[[Table, New], No
     raise CannotEdit(f"{'.'.join(path)} cannot be changed in the file as it is written.")
 
 
-# ---- editing lines, if the file has a header for the table: every comment keeps its position ----
+# ---- editing lines, which keeps every comment in its position ----
 
 
 def _with_line(text: str, path: tuple[str, ...], value: Value) -> str:
-    """Add a key after its table's other keys, or after the comment that shows it."""
+    """Add a key after the other keys of its table, or after a comment that shows it."""
     *table, key = path
     lines = text.splitlines()
     statement = f"{_name(key)} = {literal(value)}"
@@ -126,7 +127,7 @@ def _with_block(text: str, path: tuple[str, ...], at: int, value: Mapping[str, V
     if at < len(heads):
         ends = next((n for n in range(heads[at] + 1, len(lines)) if _table_of(lines[n]) is not None), len(lines))
         while lines[ends - 1].lstrip().startswith("#") or not lines[ends - 1].strip():
-            ends -= 1  # comments before the next table belong to it
+            ends -= 1  # The comments before the next table belong to that table.
         lines[heads[at] : ends] = block if value is not None else []
     else:
         lines += [*([""] if lines and lines[-1].strip() else []), *block]
@@ -145,7 +146,7 @@ def _without_block(text: str, path: tuple[str, ...]) -> str:
 
 
 def _remarks(lines: list[str]) -> list[str]:
-    """Return the comments at the end of a table. They belong to the next table."""
+    """Return the comments at the end of a table, which belong to the next table."""
     begins = len(lines)
     while begins and lines[begins - 1].lstrip().startswith("#"):
         begins -= 1
@@ -162,7 +163,7 @@ def _item(value: Value) -> object:
 
 
 def _has_content(text: str, wanted: Table) -> bool:
-    """Return whether the text is TOML with this content. Ignores empty tables and arrays."""
+    """Return True if the text is TOML with this content. Ignores empty tables and arrays."""
     try:
         return _without_empty(decode_toml(text)) == _without_empty(wanted)
     except BAD_TOML:
@@ -170,9 +171,9 @@ def _has_content(text: str, wanted: Table) -> bool:
 
 
 def _table_at(content: Table, path: tuple[str, ...]) -> Table:
-    """Return the table at a path. Add it if it is missing.
+    """Return the table at a path. Missing tables are created.
 
-    Raises LookupError if the path has several tables or another value.
+    Raises LookupError if the path leads to several tables or to another value.
     """
     table = content
     for name in path:
@@ -186,7 +187,6 @@ def _table_at(content: Table, path: tuple[str, ...]) -> Table:
 
 
 def _without_empty(content: Mapping[str, object]) -> dict[str, object]:
-    """Return the content without empty tables and arrays of tables."""
     inner = {
         name: _without_empty(cast("Mapping[str, object]", value)) if isinstance(value, dict) else value
         for name, value in content.items()
@@ -195,12 +195,11 @@ def _without_empty(content: Mapping[str, object]) -> dict[str, object]:
 
 
 def _plain(value: Value) -> object:
-    """Convert a value to the form that a decoder returns."""
     return decode_toml(f"x = {literal(value)}")["x"]
 
 
 def literal(value: Value) -> str:
-    """Write a value as TOML. A mapping becomes an inline table."""
+    """Format a value as TOML. A mapping becomes an inline table."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -219,7 +218,6 @@ def _name(key: str) -> str:
 
 
 def _table_of(line: str) -> list[str] | None:
-    """Return the path of the table whose header is this line, or None."""
     header = _HEADER.fullmatch(line)
     try:
         nested: object = decode_toml(header[1]) if header else None
