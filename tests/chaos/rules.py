@@ -32,7 +32,7 @@ CALM_SECONDS_MAX = 20.0
 """Time limit for an answer that no harm affected."""
 HEARD_SECONDS_MAX = 5.0
 """Time limit for a subagent to end after its answer."""
-RETRIED = ("Trying again.", "This was already done.")
+RETRIED = ("Trying again.", "This request was already completed.")
 NO_TURNS: Mapping[str, Sequence[str]] = {}
 _FACT = re.compile(r"Fact \d+ is kept")
 _MARK = re.compile(r"leave the mark (\S+)")

@@ -115,7 +115,7 @@ async def test_without_read_access_a_repeat_is_marked(peer: Slack) -> None:
     with pytest.raises(PlatformError):
         await peer.adapter.post(post(peer, "maybe"))
     await peer.adapter.post(post(peer, "maybe"))
-    assert [message.text for message in peer.shown()] == ["maybe", "(possibly a repeat)\nmaybe"]
+    assert [message.text for message in peer.shown()] == ["maybe", "(possible duplicate)\nmaybe"]
 
 
 @pytest.mark.parametrize("kind", ["text", "preview", "stream", "file"])

@@ -86,7 +86,7 @@ async def test_a_skill_with_an_irregular_name_and_file_is_installed_and_deleted(
     [
         (b"PK no archive", "not a readable zip archive"),
         (b"---\nno name", "cannot be installed"),
-        (archive({"README.md": "x"}), "The archive has no SKILL.md"),
+        (archive({"README.md": "x"}), "The archive contains no SKILL.md"),
         (archive({"a/SKILL.md": skill("a"), "../../evil": "x"}), "points outside the archive"),
         (archive({"a/SKILL.md": skill("a"), "/etc/evil": "x"}), "points outside the archive"),
         (archive({"a/SKILL.md": skill("a"), "a\\..\\evil": "x"}), "points outside the archive"),

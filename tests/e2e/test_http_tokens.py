@@ -225,7 +225,9 @@ async def test_a_foreign_thread_is_answered_like_one_that_does_not_exist(shoal: 
         for thread in OTHERS:
             answer = await client.request(endpoint.method, filled(endpoint, thread), json=body)
             assert answer.status_code == 404, thread
-            assert answer.json()["message"] == f"Thread {thread} does not exist. `shoal threads list` shows them."
+            assert answer.json()["message"] == (
+                f"Thread {thread} does not exist. `shoal threads list` shows all threads."
+            )
     assert shoal.orchestrator.received == []
 
 

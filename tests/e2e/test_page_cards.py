@@ -173,12 +173,12 @@ async def test_a_rule_is_created_and_undone_on_its_card(browser: Browser, api: P
         await expect(page.get_by_text("Allowed.", exact=True)).to_be_visible()
         assert api.sent[-1].body == {"decision": "allow", "scope": "always"}
         api.answers["approvals/a1"] = {"id": asked, "scope": "always"}
-        api.answers["DELETE approvals/a1/always"] = {"message": "The rule is removed."}
+        api.answers["DELETE approvals/a1/always"] = {"message": "Removed the rule."}
         api.lists["approvals"] = []
         api.append(THREAD, ApprovalSettled(asked, call.id, "allow", "always", "owner"))
         await expect(page.get_by_text("Rule: exactly the command git push")).to_be_visible()
         await page.get_by_role("button", name="Remove the rule").click()
-        await expect(page.get_by_text("The rule is removed.")).to_be_visible()
+        await expect(page.get_by_text("Removed the rule.")).to_be_visible()
         assert (api.sent[-1].kind, api.sent[-1].target) == ("DELETE", "approvals/a1/always")
         api.answers["approvals/a1"] = {"id": asked, "scope": "withdrawn"}
         await page.reload()

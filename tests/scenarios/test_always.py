@@ -104,7 +104,7 @@ async def test_the_owner_always_allows_a_call_and_reverts_it(tmp_path: Path) -> 
         card = await world.ada.sees("Always allowed: echo with exactly")
         assert [button.label for button in card.buttons] == ["Remove the rule"]
         said = await clicks(world, card, "Remove the rule")
-        assert said == "The rule is removed. Shoal asks about this again from the next turn on."
+        assert said == "Removed the rule. Shoal asks again from the next turn on."
         assert "echo" not in rules(world)
         card = await world.ada.sees("Removed rule")
         assert card.buttons == ()
@@ -120,7 +120,7 @@ async def test_a_card_says_how_often_its_rule_would_have_decided(
         told = await world.ada.sees("Always allowed")
         await world.ada.sees("done 1")
         await world.ada.says(f"take back {approval.id[-8:]}")
-        await world.ada.sees("The rule is removed.")
+        await world.ada.sees("Removed the rule.")
         await world.ada.says("again")
         again = await asked(world, 2)
         card = await card_of(world, again)
@@ -241,6 +241,6 @@ async def test_a_late_press_makes_no_rule(tmp_path: Path) -> None:
         await world.ada.decides(approval.id, allow=False)
         assert world.chat.inbox is not None
         said = await press(value, world.ada.thread, Author("ada", "ada", trusted=False), world.chat.inbox)
-        assert said == "This was already decided: it was denied. To change that, ask the agent again."
+        assert said == "This approval was already decided: it was denied. To change the decision, ask the agent again."
         await world.ada.sees("done")
         assert rules(world) == ""

@@ -87,7 +87,7 @@ async def test_a_long_command_is_truncated_and_its_full_text_located(tmp_path: P
         assert approval.shown == command
         assert approval.asked_by == "fake:ada"
         await world.ada.decides(approval.id, allow=True)
-        edited = await world.ada.sees("Allowed; it ran.")
+        edited = await world.ada.sees("Allowed, and it ran.")
         assert "characters are not shown here" in edited.markdown
 
 

@@ -415,7 +415,7 @@ def database_server() -> Iterator[str]:
 async def test_a_failed_turn_offers_to_be_retried(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(Refusal(400, "no"), "There.")) as world:
         await world.ada.says("Is it there?")
-        assert "`/retry` answers it again." in (await world.ada.sees("rejected the request")).markdown
+        assert "`/retry` answers your message again." in (await world.ada.sees("rejected the request")).markdown
         await world.ada.says("/retry")
         assert "/retry" not in (await world.ada.sees("There.")).markdown
 
@@ -598,10 +598,8 @@ def alone(happened: tuple[str | tuple[str, ...], ...]) -> list[str]:
     found, told = list[str](), ""
     for one in happened:
         if isinstance(one, tuple):
-            told += (
-                "[ada undid something that was done to them: these files of the workspace are as they were before it: "
-            )
-            told += f"{', '.join(one)}. Read them again before you rely on what you know of them.]\n\n"
+            told += "[ada undid earlier changes to files: these files of the workspace are restored: "
+            told += f"{', '.join(one)}. Read the files again before you rely on earlier knowledge of them.]\n\n"
         else:
             found += [f"{told}[ada] {one}", *(["", "wrote"] if one[0] == "f" else []), f"after {one}"]
             told = ""

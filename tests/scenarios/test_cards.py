@@ -32,7 +32,7 @@ async def test_the_card_shows_that_the_call_was_allowed_and_ran(tmp_path: Path) 
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         await world.ada.decides(approval.id, allow=True)
-        assert "touch made" in await card(world, "Allowed; it ran.")
+        assert "touch made" in await card(world, "Allowed, and it ran.")
         assert len([made for made in world.chat.posted if made.post.kind == "card"]) == 1
 
 
@@ -42,7 +42,7 @@ async def test_the_card_shows_that_the_call_failed(tmp_path: Path) -> None:
         await world.ada.says("go")
         approval = await world.ada.is_asked()
         await world.ada.decides(approval.id, allow=True)
-        await card(world, "Allowed; it failed.")
+        await card(world, "Allowed, but it failed.")
 
 
 async def test_the_card_shows_who_denied_the_call(tmp_path: Path) -> None:

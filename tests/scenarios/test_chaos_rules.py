@@ -140,7 +140,7 @@ def heard(**marks: list[str]) -> Record:
 def given_up(*kills: float, harm: str = "kill all", answered: bool = False) -> Record:
     """Return a message accepted at AT_PLAIN whose turn failed three seconds later, and the times of harm."""
     number = number_of("plain")
-    notice = {"text": f"{ENDED_TWICE}\n\n`/retry` answers it again.", "key": f"T{number}:reply:0"}
+    notice = {"text": f"{ENDED_TWICE}\n\n`/retry` answers your message again.", "key": f"T{number}:reply:0"}
     facts = [{**fact, **notice} if fact["id"] == f"m{number}" else fact for fact in sound()]
     refused: Fact = {"kind": "refused", "at": "0", "key": f"T{number}:reply:0"}
     more = [post("x", f"DONE 1 {PLAIN} reef", at=1999)] * answered
@@ -195,7 +195,7 @@ VIOLATIONS: list[tuple[Record, str]] = [
     (without(f"mr{number_of('remind')}"), f"t{name_of('remind')} was accepted and never answered"),
     (without(f"mr{number_of('process')}"), f"p{name_of('process')} was accepted and never answered"),
     (with_more(post("x", f"DONE 1 {PLAIN} reef", at=1999)), f"{PLAIN} was answered 2 times"),
-    (with_more(post("x", f"(possibly a repeat)\nDONE 1 {PLAIN} reef", at=1999)), f"{PLAIN} stands 2 times"),
+    (with_more(post("x", f"(possible duplicate)\nDONE 1 {PLAIN} reef", at=1999)), f"{PLAIN} stands 2 times"),
     (with_more(post("x", f"DONE 1 t{name_of('remind')} reef", at=1999)), f"t{name_of('remind')} was answered 2 times"),
     (took(["0.1"], ["0.0"]), "the turn T0 took ['0.1'] and answered ['0.0']"),
     (took(["0.0"], ["0.0"]), "0.0 is in 2 turns"),
@@ -279,10 +279,10 @@ def test_joined_lines_are_answered_once_by_their_turn(posts: list[Fact], sentenc
     assert broken(Record([platform], [], [], turns={"T2": ["0.0", "0.1", "0.2"]})) == sentences
 
 
-@pytest.mark.parametrize(("late", "sentences"), [("", []), ("(possibly a repeat)\n", ["out of order in keyless p"])])
+@pytest.mark.parametrize(("late", "sentences"), [("", []), ("(possible duplicate)\n", ["out of order in keyless p"])])
 def test_only_a_frozen_processs_post_may_follow_its_repeat(late: str, sentences: list[str]) -> None:
     """A repeat that starts late is out of order like any other post."""
-    texts = ("(possibly a repeat)\nDONE 0 0.0 reef", "DONE 0 0.1 reef", f"{late}DONE 0 0.0 reef")
+    texts = ("(possible duplicate)\nDONE 0 0.0 reef", "DONE 0 0.1 reef", f"{late}DONE 0 0.0 reef")
     posts = [post(str(number), text, at=number) for number, text in enumerate(texts)]
     platform = Platform("keyless", [*LINES[:2], *posts], People(threads=1, turns=2))
     told = list(answers_stand_in_order(Record([platform], [], [], kills=1)))

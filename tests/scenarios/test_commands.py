@@ -53,7 +53,9 @@ async def test_new_saves_the_conversation_and_restore_reloads_it(tmp_path: Path)
         assert f"`{name}`" in await world.ada.asks("/context history")
         assert "2 messages, beginning: two boats" in await world.ada.asks("/context history")
         assert await world.ada.asks("/new") == "Starting fresh."
-        assert await world.ada.asks("/retry") == "Nothing has been answered since the conversation was cleared."
+        assert await world.ada.asks("/retry") == (
+            "I have not answered a message since the conversation was cleared. Write a new message."
+        )
         assert (await world.types())[-1] == "cleared", "it is not undone"
         await turn(world, "now?", 2)
         assert len(model.requests[-1].messages) == 1

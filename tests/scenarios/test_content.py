@@ -383,7 +383,7 @@ async def test_unknown_content_can_only_be_allowed_once(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="can only be allowed once, because it may run what curl fetched"):
             await world.ada.decides(approval.id, allow=True, whole_thread=True)
         await world.ada.says(f"allow {approval.id} always")
-        await world.ada.sees("This can only be allowed once, because")
+        await world.ada.sees("This call can only be allowed once, because")
         assert [one.id for one in await world.app[Store].approvals.search()] == [approval.id]
 
 

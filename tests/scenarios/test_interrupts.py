@@ -258,7 +258,7 @@ async def test_stop_during_the_line_pause_prevents_the_turn(tmp_path: Path) -> N
         for text in ("wipe", "the disk"):
             await world.ada.says(text)
         await world.rests()
-        assert (await world.ada.says("/stop")).answer == "Stopped before it began."
+        assert (await world.ada.says("/stop")).answer == "Stopped the turn before it began."
         await clock.advance(60)
         await world.is_quiet()
         assert world.model.calls == 1
@@ -274,7 +274,7 @@ async def test_stop_all_drops_waiting_lines_and_says_so(tmp_path: Path) -> None:
         await world.ada.sees("Aye.")
         await world.ada.says("wipe")
         await world.rests()
-        assert (await world.ada.says("/stop all")).answer == "Stopped before it began."
+        assert (await world.ada.says("/stop all")).answer == "Stopped the turn before it began."
         assert (await world.ada.says("/stop all")).answer == "Nothing is running here."
         await clock.advance(60)
         await world.is_quiet()

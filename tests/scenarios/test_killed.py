@@ -12,7 +12,7 @@ from shoal.testing.model import FakeModel, FakeSettings, Gate, Reply, Seen
 pytestmark = pytest.mark.slow
 
 ANSWER, SECOND = "The tide is high today.", "And low again at noon."
-REPEATED = "(possibly a repeat)"
+REPEATED = "(possible duplicate)"
 
 
 class Tides:

@@ -28,7 +28,7 @@ EXPIRED = "This approval expired, and nothing ran. Ask the agent again."
 CHANGED = "The approved call would now do something different, because something it depends on has changed. Ask again."
 TOKEN = "a-token-of-a-test-that-nobody-can-guess"
 SURFACES = pytest.mark.parametrize("surface", ["words", "chat", "api"])
-DECIDED = "This was already decided: it was denied. To change that, ask the agent again."
+DECIDED = "This approval was already decided: it was denied. To change the decision, ask the agent again."
 AWAY = (
     "fake is not connected, so nobody there would see what happens. "
     "Connect the account with `shoal setup`, or deny the request."

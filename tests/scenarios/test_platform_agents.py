@@ -119,7 +119,7 @@ async def test_one_message_is_answered_by_another_model(tmp_path: Path, stand: S
         await scene.ada.says("and now?")
         await scene.ada.sees("main by demo")
         assert "main answers with demo" in await scene.ada.asks("/model")
-        assert "Write the message after it" in await scene.ada.asks("/model other/one")
+        assert "To ask this model once, write" in await scene.ada.asks("/model other/one")
 
 
 async def test_model_names_are_completed_in_every_command(tmp_path: Path) -> None:

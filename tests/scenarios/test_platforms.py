@@ -131,7 +131,7 @@ async def test_a_storm_of_refusals_ends_with_one_reply(tmp_path: Path, stand: St
         await scene.ada.says("go")
         await scene.ada.sees("at last")
         await scene.until(lambda: not stand.fake.troubles)
-        assert [text.removeprefix("(possibly a repeat)\n") for text in scene.texts()] == ["at last"]
+        assert [text.removeprefix("(possible duplicate)\n") for text in scene.texts()] == ["at last"]
 
 
 @pytest.mark.parametrize("stand", BUTTONS, indirect=True)

@@ -37,7 +37,7 @@ from shoal.tools.storage import delete_thread
 
 Sections = Mapping[str, Mapping[str, object]]
 STAGES = Traits(effect="outward", can_stage=True, origin="own", changes="nothing", harm="message")
-GONE = "That card is gone. `shoal approvals list` shows pending requests."
+GONE = "This approval is no longer available. `shoal approvals list` shows the pending approvals."
 LOST = "Accepted, but it did not run: the person who asked for it no longer has access."
 TOKEN = "a-token-of-a-test-that-nobody-can-guess"
 WITH_BEN = AccessRules(owners=("ada",), allow=("ben",))
@@ -126,7 +126,7 @@ async def test_stop_prevents_accepted_calls_from_starting(tmp_path: Path, settin
         assert slow.begun == ["one"]
         assert slow.sent == []
         assert [one.outcome for one in await approvals(world)] == ["stopped", "not_run", "not_run"]
-        assert "Accepted; it was stopped while it ran" in card.markdown
+        assert "Accepted, but it was stopped while it ran" in card.markdown
         assert card.markdown.count("Accepted, but stopped before it ran") == 2
         await world.ada.says("well")
         await world.ada.sees("I see.")
@@ -145,7 +145,7 @@ async def test_calls_after_a_failed_call_run(tmp_path: Path, settings: Sections)
         assert slow.sent == ["one", "three"]
         assert [one.outcome for one in await approvals(world)] == ["ran", "failed", "ran"]
         assert card.markdown.count("✅ Done.") == 2
-        assert card.markdown.count("⚠️ Accepted; it failed.") == 1
+        assert card.markdown.count("⚠️ Accepted, but it failed.") == 1
         await world.ada.says("well")
         await world.ada.sees("I see.")
         notes = model.requests[-1].messages[-1].text

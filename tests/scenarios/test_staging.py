@@ -122,7 +122,7 @@ async def test_discarded_calls_never_run_and_the_model_is_informed(tmp_path: Pat
         assert "It did not run." in card.markdown
         await world.ada.says("well")
         await world.ada.sees("I see.")
-        assert "discarded by a person, did not happen: send" in model.requests[-1].messages[-1].text
+        assert "discarded by a person, not done: send" in model.requests[-1].messages[-1].text
         assert outside.sent == []
         assert (await world.types()).count("turn_started") == 2, "nothing ran"
 
@@ -178,7 +178,7 @@ async def test_an_unanswered_card_expires(tmp_path: Path) -> None:
         assert await press(value, world.ada.thread, ADA, world.app[OpenInbox]) == EXPIRED
         await world.ada.says("well")
         await in_time(clock, world.ada.sees("I see."))
-        assert "expired without an answer, did not happen" in model.requests[-1].messages[-1].text
+        assert "expired without an answer, not done" in model.requests[-1].messages[-1].text
         assert outside.sent == []
 
 
@@ -194,7 +194,7 @@ async def test_only_the_first_permitted_answer_counts(tmp_path: Path) -> None:
         assert "decide" in await press(values[0], world.ada.thread, eve, world.app[OpenInbox])
         assert await press(values[1], world.ada.thread, ADA, world.app[OpenInbox]) == "Discarded."
         said = await press(values[0], world.ada.thread, ADA, world.app[OpenInbox])
-        assert said == "This was already decided: it was denied. To change that, ask the agent again."
+        assert said == "This approval was already decided: it was denied. To change the decision, ask the agent again."
         await world.rests()
         assert outside.sent == []
 
@@ -223,11 +223,11 @@ async def test_a_stopped_turn_shows_no_card_and_runs_no_call(tmp_path: Path) -> 
         await world.ada.says("write")
         await door.entered.wait()
         await world.ada.stops()
-        await world.ada.sees("The turn was stopped before you were asked. It did not happen: send")
+        await world.ada.sees("The turn was stopped before you were asked. Not done: send")
         assert await world.app[Store].approvals.search(pending=False) == []
         await world.ada.says("well")
         await world.ada.sees("I see.")
-        assert "- did not happen: The turn was stopped" in model.requests[-1].messages[-1].text
+        assert "- not done: The turn was stopped" in model.requests[-1].messages[-1].text
         assert "eve" in model.requests[-1].messages[-1].text
         assert outside.sent == []
 
@@ -237,11 +237,11 @@ async def test_a_failed_turn_lists_the_calls_it_did_not_run(tmp_path: Path) -> N
     model = FakeModel(sends(*(f"p{number}" for number in range(7))), Refusal(401), "I see.")
     async with scenario(tmp_path, model, tools=[outside.tool()], settings=STANDARD) as world:
         await world.ada.says("write")
-        notice = await world.ada.sees("The turn failed before you were asked. It did not happen: send")
-        assert "; and 2 more. Ask for it again if you still want it." in notice.markdown
+        notice = await world.ada.sees("The turn failed before you were asked. Not done: send")
+        assert "; and 2 more. Ask again if you still want it." in notice.markdown
         await world.ada.says("well")
         await world.ada.sees("I see.")
-        assert "- did not happen: The turn failed" in model.requests[-1].messages[-1].text
+        assert "- not done: The turn failed" in model.requests[-1].messages[-1].text
         assert outside.sent == []
 
 
@@ -284,7 +284,7 @@ async def test_a_card_shows_that_accepted_calls_never_ran(tmp_path: Path, ending
         await carl.sees("done" if ending == "stops" else "I see.")
         told = model.requests[-1].messages[-1].text
         assert "Outcome of the calls that you had staged" in told
-        assert ("failed: send" if ending == "breaks" else "- did not happen: ") in told
+        assert ("failed: send" if ending == "breaks" else "- not done: ") in told
         assert outside.sent == []
 
 

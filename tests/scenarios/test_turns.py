@@ -165,7 +165,7 @@ async def test_a_turn_that_ends_at_its_limit_without_an_answer_says_so(tmp_path:
     model = FakeModel(echoes("1"), echoes("2"), "done now")
     async with scenario(tmp_path, model, tools=[echo], settings={"turns": {"steps_max": 1}}) as world:
         await world.ada.says("go")
-        await world.ada.sees('I used all steps of this turn before I had an answer. Write "go on" and I continue.')
+        await world.ada.sees('I reached the step limit of this turn before I had an answer. Write "go on" to continue.')
         await world.ada.says("go on")
         await world.ada.sees("done now")
 

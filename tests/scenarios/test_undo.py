@@ -265,7 +265,7 @@ async def test_the_model_is_informed_with_the_next_message(tmp_path: Path) -> No
         await world.app[Undo].undo(world.ada.thread, only, world.ada.asker)
         await turn(world, "what is there?")
         said = model.requests[-1].messages[-1].text
-        assert said.startswith("[ada undid something that was done to them: these files of the workspace are")
+        assert said.startswith("[ada undid earlier changes to files: these files of the workspace are")
         assert "a.txt" in said.splitlines()[0]
 
 
@@ -631,7 +631,7 @@ async def test_a_large_new_file_is_kept_and_reported(tmp_path: Path) -> None:
         assert isinstance(event, FilesRestored)
         assert (event.left, event.stayed) == (1, ("big",))
         await turn(world, "and now?")
-        assert "not these: big" in world.model.requests[-1].messages[-1].text
+        assert "not restored: big" in world.model.requests[-1].messages[-1].text
 
 
 async def test_a_renamed_large_file_keeps_its_new_name(tmp_path: Path) -> None:

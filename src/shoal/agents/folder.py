@@ -86,8 +86,8 @@ def read_shared(home: Home) -> dict[str, object]:
     except UNREADABLE as error:
         keys = ", ".join(AgentFile.__struct_fields__)
         raise InvalidInput(
-            f"data/{SHARED}: {refusal(error, AgentFile)}. "
-            f"Correct the file; it takes effect immediately. Its keys: {keys}."
+            f"data/{SHARED}: {refusal(error, AgentFile)}. Correct the file. The change takes effect immediately. "
+            f"Valid keys: {keys}."
         ) from error
 
 
@@ -107,7 +107,9 @@ def read_agent(folder: Path, shared: Mapping[str, object] = MappingProxyType({})
         return msgspec.convert(dict(shared), AgentFile)
     except (*BAD_TOML, *UNREADABLE) as error:
         why = refusal(error, AgentFile, table="a table")
-        raise InvalidInput(f"{folder.name}/{FILE}: {why}. Correct the file; it takes effect immediately.") from error
+        raise InvalidInput(
+            f"{folder.name}/{FILE}: {why}. Correct the file. The change takes effect immediately."
+        ) from error
 
 
 def _checked(file: AgentFile, folder: Path) -> AgentFile:
@@ -240,7 +242,7 @@ def set_key(folder: Path, key: str, value: str) -> None:
                     content = without_key(content, path[:1])
         _checked(msgspec.convert(decode_toml(content), AgentFile), folder)
     except CannotEdit as error:
-        raise InvalidInput(f"{error} Change it in {file} yourself.") from error
+        raise InvalidInput(f"{error} Edit {file} yourself.") from error
     except (*BAD_TOML, *UNREADABLE) as error:
         why = refusal(error, AgentFile, table="a table")
         raise InvalidInput(f"Cannot set {key} to {value[:200]!r}: {why}.") from error

@@ -53,7 +53,6 @@ STOP_SECONDS_MAX = 30.0
 """Timeout for an agent's running turns to end before it is destroyed, in seconds."""
 LOOK_SECONDS = 0.2
 FILES_COUNTED_MAX = 10_000
-"""Maximum number of an agent's files that are counted before deletion."""
 _CHOICE = lazy_re.compile(r"\s*([\w.]+)=(\S*)(.*)", re.S)
 LISTS = ("tools", "fallback")
 
@@ -112,7 +111,7 @@ class AgentCard(msgspec.Struct, frozen=True):
     spec: AgentSpec | None
     """None if the agent's file is broken. `error` then has the reason."""
     places: Mapping[str, Listen]
-    """Its bound channels and the messages that it answers there."""
+    """Channels bound to the agent, and the messages that it answers there."""
     at_work: int
     is_default: bool
     error: str = ""
@@ -129,7 +128,7 @@ class DoomedAgent(msgspec.Struct, frozen=True):
     places: tuple[str, ...]
     at_work: int
     digest: str
-    """Changes with any of its files and channels."""
+    """Digest that changes with any of the agent's files and channels."""
 
 
 class AgentLifecycle(msgspec.Struct, eq=False):
@@ -327,8 +326,9 @@ class AgentLifecycle(msgspec.Struct, eq=False):
             if not self.agents.exists(binding.agent)
         ]
         notices += [
-            f"The account {account} names the agent {name!r}, which does not exist. The default agent answers there. "
-            f"Create it with `shoal agents create {name}`, or correct platforms.{account.partition('.')[0]}.agent."
+            f"The account {account} names the agent {name!r}, which does not exist. The default agent answers "
+            f"there. Create the agent with `shoal agents create {name}`, or correct "
+            f"platforms.{account.partition('.')[0]}.agent."
             for account, name in self._bindings.accounts.items()
             if not self.agents.exists(name)
         ]

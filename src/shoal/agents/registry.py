@@ -323,7 +323,7 @@ class RuntimeInfo(msgspec.Struct, frozen=True):
     sandbox: str
     isolated: bool
     notes: tuple[str, ...]
-    """For the operator."""
+    """Notes for the operator."""
     mcp: tuple[str, ...] = ()
     """State of each MCP server."""
     asks: str = ""

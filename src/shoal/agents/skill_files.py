@@ -30,14 +30,11 @@ from shoal.turn.text_files import FileCache, SkillReader
 
 CHAIN = "skills"
 ARCHIVE_BYTES_MAX = 5_242_880
-"""Maximum size of an archive, in bytes."""
 UNPACKED_BYTES_MAX = 26_214_400
 FILES_MAX = 500
 DEPTH_MAX = 8
-"""Maximum folder depth in an archive."""
 PART_CHARS_MAX = 100
 FETCH_SECONDS_MAX = 20.0
-"""Timeout for downloading an archive, in seconds."""
 
 
 async def fetch_skills(fetcher: Fetcher, url: str) -> bytes:
@@ -51,7 +48,9 @@ async def fetch_skills(fetcher: Fetcher, url: str) -> bytes:
     if response.status != 200:
         raise InvalidInput(f"{url[:200]} returned status {response.status}. Check the URL.")
     if response.cut:
-        raise InvalidInput(f"The file at {url[:200]} is larger than {ARCHIVE_BYTES_MAX // 1_048_576} MiB.")
+        raise InvalidInput(
+            f"The file at {url[:200]} is larger than {ARCHIVE_BYTES_MAX // 1048576} MiB. Use a smaller archive."
+        )
     return response.body
 
 
@@ -75,7 +74,9 @@ async def install_skills(
         try:
             text = files[SKILL_FILE].decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise InvalidInput(f"The {SKILL_FILE} of {folder[:80]!r} is not UTF-8 text.") from error
+            raise InvalidInput(
+                f"The {SKILL_FILE} of {folder[:80]!r} is not UTF-8 text. Save the file as UTF-8."
+            ) from error
         parsed = parse_skill(root.path / (folder or "-") / SKILL_FILE, text, root.scope)
         if isinstance(parsed, SkillProblem):
             raise InvalidInput(parsed.text.replace("is skipped", "cannot be installed"))
@@ -106,7 +107,7 @@ def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             files = _files(opened)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
-        raise InvalidInput("This is not a readable zip archive. Create it again.") from error
+        raise InvalidInput("The file is not a readable zip archive. Create the archive again.") from error
     folders = sorted((path.parent for path in files if is_skill_file(path.name)), key=lambda folder: len(folder.parts))
     skills: dict[str, dict[str, bytes]] = {}
     taken: list[PurePosixPath] = []
@@ -121,19 +122,19 @@ def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
             SKILL_FILE if is_skill_file(str(path)) else str(path): content for path, content in below.items()
         }
     if not skills:
-        raise InvalidInput(f"The archive has no {SKILL_FILE}. A skill is a folder with one.")
+        raise InvalidInput(f"The archive contains no {SKILL_FILE}. A skill is a folder with one.")
     return skills
 
 
 def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
     entries = [entry for entry in archive.infolist() if not entry.is_dir()]
     if len(entries) > FILES_MAX:
-        raise InvalidInput(f"The archive has {len(entries):,} files. The maximum is {FILES_MAX}.")
+        raise InvalidInput(f"The archive contains {len(entries):,} files. The maximum is {FILES_MAX}.")
     files: dict[PurePosixPath, bytes] = {}
     seen: set[str] = set()
     left = UNPACKED_BYTES_MAX
     for entry in entries:
-        shown = f"The archive has {entry.filename[:120]!r}"
+        shown = f"The archive contains {entry.filename[:120]!r}"
         path, mode = PurePosixPath(entry.filename), entry.external_attr >> 16
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
             raise InvalidInput(f"{shown}, which is a link or not a regular file. Put the file itself there.")
@@ -147,7 +148,9 @@ def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
         if any(part.startswith(".") or part == "__MACOSX" for part in path.parts):
             continue
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise InvalidInput(f"{shown} compressed in an unusual way. Create an ordinary zip archive.")
+            raise InvalidInput(
+                f"{shown}, which uses an unsupported compression method. Create an ordinary zip archive."
+            )
         if entry.flag_bits & 1:
             raise InvalidInput("The archive is encrypted. Create one without a password.")
         if str(path).casefold() in seen:
@@ -160,7 +163,7 @@ def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
             raise InvalidInput(f"The archive unpacks to more than {UNPACKED_BYTES_MAX // 1_048_576} MiB.")
         files[path] = content
     if odd := next((path for path in files for parent in path.parents if parent in files), None):
-        raise InvalidInput(f"The archive has {str(odd)[:120]!r} below a path that is also a file.")
+        raise InvalidInput(f"The archive contains {str(odd)[:120]!r} below a path that is also a file.")
     return files
 
 
@@ -199,7 +202,7 @@ async def put_skill(
     def make() -> bytes | None:
         old = read_file(path)
         if old is None and new is None:
-            raise NotFound(f"There is no skill {name[:80]!r} of scope {root.scope}.")
+            raise NotFound(f"The skill {name[:80]!r} of scope {root.scope} does not exist.")
         if agent_home is not None:
             agent_home.mkdir(parents=True, exist_ok=True)
             history = History(agent_home)

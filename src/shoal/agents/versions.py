@@ -122,7 +122,7 @@ class History:
         name = name_of(self._folder, path)
         old, new = self._content(f"{commit}^", name), self._content(commit, name)
         if read_file(path) != new:
-            raise Conflict(f"{name} has changed since, so “{subject}” cannot be undone separately.")
+            raise Conflict(f"{name} has later changes, so “{subject}” cannot be undone separately.")
         write_file(path, old)
         self.record(path, f"Take back: {subject}", "Shoal", f"{UNDOES}: {commit}")
         return subject, path, new, old

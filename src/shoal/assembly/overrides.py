@@ -23,10 +23,10 @@ class Overrides(msgspec.Struct, frozen=True):
     adapters: tuple[ChatAdapter, ...] = ()
     access: Mapping[str, AccessRules] = {}
     tools: tuple[Tool, ...] = ()
-    """Available before interrupted turns continue."""
+    """Tools, available before interrupted turns continue."""
     commands: tuple[ChatCommand, ...] = ()
     hooks: Mapping[str, Hooks] = {}
-    """By name, like those of packages."""
+    """Hooks by name, like those of packages."""
     on_complete: Completion | None = None
     """Awaited with the thread, turn and reply of each finished turn in this process. Its errors are logged."""
     fetcher: Fetcher | None = None

@@ -114,7 +114,7 @@ def _permissions(settings: PermissionsSettings) -> Iterator[Problem]:
             layers_of(name, profile, profiles)
         except ConfigError as error:
             for problem in error.problems:
-                yield ("permissions", "profiles"), f"do not fit: {problem}".rstrip(".")
+                yield ("permissions", "profiles"), f"are inconsistent: {problem}".rstrip(".")
 
 
 def _platforms(config: Config) -> Iterator[Problem]:
@@ -137,4 +137,4 @@ def _platforms(config: Config) -> Iterator[Problem]:
         if name.partition(".")[0] in taken:  # Two platforms with the same name would share one access gate.
             yield ("platforms", "webhook", name), "has the name of another platform. Choose a different name"
         if webhook.enabled and not webhook.secret:
-            yield ("platforms", "webhook", name, "secret"), "is missing. Set it to a text that both sides know"
+            yield ("platforms", "webhook", name, "secret"), "is missing. Set it to a secret that both sides share"

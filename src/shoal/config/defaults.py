@@ -18,7 +18,7 @@ class KnownProvider(NamedTuple):
     """A well-known service, its environment variables and its defaults."""
 
     title: str
-    """Its label in setup."""
+    """Label in setup."""
     kind: str
     base_url: str = ""
     key: str = ""
@@ -30,7 +30,7 @@ class KnownProvider(NamedTuple):
     key_kind: str = ""
     """What the service calls its keys."""
     key_begins: str = ""
-    """Prefix of its keys."""
+    """Prefix of the service's keys."""
 
 
 KNOWN_PROVIDERS = {
@@ -66,7 +66,6 @@ USUAL_VARIABLES = {
 """Other environment variables that these services' tools read, with the configuration keys that they set."""
 
 DEMO = "demo"
-"""Name of the built-in demo provider, which needs no network."""
 
 
 def default_model(config: Config) -> str:
@@ -105,9 +104,7 @@ def open_catalog(config: Config, environ: Mapping[str, str], clock: "Clock") -> 
 
 
 OLLAMA_SECONDS = 0.3
-"""Timeout for connecting to Ollama, in seconds."""
 OLLAMA_LIST_SECONDS = 3.0
-"""Timeout for listing Ollama's models, in seconds."""
 
 
 async def with_ollama(config: Config, environ: Mapping[str, str]) -> Config:

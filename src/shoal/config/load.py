@@ -107,7 +107,7 @@ class Draft:
             else:  # a platform's only account needs no number
                 table = as_table(items[0]) if len(items) == 1 else None
             if table is None:
-                self.complain(path, f"cannot be set, because {'.'.join(path[:depth])} is not one table")
+                self.complain(path, f"cannot be set, because {'.'.join(path[:depth])} is not a single table")
                 return
         table[path[-1]] = value
 
@@ -151,7 +151,7 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
         problem = f"{file.parent} is not a directory. Choose another with --home DIR or SHOAL_HOME."
         raise ConfigError([problem]) from error
     except OSError as error:
-        problem = f"Shoal cannot read {file}: {error.strerror}. Make it readable for this user."
+        problem = f"Shoal cannot read {file}: {error.strerror}. Give this user permission to read the file."
         raise ConfigError([problem]) from error
     except UnicodeDecodeError as error:
         raise ConfigError([f"{file} is not UTF-8 text (byte {error.start}). Save it as UTF-8."]) from error
@@ -161,13 +161,13 @@ def read_draft(home: Path, environ: Mapping[str, str], overrides: Mapping[str, o
     draft.list_named_accounts()
     if "home" in draft.content:
         del draft.content["home"]
-        draft.complain(("home",), "cannot be set in the file; pass --home DIR or set SHOAL_HOME")
+        draft.complain(("home",), "cannot be set in the file. Pass --home DIR or set SHOAL_HOME")
     for name in sorted(environ):
         if name.startswith(PREFIX) and (SEPARATOR in name or name == TIMEZONE):
             path = tuple(part.lower() for part in name.removeprefix(PREFIX).split(SEPARATOR))
             draft.put(path, parse_variable(path, environ[name]), f"environment variable {name}")
     for dotted, value in overrides.items():
-        draft.put(tuple(dotted.split(".")), value, "given on start")
+        draft.put(tuple(dotted.split(".")), value, "startup option")
     for variable, path in USUAL_VARIABLES.items():
         if text := environ.get(variable):
             given = text if path[-1] == "base_url" else {"env": variable}
@@ -258,7 +258,7 @@ def _normalize_platforms(draft: Draft) -> None:
             draft.accounts[name] = accounts = accounts or [platforms[name]]
             del platforms[name]
         else:
-            draft.complain(("platforms", name), f"is not a known key; {_near(name, (*BUILT_IN, 'webhook'))}")
+            draft.complain(("platforms", name), f"is not a known key. {_near(name, (*BUILT_IN, 'webhook'))}")
             del platforms[name]
         for account in accounts:
             _write_ids(as_table(account) or {})
@@ -273,7 +273,7 @@ def _near(name: str, known: Collection[str]) -> str:
     import difflib
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known) or 'none'}"
+    return f"Did you mean {near[0]}?" if near else f"Known keys: {', '.join(known) or 'none'}"
 
 
 def _write_ids(table: Table) -> None:
@@ -298,7 +298,7 @@ class _Salvage:
                 if (converted := self.value(value, known[name].hint, here)) is not None:
                     sound[name] = converted
                 continue
-            self.draft.complain(here, f"is not a known key; {_near(name, known)}")
+            self.draft.complain(here, f"is not a known key. {_near(name, known)}")
         for key in known.values():
             if key.required and key.name not in table:
                 self.draft.complain((*path, key.name), f"is missing. It must be {allowed(key.hint)}")
@@ -332,7 +332,7 @@ class _Salvage:
             accounts = [self.value(item, account, where) for item, where in zip(items, here, strict=False)]
             return [item for item in accounts if item is not None]
         if plain is Secret and isinstance(found, str) and (odd := odd_character(trimmed_secret(found))):
-            self.draft.complain(path, f"contains {odd}, which is not part of any key; copy it again")
+            self.draft.complain(path, f"contains {odd}, which no key can contain. Copy the key again")
             return None
         try:
             msgspec.convert(found, hint, dec_hook=self.decode)

@@ -113,7 +113,7 @@ def read_token(home: Home) -> str:
         token = ""
     if not token:
         raise ConfigError(
-            [f"{home.token_file} contains no token. Delete it. Shoal creates a new one at the next start."]
+            [f"{home.token_file} contains no token. Delete the file, and Shoal creates a new token at the next start."]
         )
     return token
 

@@ -281,7 +281,7 @@ class Previews:
         try:
             await by_adapter(doing)
         except PlatformError as error:
-            log.debug("platform refused a preview update", extra={"why": str(error)})
+            log.debug("platform rejected preview update", extra={"why": str(error)})
 
 
 async def by_adapter(doing: Awaitable[T]) -> T:

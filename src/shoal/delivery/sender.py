@@ -60,7 +60,6 @@ ROWS_A_CLAIM = 50
 ROWS_AT_ONCE_MAX = 500
 CLAIM_SECONDS = 60.0
 UNKNOWN_MAX = 50
-"""Maximum attempts for a piece whose outcome stays unknown."""
 KEEP_SECONDS = 86_400.0
 """How long a refused post is retried, in seconds.
 
@@ -80,13 +79,13 @@ Such a chat may accept posts again at any time.
 """
 LATE_SECONDS = 20.0
 """Age in seconds after which a preview's finished answer is posted again instead of edited. An edit notifies nobody."""
-MOVED_HERE = "_I could not post this in its thread, so it is here._"
+MOVED_HERE = "_I could not post this message in its thread, so I posted it here._"
 
 SPOKEN_TRIES = 3
 """Maximum attempts to synthesize a spoken answer. After that, it would arrive too late to be useful."""
 UNSPOKEN = "I could not speak this answer: {why}"
-BY_REACTION = "👍 on this message allows it once, 👎 denies it."
-BY_REACTION_ALL = "👍 on this message allows all of it once, 👎 denies it."
+BY_REACTION = "👍 on this message allows the call once, 👎 denies the call."
+BY_REACTION_ALL = "👍 on this message allows all calls once, 👎 denies them."
 
 Opened: TypeAlias = Callable[[OutboxRow, ThreadId, Sequence[NewPost]], Awaitable[object]]
 """Completes a row that opened a thread. Further posts go to the new thread."""
@@ -242,7 +241,7 @@ class Sender:
             async with self._crash_log.one_by_one(f"post {row.id}"):
                 is_more = await self.deliver(row)
         except EndedTwice as error:
-            log.error("post given up: the process crashed twice while sending it", extra={"post": row.id})
+            log.error("post abandoned: process crashed twice while sending", extra={"post": row.id})
             await self._crash_log.set_aside(SetAside(self._adapter.platform, row.thread, ""), self._clock)
             await self._gave_up(row, str(error), True)
         except anyio.get_cancelled_exc_class():
@@ -262,7 +261,7 @@ class Sender:
             try:
                 await self._outbox.give_back(row)
             except StoreError as error:
-                log.info("post not returned to the outbox", extra={"post": row.id, "why": str(error)})
+                log.info("post not returned to outbox", extra={"post": row.id, "why": str(error)})
 
     async def deliver(self, row: OutboxRow) -> bool:
         """Post the remaining pieces of a row and record the outcome. Return True if the thread may have more posts
@@ -434,7 +433,7 @@ class Sender:
             around = self._adapter.around(post.thread) if isinstance(self._adapter, HasAround) else None
             if not error.barred or around is None:
                 raise
-            log.warning("posted to the enclosing chat", extra={"thread_id": post.thread, "why": str(error)})
+            log.warning("posted to enclosing chat", extra={"thread_id": post.thread, "why": str(error)})
         noted = f"{MOVED_HERE}\n\n{post.markdown}".strip()
         if rendered_length(noted, self._adapter.limits) > self._adapter.limits.text_chars_max:
             note = OutboundPost(around, f"{post.key}:moved", MOVED_HERE, maybe_posted=post.maybe_posted)
@@ -469,7 +468,7 @@ class Sender:
         is_old = (now - row.created_at).total_seconds() > KEEP_SECONDS and row.attempts >= KEEP_ATTEMPTS_MIN
         is_pointless = error.permanent or (error.barred and row.post.kind == "edit")
         if is_pointless or is_old or (error.outcome_unknown and row.attempts + 1 >= UNKNOWN_MAX):
-            log.error("post given up", extra={"thread_id": row.thread, "post": row.id, "why": str(error)})
+            log.error("post abandoned", extra={"thread_id": row.thread, "post": row.id, "why": str(error)})
             await self._gave_up(row, str(error), error.permanent)
             return None
         delay_max = BARRED_RETRY_SECONDS_MAX if error.barred else RETRY_SECONDS_MAX

@@ -77,7 +77,7 @@ class Listener:
                     await self._listen(connection)
             except psycopg.OperationalError as error:
                 if self.is_connected:
-                    log.warning("database notifications stopped; reconnecting", extra={"why": why(error)})
+                    log.warning("database notifications stopped, reconnecting", extra={"why": why(error)})
             finally:
                 self.is_connected = False
             await anyio.sleep(self._reconnect_seconds)
@@ -162,7 +162,7 @@ class Holder:
         return True
 
     async def _serve(self, name: str) -> None:
-        log.info("this process serves", extra={"held": name})
+        log.info("started serving", extra={"held": name})
         try:
             await self._wanted[name]()
             # keep the name after `serve` has ended; otherwise another process would restart it

@@ -229,7 +229,7 @@ class PostgresEngine:
                     await self._register()
                     break
                 except _AWAY as error:
-                    log.warning("worker not registered; trying again", extra={"why": why(error)})
+                    log.warning("worker registration failed, trying again", extra={"why": why(error)})
                     await anyio.sleep(RETRY_SECONDS)
             self._serving.set()
             async with anyio.create_task_group() as tasks:
@@ -246,7 +246,7 @@ class PostgresEngine:
                     try:
                         await self._workers.unregister_worker(self._worker)  # This frees its remaining jobs.
                     except _AWAY as error:
-                        log.warning("worker not unregistered", extra={"why": why(error)})
+                        log.warning("worker deregistration failed", extra={"why": why(error)})
 
     async def drain(self, seconds: float) -> None:
         """Stop fetching, wait up to `seconds` for running jobs, then cancel the rest. Other workers continue them
@@ -306,7 +306,7 @@ class PostgresEngine:
                 await handler.advance(thread)
             again = mine.scope.cancelled_caught
         except StoreError as error:
-            log.warning("retrying the thread", extra={"thread_id": thread, "why": why(error)})
+            log.warning("retrying thread", extra={"thread_id": thread, "why": why(error)})
             again = True
             await anyio.sleep(RETRY_SECONDS)
         except anyio.get_cancelled_exc_class():
@@ -370,14 +370,14 @@ class PostgresEngine:
                 if await self._execute(_BEAT, [self._worker]):
                     self._alive_until = began + self._settings.stalled_seconds
                 else:
-                    log.warning("this worker was declared dead; dropping its threads", extra={"running": self.running})
+                    log.warning("worker declared dead, dropping its threads", extra={"running": self.running})
                     self._alive_until = 0.0
                     self._cancel_all()
                     await self._register()
                     self._stir.set()
                 stalled = {"worker": self._worker, "seconds": float(self._settings.stalled_seconds), "queue": QUEUE}
                 for thread, *_ in await self._execute(_REVIVE, stalled):
-                    log.warning("worker stopped responding; taking over its thread", extra={"thread_id": thread})
+                    log.warning("worker stopped responding, taking over its thread", extra={"thread_id": thread})
                     self._stir.set()
             except _AWAY as error:
                 # Log a warning once other workers may consider this one dead.
@@ -395,7 +395,7 @@ class PostgresEngine:
             await anyio.sleep(self._settings.heartbeat_seconds / 4)
             stood = time.clock_gettime(_CLOCK) - began
             if stood > self._settings.stalled_seconds:
-                log.warning("this process was suspended; dropping its threads", extra={"seconds": round(stood, 1)})
+                log.warning("process suspended, dropping its threads", extra={"seconds": round(stood, 1)})
                 self._cancel_all()
 
     # ---- notifications ----
@@ -425,5 +425,5 @@ def _translated() -> Generator[None]:
         yield
     except _AWAY as error:
         raise StoreUnavailable(
-            f"Connecting to the database failed: {network_reason(error)}. Is the server running?"
+            f"Shoal cannot connect to the database: {network_reason(error)}. Check that the server is running."
         ) from error

@@ -48,7 +48,7 @@ class AgentSpec(msgspec.Struct, frozen=True):
     restrict_to_workspace: bool = True
     taint: bool = True
     idle_minutes: float = 0.0
-    """Minutes of inactivity after which a conversation is saved and restarted. 0 means never."""
+    """Minutes of inactivity before a conversation is saved and a new one starts. 0 means never."""
     budget: AgentBudget = AgentBudget()
     timezone: str = "UTC"
 
@@ -115,7 +115,7 @@ LISTENS: tuple[Listen, ...] = get_args(Listen)
 HEARD: Mapping[str, str] = {
     "all": "every message",
     "named": "mentions",
-    "threads": "mentions, replies, and later messages in threads where it was mentioned,",
+    "threads": "mentions, replies and follow-ups in threads that mention it",
 }
 """Description of each choice, shown to people."""
 UNBOUND: Listen = "threads"
@@ -146,7 +146,7 @@ class Work(msgspec.Struct, frozen=True):
     thread: ThreadId
     agent: str
     turn: TurnId
-    """The open turn. Empty if prompts wait and no turn is open."""
+    """Id of the open turn. Empty if prompts wait and no turn is open."""
     parent: str
     asked: str
     """Text of the message that the turn answers."""
@@ -156,7 +156,6 @@ class Work(msgspec.Struct, frozen=True):
     questions: int
     """Number of open approvals."""
     queued: int
-    """Number of waiting prompts."""
     trusted: bool
     """Whether only trusted people wrote `asked`."""
 

@@ -146,6 +146,6 @@ class TurnChanges(msgspec.Struct, frozen=True):
     """Number of files that can be restored but were changed later. An undo asks about them."""
     files: tuple[FileChange, ...]
     notes: tuple[str, ...]
-    """Missing content."""
+    """Notes on missing content."""
     beyond: tuple[str, ...]
     """Effects that cannot be undone."""

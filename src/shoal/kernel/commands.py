@@ -19,19 +19,19 @@ from shoal.kernel.permissions import Asker
 
 _NAME = lazy_re.compile("[a-z][a-z0-9_]{0,31}")
 EXTENSION_NUMBERS = range(101, 1001)
-"""Command numbers for packages. Google Chat accepts 1 to 1000."""
+"""Command numbers reserved for packages. Google Chat accepts 1 to 1000."""
 
 
 class CommandSpec(msgspec.Struct, frozen=True):
     """A command, as menus and /help describe it."""
 
     name: str
-    """Without a slash."""
+    """Name without a slash."""
     description: str
     usage: str = ""
-    """Its arguments."""
+    """Arguments, as shown to people."""
     completes: bool = False
-    """Whether its argument can be completed while typing."""
+    """Whether the argument can be completed while typing."""
     number: int = 0
     """Identifies the command in Google Chat's menus and never changes. 0 derives it from the name."""
     needs: Literal["nothing", "thread", "past", "place"] = "nothing"
@@ -55,7 +55,7 @@ class CommandRequest(msgspec.Struct, frozen=True):
     name: str
     argument: str
     key: str
-    """Its message's key, unique within the platform."""
+    """Key of the message, unique within the platform."""
     at: datetime
     direct: bool = False
     """Whether the conversation contains only the person and the agent."""
@@ -136,7 +136,7 @@ BUILT_IN = (
         number=5,
         needs="past",
     ),
-    CommandSpec("fork", "continue elsewhere with a copy of this conversation", number=6, needs="past"),
+    CommandSpec("fork", "continue in a copy of this conversation", number=6, needs="past"),
     CommandSpec("steer", "send a message to the running turn", "[#NUMBER] TEXT", number=8, needs="thread"),
     CommandSpec(
         "approve",
@@ -158,7 +158,12 @@ BUILT_IN = (
     ),
     CommandSpec("tasks", "show what I am doing in all threads", number=13),
     CommandSpec(
-        "model", "list the models, or ask one of them once", "[NAME TEXT]", completes=True, number=15, needs="thread"
+        "model",
+        ("list the models, or ask one a single question"),
+        "[NAME TEXT]",
+        completes=True,
+        number=15,
+        needs="thread",
     ),
     CommandSpec(
         "agent",
@@ -176,7 +181,6 @@ BUILT_IN = (
     ),
     CommandSpec("timezone", "set your time zone for reminders and times", "[NAME]", number=20),
 )
-"""Built-in commands. Features add their own."""
 
 ALIASES = {"clear": "new"}
 """Aliases of commands. Menus do not list them."""

@@ -31,7 +31,7 @@ ALONE_SECONDS = 10.0
 ENTRIES_MAX = 10_000
 FILES_MAX = 64
 """Maximum number of processes per home. Each has its own file of events in progress."""
-ENDED_TWICE = "Shoal crashed twice while working on this, so I stopped. Please ask in a different way."
+ENDED_TWICE = "Shoal crashed twice while working on this message and will not try again. Please rephrase it."
 SET_ASIDE = "set aside"
 """Settings scope of the events that were set aside."""
 DIED_IN = "died in"

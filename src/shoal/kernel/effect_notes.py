@@ -18,19 +18,18 @@ DROPPED = "staged_dropped"
 NOT_OFFERED = "not_offered"
 """Kind of the note about a staged call that could not be offered to a person."""
 DROPPED_NAMED_MAX = 5
-"""Maximum number of dropped calls that the note names."""
 HEAD = "[Outcome of the calls that you had staged:]"
 _REFUSED: dict[Verdict, str] = {
-    "deny": "discarded by a person, did not happen",
-    "expired": "expired without an answer, did not happen",
-    "cancelled": "cancelled, did not happen",
+    "deny": "discarded by a person, not done",
+    "expired": "expired without an answer, not done",
+    "cancelled": "cancelled, not done",
 }
 
 
 def dropped_text(why: str, shown: Sequence[str]) -> str:
     named = "; ".join(short_line(effect, WHAT_CHARS_MAX) for effect in shown[:DROPPED_NAMED_MAX])
     more = f"; and {len(shown) - DROPPED_NAMED_MAX} more" if len(shown) > DROPPED_NAMED_MAX else ""
-    return f"{why}. It did not happen: {named}{more}. Ask for it again if you still want it."
+    return f"{why}. Not done: {named}{more}. Ask again if you still want it."
 
 
 class EffectNotes(msgspec.Struct):
@@ -66,7 +65,7 @@ class EffectNotes(msgspec.Struct):
 
     def drop(self, failed: Failed) -> None:
         if failed.kind in (DROPPED, NOT_OFFERED):
-            self._note("did not happen", failed.message, "")
+            self._note("not done", failed.message, "")
 
     def take(self) -> list[str]:
         if not self._notes:

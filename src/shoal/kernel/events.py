@@ -43,16 +43,16 @@ class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     attachments: tuple[Attachment, ...] = ()
     reply_to: str = ""
     backfill: bool = False
-    """Whether it is a missed or restored message, written at `said_at`."""
+    """Whether the message was missed or restored. `said_at` has its original time."""
     said_at: datetime | None = None
     caller: Caller | None = None
     tainted_by: str = ""
     direct: bool = False
-    """Whether only the agent receives it."""
+    """Whether only the agent receives the message."""
     joined: tuple[str, ...] = ()
-    """Ids of earlier messages of the same author whose text it includes."""
+    """Ids of earlier messages of the same author whose text this message includes."""
     refers_to: tuple[Reference, ...] = ()
-    """Messages that it replies to, quotes, forwards or follows."""
+    """Messages that this message replies to, quotes, forwards or follows."""
 
 
 class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -111,9 +111,9 @@ class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     thinking: str = ""
     opaque: Opaque | None = None
     tainted_by: str = ""
-    """Names of untrusted content that may have influenced it."""
+    """Names of untrusted content that may have influenced the answer."""
     asked: RequestMark | None = None
-    """The request that it answers. None only outside turns, for example for an imported answer."""
+    """Request that the message answers. None only outside turns, for example for an imported answer."""
 
 
 class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -154,7 +154,7 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     is_error: bool = False
     artifact: str = ""
-    """Digest of the whole result, stored with `artifact_bytes`. `text` is then an excerpt."""
+    """Digest of the full result, stored with `artifact_bytes`. `text` is then an excerpt."""
     artifact_bytes: int = 0
     images: tuple[Image, ...] = ()
     duration_ms: int = 0
@@ -162,7 +162,7 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     answers: bool = False
     """Whether the call already gave the person the turn's answer."""
     counts: bool = True
-    """Whether this is an error of the model or the tool, which counts towards `tool_errors_in_a_row_max`.
+    """Whether the result is an error of the model or the tool, which counts towards `tool_errors_in_a_row_max`.
 
     Errors with other causes (a steer, a person, a crash) do not count.
     """
@@ -171,7 +171,6 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     stopped: bool = False
     """Whether a person stopped the turn before the call ended."""
     exit_code: int = 0
-    """A command's exit code."""
     links: GivenLinks | None = None
     """URLs that may be read without approval in a tainted turn (`permissions.addresses`)."""
     staged: bool = False
@@ -325,7 +324,7 @@ class FilesRestored(msgspec.Struct, frozen=True, omit_defaults=True):
 
     type: ClassVar[str] = "files_restored"
     id: str
-    """Identifies this undo."""
+    """Id of the undo."""
     turn: str
     by: str
     restored: int
@@ -455,7 +454,7 @@ def decode_data(kind: str, data: bytes | str) -> EventData:
 def decoder_of(kind: str) -> "msgspec.json.Decoder[EventData]":
     if kind not in EVENT_CLASSES:
         raise StoreNewer(
-            f"The journal was written by a newer version of Shoal ({kind[:40]}). Install that version to use it."
+            f"A newer version of Shoal wrote the journal ({kind[:40]}). Install that version to open the journal."
         )
     return msgspec.json.Decoder(EVENT_CLASSES[kind])
 

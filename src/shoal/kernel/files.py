@@ -68,7 +68,7 @@ class FollowedFolder(NamedTuple):
     name: str
     root: Path
     wanted: Callable[[str], bool]
-    """Selects the files at its top by name. All files below its other folders are included."""
+    """Selects the files at the folder's top by name. All files below its other folders are included."""
     marked: tuple[Path, ...] = ()
     """Folders whose changes include their files' taint."""
     is_silent: bool = False

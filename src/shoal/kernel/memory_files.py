@@ -51,10 +51,10 @@ def entry_line(text: str) -> str:
     further = [f"{' ' * (2 + len(line) - len(line.lstrip(' ')))}{' '.join(line.split())}" for line in lines[1:]]
     words = "\n".join((first, *further))
     if not words:
-        raise InvalidInput("There is nothing to remember: the text is empty.")
+        raise InvalidInput("The text to remember is empty. Write some text.")
     if len(words) > ENTRY_CHARS_MAX:
         raise InvalidInput(
-            f"An entry can have at most {ENTRY_CHARS_MAX} characters; this one has {len(words)}. Shorten it."
+            f"The entry has {len(words)} characters, more than the maximum of {ENTRY_CHARS_MAX}. Shorten the entry."
         )
     return f"- {words.replace('<!--', '‹!--')}"
 

@@ -51,23 +51,23 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     size_bytes: int = 0
     url: str = ""
     path: str = ""
-    """Its location on disk. Empty before the download."""
+    """Location on disk. Empty before the download."""
     digest: str = ""
     error: str = ""
-    """A problem with it, for people and the model."""
+    """Problem with the file, for people and the model."""
     excerpt: str = ""
-    """The beginning of a text file."""
+    """Beginning of a text file."""
     shown: str = ""
-    """A smaller copy of an image for the model."""
+    """Path of a smaller copy of an image for the model."""
     shown_type: str = ""
     inside: str = ""
-    """Its path for the agent's tools and commands."""
+    """Path for the agent's tools and commands."""
     words: str = ""
-    """The transcript of a recording."""
+    """Transcript of a recording."""
     author: Author | None = None
-    """Set if the file is from another person, whose message this one replies to, quotes or forwards."""
+    """Author of the file if the message replies to, quotes or forwards another person's message."""
     origin: Literal["", "own", "foreign"] = ""
-    """Source of its content: "foreign" taints the turn, "own" is the sender's own writing. Empty is unknown."""
+    """Source of the content: "foreign" taints the turn, "own" is the sender's own writing. Empty means unknown."""
 
     @property
     def tainted_by(self) -> str:
@@ -92,7 +92,6 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
 UNTOLD = Author("", trusted=False)
 """Author of a deletion if the platform does not name one."""
 REFERENCES_MAX = 12
-"""Maximum number of messages that one prompt refers to."""
 REFERENCE_CHARS_MAX = 2_000
 FORWARD_CHARS_MAX = 20_000
 """Maximum length of a forwarded message, in characters. People often forward a message without any text of their
@@ -106,12 +105,14 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     kind: Literal["reply", "quote", "forward", "opening", "before"]
-    """Whether it is replied to, quoted, forwarded, opened the thread, or precedes the message in the channel."""
+    """Relation to the message that refers to it: replied to, quoted, forwarded, first in its thread, or just before it
+    in the channel.
+    """
     text: str
     author: Author
     message_id: str = ""
     own: bool = False
-    """Whether the agent posted it."""
+    """Whether the agent posted the message."""
 
     @property
     def tainted_by(self) -> str:
@@ -169,11 +170,10 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
     """The only allowed tools. None means no limit."""
     steps_max: int = 25
     gates: bool = True
-    """Effects that need approval because untrusted content could control them."""
+    """Whether effects that untrusted content could control need approval."""
     direct: bool = False
     """Whether nobody else reads the root's conversation."""
     audience: Audience = Audience()
-    """The calling turn's audience."""
 
     @property
     def thread(self) -> ThreadId:
@@ -233,7 +233,7 @@ class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_d
 
     thread: ThreadId
     key: str
-    """Deduplicates it within its platform."""
+    """Key that deduplicates the prompt within its platform."""
     text: str
     author: Author
     at: datetime
@@ -246,24 +246,25 @@ class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_d
     origin: Origin = "person"
     history: bool = True
     direct: bool = False
-    """Whether only the agent receives it."""
+    """Whether only the agent receives the prompt."""
     joins: bool = False
-    """Whether it replies to one of the thread's own messages. A running turn then takes it as a steer."""
+    """Whether the prompt replies to one of the thread's own messages. A running turn then takes it as a steer."""
     caller: Caller | None = None
-    """The tool call that sent it."""
+    """Tool call that sent the prompt."""
     tainted_by: str = ""
-    """Names of foreign content in its text."""
+    """Names of untrusted content in the text."""
     in_chat: bool = False
-    """Whether a person wrote it in a chat. One turn then answers it together with the person's other waiting messages.
+    """Whether a person wrote the prompt in a chat. One turn then answers it together with the person's other waiting
+    messages.
     """
     joined: tuple[str, ...] = ()
-    """Ids of the earlier messages that it includes."""
+    """Ids of the earlier messages that the prompt includes."""
     refers_to: tuple[Reference, ...] = ()
-    """Messages that it replies to, quotes, forwards or follows."""
+    """Messages that the prompt replies to, quotes, forwards or follows."""
     edited_at: datetime | None = None
-    """Time of its author's last change."""
+    """Time of the author's last edit."""
     scope: PromptScope | None = None
-    """None for messages from the store. Their turn resolves it."""
+    """None for prompts from the store. Their turn resolves the scope."""
     accepted: AcceptedCalls | None = None
     """If set, the prompt's turn calls no model and runs these calls."""
 
@@ -325,12 +326,12 @@ class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defau
 
     thread: ThreadId
     key: str
-    """The prompt's key."""
+    """Key of the prompt."""
     text: str
     author: Author
     message_id: str = ""
     tainted_by: str = ""
-    """Names of foreign content in the text."""
+    """Names of untrusted content in the text."""
     at: datetime | None = None
     """Time of the change. Changes older than the latest have no effect."""
 
@@ -471,7 +472,7 @@ class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", wea
     found: tuple["ToolSpec", ...] = ()
     """The tools defined in `text`."""
     wrapped: bool = False
-    """Copied from the call."""
+    """Same value as in the call."""
 
     @property
     def written_name(self) -> str:
@@ -579,7 +580,7 @@ class ModelFailed(msgspec.Struct, frozen=True):
 
     kind: FailureKind
     message: str
-    """For a person. Contains no secrets."""
+    """Message for a person, without secrets."""
     retry_after_seconds: float | None = None
     window_tokens: int = 0
     """If the conversation is too long, the model's window as stated by the provider."""

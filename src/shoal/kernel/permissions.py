@@ -60,16 +60,19 @@ class Action(msgspec.Struct, frozen=True):
     For example, a redirection is `tool:bash:> PATH` and `tool:write:PATH`, and a rule for either matches.
     """
     harmless: bool = False
-    """Whether its program and options are known to run nothing and to change no file that a later command executes."""
+    """Whether the program and its options are known to run nothing else and to change no file that a later command
+    executes.
+    """
     runs: tuple[str, ...] = ()
-    """Files whose content determines its effect: a script, a makefile, a repository's configuration, or an uploaded
-    file."""
+    """Files whose content determines the action's effect: a script, a makefile, a repository's configuration, or an
+    uploaded file.
+    """
     runs_more: bool = False
-    """Whether it may also run content that it does not name."""
+    """Whether the action may also run content that it does not name."""
     reads: tuple[str, ...] | None = ()
-    """Files and folders that it can read. None if unknown."""
+    """Files and folders that the action can read. None if unknown."""
     writes: tuple[str, ...] | None = ()
-    """Files and folders that it changes or creates. None if unknown."""
+    """Files and folders that the action changes or creates. None if unknown."""
 
     @property
     def tool(self) -> str:
@@ -110,9 +113,9 @@ class Coverage(msgspec.Struct, frozen=True, omit_defaults=True):
     files: tuple[CoveredFile, ...] = ()
     """Files that the call names."""
     others: int = 0
-    """Number of other code files in its folders that it may run."""
+    """Number of other code files in the call's folders that the call may run."""
     others_digest: str = ""
-    """Joint digest of these files."""
+    """Joint digest of the other files."""
     uncovered: str = ""
     """Why some content is not covered, as the end of "… because …". Such a call can only be allowed once."""
     sends: bool = False
@@ -145,16 +148,16 @@ class StandingRule(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     allow: tuple[str, ...] = ()
-    """Patterns of its actions."""
+    """Patterns of the actions that the rule allows."""
     words: str = ""
-    """Describe the patterns."""
+    """Description of the patterns."""
     agent: str = ""
     users: tuple[str, ...] = ()
     channel: str = ""
     answered: int = 0
     """How often people recently decided about the same actions."""
     allowed: int = 0
-    """How often they allowed them."""
+    """How often people allowed these actions."""
 
 
 NO_RULE = StandingRule()
@@ -171,7 +174,7 @@ class CardItem(msgspec.Struct, frozen=True):
     person: str = ""
     """The person on whose behalf `agent` asks."""
     why: str = ""
-    """The model's sentence, as plain text."""
+    """The model's explanation, as plain text."""
     origins: tuple[ValueOrigin, ...] = ()
     staged: bool = False
     """Whether the card ends a turn that continued without the results of its calls."""
@@ -197,7 +200,7 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     trust: Trust
-    """Follows from the access rules."""
+    """Trust according to the access rules."""
     user: str = ""
     name: str = ""
     roles: tuple[str, ...] = ()
@@ -207,7 +210,7 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     known_as: tuple[str, ...] = ()
     """All linked identities of the person (PLATFORM:USER), including this one."""
     token: str = ""
-    """The token's name."""
+    """Name of the token that the person used."""
 
     @property
     def identity(self) -> str:
@@ -234,7 +237,7 @@ class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
     guest: bool = False
     """Whether untrusted people may read the conversation. The turn then uses its channel's workspace."""
     speaker: str = ""
-    """The same person, regardless of readers."""
+    """The person whose messages the turn answers, even if others read the conversation."""
 
     def within(self, chat: ThreadId) -> str:
         """Return the prefix of the thread ids that a turn in this thread may see. An empty prefix means all threads."""

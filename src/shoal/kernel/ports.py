@@ -105,18 +105,18 @@ class RunFile(msgspec.Struct, frozen=True):
     """
 
     path: str
-    """The command's path, with links resolved."""
+    """Path as the command sees it, with links resolved."""
     digest: str
     """SHA-256 (hex) of the bytes. Empty means that no file may exist."""
     host: Path | None = None
-    """The path on the host."""
+    """Path on the host."""
     identity: tuple[int, ...] = ()
     """Device, inode and `st_ctime_ns`."""
     content: bytes | None = None
     """Bytes that a sandbox may mount over the file, with the permissions `mode`."""
     mode: int = 0o644
     folders: tuple[tuple[str, int, int], ...] = ()
-    """Its parents: the command's path, inode and `st_mtime_ns` of each."""
+    """Parent folders: path as the command sees it, inode and `st_mtime_ns` of each."""
 
 
 SeeOutput: TypeAlias = Callable[[int, bytes], None]
@@ -128,7 +128,7 @@ class Command(msgspec.Struct, frozen=True):
 
     text: str
     cwd: Path
-    """A host path below a mount."""
+    """Host path below a mount."""
     mounts: tuple[Mount, ...]
     timeout_seconds: float = 120.0
     output_bytes_max: int = 10_485_760
@@ -213,7 +213,6 @@ class ToolOutput(msgspec.Struct, frozen=True):
     raw: str = ""
     """A command's full output if the text shows only its last state on a terminal. It is stored instead of the text."""
     exit_code: int = 0
-    """A command's exit code."""
     quotes: tuple[Path, ...] = ()
     """Files whose name or content the text shows. If these are tainted, the text is too."""
     links: GivenLinks | None = None
@@ -308,7 +307,7 @@ class VirtualFolder(NamedTuple):
 
     root: str
     names: Callable[[ToolContext], list[str]]
-    """Returns the paths of its files."""
+    """Returns the paths of the folder's files."""
     open: Callable[[ToolContext, str], VirtualFile]
     change: Callable[[ToolContext, str, VirtualFile, str], Invocation]
     """Returns a planned call of the named tool that replaces a file's text."""

@@ -10,10 +10,9 @@ from shoal.kernel.ids import ThreadId, TurnId
 from shoal.kernel.markup import Dialect
 from shoal.kernel.speech import AudioFormat
 
-REPEATED = "(possibly a repeat)\n"
+REPEATED = "(possible duplicate)\n"
 """Prefix of a post that may be a duplicate."""
 WRITING = " …"
-"""Suffix of an unfinished preview."""
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -45,7 +44,7 @@ class ChatLimits(msgspec.Struct, frozen=True):
     has_preview: bool = False
     has_buttons: bool = False
     buttons_max: int = 5
-    """Maximum number of buttons of a message with buttons."""
+    """Maximum number of buttons per message."""
     has_history: bool = False
     opens_threads: bool = False
     reactions: Literal["", "direct", "all"] = ""
@@ -80,7 +79,6 @@ class Button(msgspec.Struct, frozen=True):
 
 
 CHOOSING = "Select the calls to allow."
-"""Answer to a click that made a card show its checkboxes."""
 
 
 def ticks(numbers: Iterable[int]) -> int:
@@ -99,7 +97,7 @@ class OutboundPost(msgspec.Struct, frozen=True):
 
     thread: ThreadId
     key: str
-    """Its idempotency key, stable over retries."""
+    """Idempotency key, stable across retries."""
     markdown: str
     kind: Literal["text", "file", "card", "ephemeral", "voice"] = "text"
     """`voice` marks a recording."""

@@ -65,7 +65,7 @@ class BudgetStatus(msgspec.Struct, frozen=True):
     def what(self) -> str:
         kind = self.scope.partition(":")[0]
         named = {"day": "in total today", "total": "in total", "check": "this check"}
-        named |= {"strangers": "all strangers today"}
+        named |= {"strangers": "all untrusted people today"}
         return named.get(kind, f"this {kind}{' today' if self.day else ''}")
 
 
@@ -156,12 +156,12 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     prompt: Prompt
-    """Has an `unopened` thread. It is accepted in the thread that the post opens."""
+    """Prompt with an `unopened` thread. The thread that the post opens accepts it."""
     trigger: str = ""
     disables: bool = False
     """Whether a failure disables the trigger, because this was its last attempt."""
     recurs: bool = False
-    """Whether the trigger recurs. Only a refused post then disables it."""
+    """Whether the trigger recurs. Only a post that the platform rejects then disables the trigger."""
 
 
 class CopyOf(msgspec.Struct, frozen=True):
@@ -176,7 +176,7 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message for the outbox."""
 
     id: str
-    """The stem of its idempotency key."""
+    """Stem of the idempotency key."""
     thread: ThreadId
     text: str
     kind: PostKind = "text"
@@ -187,13 +187,13 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     reply_to: str = ""
     user: str = ""
     approval: str = ""
-    """The approval, or card of several approvals, that it asks about."""
+    """Approval, or card of several approvals, that the post asks about."""
     buttons: tuple[Button, ...] = ()
     edits: str = ""
     ways: str = ""
-    """How to decide a card of several by text."""
+    """How to decide a card of several approvals by text."""
     note: UserSaid | None = None
-    """Added to the journal of the thread that the message is posted to or opens."""
+    """Event for the journal of the thread that the message is posted to or opens."""
     opening: Opening | None = None
     spoken: SpokenReply | None = None
     """Who pays for the synthesis of a `voice` post."""
@@ -204,7 +204,6 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
 CallOutcome: TypeAlias = Literal[
     "ran", "failed", "changed", "asked_anew", "stopped", "interrupted", "not_run", "no_access"
 ]
-"""Outcomes of an allowed call."""
 
 
 class NewApproval(msgspec.Struct, frozen=True):
@@ -222,11 +221,12 @@ class NewApproval(msgspec.Struct, frozen=True):
     shown_in: ThreadId = ThreadId("")
     """The thread where people are asked. Empty means this thread."""
     call_digest: str = ""
-    """Excludes the content that the call depends on (`covers`), so it identifies the same call after that content has
-    changed."""
+    """Digest of the call without the content that the call depends on (`covers`). Stays the same if that content
+    changes.
+    """
     covers: Coverage = NO_COVERAGE
     needs_trust: bool = False
-    """Whether untrusted content caused the request. An untrusted person who asked for the call cannot allow it then."""
+    """Whether untrusted content caused the request. An untrusted person who asked for the call then cannot allow it."""
     item: CardItem = ALONE
 
 
@@ -323,15 +323,15 @@ class Commit(msgspec.Struct, frozen=True):
     posts: tuple[NewPost, ...] = ()
     audit: tuple[AuditEntry, ...] = ()
     approvals: tuple[NewApproval, ...] = ()
-    """Requested together. The post of their card is among the posts."""
+    """Approvals requested together. `posts` includes their card."""
     use_approval: ApprovalId = ApprovalId("")
     """An allowed approval to mark as used."""
     outcomes: tuple[tuple[ApprovalId, CallOutcome], ...] = ()
-    """Update the cards of allowed calls."""
+    """Outcomes of allowed calls, shown on their cards."""
     spend: Spend | None = None
     steps: tuple[Step, ...] = ()
     void_approvals: bool = False
-    """Journals and cancels the turn's open approvals."""
+    """Whether to cancel the turn's open approvals and add this to the journal."""
     prompts: tuple[tuple[str, bytes], ...] = ()
     """System prompts by digest, stored once each."""
     settings: tuple[tuple[str, str, str], ...] = ()
@@ -339,7 +339,7 @@ class Commit(msgspec.Struct, frozen=True):
     report: Report | None = None
     """Sent by the commit that closes the turn."""
     retried: bool = False
-    """Ends a wait for the model, which otherwise lasts until the time of a `retry_scheduled` event."""
+    """Whether to end a wait for the model. Otherwise the wait lasts until the time of a `retry_scheduled` event."""
     trigger: str = ""
     starts: AdmittedCalls | None = None
     claim_seconds: float = 0.0
@@ -348,7 +348,7 @@ class Commit(msgspec.Struct, frozen=True):
     The thread's posts are then claimed for that time, unless an earlier post of the thread must be sent first.
     """
     staged: Prompt | None = None
-    """Starts the turn that runs the accepted `approvals`, once all are decided."""
+    """Prompt of the turn that runs the accepted `approvals`, once all are decided."""
     shows: CardId = CardId("")
     """A card that is updated with its calls' outcomes."""
 
@@ -365,9 +365,8 @@ class Committed(msgspec.Struct, frozen=True):
     waiting: Waiting | None = None
     """Messages for the next turn."""
     reported: tuple[Event, ...] = ()
-    """The event journaled in the parent."""
+    """Events added to the parent's journal."""
     claimed: "tuple[OutboxRow, ...]" = ()
-    """The claimed posts."""
 
     @property
     def prompt(self) -> Prompt | None:
@@ -419,7 +418,7 @@ class OutboxRow(msgspec.Struct, frozen=True):
     part: int
     """The first piece that is not posted yet."""
     attempts: int
-    """Number of attempts of that piece."""
+    """Number of attempts to post that piece."""
     created_at: datetime
     maybe_sent: bool = False
     claims: int = 0
@@ -524,9 +523,9 @@ class BrokenChain(msgspec.Struct, frozen=True):
     @property
     def shown(self) -> str:
         if self.at is not None:
-            return f"{self.chain}, entry {self.number} of {iso(self.at)} was changed: {self.action[:200]}"
+            return f"{self.chain}: entry {self.number} from {iso(self.at)} ({self.action[:200]}) was changed."
         if self.reason == "missing":
-            return f"{self.chain}, entry {self.number} is missing."
+            return f"{self.chain}: entry {self.number} is missing."
         end = f"ends at entry {self.number} instead of {self.length}"
         return f"{self.chain} {end}: entries were removed or added at the end."
 

@@ -22,7 +22,7 @@ def regular_only(path: str, flags: int, mode: int = 0o666) -> int:
     except OSError as error:
         if error.errno not in (errno.EISDIR, errno.ENXIO):  # a folder, a socket, or a pipe without a reader
             raise
-    raise OSError(errno.EINVAL, "It is not a regular file", path)
+    raise OSError(errno.EINVAL, "Not a regular file", path)
 
 
 def read_regular(path: Path, bytes_max: int = -1) -> bytes:
@@ -57,6 +57,8 @@ def ensure_folder(path: Path) -> None:
 def unusable(path: Path, error: OSError) -> InvalidInput:
     reason = error.strerror
     if isinstance(error, FileExistsError | NotADirectoryError):
-        path, reason = next(part for part in (path, *path.parents) if os.path.lexists(part)), "It is not a folder"
+        path, reason = next(part for part in (path, *path.parents) if os.path.lexists(part)), "Not a folder"
     called = f"{path.parent.name}/{path.name}"
-    return InvalidInput(f"{called} cannot be used: {reason}. Fix it; the change takes effect immediately.")
+    return InvalidInput(
+        f"{called} cannot be used: {reason}. Fix the file or folder. The change takes effect immediately."
+    )

@@ -147,17 +147,19 @@ def _unreadable(error: Exception) -> str:
 
 _TOML_PROBLEMS = (
     (r"Cannot (?:declare \((.+)\) twice|redefine namespace \((.+)\)|mutate immutable namespace \((.+)\))",
-     "the table [{}] is defined twice; put all its keys below one heading"),
+     "the table [{}] is defined twice. Put all its keys below one heading"),
     (r"Cannot overwrite a value", "a key is defined twice, or is both a value and a table"),
     (r"Duplicate inline table key '(.+)'", "the key {} is defined twice"),
     (r"Exceeds the limit .+", "a number has too many digits"),
-    (r"Unescaped '\\' in a string", "in a \"string\" \\ is written \\\\, in a 'string' it is not"),
+    (r"Unescaped '\\' in a string", 'write a backslash in a "string" as \\\\, or put the string in single quotes'),
     (r"Expected newline or end of document after a statement", "unexpected text after a value"),
     (r"Invalid value", "a value is missing, or is text without quotes"),
     (r"Invalid statement|Invalid initial character for a key part", "a line is neither key = value nor a [table]"),
     (r"Expected '=' after a key in a key/value pair", "an = is missing after a key"),
     (r"Expected ['\"]{5}|Unterminated string", "the closing quotes of a string are missing"),
-    (r"Found invalid character .+|Illegal character .+", "a string ends with its line, or has a control character"),
+    (r"Found invalid character .+|Illegal character .+", (
+        "a string has no closing quote on its line, or contains a control character"
+    )),
     (r"Escaped character is not a Unicode scalar value", "a string has an escape for a character that does not exist"),
 )  # fmt: skip
 """Error messages of Python's TOML reader, with plainer replacements."""
@@ -229,7 +231,6 @@ _TYPES = {
     "date": "a day",
     "bytes": "base64",
 }
-"""msgspec's names of types, with plainer replacements."""
 
 _PATTERNS = {
     URL: " that starts with http:// or https://",

@@ -68,7 +68,7 @@ class Secret:
         value = trimmed_secret(value)
         if odd := odd_character(value):
             what = f"The secret from {self.source} {self.name}" if self.name else "A secret in shoal.toml"
-            raise ConfigError([f"{what} contains {odd}, which is not part of any key. Copy it again."])
+            raise ConfigError([f"{what} contains {odd}, which no key can contain. Copy the secret again."])
         self.announce(value)
         return value
 
@@ -136,10 +136,10 @@ def _from_file(path: Path) -> str:
         value = read_regular(path, SECRET_BYTES_MAX).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        todo = "Put the secret there, or correct `file`."
+        todo = "Put the secret in that file, or correct `file`."
         raise ConfigError([f"Shoal cannot read the secret file {path}: {reason}. {todo}"]) from error
     if not value:
-        raise ConfigError([f"The secret file {path} is empty. Put the secret into it."])
+        raise ConfigError([f"The secret file {path} is empty. Add the secret to the file."])
     return value
 
 
@@ -149,12 +149,16 @@ def _from_command(name: str, command: Sequence[str]) -> str:
     try:
         done = subprocess.run(command, capture_output=True, timeout=COMMAND_SECONDS_MAX, check=True, text=True)
     except subprocess.TimeoutExpired as error:
-        raise ConfigError([f"`{name}` printed no secret within {COMMAND_SECONDS_MAX:g} seconds."]) from error
+        raise ConfigError(
+            [f"`{name}` printed no secret within {COMMAND_SECONDS_MAX:g} seconds. Run the command to see why."]
+        ) from error
     except subprocess.CalledProcessError as error:
-        raise ConfigError([f"`{name}` returned no secret: it exited with status {error.returncode}."]) from error
+        raise ConfigError(
+            [f"`{name}` failed with exit status {error.returncode}. Run the command to see why."]
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([f"`{name}` returned no secret: running it or reading its output failed."]) from error
+        raise ConfigError([f"`{name}` cannot be run or its output is not text. Run the command to see why."]) from error
     value = done.stdout.strip()
     if not value:
-        raise ConfigError([f"`{name}` returned no secret: it printed nothing."])
+        raise ConfigError([f"`{name}` printed no secret. Correct the command, or add the secret to its source."])
     return value

@@ -332,7 +332,7 @@ class BudgetSettings(Section, frozen=True, kw_only=True):
     usd_per_day: Annotated[float, Meta(ge=0)] = 0.0
     """US dollars per day in total."""
     usd_total: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars in total, permanently."""
+    """US dollars in total. Never resets."""
     tokens_per_turn: Annotated[int, Meta(ge=0)] = 0
     """Tokens per turn, input and output."""
     tokens_per_thread_day: Annotated[int, Meta(ge=0)] = 0
@@ -344,7 +344,7 @@ class BudgetSettings(Section, frozen=True, kw_only=True):
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
     """Tokens per day in total, input and output."""
     tokens_total: Annotated[int, Meta(ge=0)] = 0
-    """Tokens in total, permanently, input and output."""
+    """Tokens in total, input and output. Never resets."""
     usd_per_stranger_day: Annotated[float, Meta(ge=0)] = 0.0
     """US dollars per day for each person admitted only by `*` in an allow-list."""
     tokens_per_stranger_day: Annotated[int, Meta(ge=0)] = 200_000

@@ -45,7 +45,7 @@ class WebhookSettings(AccountSettings, frozen=True, kw_only=True):
     """Your own chat, which exchanges signed JSON with Shoal. The table's name is the name of the platform."""
 
     secret: Secret = NO_SECRET
-    """Secret for the signatures of both sides."""
+    """Secret that signs messages in both directions."""
     post_url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
     """URL that receives answers."""
 
@@ -55,7 +55,7 @@ class PlatformsSettings(Section, frozen=True, kw_only=True):
 
     webhook: dict[str, WebhookSettings] = {}
     accounts: dict[str, tuple[AccountSettings, ...]] = {}
-    """The accounts of all platforms except webhooks, by platform, including disabled ones. Not a key."""
+    """The accounts of all platforms except webhooks, by platform, including disabled ones. Not a key of shoal.toml."""
 
     def of(self, platform: str) -> tuple[AccountSettings, ...]:
         return self.accounts.get(platform, ())

@@ -41,7 +41,7 @@ Names: TypeAlias = Literal["", "listed", "shown", "edited", "replaced", "sent", 
 """Meaning of an action's detail.
 
 A folder to list; a file that is shown, edited, overwritten without being read or sent without being shown; a shell
-command; a page's URL; or a query for the configured search provider. Empty means anything.
+command; a page's URL; or a query for the configured search provider. Empty means any text.
 """
 
 Harm: TypeAlias = Literal["", "none", "file", "command", "lasting", "agent", "message", "outside"]
@@ -111,14 +111,14 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     group: str = "extension"
     offered: Offered = "if_few"
     rank: int = RANK_LAST
-    """Among the tools that are always offered, those with the lowest rank are the last to be left out of a small
-    window."""
+    """Priority among the tools that are always offered. A small context window omits tools with the lowest rank last.
+    """
     effect: Effect = "unknown"
     """Calls of one step may run together if this is "read"."""
     open_world: bool = False
     """Whether a read queries another system."""
     for_trusted: bool = False
-    """Gives a call an unknown effect if anyone untrusted influenced the turn."""
+    """Whether a call has an unknown effect if anyone untrusted influenced the turn."""
     can_stage: bool = False
     """Whether a call can wait until its turn ends, because the model does not need the result."""
     idempotent: bool = False
@@ -135,7 +135,7 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     changes: Changes = "anything"
     undo: Literal["", "files", "agent"] = ""
     keeps: str = ""
-    """The kind of files whose text remains in what a call writes (`tools/prompt_files.py`)."""
+    """Kind of files whose existing text remains after the call (`tools/prompt_files.py`)."""
     for_person: bool = False
     """Whether a call in a direct conversation changes only what its person sees."""
     shows_output: bool = False

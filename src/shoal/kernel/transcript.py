@@ -63,7 +63,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True):
     turn: TurnId
     message: ModelMessage
     opens: bool = False
-    """Whether it is the first message of a turn."""
+    """Whether the entry is the first message of a turn."""
     at: datetime | None = None
     """Time of a turn's first message."""
 
@@ -272,9 +272,9 @@ def revision_text(revised: Revised) -> str:
 _REFERS = {
     "reply": "In reply to",
     "quote": "Quoted",
-    "forward": "Passed on",
+    "forward": "Forwarded",
     "opening": "The thread began with",
-    "before": "Written there before",
+    "before": "Earlier in the channel",
 }
 
 
@@ -294,12 +294,14 @@ def _restoration(restored: FilesRestored) -> str:
     more, stayed = restored.restored - len(restored.files), ", ".join(restored.stayed)
     names = f"{', '.join(restored.files)}{f' and {more} more' if more else ''}"
     if stayed:
-        names = f"{names or 'none'}; not these: {stayed}{' and more' if restored.left > len(restored.stayed) else ''}"
-    undone = "an undo of this" if restored.again else "something that was done to them"
-    text = f"[{restored.by} undid {undone}: these files of the workspace are as they were before it: "
+        names = (
+            f"{names or 'none'}; not restored: {stayed}{' and more' if restored.left > len(restored.stayed) else ''}"
+        )
+    undone = "an earlier undo" if restored.again else "earlier changes to files"
+    text = f"[{restored.by} undid {undone}: these files of the workspace are restored: "
     if restored.tainted_by:
         return f"{text}]\n{untrusted_block(restored.tainted_by, names)}"
-    return f"{text}{names}. Read them again before you rely on what you know of them.]"
+    return f"{text}{names}. Read the files again before you rely on earlier knowledge of them.]"
 
 
 def _user_message(data: UserSaid, context: str, revised: list[str]) -> UserMessage:
@@ -308,7 +310,7 @@ def _user_message(data: UserSaid, context: str, revised: list[str]) -> UserMessa
     read = data.tainted_by or by_caller  # untrusted content that the owner or a calling agent had read
     is_shown = any(item.tainted_by == read for item in (*data.refers_to, *data.attachments))
     follows_untrusted = read and data.author.trusted and not is_shown
-    before = [untrusted_block(read, "The following was written after this was read.")] if follows_untrusted else []
+    before = [untrusted_block(read, "The author of the text below had read this source.")] if follows_untrusted else []
     sender = Author(read, trusted=False) if follows_untrusted else data.author  # The attached files are untrusted too.
     attached = (_describe(attachment, sender) for attachment in data.attachments)
     parts = [*revised, *before, *map(_reference, data.refers_to), _by(data.author, text), *attached]

@@ -68,11 +68,10 @@ CONTINUATIONS_MAX = 3
 """Maximum number of consecutive continuations of a truncated answer."""
 CUT_SHORT = "My answer was cut off at the model's length limit. Ask for less at once, or raise model.max_output_tokens."
 UNANSWERED = {
-    "steps": 'I used all steps of this turn before I had an answer. Write "go on" and I continue.',
+    "steps": 'I reached the step limit of this turn before I had an answer. Write "go on" to continue.',
     "tool_errors": "Too many of my tool calls failed in a row, and I have no answer. Tell me how to continue.",
 }
-"""Replies of turns that reached a limit without any text."""
-ONLY_THOUGHT = "The model only thought and gave no answer. Please ask again."
+ONLY_THOUGHT = "The model returned only its reasoning and no answer. Please ask again."
 BROKE_OFF = "The model's answer broke off here. Please ask again."
 REPEATED_CHARS_MIN = 20
 """Minimum length of repeated text that is removed from a continuation, in characters."""
@@ -141,7 +140,7 @@ class TurnState(msgspec.Struct):
     steps: int = 0
     errors_in_a_row: int = 0
     cut_off_in_a_row: int = 0
-    """Number of consecutive messages that max_tokens cut off without any text or whole call."""
+    """Number of consecutive messages that max_tokens cut off without any text or complete call."""
     continued: int = 0
     """Number of continuations of truncated answers."""
     repeats: bool = False

@@ -11,22 +11,22 @@ from shoal.kernel import lazy_re
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
-"""Errors raised when decoding foreign JSON: a wrong form, invalid text, or excessive nesting."""
+"""Errors raised when decoding untrusted JSON: invalid structure, invalid text or excessive nesting."""
 
 BAD_TOML = (ValueError, RecursionError)
-"""Errors raised when parsing foreign TOML: a wrong form (TOMLDecodeError is a ValueError), a number with thousands of
-digits, or excessive nesting."""
+"""Errors raised when parsing untrusted TOML: invalid structure (TOMLDecodeError is a ValueError), a number with
+thousands of digits, or excessive nesting.
+"""
 
 TOML_CHARS_MAX = 1_048_576
 TOML_PARTS_MAX = 64
 """Maximum number of parts in a dotted key. tomllib's time and memory grow quadratically with the number."""
 ODD_MAX = 10
-"""Maximum number of values of an unknown form that are tolerated in one document."""
+"""Maximum number of malformed values tolerated in one document."""
 SOURCE_CHARS_MAX = 300
 NAME_CHARS_MAX = 120
 FORWARDED = "a forwarded message"
 QUOTED = "a quoted message"
-"""Source names of forwarded and quoted text."""
 
 _MANY_PARTS = lazy_re.compile(rf"(?<![\w\"'.-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{TOML_PARTS_MAX}}}")
 _STEP = lazy_re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")

@@ -34,7 +34,6 @@ from shoal.store.store import Store
 from shoal.text.toml_edit import Value
 
 CHAIN = "setup"
-"""Name of setup's audit chain."""
 PUBLIC_URL = "web.public_url"
 """Key written together with an account whose platform calls this server. It takes effect immediately for that
 account."""

@@ -155,7 +155,7 @@ class ChatSetup:
                 values, secrets = self._account(platform, entered)
                 await trying.try_account(self._changes.loaded({**values, **secrets}), platform)
             elif not any(account.enabled for account in self._config.current.platforms.of(platform)):
-                raise InvalidInput(f"No {platform[:80]} account is configured. Give its token to test it.")
+                raise InvalidInput(f"No {platform[:80]} account is configured. Enter its token to test the account.")
             elif not self._is_connected(platform):
                 await trying.try_account(self._changes.loaded({}), platform)
 
@@ -178,7 +178,7 @@ class ChatSetup:
             if platform not in accounts_of(self._config.current):
                 raise NotFound(f"{platform[:80]} is not connected.")
             if bool(code) == bool(user):
-                raise InvalidInput("Give either a code or a user.")
+                raise InvalidInput("Enter either a code or a user, not both.")
             if code and self._hearing is not None:
                 prompt = self._hearing.owner(code)
                 user = prompt.author.id
@@ -219,7 +219,7 @@ class ChatSetup:
         """Enable or disable a configured account, and connect or disconnect it. Raises NotFound and InvalidInput."""
         async with self._changes.changing(f"{'on' if enabled else 'off'} {platform}", by):
             if not any(account.name == platform for account in self.accounts()):
-                raise NotFound(f"No account named {platform[:80]!r} is configured.")
+                raise NotFound(f"The account {platform[:80]!r} is not configured.")
             await self._reconnect(await self._changes.write({f"platforms.{platform}.enabled": enabled}, {}), platform)
         return next(account for account in self.accounts() if account.name == platform)
 
@@ -238,7 +238,9 @@ class ChatSetup:
         if platform not in platforms():
             raise InvalidInput(f"Setup has no platform named {platform[:80]!r}. Platforms: {', '.join(platforms())}.")
         if lacking_package(platform):
-            raise InvalidInput(f"This needs the `{platform}` extra. {how_to_add(platform)}, then restart Shoal.")
+            raise InvalidInput(
+                f"This platform needs the `{platform}` extra. {how_to_add(platform)}, then restart Shoal."
+            )
         accounts: tuple[AccountSettings, ...] = self._config.current.platforms.of(platform)
         account, table = accounts[0] if accounts else None, f"platforms.{platform}"
         given = dict(entered.values)
@@ -261,8 +263,8 @@ class ChatSetup:
                 raise InvalidInput(problem)
             if before and not entered.another_bot and bot_of(before.reveal()) not in ("", bot_of(value)):
                 raise InvalidInput(
-                    "This token belongs to a different bot. The people and threads here belong to the current one. "
-                    f"Add a second bot as a separate table, [{table}.NAME]."
+                    "This token belongs to a different bot, but the people and threads here belong to the current "
+                    f"one. Add the second bot as a separate table, [{table}.NAME]."
                 )
             secrets[f"{table}.{name}"] = value
         more: dict[str, Value] = {f"{table}.{name}": value_of(f"{table}.{name}", text) for name, text in given.items()}

@@ -18,7 +18,6 @@ from shoal.setup.trying import SetupInbox
 WRITE_SECONDS = 600.0
 """Time limit for a person to write to their bot."""
 WRITERS_MAX = 100
-"""Maximum number of people who receive a code."""
 
 
 class Hearing:

@@ -37,7 +37,6 @@ from shoal.setup.writing import value_of
 from shoal.text.toml_edit import Value
 
 SERVER_ADDRESS = "http://127.0.0.1:8080/v1"
-"""Default address for the user's own server."""
 
 
 class ModelChoice(msgspec.Struct, frozen=True):
@@ -171,7 +170,7 @@ class ModelSetup:
                 models = await trying.offered_by_package(self._config.current, name)
         usual = KNOWN_PROVIDERS[name].model if name in KNOWN_PROVIDERS else ""
         if not models and not usual and not entered.model:
-            todo = "Load one there (Ollama: `ollama pull NAME`), then try again."
+            todo = "Load a model there (Ollama: `ollama pull NAME`), then try again."
             raise InvalidInput(f"{table_of(name)} has no model yet. {todo}")
         return OfferedModels(tuple(models), usual if usual in models or not models else models[0])
 
@@ -238,7 +237,7 @@ class ModelSetup:
         }
         secrets = dict[str, str]()
         if lacking_package(name):
-            raise InvalidInput(f"This needs the `{name}` extra. {how_to_add(name)}, then restart Shoal.")
+            raise InvalidInput(f"This provider needs the `{name}` extra. {how_to_add(name)}, then restart Shoal.")
         if known is None and name != SERVER:
             return values, secrets  # the package configures its provider itself
         kind = key_kind(name)

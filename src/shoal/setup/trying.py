@@ -45,7 +45,7 @@ def plain(error: Exception) -> str:
         text,
     )
     text = re.sub(rf"^{OWN_SERVER}(?= at | \()", "The server", text)
-    return text.removeprefix("given on start: ")
+    return text.removeprefix("startup option: ")
 
 
 async def offered(config: Config, name: str) -> list[str]:

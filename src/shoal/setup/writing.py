@@ -39,7 +39,7 @@ def write_settings(home: Home, values: Mapping[str, Value]) -> None:
         try:
             text = with_value(text, tuple(key.split(".")), value)
         except CannotEdit as error:
-            raise ConfigError([f"{error} Add it yourself: {key} = {literal(value)} (in {file})."]) from error
+            raise ConfigError([f"{error} Add {key} = {literal(value)} to {file} yourself."]) from error
     write_private(file, text)
 
 
@@ -57,7 +57,7 @@ def write_section(home: Home, section: str, edit: Callable[[str], str]) -> Confi
     try:
         text = edit(read_regular_text(file) if file.exists() else "")
     except CannotEdit as error:
-        raise ConfigError([f"{error} Change it in {file} yourself."]) from error
+        raise ConfigError([f"{error} Edit {file} yourself."]) from error
     config = load_config(home.root, os.environ, {section: decode_toml(text).get(section, {})})
     Profiles(NO_TOOLS, config.permissions.profiles, config.permissions.overrides)
     write_private(file, text)
@@ -94,7 +94,7 @@ def without_table(home: Home, path: tuple[str, ...]) -> None:
     try:
         text = without_key(read_regular_text(file), path)
     except CannotEdit as error:
-        raise ConfigError([f"{error} Remove it from {file} yourself."]) from error
+        raise ConfigError([f"{error} Remove the table from {file} yourself."]) from error
     write_private(file, text)
 
 

@@ -28,7 +28,6 @@ from shoal.store.driver import (
 
 ASKED_CHARS_MAX = 200
 CHOICES = "place"
-"""Settings scope for models and profiles chosen in channels."""
 CHOICES_MAX = 10_000
 
 _agent = reader(AgentRow)
@@ -147,7 +146,6 @@ class SettingStore(StorePart):
 # ---- access tokens ----
 
 CHAIN = "tokens"
-"""Audit chain of created and revoked tokens."""
 
 _token = reader(AccessToken, "name digest scope person agent created_by created_at expires_at used_on")
 
@@ -160,7 +158,10 @@ class TokenStore(StorePart):
         Raises Conflict if the name is taken or TOKENS_MAX tokens exist.
         """
         if number((yield from query("token_count"))[0][0]) >= TOKENS_MAX:
-            raise Conflict(f"There are already {TOKENS_MAX} tokens. Revoke one with `shoal token revoke NAME`.")
+            raise Conflict(
+                f"Shoal already has {TOKENS_MAX} tokens, which is the maximum. Revoke one with `shoal token revoke "
+                "NAME`."
+            )
         stored = yield from query("token_insert", **msgspec.structs.asdict(token))
         if not stored:
             raise Conflict(

@@ -25,7 +25,6 @@ from shoal.store.driver import Batch, Query, Row, Script, Value, dump, number, q
 
 TITLE_CHARS_MAX = 80
 SEQ_END = 2**62
-"""Upper bound of event numbers."""
 
 
 def title_of(text_said: str) -> str:
@@ -41,7 +40,7 @@ def event(thread: ThreadId, row: Row) -> Event:
     try:
         data = decode_data(text(kind), text(body))
     except UNREADABLE as error:
-        todo = "Install the version that wrote it, or restore a backup."
+        todo = "Install the version of Shoal that wrote the event, or restore a backup."
         raise StoreCorrupt(f"Event {seq} of thread {thread} is unreadable: {refusal(error)}. {todo}") from error
     return Event(number(seq), thread, TurnId(text(turn)), time(at), data)
 
@@ -94,7 +93,7 @@ def append_outside(
     """
     stored = yield from append("thread_extend", thread, turn, events, at)
     if stored is None:
-        raise NotFound(f"There is no thread {thread}.")
+        raise NotFound(f"Thread {thread} does not exist.")
     return stored.events
 
 
@@ -107,7 +106,7 @@ def lock_at_rest(thread: ThreadId, at: datetime) -> Script[int]:
     if rows:
         return number(rows[0][0])
     if not (yield from query("thread_one", thread=thread)):
-        raise NotFound(f"There is no thread {thread}.")
+        raise NotFound(f"Thread {thread} does not exist.")
     raise Conflict("A turn is still running or waiting here. Wait for its answer or stop it, then try again.")
 
 

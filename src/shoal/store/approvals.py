@@ -35,7 +35,7 @@ from shoal.store.outcomes import approval_row, by_number, calls_of, change_cards
 from shoal.store.staged import run_accepted
 
 ACTION_CHARS_MAX = 500
-"""Maximum length of the text in a decision's audit row. Its digest covers the whole text."""
+"""Maximum length of the text in a decision's audit row. Its digest covers the full text."""
 GRANTS_MAX = 8
 """Maximum number of grants checked for one call in one thread, newest first. Each grant covers different content."""
 
@@ -45,7 +45,7 @@ _DECIDED = {
     "deny": "denied",
     "cancelled": "cancelled, because the turn continued",
 }
-ALREADY = "This was already decided: it was {how}. To change that, ask the agent again."
+ALREADY = "This approval was already decided: it was {how}. To change the decision, ask the agent again."
 EXPIRED = "This approval expired, and nothing ran. Ask the agent again."
 
 
@@ -129,7 +129,7 @@ class Approvals(StorePart):
                     f"No approval has the ID {approval}. Run `shoal approvals list` to see the pending ones."
                 )
             if verdict == "allow" and scope == "thread" and (why := approval_row(asked[0]).covers.uncovered):
-                raise InvalidInput(f"This can only be allowed once, because {why}.")
+                raise InvalidInput(f"This call can only be allowed once, because {why}.")
             yield from query("thread_lock", thread=asked[0][1])
             decision = {"state": verdict, "scope": scope, "decided_by": by, "decided_trust": trust}
             decision |= {"decided_on": platform, "decided_roles": dump(roles) if roles else ""}
@@ -164,7 +164,7 @@ class Approvals(StorePart):
         """
         calls = yield from calls_of(card)
         if not calls:
-            raise NotFound("That card is gone. `shoal approvals list` shows pending requests.")
+            raise NotFound("This approval is no longer available. `shoal approvals list` shows the pending approvals.")
         yield from query("thread_lock", thread=calls[0].thread)
         calls = yield from calls_of(card)
         refuse_decided(calls)

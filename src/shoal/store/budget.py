@@ -18,7 +18,6 @@ LAPSED_MAX = 20
 NEVER_LIFTED = ("comparison:", "check:")
 """Scopes whose limits the caller set. Suspending the owner's limits does not suspend them."""
 NEWEST_MAX = 20_000
-"""Maximum number of calls summed by thread."""
 BESIDE_TURNS = ("summary:", "title:", "snapshot:")
 """Id prefixes of model calls outside a turn's steps. The rest of the id is a ULID."""
 

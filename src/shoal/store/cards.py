@@ -25,12 +25,12 @@ TRUTHS: dict[CardState, str] = {
     "deny": "⛔ Denied{by}. It did not run.",
     "expired": "⌛ Expired: nobody answered in time. It did not run.",
     "cancelled": "⏹ Cancelled: the turn continued or ended without it. It did not run.",
-    "ran": "✅ Allowed; it ran.",
-    "failed": "⚠️ Allowed; it failed.",
+    "ran": "✅ Allowed, and it ran.",
+    "failed": "⚠️ Allowed, but it failed.",
     "changed": "⚠️ Allowed, but it did not run, because something it depends on has changed. Ask the agent again.",
     "asked_anew": "⚠️ Allowed, but it did not run: it needs a new approval, and the newer card explains why.",
-    "stopped": "⏹ Allowed; it was stopped while it ran.",
-    "interrupted": "⚠️ Allowed; it was interrupted while it ran, so the result is unknown.",
+    "stopped": "⏹ Allowed, but it was stopped while it ran.",
+    "interrupted": "⚠️ Allowed, but it was interrupted while it ran, so the result is unknown.",
     "not_run": "⏹ Allowed, but stopped before it ran.",
     "no_access": "⚠️ Allowed, but it did not run: the person who asked for it no longer has access.",
 }
@@ -42,14 +42,12 @@ STAGED_TRUTHS: dict[CardState, str] = {
     "deny": "⛔ Discarded{by}. It did not run.",
     "expired": "⌛ Expired: nobody answered in time. It did not run.",
     "ran": "✅ Done.",
-    "failed": "⚠️ Accepted; it failed.",
+    "failed": "⚠️ Accepted, but it failed.",
     "not_run": "⏹ Accepted, but stopped before it ran.",
     "no_access": "⚠️ Accepted, but it did not run: the person who asked for it no longer has access.",
 }
-"""The texts for staged calls."""
 
 CARD_CHARS_MAX = 1500
-"""Maximum number of characters of a call's content on a card."""
 CALL_CHARS_MIN = 200
 """Minimum number of characters shown of each call on a card with several calls."""
 CARD_CALLS_MAX = 16
@@ -64,7 +62,8 @@ _SPACES = lazy_re.compile(r" {40,}+")
 _BLANKS = lazy_re.compile(r"\n(?:[ \t]*+\n){5,}+")
 """Pattern for blank lines that would push the rest of a command out of view."""
 WHOLE = (
-    "Part of it is hidden. Before you allow it, read it in full with `shoal approvals show {id}` or on the page{place}."
+    "Part of this call is hidden. Before you allow it, read the full text with `shoal approvals show {id}` or on "
+    "the page{place}."
 )
 
 
@@ -94,7 +93,6 @@ def _empty_lines(match: re.Match[str]) -> str:
 REPOSITORY = "this repository's hooks and the programs named in its settings"
 """Description of the files that git runs automatically."""
 FILES_SHOWN_MAX = 10
-"""Maximum number of a call's files that a card names."""
 
 
 def coverage_text(covers: Coverage) -> str:
@@ -355,7 +353,7 @@ def _staged_text(calls: Sequence[NewApproval], page: str) -> str:
         tools = Counter(call.tool for call in calls).most_common()
         counts = "\n".join(f"- {count:,} × {escaped_markdown(strip_controls(tool))}" for tool, count in tools)
         where = f"{page}/#/approvals" if page else "`shoal approvals list`"
-        parts += [counts, f"Examples. See all calls at {where}:"]
+        parts += [counts, f"Examples ({where} shows all calls):"]
         shown = [*calls[: EXAMPLES_MAX - 1], calls[-1]]
     chars_max = _share(len(shown))
     parts += [

@@ -80,7 +80,7 @@ class Health:
 
     def __init__(self) -> None:
         self.damage = ""
-        """The problem and its remedy in whole sentences, or empty. It stays until the process ends."""
+        """The problem and its remedy in full sentences, or empty. It stays until the process ends."""
         self.trouble = ""
         """The disk's reason for rejecting a write, or empty. Cleared after the owner is notified."""
 
@@ -151,9 +151,7 @@ class FileHealth(Health):
                 connection.execute("select count(*) from sqlite_master").fetchone()
         if wal_bytes and self._is_older_copy():
             if not accept_loss:
-                raise StoreCorrupt(
-                    f"{self._path} is older than {self._wal.name}, which belongs to an earlier file. {_PUT_BACK}"
-                )
+                raise StoreCorrupt(f"{self._path} is older than {self._wal.name} and does not match it. {_PUT_BACK}")
             self._wal.rename(self._wal.with_name(f"{self._wal.name}.left"))
             self._shm.unlink(missing_ok=True)
             wal_bytes = 0
@@ -169,8 +167,8 @@ class FileHealth(Health):
             last_frame = after.last_frame if after is not None else 0
             if last_frame < before.frames_needed:
                 raise StoreCorrupt(
-                    f"{self._path} lacks the latest writes: of {before.last_frame} pages in {self._wal.name} "
-                    f"{last_frame} can be read. {_PUT_BACK}"
+                    f"{self._path} lacks the latest writes: only {last_frame} of {before.last_frame} pages in "
+                    f"{self._wal.name} are readable. {_PUT_BACK}"
                 )
 
     def _refuse_beside_rescued(self) -> None:
@@ -180,9 +178,8 @@ class FileHealth(Health):
             if _look_at(saved)[2] > written_at:
                 raise StoreCorrupt(
                     f"{saved} was saved when {self._path} was removed or replaced while in use, and may contain "
-                    f"more. To use it, remove {self._path.name}, {self._wal.name} and {self._shm.name}, and rename "
-                    "it to "
-                    f"{self._path.name}; to discard it, move it to another folder."
+                    f"more data. To use it, remove {self._path.name}, {self._wal.name} and {self._shm.name}, and "
+                    f"rename it to {self._path.name}. To discard it, move it to another folder."
                 )
 
     def _is_older_copy(self) -> bool:
@@ -357,9 +354,9 @@ class FileHealth(Health):
         what = f"{', '.join(lost)} {was} removed or replaced while in use."
         saved = self._rescue()
         if saved is None:
-            return f"{what} Restore it and restart Shoal; otherwise {WHAT_TO_DO}"
+            return f"{what} Restore the missing files and restart Shoal. Otherwise, {WHAT_TO_DO}"
         return (
-            f"{what} Its content was saved as {saved}. Stop Shoal, remove {self._path}, {self._wal.name} and "
+            f"{what} Shoal saved the content as {saved}. Stop Shoal, remove {self._path}, {self._wal.name} and "
             f"{self._shm.name}, rename {saved.name} to {self._path.name}, and start again."
         )
 
@@ -379,7 +376,7 @@ class FileHealth(Health):
                 if not check_file(saved, "integrity_check").problem:
                     return saved
             except sqlite3.Error as error:
-                log.warning("cannot save the removed database", extra={"why": str(error)})
+                log.warning("saving removed database failed", extra={"why": str(error)})
             saved.unlink(missing_ok=True)
             return None
         return None
@@ -423,8 +420,8 @@ def _used(path: Path) -> Path:
 
 
 _PUT_BACK = (
-    f"Restore the missing file; otherwise {WHAT_TO_DO} `shoal restore --accept-loss` continues without the "
-    "missing data."
+    f"Restore the missing file if you can. Otherwise, {WHAT_TO_DO} `shoal restore --accept-loss` continues without "
+    "the missing data."
 )
 
 

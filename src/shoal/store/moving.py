@@ -36,7 +36,9 @@ async def migrate_sqlite_to_postgres(home: Home, url: str) -> dict[str, int]:
                     moved = await _copy_tables(source, target)
                     row = await (await target.execute(_JOURNAL_WITH_A_GAP)).fetchone()
                     if row is not None:
-                        raise StoreCorrupt(f"The journal of {row[0]} has a gap. Run `shoal doctor`; nothing was moved.")
+                        raise StoreCorrupt(
+                            f"The journal of {row[0]} has a gap, so nothing was moved. Run `shoal doctor`."
+                        )
                     await _check_chains(target)
                     await target.execute(_WAKE)
                 return moved
@@ -109,4 +111,4 @@ async def _check_chains(target: AsyncConnection) -> None:
         async for row in cursor:
             check.take(row)
     for broken in check.result().broken[:1]:
-        raise StoreCorrupt(f"The audit chain {broken.shown} Nothing was moved.")
+        raise StoreCorrupt(f"An audit chain is broken. {broken.shown} Nothing was moved.")

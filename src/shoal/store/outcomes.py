@@ -30,10 +30,9 @@ approval_row = reader(
 )
 
 WHY_DROPPED: dict[CallOutcome, str] = {
-    "not_run": "You accepted this, but the queue was cleared before it ran",
-    "no_access": "This was accepted, but the person who asked for it no longer has access",
+    "not_run": "The queue was cleared before the accepted calls ran",
+    "no_access": "The person who asked for the accepted calls no longer has access",
 }
-"""Reasons why accepted calls never run, by outcome."""
 
 
 def calls_of(card: str) -> Script[list[Approval]]:

@@ -225,8 +225,8 @@ async def _has_schema(connection: AsyncConnection) -> bool:
     role, database, may_create, may_use, unwritable = row or ("", "", False, None, None)
     if may_use is None and not may_create:
         raise StoreReadOnly(
-            f"The role {role} may not create the schema {SCHEMA} in the database {database}."
-            f" Do it as its owner: `create schema {SCHEMA} authorization {role}`."
+            f"The role {role} may not create the schema {SCHEMA} in the database {database}. Run as the database "
+            f"owner: `create schema {SCHEMA} authorization {role}`."
         )
     if may_use is False or unwritable is not None:
         what = f"table {SCHEMA}.{unwritable}" if may_use else f"schema {SCHEMA}"
@@ -296,8 +296,8 @@ RECONNECT_SECONDS = 5.0
 """How long the pool keeps trying to connect, with growing delays. After that, each request for a connection retries.
 """
 REPLACED = (
-    "database.url now leads to a different database than at startup. If it was replaced on purpose, "
-    "restart every Shoal process. Otherwise correct the URL, then restart."
+    "database.url now leads to a different database than at startup. If this is intended, restart every Shoal "
+    "process. Otherwise, correct the URL and restart."
 )
 _DAMAGE = (errors.DataCorrupted, errors.IndexCorrupted)
 _IDENTITY = (
@@ -527,7 +527,7 @@ def _meaning(error: Exception) -> ShoalError:
         case psycopg.Error(sqlstate="SH001"):
             return StaleEpoch(_line(error))
         case psycopg.DataError() | UnicodeError() | OverflowError():
-            return InvalidInput(f"Shoal cannot store this: {_line(error)}. Send valid Unicode without NUL.")
+            return InvalidInput(f"Shoal cannot store this value: {_line(error)}. Send valid Unicode without NUL.")
         case errors.DiskFull() | errors.OutOfMemory():
             return StoreFull(f"The database server has no space left: {_line(error)}. Free some space, then try again.")
         case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():
@@ -538,12 +538,12 @@ def _meaning(error: Exception) -> ShoalError:
                 "dump if necessary."
             )
         case errors.QueryCanceled() | errors.LockNotAvailable():
-            return StoreUnavailable("The database took too long to respond. Check it for locks and load.")
+            return StoreUnavailable("The database took too long to respond. Check the server for locks and high load.")
         case psycopg.OperationalError() | psycopg.InterfaceError():
             reason = _line(error).partition(" Is the server running")[0]  # remove libpq's own question
             return StoreUnavailable(f"Shoal cannot reach the database: {reason}. Is the server up?")
         case _:
-            return StoreError(f"The database failed: {_line(error)}.")
+            return StoreError(f"The database returned an error: {_line(error)}.")
 
 
 def _line(error: Exception) -> str:

@@ -30,7 +30,6 @@ from shoal.store.driver import Driver, Row, StorePart, Value, number
 log = logging.getLogger(__name__)
 
 BATCH_ROWS = 500
-"""Maximum number of rows that one statement deletes."""
 PAUSE_SECONDS = 0.1
 """Pause between batches, so that other writes can proceed."""
 FIRST_SECONDS = 600.0
@@ -85,7 +84,7 @@ class Bookkeeping(StorePart):
                 total += gone
                 await self._clock.sleep(PAUSE_SECONDS)
         if total:
-            log.info("old rows were deleted", extra={"rows": total})
+            log.info("deleted old rows", extra={"rows": total})
         return total
 
     async def forget(self, before: datetime, batch_rows: int = BATCH_ROWS) -> AsyncGenerator[int]:

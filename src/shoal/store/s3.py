@@ -161,7 +161,9 @@ def open_s3(settings: S3Settings) -> S3Store:
         try:
             _ = urlsplit(settings.endpoint.encode("ascii")).port
         except ValueError as error:  # obstore would panic
-            raise OSError("files.endpoint is not a valid URL: its host must be ASCII, its port below 65536.") from error
+            raise OSError(
+                "files.endpoint is not a valid URL: its host must be ASCII and its port below 65536."
+            ) from error
         config["endpoint"] = settings.endpoint
     if settings.region:
         config["region"] = settings.region

@@ -242,7 +242,9 @@ class SqliteDriver:
         _reply((job, refused) for job in late)
 
     def _commit(self, batch: list[_Job]) -> None:
-        stopped = _Done(error=StoreUnavailable("The database writer stopped. The log says why; restart Shoal."))
+        stopped = _Done(
+            error=StoreUnavailable("The database writer stopped. See the log for the reason, then restart Shoal.")
+        )
         outcomes = [stopped] * len(batch)
         try:
             self.health.check()
@@ -359,10 +361,10 @@ def _translate(error: BaseException, path: Path) -> BaseException:
     if is_damage(error):
         return StoreCorrupt(f"{path} is damaged: {why(error)}. Stop Shoal. {WHAT_TO_DO}")
     if isinstance(error, UnicodeError | OverflowError):
-        return InvalidInput(f"Shoal cannot store this: {error}. Send valid Unicode and numbers below 2^63.")
+        return InvalidInput(f"Shoal cannot store this value: {error}. Send valid Unicode and numbers below 2^63.")
     if not isinstance(error, sqlite3.Error):
         return error
-    unknown = StoreError, "The database {path.name} failed: {error}."
+    unknown = StoreError, "The database {path.name} returned an error: {error}."
     kind, words = _MEANING.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, unknown)
     return kind(words.format(path=path, error=error))
 
@@ -376,13 +378,16 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
     ),
     sqlite3.SQLITE_CANTOPEN: (StoreReadOnly, "Shoal cannot open {path}. Check that its directory exists and is yours."),
     sqlite3.SQLITE_PERM: (StoreReadOnly, "Shoal cannot open {path}. Check its owner and permissions."),
-    sqlite3.SQLITE_BUSY: (StoreUnavailable, "{path} is locked by another program. Close it, then try again."),
+    sqlite3.SQLITE_BUSY: (StoreUnavailable, "{path} is locked by another program. Close that program, then try again."),
     sqlite3.SQLITE_LOCKED: (StoreUnavailable, "{path} is temporarily locked. Try again."),
     sqlite3.SQLITE_PROTOCOL: (StoreUnavailable, "Shoal cannot lock {path}. Check its disk or network share."),
-    sqlite3.SQLITE_NOMEM: (StoreUnavailable, "There is not enough memory to use {path}. Free some, then try again."),
+    sqlite3.SQLITE_NOMEM: (
+        StoreUnavailable,
+        ("Shoal does not have enough memory to use {path}. Free some memory, then try again."),
+    ),
 }
 
-DISK_REFUSES = "Storing failed: the disk of {path} reports “{why}”. Make it writable again, then restart Shoal."
+DISK_REFUSES = "Storing failed: the disk of {path} reports “{why}”. Make the disk writable again, then restart Shoal."
 
 
 def connect(database: str) -> sqlite3.Connection:

@@ -13,7 +13,7 @@ from shoal.kernel.errors import StoreCorrupt
 from shoal.store.sqlite_errors import is_damage, why
 
 CLOSED_MARK = 0
-"""The `application_id` of a closed database into which the whole -wal was copied."""
+"""The `application_id` of a closed database into which the full -wal was copied."""
 BACKGROUND_NICENESS = 19
 WHAT_TO_DO = "`shoal restore` names the newest backup and explains the next step."
 
@@ -32,7 +32,7 @@ def refuse_what_is_no_file(path: Path) -> None:
     except OSError:
         is_file = False
     if not is_file:
-        raise StoreCorrupt(f"{path} is not a regular file. Move it away; {WHAT_TO_DO}")
+        raise StoreCorrupt(f"{path} is not a regular file. Move it away. {WHAT_TO_DO}")
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:

@@ -75,7 +75,7 @@ class ThreadStore(StorePart):
         """Change the fields that are not None. Raises NotFound."""
         wanted = {"title": title, "pinned": pinned, "archived": archived, "agent": agent, "model": model}
         if not await self._write("thread_change", thread=thread, **wanted):
-            raise NotFound(f"There is no thread {thread}.")
+            raise NotFound(f"Thread {thread} does not exist.")
 
     @reads
     def chats(self) -> Script[list[Chat]]:
@@ -172,7 +172,7 @@ def _at_rest(thread: ThreadId) -> Script[list[ThreadId]]:
     for thread_searched in tree:
         rows = yield from query("thread_work", thread=thread_searched)
         if not rows:
-            raise NotFound(f"There is no thread {thread_searched}.")
+            raise NotFound(f"Thread {thread_searched} does not exist.")
         if rows[0][0] or number(rows[0][2]):
             title = text(rows[0][3]) if thread_searched == thread else ""
             name = f"“{title}”" if title else "The thread" if thread_searched == thread else "A subagent of the thread"
@@ -183,9 +183,7 @@ def _at_rest(thread: ThreadId) -> Script[list[ThreadId]]:
 # ---- branches and copies ----
 
 COPY_OF = "Copy of "
-"""Prefix of the title of a copy."""
 BRANCHINGS_MAX = 100_000
-"""Maximum number of branches of one conversation."""
 NOTES_MAX = 1_000
 """Maximum number of subagents' results that are read."""
 FIRST_EVENTS = 5
@@ -207,7 +205,7 @@ class BranchStore(StorePart):
         for row in (yield from query("event_types", thread=thread)):
             decoder_of(text(row[0]))
         if prompt is not None and (yield from query("inbox_known", platform=platform_of(thread), key=prompt.key)):
-            raise Conflict("This was already done.")
+            raise Conflict("This request was already completed.")
         last = yield from lock_at_rest(thread, at)
         if not 0 <= after <= last:
             raise InvalidInput(f"{thread} has only {counted(last, 'event')}; event {after} does not exist.")
@@ -245,7 +243,7 @@ class BranchStore(StorePart):
         place = {"source": source, "thread": thread, "seq": after}
         rows = yield from query("thread_one", thread=source)
         if not rows:
-            raise NotFound(f"There is no thread {source}.")
+            raise NotFound(f"Thread {source} does not exist.")
         if not 1 <= after <= number(rows[0][2]):
             raise InvalidInput(
                 f"{source} has only {counted(number(rows[0][2]), 'event')}; event {after} does not exist."

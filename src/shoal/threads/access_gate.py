@@ -64,7 +64,6 @@ CODES_BURST = 5
 CODE_EVERY_SECONDS = 600.0
 PEOPLE_MAX = 10_000
 OWN_EVENTS_MAX = 500
-"""Maximum recent events searched for a quoted answer of the agent."""
 TOO_MUCH = "You are sending messages too fast. Try again in a moment."
 
 ASK_FOR_CODE = (
@@ -274,7 +273,7 @@ class AccessGate:
         return bucket.take(now)
 
     async def _turn_away(self, message: Inbound, platform: str) -> None:
-        log.info("message from an unknown person dropped", extra={"platform": platform})
+        log.info("dropped message from unknown person", extra={"platform": platform})
         if not isinstance(message, Prompt) or not message.direct or message.author.is_bot or not message.author.id:
             return
         if self._codes.take(self._clock.monotonic()):

@@ -55,7 +55,9 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         name is already used, and StoreError.
         """
         if not TOKEN_NAME.fullmatch(wanted.name):
-            raise InvalidInput(f"A token's name has 1 to 64 of a-z, 0-9, - and _, not {wanted.name[:80]!r}.")
+            raise InvalidInput(
+                f"A token's name has 1 to 64 characters from a-z, 0-9, - and _. {wanted.name[:80]!r} is not valid."
+            )
         if wanted.scope not in TOKEN_SCOPES:
             raise InvalidInput(f"No scope named {wanted.scope[:40]!r}. Scopes: {', '.join(TOKEN_SCOPES)}.")
         if wanted.agent and wanted.scope == "admin":
@@ -134,11 +136,13 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         if not user or platform not in self.links.rules:
             known = ", ".join(sorted(self.links.rules))
             raise InvalidInput(
-                f"{person[:80]!r} is not a person: write PLATFORM:USER, with one of {known}, or a linked name."
+                f"{person[:80]!r} does not name a person: write PLATFORM:USER, where PLATFORM is one of {known}, or "
+                "the name of a linked person."
             )
         if platform == "web" and not TOKEN_NAME.fullmatch(user):
             raise InvalidInput(
-                f"A person of the page is web:NAME with 1 to 64 of a-z, 0-9, - and _, not {person[:80]!r}."
+                "A person of the page is web:NAME, where NAME has 1 to 64 characters from a-z, 0-9, - and _. "
+                f"{person[:80]!r} is not valid."
             )
         if person == OWNER and not wanted.person and wanted.scope != "admin":
             raise InvalidInput(

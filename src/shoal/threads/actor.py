@@ -78,11 +78,10 @@ ABORTED_RUNNING = "Aborted while it ran: a person stopped the turn. Its effects 
 FAILED_CALL = "Not run: the turn failed."
 FAILED_RUNNING = "The turn failed while this ran. Its effects so far are unknown."
 RESTORED = (
-    "I was restored from a backup, and this message may have been answered after it was made. Send "
-    "it again if you still need it."
+    "I was restored from a backup and may have answered this message before. Send it again if you still need an answer."
 )
 INTERNAL_ERROR = "Something went wrong on my side. Please try again. The details are in the log."
-TIMED_OUT = "I stopped because this took longer than the time limit for one message."
+TIMED_OUT = "I stopped because this turn reached its time limit. Ask for less at once, or raise turns.timeout_seconds."
 
 
 class ActorServices(msgspec.Struct, frozen=True, kw_only=True):

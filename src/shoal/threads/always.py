@@ -19,9 +19,9 @@ from shoal.store.store import Store
 from shoal.threads.orchestrator import GONE, Orchestrator
 
 ONLY_THE_OWNER = "Only the owner can add rules."
-NO_RULE_HERE = "I cannot make a rule from this, because it would allow more than is shown."
+NO_RULE_HERE = "I cannot create a rule from this call, because the rule would allow more than the card shows."
 UNWRITTEN = "This installation cannot change rules."
-NOTHING_TO_TAKE_BACK = "No rule from this card is in force. `shoal permissions rules` lists all rules."
+NOTHING_TO_TAKE_BACK = "This card has no active rule. `shoal permissions rules` lists all rules."
 
 
 class StandingRules(Protocol):
@@ -92,7 +92,7 @@ class AlwaysAllow:
         await self._approvals.withdraw(list(dict.fromkeys(approval.id for approval in made)))
         for place in {approval.asked_in for approval in made}:
             self._orchestrator.services.senders.poke(place)
-        return "The rule is removed. Shoal asks about this again from the next turn on."
+        return "Removed the rule. Shoal asks again from the next turn on."
 
     async def react(self, reaction: Reaction) -> str:
         """Process an emoji reaction. The "always" emoji adds the rule that the card proposes."""

@@ -109,7 +109,7 @@ class Attachments:
                     was_awaited = self._known.get(download.path) is download
                     download.finish(taken)
                     if taken.error and not taken.path and not was_awaited:
-                        note = f"This file {taken.error}.\n".encode()
+                        note = f"This file is missing ({taken.error}).\n".encode()
                         # A turn may expect the file at this path, so write the error there.
                         with contextlib.suppress(OSError):
                             await in_thread(partial(_store, download.path, note))
@@ -197,7 +197,7 @@ class Attachments:
                 request = FetchRequest(attachment.url, bytes_max=bytes_max, seconds_max=SECONDS_MAX)
                 answer = await self.fetcher.fetch(request)
                 if answer.status != 200:
-                    raise FetchError(f"the server answered {answer.status}")
+                    raise FetchError(f"the server returned {answer.status}")
                 if answer.cut or len(answer.body) > bytes_max:
                     raise FetchError(f"it is larger than {bytes_max:,} bytes")
                 content = answer.body
@@ -211,7 +211,7 @@ class Attachments:
         except OSError as error:
             return _failed(attachment, f"not stored: {system_words(error)}")
         except StoreError as error:
-            return _failed(attachment, f"marking it as untrusted failed: {error}")
+            return _failed(attachment, f"Shoal could not mark it as untrusted: {error}")
 
     def _with_stored_file(self, attachment: Attachment, content: bytes, path: Path) -> Attachment:
         media_type = media_type_of(content)

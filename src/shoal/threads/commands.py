@@ -54,7 +54,6 @@ log = logging.getLogger(__name__)
 
 AGENTS_LISTED_MAX = 40
 LINES_MAX = 20
-"""Maximum lines of a command's answer, where no other limit applies."""
 THREADS_READ_MAX = 500
 CODE_CHARS = 6
 """Length of the code that confirms the deletion of an agent."""
@@ -80,8 +79,8 @@ SETTINGS_USAGE = (
 TIMEZONE_USAGE = "`/timezone Europe/Berlin`; `/timezone default` resets it"
 THREAD_USAGE = "`/thread list`, `/thread kill 2`, `/thread history 2`; the number is from the list"
 NOT_SPOKEN = (
-    "You have not spoken with me in this channel yet, so I do not know which conversation you mean. "
-    "Write /{name} in its thread, or write to me here first."
+    "You have not spoken with me in this channel yet. Write /{name} in the thread that you mean, or send me a "
+    "message here first."
 )
 STOP_USAGE = "`/stop`, `/stop all`, `/stop #2`; `/thread list` shows the numbers"
 _NUMBER = lazy_re.compile(r"#\d{1,6}")
@@ -228,8 +227,8 @@ class CommandRouter:
         except ShoalError as error:
             return str(error)
         except OSError as error:
-            log.warning("a command failed", extra={"command": asked.name, "why": str(error)})
-            return f"That failed on this machine: {system_words(error)}."
+            log.warning("command failed", extra={"command": asked.name, "why": str(error)})
+            return f"The command failed on this machine: {system_words(error)}."
 
     async def undo_files(self, card: CardId, by: Asker) -> str:
         calls = await self._store.approvals.on_card(card)
@@ -247,7 +246,7 @@ class CommandRouter:
     async def help(self, asked: CommandRequest) -> str:
         lines = [f"- `{spec.line}` {spec.description}" for spec in self.table]
         minutes = (await agent_here(self._store, self._agents, asked.thread)).idle_minutes
-        return "\n".join(["Write to me and I answer. Commands:", "", *lines, "", _idle_text(minutes)])
+        return "\n".join(["Write to me and I will answer. Commands:", "", *lines, "", _idle_text(minutes)])
 
     async def start(self, asked: CommandRequest) -> str:
         return WELCOMES.format((await agent_here(self._store, self._agents, asked.thread)).name)
@@ -342,9 +341,7 @@ class CommandRouter:
         if self._links.audience(asked.asker, asked.author, asked.thread).guest:
             own = [standing for standing in standings if standing.scope == thread_scope]
             return "\n".join(
-                f"Budget left here today: {standing.left}."
-                for standing in own
-                if standing.usd_max or standing.tokens_max
+                f"Remaining budget: {standing.left}." for standing in own if standing.usd_max or standing.tokens_max
             )
         scopes = {thread_scope, f"agent:{agent}", "day", "total"}
         usage = await self._store.ledger.usage(1)
@@ -375,7 +372,7 @@ class CommandRouter:
             return f"Nothing is running {there}."
         if len(delivered) > 1:
             return f"Stopping {len(delivered)} conversations."
-        return "Stopping." if delivered[0].turn else "Stopped before it began."
+        return "Stopping." if delivered[0].turn else "Stopped the turn before it began."
 
     async def steer(self, asked: CommandRequest) -> str:
         word, _, rest = asked.argument.partition(" ")
@@ -390,7 +387,7 @@ class CommandRouter:
             receipt = await self._orchestrator.send(Steer(thread, asked.key, text, asked.author, asked.at))
             if receipt.status in ("delivered", "duplicate"):
                 return "Sent to the running turn."
-        return "Nothing is running here. Send it as a normal message."
+        return "Nothing is running here. Send your text as a normal message."
 
     async def _running(self, asked: CommandRequest) -> list[ThreadId]:
         """Return this thread. In a channel outside threads, return all busy threads."""
@@ -415,13 +412,15 @@ class CommandRouter:
     async def _decide_among(self, asked: CommandRequest, answer: WrittenDecision, approvals: Sequence[Approval]) -> str:
         if not approvals:
             named = f" {asked.argument[:40]}" if asked.argument else ""
-            return f"No request{named} is waiting here. `shoal approvals list` shows the requests of all conversations."
+            return (
+                f"No approval{named} is pending here. `shoal approvals list` shows the approvals of all conversations."
+            )
         if len({approval.item.card or approval.id for approval in approvals}) > 1:
             lines = [
                 f"- `/{asked.name} {card[-SHORT_ID_CHARS:]}` {approval.tool}: {short_line(approval.shown)}"
                 for card, approval in {approval.item.card or approval.id: approval for approval in approvals}.items()
             ]
-            return _listed(["Several requests are waiting here. Choose one:", *lines], "")
+            return _listed(["Several approvals are pending here. Choose one:", *lines], "")
         if answer.scope == "always":
             named = approvals[0].item.card or approvals[0].id
             return await self._always.always(named, asked.asker, answer.numbers, or_thread=True)
@@ -506,14 +505,18 @@ class CommandRouter:
             spec = await agent_here(self._store, self._agents, asked.thread)
             known = [f"- `{model}`" for model in self._known_models()]
             head = (
-                f"**{spec.name}** answers with `{spec.model}`. `/model NAME TEXT` asks another one once. Known models:"
+                f"**{spec.name}** answers with `{spec.model}`. `/model NAME TEXT` asks another model once. Known "
+                "models:"
             )
             return "\n".join([head, _listed(known, "none")])
         if not asked.author.trusted:
             raise Forbidden(CHOOSES_NO_MODEL)
         self._check_model(name)
         if not rest.strip():
-            return f"Write the message after it: `/model {name} TEXT`. `/settings model {name}` chooses it permanently."
+            return (
+                f"To ask this model once, write `/model {name} TEXT`. To choose it permanently, write `/settings "
+                f"model {name}`."
+            )
         prompt = Prompt(
             asked.thread,
             asked.key,
@@ -525,7 +528,7 @@ class CommandRouter:
             direct=asked.direct,
         )
         receipt = await self._orchestrator.send(prompt)
-        return "I am busy: too many messages are already waiting." if receipt.status == "busy" else ""
+        return "I am busy: too many messages are already waiting. Try again later." if receipt.status == "busy" else ""
 
     async def retry(self, asked: CommandRequest) -> str:
         """Answer /retry: retry the model call that the turn waits for, or answer the last message again."""
@@ -591,12 +594,12 @@ class CommandRouter:
                     two = f"{name} is ambiguous: it is the number of one thread and the end of another thread's id."
                     raise InvalidInput(f"{two} Write `#{name}` or `{thread}`.")
                 if numbered is None:
-                    raise NotFound(f"Thread {name} does not exist. `/thread list` shows them.")
+                    raise NotFound(f"Thread {name} does not exist. `/thread list` shows all threads.")
                 thread = numbered
         if not thread.startswith(self._within(asked)):
-            raise Forbidden("That is in another channel. Only my owner can see it, in a private chat.")
+            raise Forbidden("That thread is in another channel. Only my owner can see it, in a private chat.")
         if await self._store.journal.thread(thread) is None:
-            raise NotFound(f"Thread {name[:80]} does not exist. `/thread list` shows them.")
+            raise NotFound(f"Thread {name[:80]} does not exist. `/thread list` shows all threads.")
         return thread
 
     def _within(self, asked: CommandRequest) -> str:
@@ -605,7 +608,7 @@ class CommandRouter:
     async def _history(self, thread: ThreadId, zone: str) -> str:
         stored = await self._store.journal.steps(thread)
         if not stored:
-            return f"No steps are recorded for {thread}."
+            return f"{thread} has no recorded steps."
         took = duration_text(sum(row.step.duration_ms for row in stored))
         head = f"{thread}: {counted(len(stored), 'step')}, {took} in all"
         if len(stored) > LINES_MAX:
@@ -624,7 +627,7 @@ class CommandRouter:
         if word:
             await self._timezones.choose(asked.asker, "" if word.lower() in ("default", "none", "off") else word)
         zone = await self.zone(asked)
-        return f"Your time zone is {zone}; it is {moment_text(self._clock.now(), zone)}. Usage: {TIMEZONE_USAGE}."
+        return f"Your time zone is {zone}, and it is {moment_text(self._clock.now(), zone)}. Usage: {TIMEZONE_USAGE}."
 
     async def zone(self, asked: CommandRequest) -> str:
         return await self._timezones.of(asked.asker, await agent_here(self._store, self._agents, asked.thread))
@@ -638,9 +641,9 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     lifecycle: AgentLifecycle
     versions: AgentVersions
     links: Links
-    """Resolves who may know what agents do elsewhere."""
+    """Resolves who may see what agents do in other conversations."""
     may_manage: Callable[[Asker], bool]
-    """Resolves who may change agents and settings."""
+    """Returns whether a person may change agents and settings."""
     check_keys: Callable[[], Awaitable[Sequence[str]]]
     """Checks the providers' keys and returns a line for each."""
 
@@ -681,7 +684,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
             case "bind":
                 name, listen, settings, more = choices_in(rest)
                 if not name or settings or more:
-                    raise InvalidInput(f"Write {_BIND_USAGE}; `/agent list` shows the names.")
+                    raise InvalidInput(f"Write {_BIND_USAGE}. `/agent list` shows the names.")
                 binding = await self.lifecycle.bind(name, asked.thread, by, listen)
                 return f"**{binding.agent}** answers {HEARD[listen]} in this channel from the next message on."
             case "unbind":
@@ -713,7 +716,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
             case _:  # The remaining action is "undo".
                 name = rest or await self._name_here(asked)
                 if not self.agents.exists(name):
-                    raise InvalidInput(f"No agent named {name[:80]!r}. `/agent list` shows them.")
+                    raise InvalidInput(f"No agent named {name[:80]!r}. `/agent list` shows all agents.")
                 return await self.versions.undo(name, asked.author.id)
 
     async def settings(self, asked: CommandRequest) -> str:
@@ -732,7 +735,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                     lines.append(f"- in this server: {_choices_text(await bindings.chosen_for(widest))}")
                 lines.append(f"- everywhere on {account}: {_choices_text(await bindings.chosen_for(account))}")
                 what = f"the model `{spec.model}` and the permissions `{spec.profile}`"
-                return "\n".join([*lines, f"- so **{spec.name}** answers here with {what}"])
+                return "\n".join([*lines, f"- result: **{spec.name}** answers here with {what}"])
             # `here` changes the channel. Otherwise, change its server or account.
             case ["model" | "permissions" as key, value]:
                 self._check_may_manage(asked)
@@ -813,7 +816,7 @@ def _asks_to_delete(doomed: DoomedAgent, *, keeps: bool, code: str, is_stale: bo
         "This code is invalid or has expired. " * is_stale + f"Delete the agent **{doomed.name}**?",
         f"- its {files} ({counted(doomed.size_bytes, 'byte')}) {fate}",
     ]
-    lines += [f"- {', '.join(doomed.places)} will be answered by another agent"] if doomed.places else []
+    lines += [f"- another agent will answer in {', '.join(doomed.places)}"] if doomed.places else []
     lines += [f"- {counted(doomed.at_work, 'running turn')} will be stopped"] if doomed.at_work else []
     keep = " keep" if keeps else ""
     lines.append(f"To confirm, write `/agent delete {doomed.name}{keep} {code}`.")

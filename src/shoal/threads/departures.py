@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 SWEEP_SECONDS = 600.0
 BY = "shoal: access lost"
 EVENTS_MAX = 2000
-"""Maximum recent events searched for the message of an open turn."""
 NAMED_MAX = 10
 HasLeft: TypeAlias = Callable[[ThreadId, Author], Awaitable[bool]]
 """Returns whether the author of a thread's content has lost access."""
@@ -79,7 +78,7 @@ class Departures(msgspec.Struct, eq=False):
         async with self._sweeping:
             ended = await self._end_all()
         for who, things in ended.items():
-            log.warning("ended the work of a person without access", extra={"person": who, "things": len(things)})
+            log.warning("ended work of person without access", extra={"person": who, "things": len(things)})
         if ended:
             await self.notify_owner(_notice(ended))
 
@@ -138,5 +137,5 @@ def _notice(ended: dict[str, list[str]]) -> str:
         lines += [f"{who} no longer has access, so I ended:", *(f"- {thing}" for thing in things[:NAMED_MAX])]
         if more := len(things[NAMED_MAX:]):
             lines.append(f"- {counted(more, 'further thing')}")
-    lines.append("None of it resumes if they get access again. You do not need to decide anything.")
+    lines.append("This work does not resume if they get access again. You do not need to do anything.")
     return "\n".join(lines)

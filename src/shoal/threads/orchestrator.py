@@ -59,18 +59,17 @@ log = logging.getLogger(__name__)
 
 COPIED = "This thread continues a copy of our conversation."
 NOT_COPIED = "Our conversation could not be copied. {why}"
-SPOKE_BEFORE = "Someone wrote in this thread before the copy was made. `/fork` makes another copy."
+SPOKE_BEFORE = "Someone wrote in this thread before the copy was ready. Use `/fork` to make another copy."
 CHANGED_AFTERWARDS = "I have already answered this message. `/retry` answers the edited version."
-GONE = "That card is gone. `shoal approvals list` shows pending requests."
+GONE = "This approval is no longer available. `shoal approvals list` shows the pending approvals."
 AWAY = (
     "{platform} is not connected, so nobody there would see what happens. "
     "Connect the account with `shoal setup`, or deny the request."
 )
 THEIRS = "Only the author of a message, or my owner, can retry it."
 TURN_EVENTS_MAX = 10_000
-"""Maximum events searched for the beginning of a turn."""
 OPENING_EVENTS_MAX = 3
-CHOOSES_NO_MODEL = "Only people who were given access by name can choose a model."
+CHOOSES_NO_MODEL = "Only people with access by name can choose a model."
 STORE_RETRY_SECONDS = 5.0
 UNDER_WAY_SECONDS = 1.0
 """Delay in seconds before a copy is retried because another process is making it."""
@@ -291,7 +290,9 @@ class Orchestrator:
                 if not seq and any(
                     later_event.seq > event.seq and isinstance(later_event.data, Cleared) for later_event in events
                 ):
-                    raise InvalidInput("Nothing has been answered since the conversation was cleared.")
+                    raise InvalidInput(
+                        "I have not answered a message since the conversation was cleared. Write a new message."
+                    )
                 data, ids = event.data, (event.data.message_id, *event.data.joined)
                 since = max(event.seq, info.last_seq - TURN_EVENTS_MAX)
                 later = [event.data for event in await journal.along(thread, info.last_seq, since)]
@@ -305,7 +306,7 @@ class Orchestrator:
                     text = f"{data.text}\n\n{revision_text(change)}" if data.joined else change.text
                     data = msgspec.structs.replace(data, text=text, author=change.author)
                 return of_turn[0].seq, data, event
-        raise InvalidInput("No message here has been answered.")
+        raise InvalidInput("I have not answered a message here yet. Write a message first.")
 
     async def react(self, reaction: Reaction) -> str:
         """Process an emoji reaction to a post.
@@ -420,7 +421,7 @@ class Orchestrator:
                 await outbox.retry(row, at, str(error), maybe_sent=True)
             except (ShoalError, OSError) as error:
                 words = system_words(error) if isinstance(error, OSError) else ""
-                why = f"This machine could not write the files: {words}." if words else str(error)
+                why = f"Shoal could not write the files: {words}." if words else str(error)
                 if isinstance(error, Conflict):
                     if (fate := await outbox.fate(row.id)) and fate.state == "sent":
                         return  # Another process has already made the copy.
@@ -465,7 +466,7 @@ class Orchestrator:
         """
         row = await self._store.approvals.get(approval)
         if row is None:
-            raise NotFound(f"Approval {approval} does not exist. `shoal approvals list` shows the open ones.")
+            raise NotFound(f"Approval {approval} does not exist. `shoal approvals list` shows the pending approvals.")
         roles, by = by.roles, self.services.links.people.asker(by)
         if not may_decide(row, by, self._approvers, allow=allow):
             log.warning("approval rejected: not an approver", extra={"thread_id": row.thread})
@@ -601,9 +602,9 @@ class Orchestrator:
         try:
             await actor.advance()
         except (StoreCorrupt, StoreNewer) as error:  # Retrying cannot help. The next start wakes the thread.
-            log.error("journal unreadable; thread blocked", extra={"thread_id": thread, "why": str(error)})
+            log.error("journal unreadable, thread blocked", extra={"thread_id": thread, "why": str(error)})
         except (StoreError, msgspec.MsgspecError) as error:
-            log.error("database failed; retrying the thread", extra={"thread_id": thread, "why": str(error)})
+            log.error("database failed, retrying thread", extra={"thread_id": thread, "why": str(error)})
             await self.services.clock.sleep(STORE_RETRY_SECONDS)
             await self._engine.wake(thread)
         finally:  # Over a limit, drop idle actors until an eighth of the limit is free.

@@ -41,7 +41,6 @@ SWAPS_MAX = 50
 NAME_CHARS_MAX = 100
 SCOPE = "access"
 CHAIN = "access"
-"""The audit chain for admissions and removals."""
 
 
 class PairingRequest(msgspec.Struct, frozen=True):
@@ -84,7 +83,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         try:
             return tuple(person.user for person in (await self.roster(platform)).paired)
         except StoreError:
-            log.exception("paired people unreadable; access closed", extra={"platform": platform})
+            log.exception("paired people unreadable, access closed", extra={"platform": platform})
             return ()
 
     async def roster(self, platform: str) -> PairingList:
@@ -148,7 +147,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             return PairingList(left, roster.waiting) if len(left) < len(roster.paired) else None
 
         if not await self._change(platform, without_person):
-            raise NotFound(f"{platform}:{user} has no access by code. `shoal pair list` shows who has.")
+            raise NotFound(f"{platform}:{user} has no access by code. `shoal pair list` shows everyone who has it.")
         await self._note("unpair", platform, user, by)
         self.removed()
 

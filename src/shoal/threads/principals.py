@@ -75,7 +75,6 @@ class Principal(msgspec.Struct, frozen=True):
 
 
 OWNER = Principal(HOME_TOKEN, Author("owner", trusted=True))
-"""The bearer of the home's token."""
 OWNER_ON_PAGE = msgspec.structs.replace(OWNER, by_cookie=True)
 
 
@@ -104,7 +103,7 @@ async def may_use(principal: Principal, journal: Journal, thread: ThreadId) -> b
 
 def no_such_thread(thread: ThreadId) -> NotFound:
     """Return the same error for a thread that does not exist and for a hidden thread."""
-    return NotFound(f"Thread {thread[:200]} does not exist. `shoal threads list` shows them.")
+    return NotFound(f"Thread {thread[:200]} does not exist. `shoal threads list` shows all threads.")
 
 
 async def bearer_of(tokens: AccessTokens, token: AccessToken) -> Principal | None:

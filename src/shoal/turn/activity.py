@@ -12,7 +12,7 @@ class Activity(msgspec.Struct, frozen=True, eq=False):
     """
 
     title: str
-    """Heading of its lines in prompts."""
+    """Heading of the activity's lines in prompts."""
     for_prompt: Callable[[str, str, int], Awaitable[Sequence[str]]]
     """`(agent, within, limit)` returns at most `limit` lines for the agent's prompt, without text from untrusted
     sources."""

@@ -78,7 +78,7 @@ REQUEST_BYTES_A_UNIT = 2.8
 The usual value is four; this one is lower to be safe.
 """
 RESULT_CHARS_MAX = 1500
-"""Maximum characters of a tool result that the summarizer sees."""
+"""Maximum characters of a tool result for the summarizer."""
 REQUEST_CHARS_MAX = 2000
 """Maximum characters of the user's request that a summary quotes if the cut is inside its turn."""
 FILES_MAX = 100
@@ -440,7 +440,6 @@ async def _still_has(view: ThreadView, plan: Plan) -> bool:
 ASKED_ONCE = "terminal:ask:"
 """Thread id prefix of one-off questions. Such a thread ends after its answer."""
 SHOWN_CHARS_MAX = 2000
-"""Maximum characters of the question, and of the answer, that the title model sees."""
 SECONDS_MAX = 30.0
 SETTLED_MAX = 10_000
 TITLE_USAGE, AUTO_USD_MAX = Usage(input_tokens=1_100, output_tokens=30), 0.0005
@@ -455,7 +454,6 @@ _TITLE_SYSTEM = (
 
 
 DEMO = "demo"
-"""Name of the demo model, which writes no titles."""
 
 
 class ThreadTitles(msgspec.Struct, eq=False):

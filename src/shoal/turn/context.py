@@ -59,7 +59,7 @@ from shoal.turn.thread import ThreadView
 from shoal.turn.tokens import Calibration, Gauge, Meter
 
 OWNER = Asker(trust="owner", user="owner")
-"""Who asks in requests outside turns."""
+"""Asker of requests outside turns."""
 TOOLS_KNOWN_MAX = 32
 """Maximum number of tool sets whose JSON is cached. Each agent and profile has one."""
 FITTED_MAX = 64
@@ -88,7 +88,6 @@ part of the stored text.
 """
 EVENTS_AT_ONCE_MAX = 500
 OLDEST_CHARS_MAX = 120
-"""Maximum characters shown of the oldest message in the request."""
 
 
 class ContextPart(msgspec.Struct, frozen=True):

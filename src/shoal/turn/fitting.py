@@ -27,7 +27,7 @@ from shoal.turn.text_files import cut_middle
 from shoal.turn.tokens import MESSAGE_UNITS, Count, Meter
 
 WINDOW_TOKENS_DEFAULT = 128_000
-"""Assumed window of an unknown model, until its provider refuses a request."""
+"""Assumed window of an unknown model, until its provider rejects a request."""
 WINDOW_TOKENS_MIN = 1024
 """Minimum plausible window. Smaller values are ignored."""
 ROOM_UNITS_MIN = 256

@@ -38,7 +38,7 @@ _ESCAPE = lazy_re.compile(r"\\([!-/:-@\[-`{-~])")
 _TAG = lazy_re.compile("<[A-Za-z]")
 _FENCE = lazy_re.compile(r" {0,3}(?:```|~~~)[^`\n]*\n")
 _MARKUP = frozenset("[]<>&\\|`*_~")
-"""Matches characters that can hide, divide or end a URL."""
+"""Characters that can hide, split or end a URL."""
 PARSED_AGAIN_CHARS = 2_000
 """Length above which an open block is parsed again only after growing by a quarter, in characters."""
 _INLINE = frozenset({"paragraph", "heading", "cell"})

@@ -105,11 +105,11 @@ FRIENDLY: dict[FailureKind, str] = {
     "invalid_request": "The model rejected the request. The details are in the console.",
     "too_large": "The model's answer was too long, so I dropped it. Ask for a shorter answer.",
     "context_overflow": "This conversation has grown too long for the model. Start a new one with /new.",
-    "content_filter": "The model's provider declined to answer this.",
+    "content_filter": "The model's provider declined to answer. Rephrase your message, or choose another model.",
 }
 TOO_MUCH = (
-    "Your message, with the instructions it needs, does not fit in the model's context window. Send a shorter message. "
-    "The person who runs this agent can shorten its files or choose a model with a larger window."
+    "Your message and its instructions do not fit in the model's context window. Send a shorter message, or ask "
+    "the person who runs this agent to choose a model with a larger window."
 )
 WAITING: dict[FailureKind, str] = {
     "rate_limited": "The model's rate limit is reached.",
@@ -133,7 +133,6 @@ WHY: dict[FailureKind, str] = {
 }
 INSTEAD = "{model} answered, because {first} {why}."
 CHOICES_MAX = 2
-"""Maximum number of alternative models offered while a turn waits."""
 NO_SUCH_MODEL = "No configured provider has my model. The person who runs this agent can check it with `shoal doctor`."
 HELPED_BY_ANOTHER_MODEL: frozenset[FailureKind] = RETRYABLE | frozenset[FailureKind](
     {"quota", "auth", "invalid_request"}

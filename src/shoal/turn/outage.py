@@ -14,7 +14,7 @@ GAVE_UP = "The model was not available in time."
 STOPPED = "Stopped while waiting for the model."
 
 _KEPT = "Your message is saved. I will retry until {until:%H:%M} UTC and answer here."
-_OFFER = "`/retry` tries now{other}, `/stop` gives up."
+_OFFER = "`/retry` tries now{other}, and `/stop` cancels the message."
 
 
 def outage_post(thread: ThreadId, turn: TurnId, number: int, retry: RetryScheduled, until: datetime) -> NewPost:

@@ -60,11 +60,11 @@ class PromptSection(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     text: str
     live: bool = False
-    """Whether it may change without a new base."""
+    """Whether the section may change without a new base."""
     label: str = ""
     """Names the section in change notices. Without a label, changes are not reported."""
     tainted_by: tuple[str, ...] = ()
-    """Names the section's files that untrusted content influenced."""
+    """Names of the section's files that untrusted content influenced."""
     forgets: bool = False
     """Whether a removed line requires a new base, so that no later request contains it."""
     part: str = "system"
@@ -469,9 +469,9 @@ class PromptBuilder:
         more = len(listed) - self._limits.skills_listed_max
         if more > 0:
             listed[-more:] = [f"- and {more} more, not listed here"]
-        head = "# Skills\nBefore a task that one of these describes, read its file and follow it."
+        head = "# Skills\nBefore a task that one of these skills covers, read its file and follow it."
         if listed and any("{baseDir}" in skill.body for skill in inputs.skills.found if not skill.inline):
-            head += " `{baseDir}` in it means its folder."
+            head += " `{baseDir}` in a skill's file means the skill's folder."
         text = "\n".join([head, *listed, *inline]) if listed or inline else ""
         return PromptSection(
             "skills", text, live=True, label="The list of skills", tainted_by=tuple(tainted_by), part="skills"

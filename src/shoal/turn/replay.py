@@ -57,7 +57,7 @@ class RecordedStep(NamedTuple):
     seq: int
     """The event with the call's answer."""
     number: int
-    """Counts the calls of its turn."""
+    """Number of the call in its turn."""
     agent: str
     asked: str
     """Text of the message that the turn answers."""
@@ -117,7 +117,6 @@ async def read_branch(journal: Journal, thread: ThreadId) -> tuple[ThreadInfo, l
 
 WIDE = TokenRoom(0, 0, 2**62, 2**62)
 SHOWN_CHARS = 300
-"""Maximum characters shown of a differing message."""
 TOOL_CHARS = 60
 READ_AT_ONCE = 2_000
 PLACE = "identity"
@@ -243,9 +242,9 @@ def _what_differs(entries: Sequence[TranscriptEntry], messages: Sequence[ModelMe
             place = len(messages) - len(mark.added) + number + 1
             body = _encoder.encode(entry.message).decode()
             shown = f"{body[:SHOWN_CHARS]}…" if len(body) > SHOWN_CHARS else body
-            return f"message {place} of {mark.count}, from event {entry.seq}, differs; now it is {shown}"
+            return f"message {place} of {mark.count}, from event {entry.seq}, is now {shown}"
     if len(messages) != mark.count:
-        return f"there were {mark.count} messages, now there are {len(messages)}"
+        return f"the request had {mark.count} messages, and now has {len(messages)}"
     return "a message sent by an earlier call differs"
 
 

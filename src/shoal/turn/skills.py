@@ -51,7 +51,7 @@ class Skill(msgspec.Struct, frozen=True):
     """Lower-case letters, digits and hyphens. May differ from the folder's name."""
     description: str
     path: Path
-    """Its SKILL.md on this machine."""
+    """Path of SKILL.md on this machine."""
     scope: SkillScope
     body: str
     inline: bool = False
@@ -119,7 +119,7 @@ def parse_skill(path: Path, text: str, scope: SkillScope) -> Skill | SkillProble
         name = skill_name(document.text("name")) or skill_name(path.parent.name)
         description = " ".join((document.text("description") or _first_paragraph(document.body)).split())
         if not str(path).isprintable():
-            raise FrontMatterError("is in a folder whose name has control characters; rename it")
+            raise FrontMatterError("is in a folder whose name contains control characters. Rename the folder")
         if not name or not description:
             raise FrontMatterError("needs both `name` and `description`")
     except FrontMatterError as problem:

@@ -50,11 +50,11 @@ STANDS_SECONDS = 7200.0
 NOTED_MAX = 10_000
 
 STOPPED = (
-    "I stopped: the budget does not allow another model call.{why} The owner can suspend it for today with `shoal "
-    "usage lift`, or raise it under [budget] in the configuration."
+    "I stopped: the budget does not allow another model call.{why} The owner can suspend the limits for today with "
+    "`shoal usage lift`, or raise them under [budget] in the configuration."
 )
 UNPRICED_STOPPED = "I cannot answer. {why}"
-OWN_STOPPED = "The next call could cost more than is left: {left}. Raise the limit to continue."
+OWN_STOPPED = "The next call could cost more than the remaining budget: {left}. Raise the limit to continue."
 UNPRICED = (
     "The price of {model} is unknown, so Shoal cannot enforce a limit in dollars. Set providers.{provider}.price, in "
     'US dollars per million tokens (0 if it is free), or budget.unpriced = "allow".'
@@ -80,7 +80,7 @@ class Charge(msgspec.Struct, frozen=True):
     line: tuple[tuple[ThreadId, TurnId], ...] = ()
     """The calling turns of a child, root first."""
     audience: Audience = Audience()
-    """Who reads the conversation, and so whether the remaining budget may be shown."""
+    """Readers of the conversation. Determines whether the remaining budget may be shown."""
     ceiling: Ceiling | None = None
 
     @property
@@ -151,7 +151,7 @@ class Spending(msgspec.Struct, frozen=True, eq=False):
         if charge.ceiling is not None and charge.ceiling.scope == reserved.blocked.scope:
             return OWN_STOPPED.format(left=reserved.blocked.left)
         log.warning("budget used up", extra={"thread_id": charge.thread, "scope": reserved.blocked.scope})
-        left = f" What is left: {reserved.blocked.left}." if may_know(charge.audience, reserved.blocked.scope) else ""
+        left = f" Remaining: {reserved.blocked.left}." if may_know(charge.audience, reserved.blocked.scope) else ""
         return STOPPED.format(why=left)
 
     async def release(self, charge: Charge) -> None:

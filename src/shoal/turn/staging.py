@@ -94,7 +94,7 @@ async def end_card(
         if isinstance(admission, MustAsk):
             questions.append((call, admission))
         elif isinstance(admission, Refused):
-            message = f"`{call.name}` was staged and can no longer be done: {admission.result.for_people}"
+            message = f"Shoal cannot run the staged call `{call.name}`: {admission.result.for_people}"
             left_out.append(Failed(NOT_OFFERED, executor.redactor.redact(message), fatal=False))
     if not questions:
         return EndCard(events=tuple(left_out))

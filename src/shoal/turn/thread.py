@@ -64,14 +64,12 @@ MESSAGE_BYTES = 1000
 TOKEN_BYTES = 8
 """Estimated memory per token, in bytes: four for the text, and four for its encoded copy in the request."""
 LOADED_AT_ONCE_MAX = 500
-"""Maximum events read from the journal at a time."""
 
-TRY_AGAIN = "`/retry` answers it again."
+TRY_AGAIN = "`/retry` answers your message again."
 WHY_DROPPED: dict[Outcome, str] = {
     "aborted": "The turn was stopped before you were asked",
     "failed": "The turn failed before you were asked",
 }
-"""Reasons why staged calls were dropped, by their turn's outcome."""
 
 Finishing = Callable[[float], Awaitable[Committed]]
 """A transaction that enqueues posts and claims them for a number of seconds. 0 means no claim."""

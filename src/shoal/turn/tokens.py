@@ -143,7 +143,7 @@ class Calibration:
     def __init__(self, models_max: int = 1024) -> None:
         self._factors: OrderedDict[str, float] = OrderedDict()
         self.windows: OrderedDict[str, int] = OrderedDict()
-        """Windows learned from providers' refusals."""
+        """Windows learned from providers' errors."""
         self._models_max = models_max
 
     def factor(self, model: str) -> float:

@@ -34,13 +34,13 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[turns]\nsteps_maxx = 3", "turns.steps_maxx is not a known key; did you mean steps_max?"),
-        ("[modle]\n", "modle is not a known key; did you mean model?"),
+        ("[turns]\nsteps_maxx = 3", "turns.steps_maxx is not a known key. Did you mean steps_max?"),
+        ("[modle]\n", "modle is not a known key. Did you mean model?"),
         (
             "qqqq = 1",
-            "qqqq is not a known key; known keys: timezone, model, providers, database, files, checkpoints, turns,",
+            "qqqq is not a known key. Known keys: timezone, model, providers, database, files, checkpoints, turns,",
         ),
-        ("home = '/x'", "home cannot be set in the file; pass --home DIR or set SHOAL_HOME."),
+        ("home = '/x'", "home cannot be set in the file. Pass --home DIR or set SHOAL_HOME."),
         ("[turns]\nsteps_max = 'many'", 'turns.steps_max must be a whole number from 1 to 10000, not "many".'),
         ("[turns]\nsteps_max = 0", "turns.steps_max must be a whole number from 1 to 10000, not 0."),
         ("[turns]\nsteer = 'maybe'", 'turns.steer must be "skip" or "finish", not "maybe".'),
@@ -74,17 +74,17 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
         ),
         (
             "[permissions.profiles]\np = { extends = 'q' }\nq = { extends = 'p' }",
-            "permissions.profiles do not fit: permission profile 'p': it extends itself",
+            "permissions.profiles are inconsistent: permission profile 'p': it extends itself",
         ),
         ("[permissions.overrides]\nkinds = ['x']", "permissions.overrides.kinds must be a list of"),
         ("[[permissions.overrides]]\nallow = ['[']", 'permissions.overrides.0.allow has the pattern "["'),
         ("[platforms.telegram]\n", "platforms.telegram.token is missing; set it, or set enabled = false."),
-        ("[platforms.telegramm]\n", "platforms.telegramm is not a known key; did you mean telegram?"),
+        ("[platforms.telegramm]\n", "platforms.telegramm is not a known key. Did you mean telegram?"),
         ("[platforms]\ntelegram = 3", "platforms.telegram must be a table, or several with [[ ]], not 3."),
         ("[platforms.slack]\nbot_token = 'x'", "platforms.slack.app_token is missing; Socket Mode needs it"),
         ("[platforms.slack]\nbot_token = 'x'\nmode = 'http'", "platforms.slack.signing_secret is missing;"),
         ("[platforms.matrix]\nhomeserver = 'http://h'\nuser = '@a:b'", "platforms.matrix.access_token is missing;"),
-        ("[platforms.webhook.w]\n", "platforms.webhook.w.secret is missing. Set it to a text that both sides know."),
+        ("[platforms.webhook.w]\n", "platforms.webhook.w.secret is missing. Set it to a secret that both sides share."),
         *(
             (
                 f'[platforms.webhook."{name}"]\nsecret = "0123456789abcdef"\n',
@@ -94,8 +94,8 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
         ),
         (
             "[platforms.extensions]\n",
-            "platforms.extensions is not a known key; "
-            "known keys: telegram, discord, slack, matrix, teams, google_chat, webhook.",
+            "platforms.extensions is not a known key. Known keys: telegram, discord, slack, matrix, teams, "
+            "google_chat, webhook.",
         ),
     ],
 )
@@ -126,7 +126,7 @@ def test_all_errors_are_reported_together(tmp_path: Path) -> None:
 
 def test_an_error_in_a_variable_names_the_variable(tmp_path: Path) -> None:
     assert problems(tmp_path, "", {"SHOAL_TURNS__STEPS_MAX": "many", "SHOAL_TERNS__X": "1"}) == [
-        "environment variable SHOAL_TERNS__X: terns is not a known key; did you mean turns?",
+        "environment variable SHOAL_TERNS__X: terns is not a known key. Did you mean turns?",
         "environment variable SHOAL_TURNS__STEPS_MAX: turns.steps_max must be "
         'a whole number from 1 to 10000, not "many".',
     ]
@@ -297,7 +297,7 @@ def test_an_extensions_accounts_are_read_with_its_keys_and_those_of_every_platfo
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[platforms.irc]\nserver = 'x'\nprot = 1", "platforms.irc.prot is not a known key; did you mean port?"),
+        ("[platforms.irc]\nserver = 'x'\nprot = 1", "platforms.irc.prot is not a known key. Did you mean port?"),
         ("[platforms.irc]\nport = 'x'", 'platforms.irc.port must be a whole number, not "x".'),
         ("[platforms.irc]\nport = 1", "platforms.irc.server is missing. It must be text."),
         ("[platforms]\nirc = 1", "platforms.irc must be a table, or several with [[ ]], not 1."),

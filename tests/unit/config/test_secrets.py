@@ -85,11 +85,11 @@ def test_a_secret_is_resolved_at_each_use(tmp_path: Path) -> None:
         (Secret("env", "NOT_THERE", environ={}), "The environment variable NOT_THERE is not set."),
         (Secret("file", "missing"), "secret file missing: No such file or directory."),
         (Secret("file", "empty"), "is empty."),
-        (Secret("command", ("false",)), "`false` returned no secret: it exited with status 1."),
-        (Secret("command", ("true",)), "`true` returned no secret: it printed nothing."),
+        (Secret("command", ("false",)), "`false` failed with exit status 1."),
+        (Secret("command", ("true",)), "`true` printed no secret."),
         (
             Secret("command", ("no-such-program-here",)),
-            "`no-such-program-here` returned no secret: running it or reading its output failed",
+            "`no-such-program-here` cannot be run or its output is not text",
         ),
     ],
 )

@@ -48,15 +48,15 @@ def test_an_error_lists_the_allowed_values(given: object, said: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[budget]\na=1\n[budget]\n", "the table [budget] is defined twice; put all its keys below one heading"),
-        ("[a.b]\n[a]\nb.c=1", "the table [a.b] is defined twice; put all its keys below one heading"),
+        ("[budget]\na=1\n[budget]\n", "the table [budget] is defined twice. Put all its keys below one heading"),
+        ("[a.b]\n[a]\nb.c=1", "the table [a.b] is defined twice. Put all its keys below one heading"),
         ("a=1\na=2", "a key is defined twice, or is both a value and a table"),
         ("x={a=1,a=2}", "the key a is defined twice"),
         ("x = " + "1" * 5000, "a number has too many digits"),
         ("x = yes", "a value is missing, or is text without quotes"),
         ('x = "a', "the closing quotes of a string are missing"),
         ("x='''a", "the closing quotes of a string are missing"),
-        ("x = 'a\n'", "a string ends with its line, or has a control character"),
+        ("x = 'a\n'", "a string has no closing quote on its line, or contains a control character"),
     ],
 )
 def test_a_toml_error_is_free_of_python_terms(text: str, said: str) -> None:

@@ -73,7 +73,7 @@ def decided(shown: str, **fields: object) -> Approval:
 
 def test_an_edited_card_never_exceeds_the_original() -> None:
     edit = card_edit(ThreadId("a:b:c"), [decided("x" * 100_000, outcome="ran")])
-    assert edit.text.startswith("✅ Allowed; it ran.")
+    assert edit.text.startswith("✅ Allowed, and it ran.")
     assert len(edit.text) < CARD_CHARS_MAX + 300
 
 

@@ -88,7 +88,7 @@ def test_a_missing_message_is_reported(past: Past) -> None:
             return event
         return msgspec.structs.replace(event, data=TurnStarted("main", "m", system=_system(past)))
 
-    assert not past.replay(without).differences[0].detail.startswith("there were"), "its call gets a stand-in"
+    assert not past.replay(without).differences[0].detail.startswith("the request had"), "its call gets a stand-in"
 
 
 def _system(past: Past) -> str:

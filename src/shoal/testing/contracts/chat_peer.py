@@ -363,7 +363,7 @@ class Inbox:
         """Record the removal of an "always allow" rule."""
         self.taken_back.append(asked)
         await self._tell()
-        return "The rule is removed."
+        return "Removed the rule."
 
     async def undo_files(self, card: CardId, by: Asker) -> str:
         """Record that the file changes of an approval are undone."""

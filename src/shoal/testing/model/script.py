@@ -20,7 +20,7 @@ _COUNT = re.compile(r"(?<!\S)words=(\d+)")
 _ID = re.compile(r"(?<!\S)id=([\w.:-]+)")
 _CONTEXT = re.compile(r"<context>.*?</context>", re.DOTALL)
 _REFERRED = re.compile(
-    r"\[(?:In reply to|Quoted|Passed on|The thread began with|Written there before):.*?(?:\n\n|\Z)", re.DOTALL
+    r"\[(?:In reply to|Quoted|Forwarded|The thread began with|Earlier in the channel):.*?(?:\n\n|\Z)", re.DOTALL
 )
 _ARGS = "args="
 

@@ -47,8 +47,8 @@ def test_every_thread_is_visited_including_pinned_archived_and_newer_ones(
     ran = shoal("replay", "--all")
     assert (ran.code, ran.err) == (2, "")
     first, summary, left_out, _ = ran.out.splitlines()
-    assert (
-        first == f"{newer}: The journal was written by a newer version of Shoal (sung). Install that version to use it."
+    assert first == (
+        f"{newer}: A newer version of Shoal wrote the journal (sung). Install that version to open the journal."
     )
     assert summary == "8 requests in 4 threads: 8 identical."
     assert left_out == "1 thread was written by a newer version and skipped."

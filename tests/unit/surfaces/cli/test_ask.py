@@ -92,7 +92,7 @@ def test_an_approved_turn_continues_when_its_thread_is_opened(shoal: Shoal) -> N
     assert f"'shoal chat --thread {answer['thread']}'" in allowed.out
     assert "✓ bash" in shoal("chat", "--thread", answer["thread"]).out
     again = shoal("approvals", "deny", answer["approvals"][0]["id"])
-    decided = "shoal: This was already decided: it was allowed. To change that, ask the agent again.\n"
+    decided = "shoal: This approval was already decided: it was allowed. To change the decision, ask the agent again.\n"
     assert (again.code, again.err) == (1, decided)
     gone = shoal("approvals", "allow", "01NOSUCHID")
     assert (gone.code, "Run `shoal approvals list` to see the pending ones" in gone.err.replace("'", "`")) == (1, True)
@@ -132,7 +132,7 @@ def test_a_broken_agent_file_is_reported_without_a_traceback(shoal: Shoal, home:
     (home / "agents" / "main" / "agent.toml").write_text("model = [\n")
     ran = shoal("ask", "hi")
     assert ran.code == 1
-    assert "Correct the file; it takes effect immediately." in ran.err
+    assert "Correct the file. The change takes effect immediately." in ran.err
     assert "Traceback" not in ran.err
 
 

@@ -59,8 +59,8 @@ def test_a_rule_is_made_by_a_letter_or_in_words_and_reverted(shoal: Shoal, home:
     take_back = re.search(r"take back \w{8}", allowed.out)
     assert take_back is not None
     taken = shoal("chat", stdin=f"{take_back[0]}\n{take_back[0]}\n")
-    assert "The rule is removed." in taken.out
-    assert "No rule from this card is in force." in taken.out
+    assert "Removed the rule." in taken.out
+    assert "This card has no active rule." in taken.out
     assert "overrides" not in rules.read_text()
     shoal("chat", "--thread", "terminal:local:other", stdin=f"{command}\n")
     assert "Always allowed: exactly" in shoal("chat", "--thread", "terminal:local:other", stdin="/allow always\n").out

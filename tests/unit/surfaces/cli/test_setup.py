@@ -79,7 +79,7 @@ def test_a_key_of_another_service_is_not_tried(shoal: Shoal) -> None:
 def test_an_invalid_setting_is_refused_with_the_allowed_values(shoal: Shoal, home: Path) -> None:
     ran = shoal("setup", "--set", "web.prot=1")
     assert ran.code == 1
-    assert "web.prot is not a known key; did you mean port?" in ran.err
+    assert "web.prot is not a known key. Did you mean port?" in ran.err
     assert "prot" not in (home / "shoal.toml").read_text()
 
 

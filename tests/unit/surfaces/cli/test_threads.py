@@ -27,7 +27,7 @@ def test_a_journal_of_a_newer_version_is_reported_and_unchanged(shoal: Shoal, ho
         ran = shoal(*words.split(), THREAD)
         assert (ran.code, ran.out) == (2, "")
         assert ran.err == (
-            "shoal: The journal was written by a newer version of Shoal (dreamed). Install that version to use it.\n"
+            "shoal: A newer version of Shoal wrote the journal (dreamed). Install that version to open the journal.\n"
         )
         assert database.execute("select * from events").fetchall() == before
 
@@ -173,7 +173,7 @@ def test_skills_are_installed_from_folders_archives_and_files(shoal: Shoal, home
         ("nowhere", "nowhere: No such file or directory."),
         ("http://example.org/x.zip", "Only https:// is allowed here."),
         ("https://127.0.0.1/x.zip", "it is not a public address."),
-        ("empty", "The archive has no SKILL.md."),
+        ("empty", "The archive contains no SKILL.md."),
         ("linked", "is a link. Replace it with the file itself."),
     ],
 )
