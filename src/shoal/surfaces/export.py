@@ -1,6 +1,6 @@
-"""Export of a conversation as a document for people: Markdown, or one self-contained HTML file.
+"""Exports a conversation as a document for people: Markdown, or one self-contained HTML file.
 
-Both are written event by event, so that a long thread is never entirely in memory.
+Both formats are written event by event, because a long thread may not fit in memory.
 """
 
 import re
@@ -56,7 +56,7 @@ details { margin: .4rem 0; } summary { cursor: pointer; } .note { opacity: .75; 
 
 
 class MarkdownWriter:
-    """A Markdown document of a conversation. Each method returns the next piece."""
+    """Writes a conversation as a Markdown document. Each method returns the next piece of the document."""
 
     def __init__(self, thread: ThreadId, title: str) -> None:
         self.thread = thread
@@ -65,7 +65,6 @@ class MarkdownWriter:
         self._arguments: dict[tuple[str, str], str] = {}
 
     def event(self, event: Event) -> str:
-        """Return an event's piece of the document, or "" for internal events."""
         at = f"{event.at:%Y-%m-%d %H:%M} UTC"
         match event.data:
             case TurnStarted(agent=agent):
@@ -101,7 +100,6 @@ class MarkdownWriter:
         return f"\n## {_line(name)} · {at}\n\n{text.strip()}\n{listed}"
 
     def called(self, result: ToolFinished, arguments: str) -> str:
-        """Return a tool call's piece of the document, with arguments and result."""
         what = f"**{_line(result.name)}**{_ending(result)}"
         return f"\n{what}\n\n{_fenced(arguments, 'json')}{_fenced(result.text)}"
 
@@ -113,7 +111,9 @@ class MarkdownWriter:
 
 
 class HtmlWriter(MarkdownWriter):
-    """An HTML file of a conversation, without scripts. Messages are shown as Markdown, without raw HTML or images."""
+    """Writes a conversation as an HTML file without scripts. Messages are rendered as Markdown, without raw HTML
+    or images.
+    """
 
     @cached_property
     def _markdown(self) -> "MarkdownIt":
@@ -153,7 +153,7 @@ class HtmlWriter(MarkdownWriter):
 
 
 def _formula(renderer: object, tokens: "Sequence[Token]", at: int, options: object, env: object) -> str:
-    """Render a formula as MathML, which browsers show without scripts, or as source if it is invalid."""
+    """Render a formula as MathML, which browsers show without scripts. Show the source of an invalid formula."""
     written = tokens[at].content
     marks = 1 if written.startswith("$") and not written.startswith("$$") else 2
     return formula_html(written[marks:-marks].strip(), is_block=tokens[at].type == "math_block") or (
@@ -162,8 +162,9 @@ def _formula(renderer: object, tokens: "Sequence[Token]", at: int, options: obje
 
 
 def formula_html(latex: str, *, is_block: bool) -> str:
-    """Convert LaTeX to MathML that contains only elements and attributes of formulas. Return "" if the text is too long
-    or invalid.
+    """Convert LaTeX to MathML with only MathML elements and allowed attributes.
+
+    Returns an empty string if the text is too long or is not a valid formula.
     """
     if len(latex) > FORMULA_CHARS_MAX:
         return ""
@@ -201,7 +202,6 @@ def _line(text: str) -> str:
 
 
 def _fenced(text: str, language: str = "") -> str:
-    """Return a fenced code block. The fence is longer than any fence in the text."""
     if not text.strip():
         return ""
     longest = max((len(fence) for fence in re.findall(r"`{3,}", text)), default=2)

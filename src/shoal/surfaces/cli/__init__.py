@@ -1,1 +1,3 @@
-"""The shoal command: one module per command. Each imports its dependencies only when it runs."""
+"""The `shoal` command, with one module per command or group of commands. A command imports its dependencies only
+when it runs.
+"""

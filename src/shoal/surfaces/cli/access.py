@@ -1,4 +1,4 @@
-"""`shoal permissions`, `pair` and `token`: rules, access by pairing codes, and tokens."""
+"""`shoal permissions`, `pair` and `token`: permission rules, access with pairing codes, and API tokens."""
 
 import asyncio
 import sys
@@ -67,12 +67,13 @@ def check(
     actions: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Show the decision (allow, ask or deny) and the matching rule for each ACTION by the owner.
+    """Show the decision (allow, ask or deny) and the matching rule for each ACTION.
 
-    The decision uses your own rules and this machine's sandbox, as in a turn without untrusted content.
+    Each action is decided as if the owner asked for it in a turn without untrusted content. Your own rules and this
+    machine's sandbox apply.
 
-    An action is tool:NAME:DETAIL, such as "tool:bash:git status" or "tool:write:/workspace/notes.md". With -, read one
-    action per line from standard input.
+    An action is tool:NAME:DETAIL, such as "tool:bash:git status" or "tool:write:/workspace/notes.md". With -, read
+    one action per line from standard input.
     """
     if (command is None) == (not actions):
         raise click.UsageError("Give actions, or --shell with one command.")
@@ -100,9 +101,10 @@ OWNER_HERE = Asker(trust="owner", user="owner", platform="terminal")
 def load_profile(context: CommandContext, name: str | None, agent: str) -> Profile:
     """Return the rules that apply to the owner in a direct conversation with an agent.
 
-    The rules come from the agent's profile or a named profile, with overrides applied, or from a file.
+    The rules are read from the agent's profile, from a named profile, or from a TOML file. Overrides apply to
+    profiles but not to files.
 
-    Raises ConfigError if the profile does not exist, or with every invalid pattern.
+    Raises ConfigError if the profile does not exist or a pattern is invalid. The error lists every invalid pattern.
     """
     config = context.config()
     if name is not None and name not in BUILT_IN and (rules := _profile_file(name)) is not None:
@@ -116,7 +118,6 @@ def load_profile(context: CommandContext, name: str | None, agent: str) -> Profi
 
 
 def _profile_file(name: str) -> ProfileSettings | None:
-    """Return the rules of a TOML file, or None if this is the name of a profile. Raises ConfigError."""
     path = Path(name)
     if not path.is_file() and "/" not in name and not name.endswith(".toml"):
         return None
@@ -164,7 +165,7 @@ def replay(context: CommandContext, profile: str, since: str, agent: str, as_jso
 @click.option("--since", default="30d", show_default=True, help="How far back to look: 12h, 30d, 2w.")
 @click.option("--accept", type=click.IntRange(1), help="Add the rule with this number to shoal.toml.")
 def suggest(context: CommandContext, since: str, accept: int | None, as_json: bool) -> None:
-    """Suggest narrow rules for actions that people were asked about repeatedly and always allowed."""
+    """Suggest narrow rules for actions that Shoal asked about repeatedly and people always allowed."""
     suggestions = get(context, "/api/permissions/suggestions", list[SuggestedRule], hours=hours_of(since))
     if as_json and accept is None:
         print_json(suggestions)
@@ -252,7 +253,7 @@ def remove(context: CommandContext, id: str) -> None:
 
 @command(permissions, example="shoal permissions copy standard mine")
 def copy(context: CommandContext, profile: str, name: str) -> None:
-    """Make your own profile NAME, starting with the rules of PROFILE."""
+    """Create your own profile NAME with a copy of the rules of PROFILE."""
     with as_usage():
         made = call_api(
             context, "POST", "/api/permissions/profiles", {"name": name, "copies": profile}, into=ProfileView
@@ -263,7 +264,7 @@ def copy(context: CommandContext, profile: str, name: str) -> None:
 
 @command(permissions, example="shoal permissions discard mine")
 def discard(context: CommandContext, name: str) -> None:
-    """Delete NAME, a profile of your own that no agent uses."""
+    """Delete your own profile NAME. Fails if an agent uses it."""
     with as_usage():
         call_api(context, "DELETE", f"/api/permissions/profiles/{path_part(name)}", into=Removed)
     print("Removed.")
@@ -273,12 +274,11 @@ def discard(context: CommandContext, name: str) -> None:
 
 
 class CodeOrCommand(click.Group):
-    """A group whose first argument may be a pairing code, which is then confirmed."""
+    """A command group that also accepts a pairing code as its first argument and confirms it."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Treat an argument that is not a subcommand as a code."""
         if args and args[0] not in self.commands and not args[0].startswith("-"):
             return "confirm", self.commands["confirm"], args
         return super().resolve_command(ctx, args)
@@ -294,7 +294,7 @@ pair = CodeOrCommand(
 
 @command(pair, hidden=True, example="shoal pair confirm k5qct379")
 def confirm(context: CommandContext, code: str, as_json: bool) -> None:
-    """Give access to the person who got CODE."""
+    """Give access to the person who received CODE."""
     answer = call_api(context, "POST", "/api/access/pair", {"code": code}, into=PairAnswer)
     if as_json:
         print_json(answer)
@@ -304,7 +304,7 @@ def confirm(context: CommandContext, code: str, as_json: bool) -> None:
 
 @command(pair, "list", example="shoal pair list")
 def list_access(context: CommandContext, as_json: bool) -> None:
-    """List people with access by code, and people waiting for access."""
+    """List the people who got access with a code, and the people who are waiting for access."""
     view = get(context, "/api/access", AccessView)
     waiting = [(request, f"waiting; the code is valid until {when(request.expires_at)}") for request in view.waiting]
     paired = [(person, f"access since {when(person.at)}, given by {person.by}") for person in view.paired]
@@ -315,7 +315,7 @@ def list_access(context: CommandContext, as_json: bool) -> None:
 @command(pair, "remove", example="shoal pair remove telegram:4711")
 @click.argument("who", metavar="PLATFORM:USER")
 def remove_access(context: CommandContext, who: str) -> None:
-    """Remove the access that a person got by code."""
+    """Remove the access that a person got with a code."""
     platform, _, user = who.partition(":")
     if not platform or not user:
         raise InvalidInput(f"{who!r} is not PLATFORM:USER, e.g. telegram:4711; `shoal pair list` shows who has access.")
@@ -345,9 +345,9 @@ def create_token(
 ) -> None:
     """Create a token and print it once. Shoal stores only a digest.
 
-    Scopes: chat (messages in its person's own threads), read (reading everything), approve (also deciding approvals as
-    its person) and admin (everything). Without --as, an admin token acts as the owner and any other token as a new
-    person, web:NAME.
+    Scopes: chat (send messages in the person's own threads, and read and steer them), read (read everything except
+    tokens), approve (like read, and decide approvals if the person is an approver) and admin (everything). Without
+    --as, an admin token acts as the owner, and any other token acts as a new person, web:NAME.
     """
     body = {"name": name, "scope": scope, "person": person, "agent": agent, "expires": expires}
     made = call_api(context, "POST", "/api/tokens", body, into=NewTokenView)
@@ -365,7 +365,7 @@ def create_token(
 
 @command(token, "list", example="shoal token list")
 def list_tokens(context: CommandContext, as_json: bool) -> None:
-    """List the tokens with the day of their last use. The tokens themselves are not stored."""
+    """List the tokens and the day on which each was last used. Shoal does not store the tokens themselves."""
     tokens = get(context, "/api/tokens", list[TokenView])
     rows = [
         (token.name, token.scope, token.person, token.agent or "all", token.used_on or "never", token.expires_at)
@@ -377,6 +377,6 @@ def list_tokens(context: CommandContext, as_json: bool) -> None:
 
 @command(token, "revoke", example="shoal token revoke openwebui")
 def revoke_token(context: CommandContext, name: str) -> None:
-    """Revoke a token. Its next call is refused, and its live streams end within a second."""
+    """Revoke a token. Its next call fails, and its open streams end within a second."""
     call_api(context, "DELETE", f"/api/tokens/{path_part(name)}")
     print(f"{printable(name)} is revoked.")

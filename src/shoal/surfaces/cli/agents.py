@@ -1,4 +1,4 @@
-"""`shoal agents`: the agents of this home directory. Each is a folder `agents/NAME/` with an `agent.toml`."""
+"""`shoal agents`: manage the agents of this home. An agent is a folder `agents/NAME/` with an `agent.toml`."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ from shoal.surfaces.http.routes_agents import AgentView, DestroyedAgent, NewAgen
 
 
 class ListedAgent(AgentView, frozen=True):
-    """An agent as the API shows it, and its folder."""
+    """An agent as the API returns it, with the path of its folder."""
 
     path: str = ""
 
@@ -73,7 +73,7 @@ def create(
     beside: str | None,
     listen: str,
 ) -> None:
-    """Create an agent from template/."""
+    """Create an agent from the files in template/."""
     given = {"model": model, "profile": profile, "system_prompt": system_prompt}
     settings = {key: value for key, value in given.items() if value is not None}
     make_home(context.home)
@@ -89,9 +89,9 @@ def create(
 @command(agents, example="shoal agents config main budget.usd_per_day 2.50")
 @click.argument("name", shell_complete=complete_agents)
 def config(context: CommandContext, name: str, key: str, value: str) -> None:
-    """Set KEY of an agent: model, profile, system_prompt, tools, fallback, max_output_tokens, temperature,
-    restrict_to_workspace, taint, idle_minutes, budget.usd_per_turn, budget.usd_per_day, budget.tokens_per_turn,
-    budget.tokens_per_day.
+    """Set a key of an agent. KEY is one of model, profile, system_prompt, tools, fallback, max_output_tokens,
+    temperature, restrict_to_workspace, taint, idle_minutes, budget.usd_per_turn, budget.usd_per_day,
+    budget.tokens_per_turn and budget.tokens_per_day.
 
     VALUE is TOML or plain text, depending on the key. An empty VALUE removes the key. The change takes effect on the
     agent's next turn.
@@ -124,7 +124,7 @@ def destroy(context: CommandContext, name: str, keep_files: bool, yes: bool) -> 
 @click.argument("channel", metavar="PLATFORM:CHANNEL")
 @_listen_option
 def bind(context: CommandContext, name: str, channel: str, listen: str) -> None:
-    """Let an agent answer in a channel from its next message on."""
+    """Let an agent answer in a channel, starting with the next message."""
     platform, identity = _channel(channel)
     binding = {"platform": platform, "channel": identity, "agent": name, "listen": listen}
     call_api(context, "PUT", "/api/bindings", binding)

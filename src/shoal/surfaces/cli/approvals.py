@@ -1,4 +1,4 @@
-"""`shoal approvals`: pending approvals."""
+"""`shoal approvals`: list, show and decide approval requests."""
 
 import click
 
@@ -63,7 +63,7 @@ def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
     "--call", "calls", type=int, multiple=True, help="Allow only this call of the card. The others are denied."
 )
 def allow(context: CommandContext, id: str, for_thread: bool, always: bool, calls: tuple[int, ...]) -> None:
-    """Allow the shown call once. The ID of a card allows all of its calls."""
+    """Allow a call once. With the ID of a card, allow all of the card's calls."""
     if for_thread and always:
         raise click.UsageError("Choose one: --thread or --always.")
     scope = "thread" if for_thread else "always" if always else "once"
@@ -72,7 +72,7 @@ def allow(context: CommandContext, id: str, for_thread: bool, always: bool, call
 
 @command(approvals, "take-back", example="shoal approvals take-back 01K9V3")
 def take_back(context: CommandContext, id: str) -> None:
-    """Remove the rule that "shoal approvals allow ID --always" created. Shoal asks again from the next turn on."""
+    """Remove the rule that "shoal approvals allow ID --always" created. From the next turn on, Shoal asks again."""
     print(call_api(context, "DELETE", f"/api/approvals/{path_part(id)}/always", into=RuleTakenBack).message)
 
 
@@ -84,7 +84,6 @@ def deny(context: CommandContext, id: str, calls: tuple[int, ...]) -> None:
 
 
 def _name(approval: ApprovalView) -> str:
-    """Return the id for deciding an approval. On a card with several calls, it includes the call's number."""
     item = approval.item
     return f"{item.card} call {item.number}" if item.card else approval.id
 

@@ -65,15 +65,13 @@ NOTHING_ASKED = "There is no text to send. Pass TEXT, or pipe it in."
 
 
 class WaitingApproval(msgspec.Struct, frozen=True):
-    """An approval that a turn waits for."""
-
     id: str
     tool: str
     shown: str
 
 
 class AskResult(msgspec.Struct, frozen=True):
-    """The command's result. A turn that waits for a person has the outcome `waiting`."""
+    """The result of `shoal ask`. The outcome `waiting` means that the turn needs an approval."""
 
     thread: ThreadId
     turn: TurnId
@@ -84,7 +82,6 @@ class AskResult(msgspec.Struct, frozen=True):
     approvals: tuple[WaitingApproval, ...] = ()
 
     def as_json(self) -> dict[str, object]:
-        """Return the output of `--json` with every documented field, including empty ones."""
         fields: dict[str, object] = {**msgspec.structs.asdict(self), "usage": msgspec.structs.asdict(self.usage)}
         if not self.approvals:
             del fields["approvals"]
@@ -97,10 +94,11 @@ class AskResult(msgspec.Struct, frozen=True):
 @agent_option("Agent that answers. [default: the default agent]")
 @click.option("--json", "as_json", is_flag=True, help="Print thread, turn, reply, steps, usage and outcome as JSON.")
 def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agent: str, as_json: bool) -> int:
-    """Send one message and print the reply. Piped input is appended to TEXT. Without TEXT, it is the message.
+    """Send one message and print the reply. If input is piped, it is appended to TEXT. Without TEXT, the piped input is
+    the message.
 
-    Ctrl-C stops the turn. Exits with 1 if the turn failed, was stopped, reached a limit, or waits for an approval that
-    no one at this terminal can give.
+    Ctrl-C stops the turn. Exits with 1 if the turn failed, was stopped, reached a limit, or waits for an approval
+    that cannot be given at this terminal.
     """
     asked_with = "" if text == ("-",) else " ".join(text)
     reads = text == ("-",) or not sys.stdin.isatty()
@@ -119,12 +117,11 @@ def ask(context: CommandContext, text: tuple[str, ...], thread: str | None, agen
 
 
 def _read_input() -> str:
-    """Read all of standard input, with a notice if it does not arrive. Raises InvalidInput if it is too long."""
-    with suppress(OSError, ValueError):  # select fails for some kinds of input
+    with suppress(OSError, ValueError):  # select does not support every kind of standard input
         if not select.select([sys.stdin], [], [], INPUT_SECONDS)[0]:
             echo("shoal: reading standard input. Use `< /dev/null` to skip it.", sys.stderr)
     text = sys.stdin.read(INPUT_CHARS_MAX + 1)
-    if any("\ud800" <= letter <= "\udfff" for letter in text):  # how Python reads bytes that are not UTF-8
+    if any("\ud800" <= letter <= "\udfff" for letter in text):  # Python decodes invalid UTF-8 to surrogates
         raise InvalidInput("Standard input is not UTF-8 text. Name the file to read instead.")
     if len(text) > INPUT_CHARS_MAX:
         raise InvalidInput(
@@ -149,8 +146,6 @@ async def _ask(
 
 
 class _Turn:
-    """The turn that answers one message, printed while it runs."""
-
     def __init__(self, link: ThreadClient, thread: ThreadId, message_id: str, *, as_json: bool) -> None:
         self.link = link
         self.thread = thread
@@ -171,7 +166,7 @@ class _Turn:
         self.status = StatusLine(is_on=not as_json and sys.stderr.isatty() and os.environ.get("TERM") != "dumb")
 
     async def follow(self, after: int) -> AskResult | None:
-        """Return the result, or None if Shoal stops first. An interrupt ends the turn, like Ctrl-C in a chat."""
+        """Return the result, or None if Shoal stops first. Cancellation stops the turn."""
         try:
             async with aclosing(self.link.watch(after)) as items:
                 async for item in items:
@@ -190,7 +185,6 @@ class _Turn:
         return AskResult(self.thread, self.turn, "", self.steps, self.usage, outcome, approvals)
 
     async def take(self, item: Event | LiveEvent) -> AskResult | None:
-        """Process an event of the thread. Return the result when it is complete."""
         if isinstance(item, LiveEvent):
             if item.turn == self.turn and self.turn:
                 self._show(item.data)
@@ -214,7 +208,7 @@ class _Turn:
                 echo(f"shoal: {message}", sys.stderr)
             case Failed(message=message, detail=detail):
                 self.failure = f"{message} ({detail.rstrip('.')})" if adds_detail(message, detail) else message
-            case RetryScheduled(message=message, detail=detail):  # a single question does not wait for a retry
+            case RetryScheduled(message=message, detail=detail):  # `shoal ask` fails instead of waiting for a retry
                 await self.link.abort(all_queued=False)
                 echo(f"shoal: {message} ({detail.rstrip('.')})", sys.stderr)
                 return self.result("failed")
@@ -233,7 +227,6 @@ class _Turn:
         return None
 
     def _show(self, data: LiveData) -> None:
-        """Show the progress of the turn."""
         match data:
             case TextStreamed(text=text) if self.streams:
                 self.status.clear()
@@ -247,13 +240,12 @@ class _Turn:
                 pass
 
     async def _decide(self, request: ApprovalRequested) -> AskResult | None:
-        """Ask the person at the terminal. Without one, leave the turn waiting."""
         shown = printable(request.shown)
         asks = f"{shown}\n{printable(why(request))}"
         if not self.may_ask:
             print(f"shoal: the agent asks to run:\n{asks}", file=sys.stderr)
             self.waiting.append(WaitingApproval(request.approval_id, request.tool, shown))
-            if request.item.number < request.item.total:  # the card's other calls follow immediately
+            if request.item.number < request.item.total:  # events for the card's other calls follow immediately
                 return None
             which, id = ("them", request.item.card) if request.item.card else ("it", request.approval_id)
             echo(f"shoal: to allow {which}, run `shoal approvals allow {id}`.", sys.stderr)
@@ -269,10 +261,7 @@ class _Turn:
         return None
 
     async def _decide_staged(self, done: AskResult) -> AskResult | None:
-        """Ask about the staged calls. Without a person at the terminal, leave them pending. Return None while the other
-        calls are missing.
-        """
-        if self.done is not None:  # accepted calls have run
+        if self.done is not None:  # the accepted calls have run
             return self.done
         if not self.staged:
             return done
@@ -325,8 +314,9 @@ class _Turn:
 
 
 class WholeWords:
-    """A stream of text for a screen of a given width, wrapped between words. A word is printed when it is complete.
-    Code is never wrapped. Without a width, nothing is wrapped.
+    """Wraps streamed text between words. A word is printed when it is complete.
+
+    Code blocks are never wrapped. With a width of 0, nothing is wrapped.
     """
 
     def __init__(self, columns: int) -> None:
@@ -336,7 +326,7 @@ class WholeWords:
         self._is_code = False
 
     def take(self, text: str) -> str:
-        """Return the text that can be printed after this chunk: everything up to the end of a line."""
+        """Add a chunk of text. Return the complete words, which can be printed now."""
         if not self._columns:
             return text
         *whole, self._held = re.split(r"(?<=[ \n])", self._held + text)
@@ -353,7 +343,7 @@ class WholeWords:
 
 
 class StatusLine:
-    """A line on standard error that shows the turn's activity and its duration, and is erased afterwards."""
+    """A line on standard error that shows the turn's activity and its duration. It is erased before other output."""
 
     def __init__(self, *, is_on: bool) -> None:
         self._is_on = is_on
@@ -363,14 +353,12 @@ class StatusLine:
         self._timer: asyncio.TimerHandle | None = None
 
     def show(self, status: StatusChanged) -> None:
-        """Show this text until it is cleared."""
         self.clear()
         self._status, self._since, self._thinking = status, time.monotonic(), ""
         if self._is_on and status.state not in ("idle", "waiting"):
             self._draw()
 
     def think(self, text: str) -> None:
-        """Show the last words of the model's thinking instead of the waiting text."""
         if not self._thinking:
             self._since = time.monotonic()
         self._thinking = f"{self._thinking}{printable(text)}"[-THINKING_CHARS:]
@@ -378,7 +366,6 @@ class StatusLine:
             self._draw()
 
     def clear(self) -> None:
-        """Erase the line before other output."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -397,7 +384,7 @@ class StatusLine:
 
 
 async def read_line() -> str:
-    """Read a line from the terminal, without a thread that would keep the process alive."""
+    """Read a line from the terminal in the event loop. A thread that waits for input would keep the process alive."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[str] = loop.create_future()
 

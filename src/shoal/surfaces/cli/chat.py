@@ -1,8 +1,7 @@
 """`shoal chat`: a conversation in the terminal, or over a pipe.
 
-Plain lines are prompts. Lines that begin with
-
-are commands. While the agent waits for an approval, y, t, n answer it.
+Lines that begin with / are commands, and other lines are prompts. While the agent waits for an approval, y, t, a and
+n decide it.
 """
 
 import asyncio
@@ -67,9 +66,9 @@ THREAD = ThreadId("terminal:local:main")
 @click.option("--thread", default=str(THREAD), show_default=True, help="The conversation to continue.")
 @agent_option("Agent that answers in a new conversation. [default: the default agent]")
 def chat(context: CommandContext, thread: str, agent: str) -> int:
-    """Chat in the terminal. /help lists the commands; y, t and n answer the agent's questions.
+    """Chat in the terminal. /help lists the commands. When the agent asks for approval, answer y, t, a or n.
 
-    When standard input is not a terminal, each line is a message, and the chat ends when all are answered.
+    When standard input is not a terminal, each line is a message. The chat ends when all messages are answered.
     """
     if not context.debug:  # errors are shown from the journal
         logging.getLogger().addHandler(logging.NullHandler())
@@ -146,7 +145,12 @@ def _verdict_of(answer: WrittenDecision) -> str:
 
 
 class RunningCall(msgspec.Struct):
-    """A running call: its subject, its start (Unix time), and the end of its output."""
+    """A running call.
+
+    label: the tool's name and its main argument.
+    since: Unix time at which the call started.
+    written: the end of the call's output.
+    """
 
     label: str
     since: float
@@ -154,30 +158,28 @@ class RunningCall(msgspec.Struct):
 
 
 class ChatScreen:
-    """The output of a chat. This base class is for pipes and prints only finished lines."""
+    """Prints a chat. This base class is for pipes and prints only finished lines."""
 
     def line(self, text: str) -> None:
         print(text, flush=True)
 
     def show_answer(self, markdown: str) -> None:
-        """Show a finished piece of the agent's answer."""
         print(markdown.removesuffix("\n"), flush=True)
 
     def show_notice(self, markdown: str) -> None:
         echo(markdown)
 
     def thought(self, seconds: float) -> None:
-        """Collapse the model's thinking, with its duration. Not shown over a pipe."""
+        """Collapse the model's thinking into a line with its duration. Prints nothing over a pipe."""
 
     def finished(self, markdown: str) -> int:
-        """Return the number of characters of the unfinished answer that can be printed permanently."""
+        """Return how many leading characters of the unfinished answer can be printed permanently."""
         return markdown.rfind("\n") + 1
 
     def asked(self, call: ToolCall) -> None:
         print(f"→ {call_line(call)}", flush=True)
 
     def wants(self, request: ApprovalRequested) -> None:
-        """Show an approval request, character for character."""
         for line in request_lines(request):
             print(line, flush=True)
 
@@ -186,15 +188,16 @@ class ChatScreen:
             print(line, flush=True)
 
     def changed(self) -> None:
-        """Redraw after any other change."""
+        """Redraw the screen after any other change. Does nothing over a pipe."""
 
 
 class TerminalChat:
-    """A thread on a screen.
+    """A chat in one thread. With `recaps`, it begins with the recent history.
 
-    Its attributes are the live parts of the screen: `answer`, the unfinished text; `thinking`, the model's thinking
-    before the answer; `running`, the running calls; `questions`, the pending approvals; and `doing`. With `recaps` the
-    chat begins with the recent history.
+    answer: the answer that the agent is writing.
+    thinking: the model's thinking before the answer.
+    running: the running calls.
+    questions: the pending approvals.
     """
 
     def __init__(
@@ -231,7 +234,6 @@ class TerminalChat:
         self._usage = Usage()
 
     async def follow(self) -> None:
-        """Show the history, then new events until Shoal stops."""
         standing = await self.link.standing()
         if standing is not None:
             self._known_seq = standing.last_seq
@@ -261,7 +263,7 @@ class TerminalChat:
 
     @property
     def doing(self) -> str:
-        """Return the turn's activity and its duration, or an empty string if no turn runs."""
+        """Describe the turn's current activity and how long it has lasted. Empty if no turn runs."""
         if not self.is_running:
             return ""
         if self.is_held:
@@ -280,7 +282,7 @@ class TerminalChat:
         self._status, self._since = status, since or time.time()
 
     async def type(self, line: str) -> bool:
-        """Run a typed line and show its failures. Return False to leave the chat."""
+        """Process a typed line. Return False if it ends the chat."""
         text, undoable, self._undoable = line.strip(), self._undoable, ""
         try:
             if undoable and text.lower() in ("u", "undo"):
@@ -303,16 +305,15 @@ class TerminalChat:
 
     @property
     def is_held(self) -> bool:
-        """Whether the turn is waiting for an answer. Staged calls do not block it."""
+        """True if the turn waits for an approval. A turn does not wait for staged calls."""
         return any(not request.item.staged for request in self.questions.values())
 
     @property
     def is_running(self) -> bool:
-        """Whether a turn is running or a prompt is queued."""
+        """True if a turn is running or a prompt is queued."""
         return bool(self._turn or self._sent)
 
     async def stop(self, *, all_queued: bool = False) -> None:
-        """End the running turn, and drop the queued prompts if `all_queued`."""
         if not await self.link.abort(all_queued=all_queued):
             self.screen.line("Nothing is running.")
         if all_queued:
@@ -395,7 +396,7 @@ class TerminalChat:
         card = request.item.card
         of_card = [question for question, other in self.questions.items() if card and other.item.card == card]
         runs_next = f"staged:{card}" if request.item.staged and answer != "deny" else ""
-        if runs_next:  # id of the message that starts the accepted calls' turn
+        if runs_next:  # id of the message that starts the turn for the accepted calls
             self._sent.add(runs_next)
         try:
             if answer == "always":
@@ -427,7 +428,7 @@ class TerminalChat:
     # ---- events ----
 
     def show_post(self, post: OutboundPost) -> None:
-        """Show an agent's post, except answers and questions, which are shown as they happen."""
+        """Show an agent's post. Replies and approval cards are skipped, because the event stream already shows them."""
         if post.kind != "card" and ":reply:" not in post.key:
             self.answer.cut()
             self.screen.show_answer(printable(post.markdown) + (f" [{post.file}]" if post.file else ""))
@@ -486,7 +487,6 @@ class TerminalChat:
             self.opened.set()
 
     def _update_state(self) -> None:
-        """Update `quiet`, and redraw."""
         if self.is_running and not self.is_held:
             self.quiet.clear()
         else:
@@ -533,7 +533,7 @@ class TerminalChat:
 
 
 class StreamedThinking:
-    """The model's thinking before it answers: `text` while it streams, collapsed into a line when the answer begins."""
+    """The model's thinking before an answer. It streams into `text`, and becomes one line when the answer begins."""
 
     def __init__(self, screen: ChatScreen) -> None:
         self._screen = screen
@@ -559,13 +559,12 @@ class StreamedThinking:
         self.text = ""
 
     def end(self, thinking: str) -> None:
-        """End a model call with this thinking."""
         self.fold()
         self.last = printable(thinking) or self.last
 
 
 class StreamedAnswer:
-    """The agent's answer, which is first streamed and then sent whole. Each part is shown once."""
+    """The agent's answer. It arrives twice, first streamed and then complete, and each part is shown once."""
 
     def __init__(self, screen: ChatScreen) -> None:
         self._screen = screen
@@ -579,12 +578,10 @@ class StreamedAnswer:
 
     @property
     def unfinished(self) -> str:
-        """Return the streamed text that is not yet printed permanently."""
         return "" if SILENT.startswith(self._streamed.strip()) else self._streamed[self._shown :]
 
     def stream(self, text: str, step: int) -> None:
-        """Add a piece of the answer. The finished part is printed, the rest stays open."""
-        if step != self._step:  # the previous call has not ended: the model is asked again
+        if step != self._step:  # the previous call did not end, and the model is called again
             if self._shown:
                 self._screen.line("… retrying:")
             self._step, self._streamed, self._shown = step, "", 0
@@ -594,7 +591,6 @@ class StreamedAnswer:
             self._shown += done
 
     def end(self, text: str) -> None:
-        """End a model call with this text."""
         text = printable(text)
         self._said += text
         if text.strip() == SILENT:
@@ -612,13 +608,11 @@ class StreamedAnswer:
         self._streamed, self._shown = "", 0
 
     def fail(self, message: str, detail: str, *, is_fatal: bool) -> None:
-        """Show a failure or a note."""
         self.cut()
         self._failure = message if is_fatal else self._failure
         self._screen.line("\n".join(failure_lines(message, detail)))
 
     def finish(self, finished: TurnFinished) -> None:
-        """End the turn: show its reply unless the agent already said it, and the outcome."""
         self.cut()
         reply = printable(finished.reply.strip())
         if finished.outcome == "failed":

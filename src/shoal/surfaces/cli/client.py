@@ -1,9 +1,9 @@
-"""The API for commands.
+"""Calls the API for commands.
 
-Commands call the running server of this home directory. Without one, `open_client` starts an application in this
-process, and `call_api` only opens the database.
+Commands call the running server of this home directory. If no server runs, `open_client` starts an application in
+this process, and `call_api` only opens the database.
 
-The lock file contains the server's address, and the token file its credential.
+The lock file contains the server's address. The credential is `web.token`, or the content of the token file.
 """
 
 import asyncio
@@ -61,10 +61,10 @@ class Client:
         self.is_remote = transport.is_remote
 
     async def call(self, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
-        """Call the API and return the response as `into`.
+        """Call the API and decode the response as `into`.
 
-        Raises NotFound, Conflict, Gone, InvalidInput or Busy for the statuses with these meanings, and ShoalError for
-        any other failure.
+        Raises the error for the response's status: InvalidInput (400), NotFound (404), Conflict (409), Gone (410),
+        Busy (429) or StoreNewer (501). Raises ShoalError for any other failure.
         """
         async with self._transport.open(method, path, "application/json", body) as (status, pieces):
             try:
@@ -75,7 +75,7 @@ class Client:
         return decoded(status, content, into, self._named)
 
     async def stream(self, path: str, method: str = "GET", body: object = None) -> AsyncGenerator[bytes]:
-        """Yield the data of server-sent events until the server ends them. Raises ShoalError."""
+        """Yield the data of server-sent events until the server ends the stream. Raises ShoalError."""
         async with self._transport.open(method, path, "text/event-stream", body) as (status, pieces):
             if status != 200:
                 decoded(status, b"".join([piece async for piece in pieces]), object, self._named)
@@ -97,7 +97,6 @@ class Client:
 
 
 def find_server(context: CommandContext) -> Client | None:
-    """Return the running server of this home directory, or None."""
     try:
         match = _HOLDER.fullmatch(read_regular(context.home.lock_file).decode("utf-8", "replace").strip())
     except (FileNotFoundError, NotADirectoryError):
@@ -111,11 +110,11 @@ def find_server(context: CommandContext) -> Client | None:
 
 
 def call_api(context: CommandContext, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
-    """Call the API and return the response as `into`.
+    """Call the API and decode the response as `into`.
 
-    Without a running server, opens the database like `CommandContext.read` for a GET and like `write` for other
-    methods. It starts no services, and changes take effect at the next start. Raises the errors of these two methods,
-    and NotFound, Conflict, Gone or InvalidInput from the API.
+    If no server runs, this opens the database: like `CommandContext.read` for GET, and like `CommandContext.write`
+    for other methods. It starts no services, and changes take effect at the next start. Raises the errors of these
+    two methods and of `Client.call`.
     """
     server = find_server(context)
     if server is not None:
@@ -138,7 +137,7 @@ def call_api(context: CommandContext, method: str, path: str, body: object = Non
 
 @asynccontextmanager
 async def client_of(services: "Services") -> AsyncGenerator[Client]:
-    """Return the API of an application in this process, with the owner's rights."""
+    """Yield a client that calls an application in this process with the owner's rights."""
     from shoal.surfaces.http.options import WebOptions
     from shoal.surfaces.http.server import WebApp
 
@@ -152,9 +151,10 @@ async def client_of(services: "Services") -> AsyncGenerator[Client]:
 
 @asynccontextmanager
 async def open_client(context: CommandContext) -> AsyncGenerator[Client]:
-    """Open a client of this home directory's running server, or of an application started in this process.
+    """Yield a client of the running server of this home directory. If no server runs, start an application in this
+    process.
 
-    Raises NotFound without a home directory, and the errors of starting.
+    Raises NotFound if the home directory does not exist, and the errors of `open_app`.
     """
     server = find_server(context)
     if server is not None:
@@ -167,7 +167,6 @@ async def open_client(context: CommandContext) -> AsyncGenerator[Client]:
 
 @asynccontextmanager
 async def started(context: CommandContext) -> AsyncGenerator["Services"]:
-    """Start Shoal in this process. Raises the errors of starting."""
     from shoal.app import open_app
     from shoal.maintenance import collect_seldom
 
@@ -179,7 +178,9 @@ async def started(context: CommandContext) -> AsyncGenerator["Services"]:
 
 
 def call_app(context: CommandContext, method: str, path: str, body: object = None, *, into: type[T]) -> T:
-    """Make one call with `open_client`, for calls that need a running application. Raises the errors of both."""
+    """Make one call to a running application, through `open_client`. Raises the errors of `open_client` and
+    `Client.call`.
+    """
 
     async def call() -> T:
         async with open_client(context) as api:
@@ -189,14 +190,13 @@ def call_app(context: CommandContext, method: str, path: str, body: object = Non
 
 
 def get(context: CommandContext, path: str, into: type[T], **query: str | int | bool) -> T:
-    """Call `call_api` with GET and the query parameters that have a value."""
+    """Call `call_api` with GET. Query parameters with an empty string are omitted."""
     given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
     asked = urlencode({name: value for name, value in given.items() if value != ""})
     return call_api(context, "GET", f"{path}?{asked}" if asked else path, into=into)
 
 
 def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T:
-    """Decode a response as `into`. Raises the error that an error response describes."""
     if status < 400:
         try:
             return msgspec.json.decode(content, type=into)
@@ -220,7 +220,7 @@ def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T
 
 @contextmanager
 def as_usage() -> Generator[None]:
-    """Convert NotFound and InvalidInput to click.UsageError, for errors in a command's arguments."""
+    """Convert InvalidId, InvalidInput and NotFound to click.UsageError, for errors in a command's arguments."""
     try:
         yield
     except (InvalidId, InvalidInput, NotFound) as error:

@@ -28,9 +28,10 @@ _WORD = lazy_re.compile(r"(?<![\w-])[a-z][a-z-]+(?![\w-])")
 @click.option("--print", "only_print", is_flag=True, help="Print the script and change nothing.")
 @click.pass_context
 def completion(click_context: click.Context, shell: str | None, only_print: bool) -> None:
-    """Set up Tab completion of commands, options, agents and files for a shell, by default for this one.
+    """Set up Tab completion for a shell, by default for the current one. It completes commands, options, agents and
+    files.
 
-    fish finds the script by itself. bash and zsh read it from a line in ~/.bashrc or ~/.zshrc.
+    fish finds the script by itself. bash and zsh load it from a line that this command adds to ~/.bashrc or ~/.zshrc.
     """
     from click.shell_completion import get_completion_class
 
@@ -63,7 +64,7 @@ def completion(click_context: click.Context, shell: str | None, only_print: bool
 
 
 def _folder(variable: str, usual: str) -> Path:
-    """Return a folder of the user according to the XDG base directory specification."""
+    """Return a folder of the user as the XDG Base Directory Specification defines it."""
     return Path(os.environ.get(variable) or Path.home() / usual)
 
 
@@ -73,7 +74,9 @@ def agent_names(home: Path) -> list[str]:
 
 
 def complete_agents(click_context: click.Context, _: click.Parameter, begun: str) -> "list[CompletionItem]":
-    """Complete agent names. The command line is not run during completion."""
+    """Complete agent names. Determines the home directory here, because click does not run the command during
+    completion.
+    """
     from click.shell_completion import CompletionItem
 
     home = click_context.find_root().params.get("home") or Path(os.environ.get("SHOAL_HOME") or "~/.shoal")
@@ -87,5 +90,5 @@ def agent_option(help: str, default: str = "") -> "Callable[[F], F]":
 
 
 def words_of(usage: str) -> list[str]:
-    """Return the words that may follow a command: `list` and `kill` for the usage `[list|kill ID]`."""
+    """Return the words of a usage text that may follow a command: `list` and `kill` for `[list|kill ID]`."""
     return _WORD.findall(usage)

@@ -1,4 +1,6 @@
-"""A command's context, with the home directory and resources opened on demand, and the decorator for commands."""
+"""The context of a command (its home directory, and resources that are opened on demand) and the decorator for
+commands.
+"""
 
 import inspect
 import os
@@ -22,7 +24,7 @@ NO_OVERRIDES: Mapping[str, object] = {}
 
 
 class CommandContext:
-    """The home directory of a command."""
+    """The home directory of a command, and access to its configuration and database."""
 
     def __init__(self, root: Path, *, debug: bool = False) -> None:
         self.root = root
@@ -42,14 +44,14 @@ class CommandContext:
         return next(path for path in (self.root, *self.root.parents) if path.exists())
 
     def config(self, overrides: Mapping[str, object] = NO_OVERRIDES) -> "Config":
-        """Read the configuration. Raises ConfigError with every problem."""
+        """Read the configuration. Raises a ConfigError that lists every problem."""
         from shoal.config import load_config
 
         self._config, self._redactor = load_config(self.root, os.environ, overrides), None
         return self._config
 
     def redactor(self) -> "Redactor":
-        """Return the redactor of the configuration's secrets, including those resolved later."""
+        """Return the redactor for the configuration's secrets. Secrets that are resolved later are added to it."""
         from shoal.config.secrets import watch_secrets
         from shoal.permissions.redact import Redactor
 
@@ -60,29 +62,29 @@ class CommandContext:
         return self._redactor
 
     def guard(self) -> None:
-        """Keep secrets out of the log of this process."""
+        """Redact secrets in the log of this process."""
         from shoal.permissions.redact import guard_logging
 
         guard_logging(self.redactor())
 
     def read(self, work: "Callable[[Store], Awaitable[T]]") -> T:
-        """Run `work` on the database, opened for reading. Works while a server runs and changes nothing.
+        """Run `work` on the database, opened for reading. This changes nothing and works while a server runs.
 
-        A home directory without a database reads as an empty database. Raises NotFound without a home directory, and
-        StoreError if the database is unreadable.
+        If the database does not exist, `work` gets an empty one. Raises NotFound if the home directory does not
+        exist, and StoreError if the database is unreadable.
         """
         return _run(work, self._open_to_read)
 
     def write(self, work: "Callable[[Store], Awaitable[T]]", *, accept_loss: bool = False) -> T:
-        """Run `work` on the database, opened for changes. Raises the errors of `open_store`."""
+        """Run `work` on the database, opened for writing. Raises the errors of `open_store`."""
         return _run(work, partial(self.open_store, accept_loss=accept_loss))
 
     @asynccontextmanager
     async def open_store(self, *, accept_loss: bool = False) -> "AsyncGenerator[Store]":
-        """Open the database for changes: SQLite while no other process uses this home, PostgreSQL at any time.
+        """Open the database for writing. With SQLite, no other process may use this home directory.
 
-        With `accept_loss`, a -wal file that lacks data is not an error. Raises HomeLocked if another process uses this
-        home, NotFound without a home directory, StoreError.
+        With `accept_loss`, a -wal file that lacks data is not an error. Raises HomeLocked if another process uses
+        this home directory, NotFound if it does not exist, and StoreError.
         """
         from shoal.store.lock import HomeLock
 
@@ -99,8 +101,6 @@ class CommandContext:
             lock.release()
 
     def migrate(self, *, accept_loss: bool = False) -> None:
-        """Open the database for changes, which upgrades it to this version's schema. Raises the errors of `write`."""
-
         async def opened(_: "Store") -> None: ...
 
         self.write(opened, accept_loss=accept_loss)
@@ -130,7 +130,6 @@ class CommandContext:
             )
 
     def _database_url(self) -> str:
-        """Return the address of the PostgreSQL database, or "". Raises NotFound without a home directory."""
         self.check_root()
         url = self.config().database.url
         return url.reveal() if url else ""
@@ -173,11 +172,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def command(
     group: click.Group | None = None, name: str | None = None, *, example: str, hidden: bool = False
 ) -> Callable[[Callable[Concatenate[CommandContext, P], int | None]], click.Command]:
-    """Turn a typed function into a command, in `group` or on its own. The function's first argument is the
+    """Turn a typed function into a command, in `group` or on its own. The first argument of the function is the
     CommandContext.
 
-    A parameter without a declared option or argument becomes an argument of its name; `as_json` becomes `--json`. The
-    help ends with `example`, a complete command line.
+    A parameter without a declared option or argument becomes an argument with the same name. A parameter `as_json`
+    becomes the option `--json`. The help ends with `example`, a complete command line.
     """
 
     def make(function: Callable[Concatenate[CommandContext, P], int | None]) -> click.Command:

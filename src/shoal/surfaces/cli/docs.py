@@ -1,4 +1,4 @@
-"""`shoal docs`: print the documentation page for a word, or list the pages that mention it."""
+"""`shoal docs`: print the documentation page on a topic, or list the pages that mention it."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -40,9 +40,10 @@ def docs(words: tuple[str, ...]) -> None:
 
 
 def matches(texts: Mapping[str, str], words: str) -> list[str]:
-    """Return the names of the pages that match some words. Only the best kind of match is returned.
+    """Return the names of the pages that match `words`.
 
-    The kinds, best first: name, task in the index, title, heading, text. Decisions match by name only.
+    Compares the words with page names, tasks in the index, titles, headings and texts, in this order, and returns
+    the first kind of match that has results. Pages in decisions/ match only by name.
     """
     name = words.removeprefix("docs/").removesuffix(".md").lower()
     exact = [page for page in (name, f"{name}/README", INDEX if name == INDEX.lower() else "") if page in texts]
@@ -68,7 +69,6 @@ def matches(texts: Mapping[str, str], words: str) -> list[str]:
 
 
 def linked(text: str) -> list[str]:
-    """Return the names of the pages that a Markdown text links to."""
     return [link.partition(".md")[0] for link in text.split("](")[1:]]
 
 

@@ -62,8 +62,8 @@ START_OVER = "Run `shoal docs install` to see which files to keep."
 
 @command(example="shoal doctor")
 def doctor(context: CommandContext, as_json: bool) -> int:
-    """Check configuration, database, providers, sandbox, platforms and skills. Exits with 1 if something fails."""
-    logging.getLogger("shoal").addHandler(logging.NullHandler())  # the findings report problems
+    """Check configuration, database, providers, sandbox, platforms and skills. Exits with 1 if a check fails."""
+    logging.getLogger("shoal").addHandler(logging.NullHandler())  # the findings report the problems
     findings: list[DoctorFinding] = []
 
     async def look() -> None:
@@ -82,7 +82,6 @@ def doctor(context: CommandContext, as_json: bool) -> int:
 
 
 def next_step(context: CommandContext, findings: list[DoctorFinding]) -> str:
-    """Return one sentence that names the most urgent command."""
     failed = next((finding for finding in findings if finding.status == "fail"), None)
     if failed is not None:
         return f"Next: {failed.check}: {failed.todo}"
@@ -101,7 +100,7 @@ def next_step(context: CommandContext, findings: list[DoctorFinding]) -> str:
 
 
 async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
-    """Run all checks, in order of importance."""
+    """Run all checks, the most important ones first."""
     for finding in _home(context):
         yield finding
     if context.root.exists() and not context.root.is_dir():
@@ -252,18 +251,16 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
 
 
 def _models_of_agents(context: CommandContext, config: Config) -> list[str]:
-    """Return the models named in agents' own settings."""
     agents = AgentRegistry(context.home, AgentDefaults.of(config, default_model(config)))
     names = list[str]()
     for name in agents.names():
-        with suppress(InvalidInput):  # the agents' check reports it
+        with suppress(InvalidInput):  # the check of agents reports it
             spec = agents.known(name)
             names += [spec.model, *spec.fallback] if spec is not None else []
     return names
 
 
 def _model(catalog: Catalog, name: str, check: str, todo: str) -> DoctorFinding | None:
-    """Return a finding if the named model is unknown or unusable."""
     try:
         catalog.route(name)
     except InvalidInput as error:
@@ -310,7 +307,7 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
                 value.reveal()
             except ConfigError as error:
                 return fail(check, f"{field.name}: {error}", f"Set platforms.{platform}.{field.name}.")
-    if platform != "webhook":  # the adapter reports other requirements when it is created
+    if platform != "webhook":  # creating the adapter reports the other problems
         alone = PlatformsSettings(accounts={platform: (account,)})
         unread = cast(Settings, None)  # creating an adapter reads no settings
         try:
@@ -333,7 +330,6 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
 
 
 def _everybody(check: str, config: Config) -> DoctorFinding:
-    """Check the limits of people who have access only through `*`."""
     each, all_of_them = (
         " and ".join(
             [*([f"${usd:g}"] if usd else []), *([counted(tokens, "token")] if tokens else [])],
@@ -398,7 +394,6 @@ async def _agents(context: CommandContext, config: Config) -> AsyncGenerator[Doc
 
 
 async def _services(context: CommandContext, _config: Config) -> AsyncGenerator[DoctorFinding]:
-    """Check for services that failed and restarted in the last day, and for events that were set aside."""
     try:
         problems = await asyncio.to_thread(context.read, lambda store: store.settings.page(SERVICE_PROBLEMS))
         aside = await asyncio.to_thread(context.read, lambda store: store.settings.page(SET_ASIDE))

@@ -10,7 +10,7 @@ from shoal.surfaces.cli.context import CommandContext
 
 
 class DoctorFinding(msgspec.Struct, frozen=True):
-    """The outcome of one check. `todo` is the remedy, or empty if the status is ok."""
+    """The outcome of one check. `todo` is the remedy, or empty if nothing needs to be done."""
 
     check: str
     status: Literal["ok", "warn", "fail"]

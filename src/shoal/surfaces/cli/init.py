@@ -1,4 +1,4 @@
-"""`shoal init`: create the home directory. Existing files stay unchanged."""
+"""`shoal init`: create the home directory. Existing files are not changed."""
 
 import os
 import stat
@@ -26,7 +26,7 @@ OF_OTHERS = {
 
 @command(example="shoal --home ~/other-shoal init")
 def init(context: CommandContext) -> None:
-    """Create the home directory: configuration, token, the agent main, memory.
+    """Create the home directory with its configuration, token, main agent and memory files.
 
     Existing files are never changed, so you can run it again at any time.
     """
@@ -41,7 +41,7 @@ def init(context: CommandContext) -> None:
 
 
 def another_products(root: Path) -> str:
-    """Return a message if a directory contains another product's files, otherwise ""."""
+    """Return an error message if a directory contains another product's files, otherwise an empty string."""
     names = set(os.listdir(root)) if root.is_dir() else set[str]()
     other = next((product for name, product in OF_OTHERS.items() if name in names), "")
     if not other or {"shoal.db", "agents"} <= names:
@@ -51,11 +51,12 @@ def another_products(root: Path) -> str:
 
 
 def make_home(home: Home) -> list[str]:
-    """Create the missing parts of a home directory and return them, as paths below it. Raises OSError, and InvalidInput
-    if the directory is another product's.
+    """Create the missing parts of a home directory. Return their paths, relative to the home directory.
 
-    The home directory gets mode 0700, the configuration and the token 0600. An existing directory becomes private only
-    if it is empty or already Shoal's.
+    The home directory gets mode 0700, and the configuration and the token get mode 0600. An existing directory
+    becomes private only if it is empty or already belongs to Shoal.
+
+    Raises OSError, and InvalidInput if the directory belongs to another product.
     """
     root = home.root
     if problem := another_products(root):
@@ -68,7 +69,7 @@ def make_home(home: Home) -> list[str]:
         root.chmod(0o700)
     made: list[str] = []
     write_new(home, home.config_file, _template("shoal.toml"), made, mode=0o600)
-    if home.token_file.is_file() and home.token_file.stat().st_size == 0:  # the power failed during its creation
+    if home.token_file.is_file() and home.token_file.stat().st_size == 0:  # the system crashed while creating it
         home.token_file.unlink()
     if not home.token_file.exists():
         import secrets

@@ -1,4 +1,4 @@
-"""The tools and the sandbox for a configuration, without starting Shoal."""
+"""Finds the tools and the sandbox for a configuration without starting Shoal."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -28,7 +28,7 @@ async def sandbox_here(config: Config) -> Sandbox | None:
 
 
 async def situation_here(config: Config) -> Situation:
-    """Return the situation of the owner's turn on this machine, without untrusted content. Tests the sandbox."""
+    """Return the situation of an owner's turn on this machine without untrusted content. This tests the sandbox."""
     sandbox = await sandbox_here(config)
     if sandbox is None:
         return Situation(trusted=True)
@@ -44,14 +44,14 @@ def agent_checks(config: Config, catalog: Catalog) -> Checks:
 
 
 def tool_names(config: Config) -> tuple[str, ...]:
-    """Return the names of all tools, and patterns for those of MCP servers."""
+    """Return the names of all tools, and name patterns for the tools of MCP servers."""
     expects = [feature.load(feature.expects) for feature in features() if feature.expects]
     patterns = (cast("Callable[[Config], Iterable[str]]", patterns_of)(config) for patterns_of in expects)
     return (*(name for name, _ in known_traits(config).items()), *chain.from_iterable(patterns))
 
 
 def known_traits(config: Config) -> TraitsByName:
-    """Return the traits of all tools except those of MCP servers."""
+    """Return the traits of all tools except the tools of MCP servers."""
     traits = built_in_traits()
     for tool in extension_tools(config.tools):
         traits.add(tool.spec.name, tool.traits)

@@ -1,6 +1,6 @@
-"""The `shoal` command: its subcommands, and the one-line error and exit code for every failure.
+"""The `shoal` command. It finds the subcommand, and turns each failure into a one-line error and an exit code.
 
-A subcommand's module is imported on use. The help needs none of them.
+The module of a subcommand is imported when the subcommand is used. `shoal --help` imports none of these modules.
 """
 
 import atexit
@@ -40,8 +40,13 @@ _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 class CommandEntry(NamedTuple):
-    """A subcommand and its line in the help. `module` is below shoal.surfaces.cli, and `name` is the command's name
-    there if it differs. A command can also come from a `feature`, or from a separate `package`.
+    """A subcommand in the table of `shoal --help`.
+
+    module: the module in shoal.surfaces.cli that defines the command.
+    help: the line in the help.
+    name: the command's name in the module, if it differs.
+    feature: the feature that provides the command.
+    package: the separate package that provides the command.
     """
 
     module: str
@@ -94,7 +99,6 @@ _CORE = {
 
 
 def _of_features(job: str) -> dict[str, CommandEntry]:
-    """Return the subcommands that features add to a heading."""
     return {
         command.name: CommandEntry("", command.help, command.entry, feature)
         for feature in features()
@@ -108,7 +112,7 @@ COMMANDS = {name: entry for commands in JOBS.values() for name, entry in command
 
 
 def _whole_first(args: list[str]) -> list[str]:
-    """Move `--home` and `--debug` to the front, so that they also work after the subcommand."""
+    """Move `--home` and `--debug` to the front, because click accepts them only before the subcommand."""
     end = args.index("--") if "--" in args else len(args)
     first: list[str] = []
     rest: list[str] = []
@@ -124,16 +128,12 @@ def _whole_first(args: list[str]) -> list[str]:
 
 
 def _is_added(name: str) -> bool:
-    """Return whether an installed package adds a command with this name."""
     from shoal.extensions import extensions
 
     return name in extensions("shoal.cli")
 
 
 def _of_package(name: str, package: str) -> click.Command | None:
-    """Return the command of an installed package, or None if no package adds it. Raises NotFound if the command is in
-    `package` and that is not installed.
-    """
     from shoal.extensions import load_extension
     from shoal.installation import how_to_add_package
 
@@ -148,17 +148,15 @@ def _of_package(name: str, package: str) -> click.Command | None:
 
 
 class Subcommands(click.Group):
-    """A group that imports a subcommand on use. It lists the built-in ones without importing them."""
+    """A group that imports a subcommand when it is used. Listing the built-in subcommands imports none of them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Accept `--home` and `--debug` anywhere."""
         return super().parse_args(ctx, _whole_first(args))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the subcommand. Return None if it does not exist."""
         from importlib import import_module
 
         entry, found = COMMANDS.get(cmd_name), object()
@@ -177,7 +175,6 @@ class Subcommands(click.Group):
         return found
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """Return completions from the table."""
         from click.shell_completion import CompletionItem
 
         items = [
@@ -194,7 +191,6 @@ class Subcommands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the subcommand. For an unknown one, suggest the nearest name."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS and not _is_added(args[0]):
             import difflib
 
@@ -221,7 +217,7 @@ def shoal(click_context: click.Context, home: Path | None, debug: bool) -> None:
 
 
 def run(arguments: list[str], context: CommandContext | None = None) -> int:
-    """Run the command line and return the exit code: 0 done, 1 failed, 2 usage, 130 interrupted."""
+    """Run the command line and return the exit code: 0 done, 1 failed, 2 usage error, 130 interrupted."""
     context = context or CommandContext(Path())
     debug = "--debug" in arguments
     try:
@@ -233,14 +229,14 @@ def run(arguments: list[str], context: CommandContext | None = None) -> int:
         _complain(context, error)
         return EXIT_USAGE
     except click.Abort as error:
-        # An approval was denied, or no one was there to decide it.
+        # A confirmation was declined, or standard input ended.
         if not isinstance(error.__cause__, KeyboardInterrupt):
             print(file=sys.stderr)
             _complain(context, ShoalError("Nothing was changed. `--yes` skips the question."))
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of the output has closed it
+    except BrokenPipeError:  # the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except (ShoalError, OSError) as error:
@@ -259,7 +255,6 @@ def run(arguments: list[str], context: CommandContext | None = None) -> int:
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
-    """Return the errors of a group, at any depth."""
     if not isinstance(error, BaseExceptionGroup):
         return [error]
     inner = cast("tuple[BaseException, ...]", error.exceptions)
@@ -267,7 +262,7 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 
 def _other_schema(context: CommandContext) -> list[str]:
-    """Explain unknown keys of `shoal.toml` if a version with another schema has used the home directory."""
+    """Explain unknown keys of `shoal.toml`, if a Shoal version with another schema has used the home directory."""
     from shoal.store.driver import migrations
     from shoal.store.sqlite import refuse_schema, schema_version
 
@@ -283,7 +278,6 @@ def _other_schema(context: CommandContext) -> list[str]:
 
 
 def _complain(context: CommandContext, error: BaseException) -> None:
-    """Print one line on stderr, without secrets. A ConfigError prints one line per problem."""
     match error:
         case ConfigError():
             lines = [*error.problems, *_other_schema(context)]
@@ -295,7 +289,7 @@ def _complain(context: CommandContext, error: BaseException) -> None:
             )
             if not message.endswith("?") and not (
                 type(error) is click.UsageError and message.endswith(".")
-            ):  # click's wording
+            ):  # click worded this error
                 path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "shoal"
                 message = f"{message.rstrip('.')}. See `{path} --help`."
             lines = [message]
@@ -303,7 +297,8 @@ def _complain(context: CommandContext, error: BaseException) -> None:
             todo = "Run Shoal as its owner, or choose another with --home DIR."
             lines = [f"You have no permission to read {context.root}. {todo}"]
         case OSError():
-            path = error.filename or (context.root if error.errno in _OF_DISKS else "")  # write errors name no file
+            # an OSError from a write names no file
+            path = error.filename or (context.root if error.errno in _OF_DISKS else "")
             where = f"{path}: " if path else ""
             todo = REMEDIES.get(error.errno or 0, "Check that it exists and that you own it.")
             lines = [f"{where}{error.strerror or error}. {todo}"]
@@ -317,21 +312,20 @@ def _complain(context: CommandContext, error: BaseException) -> None:
 
 
 def main() -> None:
-    """The entry point of the distribution. Objects created at startup are not garbage collected; long-running commands
-    call `collect_seldom`.
+    """Run the `shoal` command as a process. Startup runs without garbage collection, and long-running commands
+    enable it with `collect_seldom`.
     """
     gc.disable()
     ended: list[int] = []
 
     def leave() -> None:
-        """End the process after its command has returned, without freeing objects one by one."""
+        """End the process without freeing objects one by one."""
         if ended:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(ended[0])
 
     def crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        """Print the traceback of an unexpected error, without secrets."""
         from shoal.permissions.redact import print_crash
 
         print_crash(context.redactor(), kind, error, trace)

@@ -1,4 +1,6 @@
-"""Output of commands: tables for people, JSON for programs, times and durations in words, events as lines."""
+"""Formats the output of commands: tables for people, JSON for programs, readable times and durations, and events
+as lines.
+"""
 
 import os
 import re
@@ -59,12 +61,11 @@ _LABEL = lazy_re.compile(r" *(?:\S+ {2,})?")
 
 
 def is_dumb() -> bool:
-    """Return whether the terminal can only append text. True if the terminal type is unknown."""
+    """Return True if the terminal can only append text, or if its type is unknown."""
     return os.environ.get("TERM", "dumb") == "dumb"
 
 
 def echo(text: str, to: TextIO | None = None) -> None:
-    """Print a message for a person, by default on standard output."""
     stream = to if to is not None else sys.stdout
     colour = stream.isatty() and not os.environ.get("NO_COLOR") and not is_dumb()
     shown = as_typed(printable(text))
@@ -74,7 +75,9 @@ def echo(text: str, to: TextIO | None = None) -> None:
 
 
 def wrapped(text: str, columns: int) -> str:
-    """Wrap long lines between words, aligned with the text of their first line. Commands are not broken."""
+    """Wrap long lines between words. Continuation lines align with the text of the first line. Commands in
+    backticks are not broken.
+    """
     return "\n".join(_wrapped_line(line, columns) for line in text.split("\n"))
 
 
@@ -90,15 +93,14 @@ def _wrapped_line(line: str, columns: int) -> str:
 
 
 def worded(text: str, *, colour: bool = False) -> str:
-    """Return a message without its backticks. Code is cyan on a color terminal and quoted otherwise. Shoal's commands
-    appear as a person must type them on this system.
+    """Render code in backticks as cyan text if `colour` is True, and in quotation marks otherwise. Shoal's
+    commands appear as a person must type them on this system.
     """
     shown = _CODE.sub(lambda match: f"\x1b[36m{match[1]}\x1b[39m" if colour else f"'{match[1]}'", as_typed(text))
     return shown.replace("`", "'")  # an unpaired backtick comes from the content
 
 
 def print_json(value: object) -> None:
-    """Print a record, or a list of them, as indented JSON."""
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
@@ -106,10 +108,9 @@ Cell: TypeAlias = str | int | datetime | None
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str) -> None:
-    """Print rows in columns under a header, or `empty` if there are no rows. On a terminal the last column is cut to
-    fit.
+    """Print rows in columns under a header, or print `empty` if there are no rows.
 
-    Times are formatted by `when`, and no cell can move the cursor.
+    On a terminal, the last column is cut to fit. Times are formatted with `when`, and control characters are replaced.
     """
 
     def shown(cell: Cell, *, last: bool) -> str:
@@ -132,7 +133,6 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str)
 def print_records(
     records: object, as_json: bool, head: Sequence[str], rows: Iterable[Sequence[Cell]], empty: str
 ) -> None:
-    """Print records as JSON, or their rows as a table."""
     if as_json:
         print_json(records)
     else:
@@ -140,7 +140,7 @@ def print_records(
 
 
 def printable(text: str) -> str:
-    """Return the text without characters that could move a terminal's cursor, change its colors or reverse text."""
+    """Replace characters that could move a terminal's cursor, change its colors or reverse text."""
     return "".join(char if char in "\n\t" or (char.isprintable() and char not in _TURNING) else "�" for char in text)
 
 
@@ -153,12 +153,10 @@ def when(at: datetime | None) -> str:
 
 
 def usd(amount: float | None) -> str:
-    """Format US dollars. An unknown price becomes a dash."""
     return "–" if amount is None else f"{amount:.4f}"
 
 
 def event_lines(event: Event) -> Iterator[str]:
-    """Render an event as lines. Internal events have no lines."""
     match event.data:
         case UserSaid(text=text, author=author):
             yield f"\n{when(event.at)}  {_name(author)}:"
@@ -207,7 +205,6 @@ def event_lines(event: Event) -> Iterator[str]:
 
 
 def request_lines(request: ApprovalRequested) -> Iterator[str]:
-    """Render an approval request. Each line to run has a bar in front of it."""
     item = request.item
     if item.number == 1 and item.why:
         yield f"  The model says: “{printable(item.why)}”"
@@ -237,7 +234,6 @@ def why(request: ApprovalRequested) -> str:
 
 
 def failure_lines(message: str, detail: str) -> Iterator[str]:
-    """Render an error, and the provider's message below it if it adds something."""
     yield f"! {printable(message)}"
     if adds_detail(message, detail):
         yield f"  {' '.join(printable(detail).split())}"
@@ -252,18 +248,17 @@ def limit_words(limit: str, detail: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return the text with exactly one full stop at its end, or none after another end mark."""
+    """End a text with exactly one period, unless it ends with another punctuation mark."""
     text = text.rstrip().rstrip(".")
     return text if text.endswith(("!", "?", "…", ":")) else f"{text}."
 
 
 def timed(words: str, seconds: float) -> str:
-    """Describe an activity with its duration so far: `thinking, 12 s`."""
+    """Append the duration to an activity: `thinking, 12 s`. Less than a second is not shown."""
     return f"{words}, {span(int(seconds))}" if seconds >= 1 else words
 
 
 def status_words(status: StatusChanged, seconds: float) -> str:
-    """Describe a turn's activity with its duration so far, in seconds."""
     match status.state:
         case "thinking":
             return timed("waiting for the model", seconds)
@@ -294,12 +289,11 @@ _MAIN_ARGUMENTS = ("command", "path", "file_path", "query", "url", "text", "name
 
 
 def call_line(call: ToolCall) -> str:
-    """Render a tool call on one line: its name and its subject, main argument or the start of all arguments."""
     argument = call.arguments
     try:
         given = msgspec.json.decode(call.arguments or "{}", type=dict[str, object])
         argument = next((text for name in _MAIN_ARGUMENTS if isinstance(text := given.get(name), str)), argument)
-    except UNREADABLE:  # the model may write anything
+    except UNREADABLE:  # the model may send invalid JSON
         pass
     about = " ".join(printable(argument if argument != "{}" else "").split())
     if len(about) > CALL_CHARS_MAX:
@@ -308,7 +302,6 @@ def call_line(call: ToolCall) -> str:
 
 
 def result_lines(result: ToolFinished) -> Iterator[str]:
-    """Render a tool result: a heading with its outcome, then at most RESULT_LINES_MAX lines of output."""
     lines = printable(result.for_people).rstrip().splitlines()
     took = f", {span(result.duration_ms / 1000)}" if result.duration_ms else ""
     ending = ", interrupted, outcome unknown" if result.is_interrupted else ", stopped" if result.stopped else ""
@@ -340,7 +333,7 @@ def _name(author: Author) -> str:
 
 
 def hours_of(text: str) -> int:
-    """Return the hours of a duration like 12h, 30d or 2w. Raises click.UsageError."""
+    """Parse a duration such as 12h, 30d or 2w into hours. Raises click.UsageError."""
     match = re.fullmatch(r"(\d{1,4})([hdw])", text.strip())
     if match is None or not int(match[1]):
         raise click.UsageError(f"--since {text!r} is not a time span. Write 12h, 30d or 2w.")

@@ -1,4 +1,4 @@
-"""The questions of `shoal setup` at a terminal. Anything that may be a key is never echoed, typed or pasted."""
+"""Asks the questions of `shoal setup` at a terminal. Text that may be a key is not echoed, even if it is pasted."""
 
 import os
 import shutil
@@ -17,9 +17,9 @@ CHOICES_SHOWN = 15
 
 
 def ask_line(question: str, default: str = "", *, is_secret: bool = False, may_be_empty: bool = False) -> str:
-    """Read a line, or the default for an empty one. An API key is rejected unless the question asks for one.
+    """Read a line. An empty line means the default. Unless `is_secret`, text that looks like an API key is rejected.
 
-    Raises click.Abort at the end of the input, KeyboardInterrupt.
+    Raises click.Abort at the end of the input, and KeyboardInterrupt.
     """
     shown = f"{question} [{default}]: " if default else f"{question}: "
     while True:
@@ -40,9 +40,9 @@ def ask_yes(question: str, *, default: bool) -> bool:
 
 
 def ask_from(names: Sequence[str], question: str, default: str) -> str:
-    """Ask for a name from a list. Accepts its number, full name or a unique part.
+    """Ask for a name from a list. Accepts the number or the full name of an entry, or a unique part of the name.
 
-    An ambiguous part narrows the list.
+    A part that matches several names narrows the list. An unknown name is accepted after confirmation.
     """
     shown = list(names)
     while True:
@@ -73,7 +73,7 @@ def ask_from(names: Sequence[str], question: str, default: str) -> str:
 
 @contextmanager
 def typing_unseen() -> Generator[None]:
-    """Disable echo while no question is open, e.g. for the rest of a paste."""
+    """Disable echo between questions, which hides the rest of a pasted key."""
     if not _draws():
         yield
         return

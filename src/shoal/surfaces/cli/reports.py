@@ -42,7 +42,7 @@ audit = click.Group(
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--chain", default="", help="Show only this chain: a thread id, or system.")
 def tail(context: CommandContext, limit: int, chain: str, as_json: bool) -> None:
-    """Print the latest entries, newest last."""
+    """Print the latest entries of the audit log, newest last."""
     audit_rows = get(context, "/api/audit", list[AuditRow], limit=limit, chain=chain)
     rows = [
         (
@@ -122,7 +122,7 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
 
 @command(usage, example="shoal usage lift")
 def lift(context: CommandContext) -> None:
-    """Suspend all budget limits for the rest of the day."""
+    """Suspend all budget limits until midnight UTC."""
     day = call_api(context, "POST", "/api/usage/lift", into=dict[str, str])["day"]
     print(f"Budget limits are suspended until the end of {day}.")
 
@@ -151,7 +151,7 @@ def list_models(context: CommandContext, as_json: bool) -> None:
 
 @command(models, example="shoal models refresh")
 def refresh(context: CommandContext, as_json: bool) -> int:
-    """Ask every provider for its models, which also checks its key. Exits with 1 if one fails."""
+    """Ask every provider for its models, which also checks its key. Exits with 1 if a provider fails."""
     catalog = open_catalog(context.config(), os.environ, SystemClock())
 
     async def ask() -> Mapping[str, ModelListing]:
@@ -193,7 +193,6 @@ def quirks(context: CommandContext, as_json: bool) -> None:
 
 
 def _listed(changes: Mapping[str, Change]) -> str:
-    """Format quirks, such as `images=none tools=no`."""
     words_of_values = {
         name: ("yes" if value else "no") if isinstance(value, bool) else value for name, value in changes.items()
     }
@@ -244,7 +243,7 @@ def list_skills(context: CommandContext, agent: str, thread: str, as_json: bool)
 @AS_AGENT
 @AS_IN_THREAD
 def check(context: CommandContext, agent: str, thread: str, as_json: bool) -> int:
-    """Report problems in skills. Exits with 1 if there are any. JSON is a list of {"path", "problem"}."""
+    """Report problems in skills. Exits with 1 if it finds any. The JSON output is a list of {"path", "problem"}."""
     view = get(context, "/api/skills", SkillsView, agent=agent, thread=thread)
     if as_json:
         print_json(view.problems)
@@ -282,7 +281,6 @@ def install(context: CommandContext, source: str, scope: str, agent: str, thread
 
 
 def _archive_of(path: Path) -> bytes:
-    """Return a file unchanged, or a folder as a zip archive without hidden files. Raises OSError, UsageError."""
     if not path.is_dir():
         return path.read_bytes()
     made = io.BytesIO()

@@ -1,4 +1,6 @@
-"""`shoal run`, `serve` and `worker`: run all of Shoal, or one half of it, and write the log of the process."""
+"""`shoal run`, `serve` and `worker`: run Shoal in one process, or as servers and workers. Also formats the log on
+stderr.
+"""
 
 import asyncio
 import logging
@@ -36,10 +38,11 @@ port_option = click.option(
 def run(context: CommandContext, host: str | None, port: int | None) -> int:
     """Run agents, platforms, triggers, the page and the API in one process.
 
-    When it is ready, it prints ready http://HOST:PORT/?token=… on a terminal. Elsewhere it prints ready
-    http://HOST:PORT/, and the location of the token on the next line. SIGTERM and Ctrl-C stop it: running turns get
-    engine.drain_seconds to finish, and unfinished turns continue at the next start. A second signal stops it
-    immediately.
+    When Shoal is ready, it prints "ready http://HOST:PORT/?token=…" on a terminal. If the output is not a terminal,
+    it prints "ready http://HOST:PORT/" and a second line that says where the token is stored.
+
+    SIGTERM and Ctrl-C stop Shoal. Running turns have engine.drain_seconds to finish, and unfinished turns continue
+    at the next start. A second signal stops it immediately.
     """
     return asyncio.run(_run(context, _prepare(context, host, port), "all"))
 
@@ -48,9 +51,9 @@ def run(context: CommandContext, host: str | None, port: int | None) -> int:
 @host_option
 @port_option
 def serve(context: CommandContext, host: str | None, port: int | None) -> int:
-    """Run platforms, page, API and triggers. Turns run in 'shoal worker' processes on the same PostgreSQL.
+    """Run platforms, page, API and triggers. Turns run in 'shoal worker' processes on the same PostgreSQL database.
 
-    Run as many as you like; each platform account is served by one of them at a time.
+    You can run several servers. Each platform account is served by one of them at a time.
     """
     return asyncio.run(_run(context, _shared(_prepare(context, host, port)), "serve"))
 
@@ -60,7 +63,7 @@ def serve(context: CommandContext, host: str | None, port: int | None) -> int:
 @click.option("--port", type=click.IntRange(0, 65535), help="Port for health, metrics and API. [default: none]")
 @click.option("--concurrency", type=click.IntRange(1), help="Threads to run at once. [default: engine.concurrency]")
 def worker(context: CommandContext, host: str | None, port: int | None, concurrency: int | None) -> int:
-    """Run turns for 'shoal serve' processes on the same PostgreSQL. Run as many as you like."""
+    """Run turns for 'shoal serve' processes on the same PostgreSQL database. You can run several workers."""
     config = _shared(_prepare(context, host, port, concurrency))
     return asyncio.run(_run(context, config, "worker", listens=port is not None))
 
@@ -105,7 +108,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
     with stop_signal() as stopped:
         async with AsyncExitStack() as stack:
             app = await stack.enter_async_context(open_app(config, role=role))
-            guard_logging(app[Redactor])  # secrets from a later setup are added to it
+            guard_logging(app[Redactor])  # later setup steps add their secrets to this redactor
             ready = "ready"
             if listens:
                 from shoal.surfaces.http.options import WebOptions
@@ -147,7 +150,7 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
 
 @contextmanager
 def stop_signal() -> Generator[asyncio.Future[signal.Signals]]:
-    """Yield an event that the first SIGINT or SIGTERM sets. The second signal ends the process immediately."""
+    """Yield a future that the first SIGINT or SIGTERM resolves. The second signal ends the process immediately."""
     loop = asyncio.get_running_loop()
     first: asyncio.Future[signal.Signals] = loop.create_future()
 
@@ -165,7 +168,7 @@ def stop_signal() -> Generator[asyncio.Future[signal.Signals]]:
             loop.remove_signal_handler(number)
 
 
-# ---- the log on stderr: one line per event, for people or as JSON, with the message's fields ----
+# ---- the log on stderr ----
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -176,7 +179,7 @@ QUIETER = ("psycopg", "procrastinate")
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):
-    """Writes to the current sys.stderr, so that a terminal chat can move log lines away from its prompt."""
+    """Writes to the current `sys.stderr`, which a terminal chat replaces to keep log lines away from its prompt."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -190,17 +193,17 @@ class TextFormatter(logging.Formatter):
     """Formats one line per record: `TIME LEVEL logger: message key=value…`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line, followed by the traceback of an error."""
         fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
         line = f"{_time(record)} {record.levelname.lower():<7} {record.name}: {record.getMessage()}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats one JSON object per line: time, level, logger, message, its fields, and `trace` for an error."""
+    """Formats one JSON object per line: time, level, logger, message, the record's own fields, and `trace` for an
+    error.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return one line of JSON."""
         line: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -214,7 +217,6 @@ class JsonFormatter(logging.Formatter):
 
 
 def start_logging(level: str, *, as_json: bool = False) -> None:
-    """Send the log of this process to stderr."""
     handler = StderrHandler()
     handler.setFormatter(JsonFormatter() if as_json else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

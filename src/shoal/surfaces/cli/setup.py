@@ -1,7 +1,8 @@
-"""`shoal setup`: ask for missing settings, test each answer immediately, and write the working ones.
+"""`shoal setup`: ask for missing settings, test each answer immediately, and store the settings that work.
 
-The only state is `shoal.toml`. Working settings are not asked for again, so after Ctrl-C the next run continues at the
-first missing one. Each step succeeds, is skipped by the person, or ends with one sentence about the problem.
+All state is in `shoal.toml`. Setup does not ask again for settings that work, so after Ctrl-C the next run continues
+at the first missing setting. Each step succeeds, is skipped by the person, or ends with one sentence about the
+problem.
 """
 
 import asyncio
@@ -68,10 +69,11 @@ def setup(
     no_input: bool,
     **given: str | None,
 ) -> int:
-    """Ask for missing settings, test each answer immediately, and store the working ones. Name steps to answer them
-    again. Without a terminal nothing is asked.
+    """Ask for missing settings, test each answer immediately, and store the settings that work.
+
+    Name steps to answer their questions again. Without a terminal, Shoal asks nothing.
     """
-    logging.getLogger("shoal").addHandler(logging.NullHandler())  # errors are reported here
+    logging.getLogger("shoal").addHandler(logging.NullHandler())  # setup reports errors itself
     answers = {name: value for name, value in given.items() if value is not None}
     if login is not None:
         answers["login"] = "y" if login else "n"
@@ -80,8 +82,6 @@ def setup(
 
 
 class Setup:
-    """One run of the command."""
-
     def __init__(self, session: SetupSession) -> None:
         self._session = session
         self._model = ModelStep(session)
@@ -92,7 +92,7 @@ class Setup:
         self._failed = False
 
     def run(self) -> int:
-        """Run the steps. Return 1 if one of them failed."""
+        """Run the steps and return the exit code: 1 if a step failed, 130 if the person stopped the setup."""
         with typing_unseen() if self._session.asks else nullcontext():
             return self._run()
 
@@ -126,9 +126,6 @@ class Setup:
     # ---- the steps ----
 
     def home(self) -> None:
-        """Create the missing parts of the home directory. First check that it is ours and writable, and that no Shoal
-        uses it.
-        """
         is_other = False
         while problem := setup_checks.not_usable(self._session.context.root):
             self._session.say("home", problem)
@@ -174,7 +171,6 @@ class Setup:
                 self._session.write({"web.port": port})
 
     def brief(self) -> None:
-        """Offer a brief every morning, once a chat is connected."""
         brief, hour = command_named("brief"), self._session.given.pop("brief", "")
         if not isinstance(brief, click.Command):
             return
@@ -194,8 +190,6 @@ class Setup:
                 self._session.say("brief", str(error))
 
     def sandbox(self) -> None:
-        """Report whether agents' commands run isolated, or the missing requirements."""
-
         async def trial() -> tuple[str, bool, str]:
             chosen = await open_sandbox(self._session.config().sandbox, extension_sandbox)
             await chosen.sandbox.close()
@@ -211,7 +205,6 @@ class Setup:
             self._session.say("asks", in_words(Situation(isolated=isolated, sealed=sealed)))
 
     def login(self) -> None:
-        """Offer to have the system start Shoal at login."""
         service = setup_checks.login_service(self._session.context.root)
         wanted = self._session.given.pop("login", "")
         if service is None:
@@ -243,7 +236,6 @@ class Setup:
         self._session.say("login", f"Shoal is running. Its log: {service.log}")
 
     def from_environment(self) -> dict[str, str]:
-        """Return the settings whose secrets are in environment variables of this shell, with the variables' names."""
         config, secrets = self._session.config(), dict[str, Secret]()
         for name, provider in config.providers.items():
             secrets[f"providers.{name}.api_key"] = provider.api_key
@@ -257,10 +249,9 @@ class Setup:
             if secret.source == "env" and os.environ.get(secret.name)
         }
 
-    # ---- asking, printing, writing ----
+    # ---- summary ----
 
     def finish(self, last: str) -> None:
-        """List the written keys and suggest the next step."""
         after = written(self._session.context.home)
         changed = [name for name, value in after.items() if self._before.get(name) != value]
         for name in (*self._made, *changed):
@@ -268,7 +259,6 @@ class Setup:
         echo(last)
 
     def next_step(self) -> str:
-        """Return one sentence with the next step after the setup."""
         config = self._session.context.config()
         chats = [
             record.title

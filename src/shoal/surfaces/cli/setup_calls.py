@@ -1,4 +1,6 @@
-"""API calls of `shoal setup`, to the running Shoal or to an idle application in this process."""
+"""API calls of `shoal setup`. They go to the running server, or to an application in this process that runs no
+services.
+"""
 
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
@@ -19,8 +21,8 @@ T = TypeVar("T")
 
 
 class SetupCalls:
-    """A blocking client of the Shoal that is set up, for the thread at the terminal. `receives`: this process receives
-    the messages to a bot, because no Shoal is running.
+    """A blocking API client for `shoal setup`. `receives` is True if this process receives the bot's messages,
+    because no server is running.
     """
 
     def __init__(self, portal: BlockingPortal, client: Client, chats: ChatSetup | None) -> None:
@@ -30,15 +32,13 @@ class SetupCalls:
         self.receives = chats is not None
 
     def call(self, method: str, path: str, body: object = None, *, into: type[T] = object) -> T:
-        """Make a call. Raises the errors of `Client.call`."""
-
         async def call() -> T:
             return await self._client.call(method, path, body, into=into)
 
         return self.wait_for(call)
 
     def wait_for(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `work`. Ctrl-C cancels it and raises click.Abort."""
+        """Run `work` and return its result. Ctrl-C cancels it and raises click.Abort."""
         future = self._portal.start_task_soon(work)
         try:
             return future.result()
@@ -48,15 +48,15 @@ class SetupCalls:
             future.cancel()
 
     def hearing(self, platform: str) -> AbstractContextManager[Hearing]:
-        """Receive messages from people who write to a bot, inside the context. Raises PlatformError, ConfigError."""
+        """Receive messages that people send to a bot until the context exits. Raises PlatformError and ConfigError."""
         assert self._chats is not None
         return self._portal.wrap_async_context_manager(self._chats.hearing(platform))
 
 
 @contextmanager
 def open_calls(context: CommandContext) -> Generator[SetupCalls]:
-    """Open a client of the running Shoal, or of an application in this process. Raises ConfigError, and the errors of
-    opening the database.
+    """Open a client of the running server, or of an application in this process. Raises ConfigError and the errors
+    of `CommandContext.open_store`.
     """
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(_opened(context)) as (client, chats):
         yield SetupCalls(portal, client, chats)
@@ -75,6 +75,6 @@ async def _opened(context: CommandContext) -> AsyncGenerator[tuple[Client, ChatS
         context.open_store() as store,
         open_app(config, Overrides(driver=store.driver), role="offline") as services,
     ):
-        chats = services[ChatSetup]  # created before the API, which then uses the same one
+        chats = services[ChatSetup]  # created before the API, which then uses the same object
         async with client_of(services) as client:
             yield client, chats

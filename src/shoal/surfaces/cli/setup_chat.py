@@ -16,14 +16,15 @@ from shoal.surfaces.cli.setup_session import LeftOut, SetupSession
 
 
 class ChatStep:
-    """Connects a bot and identifies its owner. `thread` is then the owner's direct conversation, if they wrote."""
+    """Connects a bot and identifies its owner. Afterwards `thread` is the owner's direct conversation, or empty if
+    the owner has not written to the bot.
+    """
 
     def __init__(self, session: SetupSession) -> None:
         self._session = session
         self.thread = ""
 
     def run(self) -> None:
-        """Connect a bot and identify its owner."""
         with open_calls(self._session.context) as calls:
             state = calls.call("GET", "/api/setup", into=SetupState)
             chats = {chat.name: chat for chat in state.chats}
@@ -40,7 +41,6 @@ class ChatStep:
             self.own(calls, chat)
 
     def connected_chat(self, calls: SetupCalls, chats: Sequence[ChatChoice]) -> ChatChoice | None:
-        """Return the first chat with an account that connects, or None to ask for one."""
         for chat in chats:
             is_on = any(account.enabled for account in self.accounts(chat.name))
             if (
@@ -65,12 +65,10 @@ class ChatStep:
         return self._session.config().platforms.of(platform)
 
     def has_people(self, platform: str) -> bool:
-        """Return whether at least one person may write to a platform's account."""
         accounts = [account for account in self.accounts(platform) if account.enabled]
         return len(accounts) > 1 or any(account.owner or account.allow for account in accounts)
 
     def connect_one(self, calls: SetupCalls, chats: Mapping[str, ChatChoice]) -> ChatChoice | None:
-        """Ask for a chat and its settings until it is connected. Return None for no chat."""
         titles = {**{name: chat.title for name, chat in chats.items()}, choices.NO_CHAT: choices.NO_CHAT_TITLE}
         chat, before = None, dict[str, str]()
         while True:
@@ -95,9 +93,10 @@ class ChatStep:
                 before = entered
 
     def fields_of(self, chat: ChatChoice, before: Mapping[str, str]) -> dict[str, str] | None:
-        """Return a platform account's settings by key, and `public_url`, or None to choose another platform.
+        """Ask for a platform account's settings. Return them by key, with `public_url` if the platform needs it, or
+        None to choose another platform.
 
-        An account that was imported or switched off keeps its settings.
+        An account that was imported or switched off keeps its stored secrets.
         """
         table, values = f"platforms.{chat.name}", dict[str, str]()
         rests = any(not account.enabled for account in self.accounts(chat.name))
@@ -127,11 +126,12 @@ class ChatStep:
         return values
 
     def is_called(self, chat: ChatChoice, fetches: str) -> bool:
-        """Return whether the platform calls Shoal to deliver messages, which works only while Shoal is running."""
+        """Return True if the platform delivers messages by calling Shoal. Such an account receives messages only
+        while Shoal runs.
+        """
         return bool(chat.owner_question) and not fetches
 
     def connect(self, calls: SetupCalls, chat: ChatChoice, entered: Mapping[str, str]) -> bool:
-        """Connect a platform. Prints the reason if that fails."""
         table = f"platforms.{chat.name}"
         more = {key.removeprefix(f"{table}."): self._session.extra[key] for key in self._session.more(table)}
         values = {**more, **entered}
@@ -145,7 +145,6 @@ class ChatStep:
         return True
 
     def own(self, calls: SetupCalls, chat: ChatChoice) -> None:
-        """Identify the owner: the person who receives a code in the chat and types it here."""
         path = f"/api/setup/platforms/{chat.name}/owner"
         if "owner" in self._session.given:
             calls.call("POST", path, {"user": self._session.given.pop("owner")})
@@ -182,7 +181,6 @@ class ChatStep:
                 self._session.say("chat", f"You own the bot on {chat.title}; it has sent you a message.")
 
     def own_by_code(self, calls: SetupCalls, path: str) -> str:
-        """Ask for the code until it matches, and return its person, or an empty string if skipped."""
         while True:
             code = ask_line("Code (- to get access later with `shoal pair CODE`)".replace("`", "'"))
             if code == "-":

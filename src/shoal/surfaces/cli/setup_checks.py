@@ -1,4 +1,4 @@
-"""Checks of `shoal setup` on this machine: the directory, the port, and starting at login."""
+"""Checks of `shoal setup` on this machine (directory and port), and the service that starts Shoal at login."""
 
 import os
 import plistlib
@@ -18,8 +18,9 @@ COMMAND_SECONDS = 30.0
 
 
 def not_usable(root: Path) -> str:
-    """Return a message if a directory cannot be a home directory because it is a file, is not writable, or contains
-    other files. Otherwise return "".
+    """Return an error message if a directory cannot be a home directory, otherwise an empty string.
+
+    The directory must be writable, and empty unless it is already a home directory.
     """
     there = next(folder for folder in (root, *root.parents) if folder.exists())
     if not there.is_dir():
@@ -49,8 +50,11 @@ def is_free(host: str, port: int) -> bool:
 
 
 class LoginService(msgspec.Struct, frozen=True):
-    """A service that starts Shoal at login: its file, the commands that activate it, and the command that shows its
-    log.
+    """A systemd user unit or launchd agent that starts Shoal at login.
+
+    commands: the commands that activate the service.
+    log: the command that shows the log.
+    stop: the command that stops the service.
     """
 
     file: Path
@@ -61,9 +65,6 @@ class LoginService(msgspec.Struct, frozen=True):
 
 
 def login_service(root: Path) -> LoginService | None:
-    """Return the service that would start Shoal with this home directory at each login, or None if the system has no
-    supported service manager.
-    """
     called = shutil.which(sys.argv[0]) or sys.argv[0]
     program = called if Path(called).name == "shoal" else str(Path(sys.executable).with_name("shoal"))
     command = [os.path.abspath(program), "--home", str(root), "run"]
@@ -82,7 +83,7 @@ def login_service(root: Path) -> LoginService | None:
         return LoginService(file, plistlib.dumps(content), commands, f"tail -f {log}", stop)
     if _run(
         ("systemctl", "--user", "show-environment")
-    ):  # no launchd or systemd, or no session: a container, another user's shell
+    ):  # neither launchd nor systemd, or no session, as in a container or another user's shell
         return None
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "systemd" / "user"
     unit = f"shoal{suffix}.service"
@@ -97,7 +98,7 @@ def login_service(root: Path) -> LoginService | None:
 
 
 def start_at_login(service: LoginService) -> None:
-    """Write the service's file and activate it. Raises ShoalError with the system's message, OSError."""
+    """Write and activate the service. Raises OSError, and ShoalError with the system's error message."""
     service.file.parent.mkdir(parents=True, exist_ok=True)
     service.file.write_bytes(service.content)
     for command in service.commands:
@@ -108,7 +109,6 @@ def start_at_login(service: LoginService) -> None:
 
 
 def _run(command: tuple[str, ...]) -> str:
-    """Run a system command. Return the reason for a failure, or nothing."""
     try:
         ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -117,6 +117,6 @@ def _run(command: tuple[str, ...]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Quote a word for systemd, where percent and dollar signs are special and spaces separate words."""
+    """Quote a word for systemd, which expands percent and dollar signs and splits at spaces."""
     text = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{text}"' if re.search(r"[^\w@%+=:,./-]", word) else text

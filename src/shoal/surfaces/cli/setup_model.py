@@ -17,13 +17,12 @@ from shoal.surfaces.cli.setup_session import LeftOut, SetupSession
 
 
 class ModelStep:
-    """Asks for a provider, its settings and a model until one answers."""
+    """Asks for a provider, its settings and a model until the model answers."""
 
     def __init__(self, session: SetupSession) -> None:
         self._session = session
 
     def run(self) -> None:
-        """Set up a working model."""
         with open_calls(self._session.context) as calls:
             state = calls.call("GET", "/api/setup", into=SetupState)
             is_chosen = bool(self._session.config().model.name) or not state.is_demo
@@ -46,7 +45,6 @@ class ModelStep:
                     raise LeftOut(f"The model of {provider} does not answer.")
 
     def answers(self, calls: SetupCalls) -> bool:
-        """Test the current model and print its answer or the error. Return whether it answered."""
         try:
             self.say_answer(calls.call("POST", "/api/setup/model/test", into=ModelAnswered))
         except ShoalError as error:
@@ -62,7 +60,7 @@ class ModelStep:
     def provider(self, calls: SetupCalls, choice: ModelChoice) -> bool:
         """Ask for a provider's settings until its model answers. Return False to choose another provider.
 
-        Only the wrong setting is asked for again.
+        After an error, setup asks again only for the setting that was wrong.
         """
         path = f"/api/setup/providers/{path_part(choice.name)}"
         table = f"providers.{choices.table_of(choice.name)}"
@@ -102,7 +100,6 @@ class ModelStep:
                 return False
 
     def use_model(self, calls: SetupCalls, path: str, chosen: Mapping[str, object]) -> bool:
-        """Use a model that answers. A model that does not is used only if the person insists."""
         try:
             self.say_answer(calls.call("PUT", path, chosen, into=ModelAnswered))
         except ShoalError as error:
@@ -113,9 +110,6 @@ class ModelStep:
         return True
 
     def place_of(self, choice: ModelChoice, before: str = "") -> dict[str, str] | None:
-        """Ask for a provider's location, an address or a model file, until it is valid. Return None to choose another
-        provider.
-        """
         if choice.name == "local" and not self._session.has_extra("local"):
             return None
         while True:
@@ -134,7 +128,6 @@ class ModelStep:
                 self._session.say("model", str(error))
 
     def model_of(self, models: Sequence[str], default: str) -> str:
-        """Ask which of a provider's models to use."""
         if "model" in self._session.given or not self._session.asks or len(models) < 2:
             return self._session.ask("model", "Model", default)
         echo("\nWhich of its models?" if len(models) <= CHOICES_SHOWN else f"\nWhich of its {len(models)} models?")

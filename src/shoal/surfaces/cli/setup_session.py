@@ -23,14 +23,14 @@ NOTHING: Mapping[str, Value] = {}
 
 
 class LeftOut(Exception):
-    """A step ended without a change. The text says why."""
+    """Raised when a step ends without a change. The message is the reason."""
 
 
 class SetupSession:
-    """Answers come from options first, then from the terminal.
+    """Reads answers from command-line options first, and then from the terminal.
 
-    asks: whether questions are asked.
-    runs: whether a running Shoal applies the settings.
+    asks: True if setup may ask questions.
+    runs: True if a running Shoal applies the settings.
     """
 
     def __init__(
@@ -55,7 +55,6 @@ class SetupSession:
             self.extra[name.strip()] = text
 
     def choose(self, name: str, question: str, choices: Mapping[str, str], default: str) -> str:
-        """Ask for one of several choices, given by its number, its name, or a unique part."""
         if name in self.given:
             return self.given.pop(name)
         if not self.asks:
@@ -76,7 +75,10 @@ class SetupSession:
             echo(f"Choose a number from 1 to {len(names)}, or type part of a name.")
 
     def ask(self, name: str, question: str, default: str = "") -> str:
-        """Ask for a line. An option of that name answers the question once. Raises LeftOut without a terminal."""
+        """Return the value of the option `name`, or ask for a line. Each option is used only once.
+
+        If setup may not ask, returns the default, or raises LeftOut without a default.
+        """
         if name in self.given:
             return self.given.pop(name)
         if not self.asks:
@@ -86,7 +88,10 @@ class SetupSession:
         return ask_line(question, default)
 
     def secret(self, name: str, question: str, kind: str) -> str:
-        """Read a secret without echo; an empty one goes back. A secret of an obviously different kind is rejected."""
+        """Read a secret without echo. Rejects a secret that is obviously of a different kind.
+
+        Raises LeftOut if setup may not ask and the secret is required.
+        """
         while True:
             if name in self.given:
                 value = read_source(self.given.pop(name))
@@ -107,7 +112,7 @@ class SetupSession:
             self.say("model" if name == "key" else "chat", f"{problem} Try again.")
 
     def has_extra(self, extra: str) -> bool:
-        """Return whether a choice's dependencies are installed. Offers to install missing ones."""
+        """Return True if the packages that a choice needs are installed. Offers to install missing packages."""
         if not choices.lacking_package(extra):
             return True
         command = install_command(extra)
@@ -123,24 +128,23 @@ class SetupSession:
         return True
 
     def say(self, topic: str, text: str) -> None:
-        """Print a line, without secrets."""
+        """Print a line with secrets redacted."""
         echo(self.context.redactor().redact(f"{topic:<8} {text}"))
 
     def config(self, values: Mapping[str, Value] = NOTHING) -> Config:
-        """Return the configuration, with these values applied. Raises ConfigError with every problem."""
+        """Return the configuration with `values` applied. Raises a ConfigError that lists every problem."""
         return load_config(self.context.root, os.environ, values) if values else self.context.config()
 
     def more(self, table: str) -> list[str]:
-        """Return the keys of a table given by --set that are not written yet."""
+        """Return the keys of a table that --set contains and that are not stored yet."""
         return [key for key in self.extra if key.startswith(f"{table}.")]
 
     def forget(self, table: str) -> None:
-        """Drop the --set keys of a table after they are written."""
         for key in self.more(table):
             del self.extra[key]
 
     def write(self, values: Mapping[str, Value]) -> None:
-        """Set keys of shoal.toml, with the --set keys of their tables. Raises ConfigError."""
+        """Store settings in shoal.toml, together with the --set values for the same tables. Raises ConfigError."""
         tables = {key.rpartition(".")[0] for key in values}
         more = {key: value_of(key, text) for key, text in self.extra.items() if key.rpartition(".")[0] in tables}
         write_settings(self.context.home, {**more, **values})
@@ -149,7 +153,9 @@ class SetupSession:
 
 
 def read_source(source: str) -> str:
-    """Return the secret from env:NAME, file:PATH or -. Raises ConfigError, InvalidInput."""
+    """Read a secret from env:NAME, from file:PATH or, for -, from a line of standard input. Raises ConfigError and
+    InvalidInput.
+    """
     kind, _, name = source.partition(":")
     if source == "-":
         return sys.stdin.readline().strip()

@@ -1,4 +1,4 @@
-"""Markdown for a terminal: styled with escape sequences, and wrapped between words."""
+"""Renders Markdown for a terminal: styled with escape sequences, and wrapped between words."""
 
 import re
 from functools import lru_cache
@@ -23,25 +23,21 @@ _LEAD = re.compile(rf"(?:{BAR}| )*(?:(?:[•☐☑]|\d{{1,9}}\.) )?")
 
 
 def styled(number: str) -> Wrap:
-    """Return a function that applies a style by its number."""
     return around(f"\x1b[{number}m", f"\x1b[{_ENDS[number]}m")
 
 
 def rows(markdown: str, width: int, *, colour: bool) -> list[str]:
-    """Return a text's lines on a terminal of this width. Words longer than a line are not broken."""
     return wrapped(render_markup(markdown, dialect(colour, width)), width)
 
 
 def whole_blocks(markdown: str) -> int:
-    """Return the number of leading characters in complete blocks, which later text cannot change."""
+    """Return the length of the complete blocks at the start of the text. Text that follows later cannot change them."""
     starts = block_starts(markdown)
     return starts[-1] if starts else 0
 
 
 @lru_cache(4)
 def dialect(colour: bool, width: int) -> Dialect:
-    """Return the dialect for a terminal of this width: with colors, or with bold, italic and underline only."""
-
     def code(text: str) -> str:
         return styled("36" if colour else "1")(printable(text))
 
@@ -63,7 +59,7 @@ def dialect(colour: bool, width: int) -> Dialect:
         quote=before_lines(BAR),
         item=lambda text: text.replace(
             "\n", "\n" + " " * (text.find(" ") + 1)
-        ),  # the rest is aligned with its first word
+        ),  # later lines align with the first word
         columns_max=max(1, width - CODE_INDENT),
         nests=True,
         rule="─────",
@@ -71,7 +67,9 @@ def dialect(colour: bool, width: int) -> Dialect:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Return lines no wider than `width`, each with its own styles. Continuation lines are aligned with the text."""
+    """Wrap styled text to `width` columns. Each line sets and resets its own styles, and continuation lines align
+    with the text.
+    """
     active: dict[str, str] = {}
     lines: list[str] = []
     for line in text.split("\n"):
@@ -110,7 +108,6 @@ def styled_width(line: str) -> int:
 
 
 def cropped(text: str, width: int) -> str:
-    """Return as much of a plain line as fits, with an ellipsis if it was cut."""
     if get_cwidth(text) <= width:
         return text
     text = text[:width]
@@ -120,7 +117,6 @@ def cropped(text: str, width: int) -> str:
 
 
 def pieces(text: str, width: int) -> list[str]:
-    """Split a plain line at the screen's width, keeping every character."""
     lines, used = [""], 0
     for character in text:
         used += get_cwidth(character)

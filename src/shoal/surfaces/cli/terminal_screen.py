@@ -1,8 +1,8 @@
-"""The screen of `shoal chat` in a terminal: finished lines scroll above the live part and a prompt.
+"""The screen of `shoal chat` in a terminal: finished lines scroll above a live part and a prompt.
 
-The live part is redrawn when it changes: the answer being written, as Markdown; each running call with its seconds and
-the end of its output; the turn's activity; and the pending approval. Finished lines are printed once, with escape
-sequences, and left to the terminal.
+The live part is redrawn when it changes. It shows the unfinished answer as Markdown, the running calls with the end
+of their output, the turn's activity, and the pending approval. Finished lines are printed once, with escape
+sequences, and never redrawn.
 """
 
 import asyncio
@@ -56,8 +56,6 @@ Group = Literal["said", "call", "line"]
 
 
 class TerminalScreen(ChatScreen):
-    """A screen drawn with prompt_toolkit."""
-
     def __init__(self, home: Home, commands: Iterable[CommandSpec]) -> None:
         self._home = home
         self._conversation: TerminalChat | None = None
@@ -84,7 +82,7 @@ class TerminalScreen(ChatScreen):
 
     @contextmanager
     def shown(self, conversation: TerminalChat) -> Generator[None]:
-        """Bind the keys to a conversation, and print above the prompt inside the context."""
+        """Bind the keys to a conversation. Until the context exits, output is printed above the prompt."""
         self._conversation = conversation
 
         @Condition
@@ -94,7 +92,7 @@ class TerminalScreen(ChatScreen):
         def answer(event: KeyPressEvent) -> None:
             event.app.exit(
                 result=str(event.key_sequence[0].key)
-            )  # like a typed line; later keys wait for the next prompt
+            )  # ends the prompt like a typed line, so later keys go to the next prompt
 
         for key in ("y", "t", "n"):
             self._keys.add(key, filter=is_asked)(answer)
@@ -127,7 +125,7 @@ class TerminalScreen(ChatScreen):
             yield
 
     async def read(self) -> str | None:
-        """Read the next typed line, or None at the end of the input (Ctrl-D)."""
+        """Return the next typed line, or None after Ctrl-D."""
         try:
             return await self._session.prompt_async()
         except EOFError:
@@ -136,7 +134,7 @@ class TerminalScreen(ChatScreen):
             self._last = None
 
     async def animate(self) -> None:
-        """Update the displayed seconds while something is running."""
+        """Redraw the elapsed times while a turn runs. Never returns."""
         while True:
             self._changed.clear()
             if self._conversation is not None and self._conversation.is_running:
@@ -165,10 +163,9 @@ class TerminalScreen(ChatScreen):
         return whole_blocks(markdown)
 
     def asked(self, call: ToolCall) -> None:
-        """Show nothing. The call appears when it runs or when approval is requested."""
+        """Show nothing. The call appears when it runs or needs approval."""
 
     def wants(self, request: ApprovalRequested) -> None:
-        """Show an approval request, character for character. A line that is too wide continues after ↪."""
         lines: list[str] = []
         for line in request_lines(request):
             if line.startswith(VERBATIM):
@@ -179,7 +176,6 @@ class TerminalScreen(ChatScreen):
         self._print("line", lines)
 
     def ended(self, result: ToolFinished, label: str, seconds: float) -> None:
-        """Show a call's outcome in one line. For a failed call, also show the start of its result."""
         took = f"stopped after {span(seconds)}" if result.stopped and seconds else span(seconds) if seconds else ""
         mark = ending_mark(result)
         if result.staged:
@@ -190,7 +186,7 @@ class TerminalScreen(ChatScreen):
         colour = {"✓": "32", "○": "33"}.get(mark, "31")
         lines = [f"{self._coloured(colour, mark)}{ending[1:]}  {self._faint(took)}".rstrip()]
         said = printable(result.for_people).strip().splitlines()
-        if result.exit_code:  # a command's errors come last, before its exit code
+        if result.exit_code:  # a command's errors are at the end of its output, before the exit code
             said = said[:-1][-ERROR_LINES:]
         if (result.is_error or result.exit_code) and not result.stopped:
             lines += [self._faint(f"  {cropped(line, self.width - 2)}") for line in said[:ERROR_LINES]]
@@ -216,15 +212,15 @@ class TerminalScreen(ChatScreen):
         return ANSI("\n".join([*lines, f"{styled('1')('>')} "]))
 
     def _unwrap(self, app: Application[str]) -> None:
-        """Erase lines that a narrower screen has wrapped: prompt_toolkit counts the rows as it drew them."""
+        """Erase lines that wrapped when the screen became narrower. prompt_toolkit counts rows as it drew them."""
         columns = app.output.get_size().columns
-        if columns < self._columns and "XTERM_VERSION" not in os.environ:  # which truncates lines instead
+        # xterm truncates lines instead of wrapping them
+        if columns < self._columns and "XTERM_VERSION" not in os.environ:
             app.output.cursor_up(sum(max(0, styled_width(line) - 1) // columns for line in self._drawn))
             app.output.erase_down()
         self._columns = columns
 
     def live_lines(self, conversation: TerminalChat) -> list[str]:
-        """Return the rows above the prompt: the unfinished answer, and running calls with the end of their output."""
         lines: list[str] = []
         if text := conversation.answer.unfinished.strip("\n"):
             lines += [*rows(closed(text), self.width, colour=self._colour), ""]
@@ -260,7 +256,7 @@ class TerminalScreen(ChatScreen):
 
     @property
     def width(self) -> int:
-        """Return the terminal's width minus one: some terminals wrap after the last column."""
+        """The terminal's width minus one, because some terminals wrap after the last column."""
         return max(10, shutil.get_terminal_size().columns - 1)
 
     def _coloured(self, number: str, text: str) -> str:
@@ -275,7 +271,9 @@ def _frame() -> str:
 
 
 def chat_history(file: Path) -> FileHistory:
-    """Return the input history of earlier chats, in a file that only its owner can read."""
+    """Open the input history of earlier chats. Only the owner of the file can read it. A long history is cut to
+    its newer half.
+    """
     file.touch(0o600)
     content = file.read_bytes()
     if len(content) > HISTORY_BYTES_MAX:
@@ -285,7 +283,9 @@ def chat_history(file: Path) -> FileHistory:
 
 
 class ChatCompleter(Completer):
-    """Completion of commands, their arguments, agents, and files in the agent's workspace or this directory."""
+    """Completes commands and their arguments, agent names, and files in the agents' workspaces and the current
+    directory.
+    """
 
     def __init__(self, home: Home, commands: Iterable[CommandSpec]) -> None:
         self._home = home
@@ -293,7 +293,6 @@ class ChatCompleter(Completer):
         self._files = PathCompleter(get_paths=self._folders, expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Return the possible words at the cursor."""
         before = document.text_before_cursor
         word = "" if not before or before[-1].isspace() else before.split()[-1]
         name, space, _ = before.partition(" ")

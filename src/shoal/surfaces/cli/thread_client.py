@@ -1,5 +1,5 @@
-"""A client of one thread, for `shoal ask` and `shoal chat`. It uses the running server of this home directory, or
-starts one in this process.
+"""A client of one thread, for `shoal ask` and `shoal chat`. It calls the running server of this home directory, or
+an application that it starts in this process.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ RECONNECTS_MAX = 30
 async def open_thread(
     context: CommandContext, thread: ThreadId | None, *, channel: str
 ) -> AsyncGenerator[tuple["ThreadClient", ThreadId]]:
-    """Open a thread, or a new thread in a terminal channel if none is named.
+    """Open a client of a thread. If `thread` is None, use a new thread in the terminal channel `channel`.
 
-    Starts Shoal in this process unless a server runs for this home directory. Raises the errors of starting.
+    If no server runs for this home directory, this starts Shoal in this process. Raises the errors of `open_app`.
     """
     chosen = thread or make_thread_id("terminal", channel, SystemClock().new_id())
     server = find_server(context)
@@ -53,9 +53,10 @@ async def open_thread(
 
 
 class ThreadClient:
-    """A thread, for the person at the terminal. `place` names the Shoal that runs it.
+    """A client of one thread, for the person at the terminal.
 
-    `terminal` is this process's adapter that posts to terminals, if Shoal runs in it.
+    place: where Shoal runs, for messages.
+    terminal: the adapter that posts to terminals, or None if another process delivers posts.
     """
 
     def __init__(self, client: Client, thread: ThreadId, terminal: "TerminalAdapter | None" = None) -> None:
@@ -73,8 +74,7 @@ class ThreadClient:
             return None
 
     async def send(self, text: str, agent: str) -> str:
-        """Send a prompt and return its message id, which identifies its turn, or an empty string if the mailbox is
-        full.
+        """Send a prompt. Return its message id, which identifies the turn, or an empty string if the mailbox is full.
 
         Raises InvalidInput for an unknown agent.
         """
@@ -94,7 +94,6 @@ class ThreadClient:
         return await self._deliver("abort", {"all_queued": all_queued})
 
     async def clear(self) -> None:
-        """Clear the model's context window."""
         await self._client.call("POST", f"{self._path}/clear")
 
     async def decide(self, approval: ApprovalId, *, allow: bool, scope: Scope) -> str:
@@ -104,20 +103,25 @@ class ThreadClient:
         return answer["state"]
 
     async def decide_card(self, card: CardId, *, allow: bool, numbers: Sequence[int]) -> ApprovalDecided:
-        """Decide pending calls of a card. Raises NotFound, Conflict, Gone, InvalidInput."""
+        """Decide the pending calls of a card with these numbers, or all of them. Raises NotFound, Conflict, Gone
+        and InvalidInput.
+        """
         body = {"decision": "allow" if allow else "deny", "calls": list(numbers)}
         return await self._client.call("POST", f"/api/approvals/{path_part(card)}", body, into=ApprovalDecided)
 
     async def always(self, asked: ApprovalId | CardId, numbers: Sequence[int]) -> str:
-        """Allow a call, or calls of a card, and create their rules. Return a message. Raises the errors of
-        `decide_card`, and Forbidden.
+        """Allow a call or calls of a card, and create rules that always allow them. Return a message for the person.
+
+        Raises Forbidden, and the errors of `decide_card`.
         """
         body = {"decision": "allow", "scope": "always", "calls": list(numbers)}
         answer = await self._client.call("POST", f"/api/approvals/{path_part(asked)}", body, into=dict[str, str])
         return answer["message"]
 
     async def take_back(self, named: str) -> str:
-        """Remove a card's rule, given by its id or the id's end. Return a message. Raises NotFound and Conflict."""
+        """Remove the rule that a card created. `named` is the card's id, or the end of the id. Return a message
+        for the person. Raises NotFound and Conflict.
+        """
         path = f"/api/approvals?pending=false&thread={path_part(self._thread)}"
         asked = await self._client.call("GET", path, into=list[ApprovalView])
         names = [approval.item.card or approval.id for approval in asked if approval.scope in ("always", "withdrawn")]
@@ -126,15 +130,14 @@ class ThreadClient:
         return answer["message"]
 
     async def command(self, text: str) -> str:
-        """Run a slash command of the chats, and return its answer."""
+        """Run a slash command and return the reply, which is Markdown and may be empty."""
         return (await self._client.call("POST", f"{self._path}/command", {"text": text}, into=dict[str, str]))["answer"]
 
     async def commands(self) -> list[CommandSpec]:
-        """Return the slash commands of all platforms."""
         return await self._client.call("GET", "/api/commands", into=list[CommandSpec])
 
     async def watch(self, after: int) -> AsyncGenerator[Event | LiveEvent]:
-        """Yield the live stream. It resumes after a restart of the server."""
+        """Yield the thread's events after number `after`, then live events. Reconnects after the server restarts."""
         seq, failures = after, 0
         while True:
             try:
@@ -153,14 +156,14 @@ class ThreadClient:
             await asyncio.sleep(RECONNECT_SECONDS)
 
     def posts(self, show: Callable[[OutboundPost], None]) -> AbstractContextManager[None]:
-        """Show the thread's posts inside the context, if this process delivers them."""
+        """Pass the thread's posts to `show` until the context exits. Does nothing if another process delivers them."""
         return self._terminal.attach(self._thread, show) if self._terminal is not None else nullcontext()
 
     async def _deliver(self, call: str, body: object) -> bool:
         return (await self._client.call("POST", f"{self._path}/{call}", body, into=dict[str, bool]))["delivered"]
 
 
-# ---- events in the API's form ----
+# ---- decoding of events ----
 
 
 class _ReceivedEvent(msgspec.Struct):
@@ -176,12 +179,10 @@ class _ReceivedEvent(msgspec.Struct):
 
 
 def decode_item(content: bytes) -> Event | LiveEvent:
-    """Decode a journal event or live event from the API."""
     item = msgspec.json.decode(content, type=_ReceivedEvent)
     live = LIVE_CLASSES.get(item.type)
     return LiveEvent(item.thread, item.turn, msgspec.json.decode(item.data, type=live)) if live else item.event()
 
 
 def decode_event(content: msgspec.Raw) -> Event:
-    """Decode a journal event from the API."""
     return msgspec.json.decode(content, type=_ReceivedEvent).event()

@@ -1,4 +1,4 @@
-"""`shoal threads` and `context`: conversations, journals and exports, and the content of a thread's next request."""
+"""`shoal threads` and `context`: conversations, journals and exports, and the size of a thread's next model request."""
 
 import click
 import msgspec
@@ -30,7 +30,7 @@ NEW_THREAD = "web:lobby:new"
 
 
 class ThreadExport(msgspec.Struct, frozen=True):
-    """A thread with its events, in the form of `threads show --json`."""
+    """A thread with its events, as `threads show --json` prints it."""
 
     thread: ThreadSummary
     events: list[msgspec.Raw]
@@ -96,7 +96,7 @@ def log(context: CommandContext, id: str, after: int, as_json: bool) -> None:
     help="jsonl: one event per line. json: the journal and the thread. markdown, html: a readable document.",
 )
 def export(context: CommandContext, id: str, output: str | None, form: str) -> None:
-    """Write the whole conversation."""
+    """Export a conversation to a file or to standard output."""
     info, events = _whole(context, id)
     with click.open_file(output or "-", "wb") as file:
         if form == "jsonl":
@@ -122,7 +122,7 @@ def rename(context: CommandContext, id: str, title: str) -> None:
 @command(threads, example="shoal threads pin terminal:local:main")
 @click.option("--off", is_flag=True, help="Unpin it.")
 def pin(context: CommandContext, id: str, off: bool) -> None:
-    """Pin a thread, so that the page lists it above all others."""
+    """Pin a thread. The page lists pinned threads first."""
     call_api(context, "PATCH", _path(id), {"pinned": not off})
     print(f"{id} is no longer pinned." if off else f"{id} is pinned.")
 
@@ -138,10 +138,11 @@ def archive(context: CommandContext, id: str, off: bool) -> None:
 @command(threads, example="shoal threads delete terminal:local:main")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(context: CommandContext, id: str, yes: bool) -> None:
-    """Delete a thread permanently: its journal, files, results and saved conversations, and its subagents' threads.
+    """Delete a thread permanently, with its journal, files, results and saved conversations, and the threads of its
+    subagents.
 
-    The audit log keeps checks, decisions, and the digest of the journal. Fails if the thread is running or has queued
-    messages.
+    The audit log keeps the checks, the decisions and a digest of the journal. Fails if the thread is running or has
+    queued messages.
     """
     info = get(context, _path(id), ThreadSummary)
     if not yes:
@@ -154,7 +155,7 @@ def delete(context: CommandContext, id: str, yes: bool) -> None:
 
 @command(threads, example="shoal threads rebuild terminal:local:main")
 def rebuild(context: CommandContext, id: str) -> None:
-    """Write log.jsonl and context.jsonl again from the journal."""
+    """Rebuild log.jsonl and context.jsonl from the journal."""
     from shoal.threads.readable_files import system_texts  # a slow import
 
     thread = parse_thread_id(id)
@@ -169,7 +170,7 @@ def rebuild(context: CommandContext, id: str) -> None:
 @click.option("--as", "name", default="", help="The copy's ID, beginning with web: or terminal:.")
 @as_usage()
 def fork(context: CommandContext, id: str, after: int, name: str) -> None:
-    """Start a new conversation as a copy of another, up to any event."""
+    """Start a new conversation as a copy of another one, up to any event."""
     made = call_api(context, "POST", f"{_path(id)}/fork", {"after": after, "thread": name}, into=OpenedThread)
     print(made.thread)
 
@@ -188,14 +189,14 @@ def again(context: CommandContext, id: str, seq: int, model: str) -> None:
 @click.argument("after", type=click.IntRange(0))
 @as_usage()
 def branch(context: CommandContext, id: str, after: int) -> None:
-    """Continue a conversation from right after event AFTER, such as the end of another branch."""
+    """Continue a conversation after event AFTER, which can be the end of another branch."""
     call_api(context, "POST", f"{_path(id)}/branch", {"after": after}, into=ThreadSummary)
     print(f"{id} continues after event {after}.")
 
 
 @command(threads, example="shoal threads artifacts terminal:local:main")
 def artifacts(context: CommandContext, id: str, as_json: bool) -> None:
-    """List the stored results, newest first."""
+    """List the stored results of a thread, newest first."""
     artifacts = get(context, f"{_path(id)}/artifacts", list[ArtifactView])
     rows = [
         (artifact.artifact, artifact.name, f"{artifact.size_bytes:,}", artifact.created_at) for artifact in artifacts

@@ -23,10 +23,12 @@ PIECES_MAX = 16
 
 
 class Transport(Protocol):
-    """A way to call the API. `place` names the Shoal. `address` is empty in this process.
+    """Sends API calls to Shoal.
 
-    `seconds` is the maximum time for a response, or None for no limit. `is_remote` means that Shoal may be restarted
-    while this process is running.
+    place: where Shoal runs, for messages.
+    address: URL of the server, or empty if Shoal runs in this process.
+    seconds: maximum time for a response, or None for no limit.
+    is_remote: True if Shoal may restart while this process runs.
     """
 
     place: str
@@ -35,12 +37,12 @@ class Transport(Protocol):
     is_remote: bool
 
     def open(self, method: str, path: str, accept: str, body: object) -> AbstractAsyncContextManager[Answer]:
-        """Make one call. Leaving the context ends it. Raises ShoalError if Shoal does not respond."""
+        """Make one call, which ends when the context exits. Raises ShoalError if Shoal does not respond."""
         ...
 
 
 class HttpTransport:
-    """Calls to a Shoal on this machine. Minimal HTTP/1.0 is enough for our own server."""
+    """Calls a Shoal server on this machine over minimal HTTP/1.0, which is enough for our own server."""
 
     seconds: float | None = REQUEST_SECONDS
     is_remote = True
@@ -76,7 +78,7 @@ async def _pieces(reader: asyncio.StreamReader) -> AsyncGenerator[bytes]:
 
 
 class AsgiTransport:
-    """Calls to an application in this process."""
+    """Calls an application in this process."""
 
     place = "this process"
     address = ""
@@ -95,7 +97,8 @@ class AsgiTransport:
         headers = headers_of("localhost", self._token, accept, body, content)
         scope = {
             "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.4"},  # no one waits for a disconnection
+            # with this version, Starlette does not wait for a disconnection
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
             "http_version": "1.1",
             "method": method,
             "scheme": "http",
@@ -147,8 +150,8 @@ class AsgiTransport:
 
 
 def content_of(body: object) -> bytes:
-    """Encode a call's body: bytes unchanged, None as nothing, everything else as JSON. Raises InvalidInput for text
-    that is not valid Unicode.
+    """Encode the body of a call. Bytes stay unchanged, None is empty, and other values become JSON. Raises
+    InvalidInput for text that is not valid Unicode.
     """
     try:
         return body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)

@@ -1,4 +1,4 @@
-"""The web console: static files for the HTTP server, `index.html` at `/` and everything under `/console/`."""
+"""The web console: static files for the HTTP server. `index.html` is served at `/`, and all files under `/console/`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Answers of the API about approvals."""
+"""Responses of the API about approvals."""
 
 from datetime import datetime
 from typing import Literal
@@ -10,15 +10,22 @@ from shoal.kernel.permissions import CardItem, Coverage
 
 
 class ApprovalView(msgspec.Struct, frozen=True):
-    """An approval request. `shown` is the exact text that will run. `title` and `agent` belong to its thread.
-    `asked_by_name` may be empty.
+    """An approval request.
 
-    `covers` is the content that the call runs: `files` with their size (-1 for a missing file) and SHA-256, and the
-    number of `others`. If `uncovered` is set, it explains why some content is not covered, and the call cannot be
-    allowed for the whole thread. `runs` describes the content in words. `always` describes the rule that the caller may
-    create, or has created if `scope` is "always". It is empty if no rule is possible. `item` is the call's position on
-    its card, with the model's own sentence and the sources of its values. `card` is empty for a call with its own card.
-    `values` describes the sources in words. `outcome` describes the result of the call.
+    title: title of the thread.
+    agent: agent of the thread.
+    shown: the exact text that will run.
+    runs: description of `covers` in words.
+    item: position of the call on its card, the model's own explanation, and the sources of the values. `card` is
+    empty for a call with its own card.
+    values: description of the sources in words.
+    outcome: description of the call's result.
+    always: description of the rule that the caller may create, or has created if `scope` is "always". Empty if no
+    rule is possible.
+    covers: content that the call runs. `files` have a size (-1 for a missing file) and a SHA-256, and `others` is
+    the number of other files. If `uncovered` is set, it explains why some content is not covered, and the call
+    cannot be allowed for the whole thread.
+    asked_by_name: may be empty.
     """
 
     id: str
@@ -47,9 +54,11 @@ class ApprovalView(msgspec.Struct, frozen=True):
 
 
 class ApprovalDecided(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The approval's new state. On a card, `state` is the decision and `message` describes the outcome of each call.
-    With "always", `message` names the new rule. `undo` is the turn whose file changes remain although its card was
-    discarded.
+    """The new state of an approval.
+
+    state: state of the approval. For a card, the decision.
+    message: for a card, the outcome of each call. With "always", the new rule.
+    undo: the turn whose file changes remain although its card was discarded.
     """
 
     id: str
@@ -59,6 +68,6 @@ class ApprovalDecided(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RuleTakenBack(msgspec.Struct, frozen=True):
-    """A sentence that describes the removed rule."""
+    """The removed rule. `message` describes it in a sentence."""
 
     message: str

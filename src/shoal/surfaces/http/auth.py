@@ -1,16 +1,19 @@
-"""Authentication of callers by the home's token, another token, or the page's cookie with the page's key. Also checks
-of origin and host.
+"""Authenticates callers, and checks the Origin and Host of their requests.
 
-The page's cookie is `EXPIRES.HMAC` for the home's token and `EXPIRES.HMAC.NAME` for another. The HMAC is keyed with the
-home's token and covers the other token's digest. It proves that the browser once presented the token, and does not
-reveal it. It is valid as long as the token.
+A caller sends the home's token, another token, or the page's cookie together with the page's key.
+
+The page's cookie is `EXPIRES.HMAC` for the home's token and `EXPIRES.HMAC.NAME` for another token. The HMAC is keyed
+with the home's token and covers the digest of the other token. It proves that the browser once sent the token,
+without revealing it. The cookie becomes invalid when its token does.
 
 Browsers send cookies to every port of a host, so other servers on the host see this cookie and could replay it. The
-cookie alone gives access only to the page's own files. Each call also sends the page's key in the header `X-Shoal`. The
-key is another HMAC. The browser receives it once, at sign-in, and stores it for this origin, which includes the port.
+cookie alone therefore gives access only to the page's own files. Each call must also send the page's key, which is
+another HMAC, in the header `X-Shoal`. The browser receives the key once, at sign-in, and stores it for the page's
+origin, which includes the port.
 
-Requests for files that a browser loads by itself (pictures, sound, downloads) cannot carry a header. Their URLs carry a
-ticket instead, which the page gets with `GET /api/me`. A ticket expires within two days and is valid only for files.
+A browser cannot add a header to requests for files that it loads by itself (pictures, sound, downloads). The URLs of
+these files carry a ticket instead, which the page gets with `GET /api/me`. A ticket expires within two days and is
+valid only for files.
 
 The Host header is checked to prevent DNS rebinding.
 """
@@ -64,14 +67,13 @@ _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, nev
 
 
 class FailureLimit:
-    """Counter of wrong tokens per address, in a window that starts with the first one."""
+    """Counts wrong tokens per address, in a window that starts with the first wrong token."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def wait_seconds(self, address: str) -> float:
-        """Return the seconds that this address must still wait, or 0 if it may try now."""
         since, count = self._failures.get(address, (0.0, 0))
         left = since + FAILURE_SECONDS - self._clock.monotonic()
         return max(left, 0.0) if count >= FAILURES_MAX else 0.0
@@ -87,7 +89,7 @@ class FailureLimit:
 class Gate:
     """Checks the host, origin and credentials of a request. Raises ApiError 400, 401, 403 or 429.
 
-    `is_file(path)` returns whether a ticket is valid for a path.
+    `is_file(path)` returns True if a ticket is valid for the path.
     """
 
     def __init__(self, options: WebOptions, clock: Clock, tokens: AccessTokens, is_file: Callable[[str], bool]) -> None:
@@ -111,7 +113,7 @@ class Gate:
             ) from error
 
     def is_encrypted(self, request: Request) -> bool:
-        """Return whether the browser uses TLS, to this server or to a trusted proxy in front of it."""
+        """Return True if the browser uses TLS, either to this server or to a trusted proxy in front of it."""
         if request.scope.get("scheme") == "https":
             return True
         try:
@@ -124,7 +126,7 @@ class Gate:
         return is_proxy and request.headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower() == "https"
 
     def check_host(self, request: Request) -> None:
-        """Refuse a Host that is neither loopback nor configured."""
+        """Reject a Host that is neither a loopback address nor configured. Raises ApiError 400."""
         host = _HOST.fullmatch(request.headers.get("host", ""))
         name = "" if host is None else (host[1] or host[2]).lower()
         try:
@@ -138,8 +140,9 @@ class Gate:
         raise ApiError(400, "unknown_host", message)
 
     def foreign_origin(self, request: Request) -> str:
-        """Return the caller's origin if it is an allowed foreign origin, or "" for this server's own. Raises ApiError
-        for any other origin.
+        """Return the caller's origin if it is an allowed foreign origin, or an empty string if it is this server's own.
+
+        Raises ApiError 403 for any other origin.
         """
         origin = request.headers.get("origin", "").lower()
         if not origin or self._is_own(request, origin):
@@ -154,7 +157,7 @@ class Gate:
         return origin == f"{scheme}://{request.headers.get('host', '').lower()}"
 
     async def principal(self, request: Request) -> Principal:
-        """Return the caller and their permissions. Raises ApiError 401, 403 or 429, StoreError."""
+        """Return the caller and their permissions. Raises StoreError, and ApiError 401, 403 or 429."""
         header = request.headers.get("authorization", "")
         if header:
             scheme, _, given = header.partition(" ")
@@ -180,12 +183,13 @@ class Gate:
         return principal
 
     async def bearer(self, request: Request, given: str) -> Principal:
-        """Return the principal of a token. Counts wrong tokens; an address with too many must wait.
+        """Return the principal of a token. An address that sent too many wrong tokens must wait.
 
-        Raises ApiError 401 for a wrong, revoked or expired token, 403 if its person has no access, 429, and StoreError.
+        Raises StoreError, and ApiError 401 for a wrong, revoked or expired token, 403 if the token's person has no
+        access, and 429 if the address must wait.
         """
         token = await self._tokens.find(given)
-        if token is not None:  # a correct long token cannot be a guess
+        if token is not None:  # a long token that matches cannot be a guess
             if self._tokens.has_expired(token):
                 raise _unauthorized(
                     f"The token {token.name!r} has expired. Create a new one with `shoal token create`."
@@ -226,15 +230,16 @@ class Gate:
         return f"{prefix}shoal_{port}" if port.isdecimal() and port.isascii() else f"{prefix}shoal"
 
     def make_cookie(self, principal: Principal) -> str:
-        """Return a cookie value that is valid for COOKIE_SECONDS, and no longer than its token."""
+        """Return a cookie value that is valid for COOKIE_SECONDS, but not longer than its token."""
         token, expires = principal.token, str(int(self._clock.now().timestamp()) + COOKIE_SECONDS)
         name = f".{token.name}" if token.name else ""
         return f"{expires}.{self._signature(expires, token)}{name}"
 
     async def visitor(self, request: Request) -> Principal | None:
-        """Return the principal of the cookie. Returns None without a cookie, or if the cookie or its token has expired.
+        """Return the principal of the cookie. Return None if the cookie is missing or invalid, or if the cookie or its
+        token has expired.
 
-        Raises ApiError 403 if the person no longer has access, and StoreError.
+        Raises StoreError, and ApiError 403 if the person no longer has access.
         """
         expires, _, rest = request.cookies.get(self.cookie_name(request), "").partition(".")
         signature, _, name = rest.partition(".")
@@ -248,11 +253,9 @@ class Gate:
         return OWNER_ON_PAGE if token is HOME_TOKEN else await self._admitted(token, by_cookie=True)
 
     def page_key(self, principal: Principal) -> str:
-        """Return the key that this principal's page sends with each call. It is valid as long as their token."""
         return self._hmac("page key", principal.token)
 
     def make_ticket(self, principal: Principal) -> str:
-        """Return the ticket for the URLs of files that the browser loads for this principal's page."""
         expires = (int(self._clock.now().timestamp()) // TICKET_SECONDS + 2) * TICKET_SECONDS
         return f"{expires}.{self._hmac(f'page ticket {expires}', principal.token)}"
 
@@ -298,9 +301,9 @@ PROBES = frozenset({"/healthz", "/readyz"})
 
 
 class AccessMiddleware:
-    """Middleware that checks host, origin and credential of every call, and sets the headers of every response.
+    """Middleware that checks the host, origin and credentials of every call, and sets the headers of every response.
 
-    `is_open(path)` returns whether a path needs no credential.
+    `is_open(path)` returns True if the path needs no credentials.
     """
 
     def __init__(self, app: ASGIApp, gate: Gate, clock: Clock, is_open: Callable[[str], bool]) -> None:

@@ -3,13 +3,14 @@
     @routes("POST /api/approvals/{id}", DECIDERS, narrows=True)
     async def decide(orchestrator: Orchestrator, by: Principal, id: str, body: DecisionRequest) -> Decided:
 
-The annotations define the call. Keyword-only parameters are query parameters, `body` is a struct, and a parameter named
-like a part of the path gets that part. A parameter whose type is a service's class gets that service
-(`shoal.services`). The return value is sent as JSON in the shape of its annotation, or of `answer`, which picks fields
-from a record. Validation, errors and the OpenAPI document are derived from the annotations.
+The annotations define the call. Keyword-only parameters are query parameters, and `body` is a struct. A parameter
+with the same name as a part of the path receives that part. A parameter whose type is a service class receives that
+service (`shoal.services`). The return value is sent as JSON in the shape of its annotation, or of `answer`, which
+selects fields of a record. Validation, errors and the OpenAPI document are derived from the annotations.
 
-The caller's token is checked here for all calls. It must have one of the endpoint's scopes and access to the thread in
-the path. A confined token can make only calls that name a thread or narrow their responses.
+The caller's token is checked here for all calls. It must have one of the endpoint's scopes, and access to the thread
+in the path. A confined token can make only calls whose path names a thread, and calls that filter their response
+(`narrows`).
 """
 
 import inspect
@@ -75,13 +76,16 @@ def segments_of(pattern: str) -> tuple[str, ...]:
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of the API. `parameters` are the handler's request parameters with their types, except those in `query`.
-    `services` are the classes of its services. `answer` is the type of its JSON response, or None.
+    """One call of the API.
 
-    The call needs a token with one of the `scopes`. With `owner_only`, the token must also act as the owner. `narrows`:
-    the path names no thread, and the response leaves out threads and agents that the caller may not see. `raw_body` is
-    the media type of a body that the handler reads itself. `streams`: the call can also respond with server-sent
-    events.
+    scopes: the caller's token must have one of these.
+    parameters: the handler's request parameters with their types, except query parameters.
+    services: classes of the services that the handler takes.
+    answer: type of the JSON response, or None.
+    raw_body: media type of a body that the handler reads itself.
+    streams: the call can also respond with server-sent events.
+    narrows: the path names no thread, and the response omits threads and agents that the caller may not see.
+    owner_only: the token must also act as the owner.
     """
 
     method: str
@@ -103,18 +107,18 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether the endpoint needs no token."""
+        """True if the endpoint needs no token."""
         return self.scopes == OPEN
 
     @property
     def is_file(self) -> bool:
-        """Whether the endpoint returns a file instead of JSON."""
+        """True if the endpoint returns a file instead of JSON."""
         return self.method == "GET" and self.media_type != JSON
 
     def parts_of(self, segments: Sequence[str]) -> dict[str, str] | None:
-        """Return the named parts of a path, given by its segments, or None if this endpoint does not serve it.
+        """Match the segments of a path. Return the named parts, or None if this endpoint does not serve the path.
 
-        `{name}` matches one segment, which is not empty, and a final `{name:path}` the rest of the path.
+        `{name}` matches one segment that is not empty. A final `{name:path}` matches the rest of the path.
         """
         pattern = segments_of(self.path)
         has_rest = pattern[-1].endswith(":path}")
@@ -132,7 +136,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         return parts
 
     def bind(self, services: Services) -> "BoundEndpoint":
-        """Return the endpoint with its services. Raises LookupError with the name of a missing service."""
+        """Return the endpoint with its services. Raises a LookupError that lists the missing services."""
         lacking = [f"{name}: {kind.__name__}" for name, kind in self.services.items() if kind not in services]
         if lacking:
             raise LookupError(
@@ -152,8 +156,9 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
     options: WebOptions
 
     async def respond(self, request: Request) -> ASGIApp:
-        """Check the caller and the input, run the call and return its response. Raises errors that `errors` converts to
-        responses.
+        """Check the caller, validate the input, run the call and return the response.
+
+        Raises errors that the handlers in `errors` convert to responses.
         """
         endpoint = self.endpoint
         request.state.allowed = None
@@ -197,15 +202,15 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
             return EndedWithToken(value, request.state.allowed)
         if isinstance(value, Response):
             return value
-        # Fields that the API does not show are dropped.
+        # This drops fields that the API does not show.
         shown = msgspec.convert(value, cast("type[object]", endpoint.answer), from_attributes=True)
         return json_answer(shown, endpoint.status)
 
     async def _body(self, request: Request, kind: object) -> object:
-        """Return the body as a struct. A large body is parsed in a thread. `Raw` fields are views of the body.
+        """Read and decode the body. A large body is decoded in a thread. `Raw` fields are views of the body.
 
-        The content type needs no check: calls by cookie have already proved the page's key, and browsers never send a
-        token by themselves.
+        The content type needs no check. Calls with the page's cookie have already proved the page's key, and
+        browsers never send a token by themselves.
         """
         endpoint, options = self.endpoint, self.options
         is_large = endpoint.body_bytes_max > BODY_BYTES_MAX
@@ -224,8 +229,6 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
 
 
 class Routes(list[Endpoint]):
-    """The endpoints of a module."""
-
     def __call__(
         self,
         call: str,
@@ -241,7 +244,7 @@ class Routes(list[Endpoint]):
         narrows: bool = False,
         owner_only: bool = False,
     ) -> Callable[[HandlerT], HandlerT]:
-        """Register the decorated function for `call`, METHOD PATH."""
+        """Register the decorated function as an endpoint. `call` is METHOD PATH."""
         method, path = call.split()
 
         def add(handler: HandlerT) -> HandlerT:
@@ -294,13 +297,12 @@ class Routes(list[Endpoint]):
 
 
 def caller(request: Request) -> Principal:
-    """Return the authenticated caller."""
     principal: Principal = request.state.principal
     return principal
 
 
 class Callers:
-    """Limits for a token's calls: the allowed calls, their concurrency, and the duration of responses."""
+    """Checks which calls a token may make, limits the rate of messages, and records changes in the audit log."""
 
     def __init__(self, store: Store, tokens: AccessTokens, clock: Clock) -> None:
         self._store = store
@@ -309,9 +311,10 @@ class Callers:
         self._buckets: OrderedDict[str, Bucket] = OrderedDict()
 
     async def admit(self, endpoint: Endpoint, by: Principal, request: Request) -> None:
-        """Admit a call, and record it in the audit log if it changes something.
+        """Check that the caller may make a call. A change with a token other than the home's is recorded in the audit
+        log.
 
-        Raises ApiError 403 and 429, NotFound for a thread that the caller may not see, InvalidId, StoreError.
+        Raises ApiError 403 and 429, NotFound for a thread that the caller may not see, InvalidId and StoreError.
         """
         token = by.token
         if token.scope not in endpoint.scopes:
@@ -344,7 +347,9 @@ class Callers:
         await self._store.audit.record(CHAIN, [entry])
 
     def access_check(self, by: Principal, thread: ThreadId | None = None) -> Allowed | None:
-        """Return a function that checks whether the caller may still make the call. None for the home's token."""
+        """Return a function that returns True while the caller still has access, or None for the home's token,
+        which needs no check.
+        """
         if by.token is HOME_TOKEN:
             return None
 
@@ -373,14 +378,13 @@ class EndedWithToken:
 
 
 def view(kind: type[StructT], record: object, /, **fields: object) -> StructT:
-    """Convert a record to the API's `kind`. `fields` replace or supplement the record's fields."""
+    """Convert a record to the struct `kind` of the API. `fields` replace or supplement the record's fields."""
     names = [name for name in kind.__struct_fields__ if name not in fields]
     taken = {name: getattr(record, name) for name in names if hasattr(record, name)}
     return msgspec.convert({**taken, **fields}, kind, from_attributes=True)
 
 
 def json_answer(value: object, status: int = 200) -> Response:
-    """Encode a struct or a list of structs as a JSON response."""
     return Response(msgspec.json.encode(value), status, media_type=JSON)
 
 
@@ -394,13 +398,15 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 async def whole_body(request: Request, bytes_max: int = BODY_BYTES_MAX, *, seconds: float) -> bytes:
-    """Return the body, at most `bytes_max` bytes. Raises ApiError 413 and 408."""
+    """Read a body of at most `bytes_max` bytes. Raises the errors of `bounded_body`."""
     return b"".join([piece async for piece in bounded_body(request, bytes_max, seconds=seconds)])
 
 
 async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> AsyncIterator[bytes]:
-    """Yield the body in chunks. Raises ApiError 413 as soon as the body is known to be too large, 408 if it arrives too
-    slowly, and 401 if the caller's token is revoked during the transfer.
+    """Yield the body in chunks.
+
+    Raises ApiError 413 as soon as the body is known to be too large, 408 if it arrives too slowly, 400 if the
+    connection ends early, and 401 if the caller's token is revoked during the transfer.
     """
     message = f"The body is larger than {bytes_max // 1_048_576} MiB, the limit of this call. Send less."
     too_large = ApiError(413, "too_large", message)
@@ -437,7 +443,9 @@ async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> A
 
 
 def checked_text(text: str, field: str = "text") -> str:
-    """Return the text if all databases and platforms accept it. Raises InvalidInput if it is blank or has a NUL."""
+    """Return the text unchanged. Raises InvalidInput if it is blank or contains a NUL, which some databases and
+    platforms reject.
+    """
     if "\0" in text:
         raise InvalidInput(f"`{field}` contains a NUL character. Remove it.")
     if not text.strip():

@@ -1,4 +1,4 @@
-"""Errors as HTTP responses: `{"error": code, "message": text}`. The text says what happened and what to do."""
+"""Errors as HTTP responses: `{"error": code, "message": text}`. The message says what happened and what to do."""
 
 import logging
 from collections.abc import Mapping
@@ -28,15 +28,13 @@ logger = logging.getLogger(__name__)
 
 
 class ErrorBody(msgspec.Struct, frozen=True):
-    """The response to a failed call. Calls below /v1 get a CompatBody."""
+    """The response to a failed call. Calls below /v1 respond with a CompatBody instead."""
 
     error: str
     message: str
 
 
 class ApiError(ShoalError):
-    """An error with its HTTP status and code."""
-
     def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status = status
@@ -89,23 +87,20 @@ def compat_body(status: int, code: str, message: str) -> CompatBody:
 def error_response(
     path: str, status: int, code: str, message: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return an error in the format that the path's clients expect."""
     body = compat_body(status, code, message) if path.startswith("/v1/") else ErrorBody(code, message)
     return Response(msgspec.json.encode(body), status, headers, "application/json")
 
 
 async def answer_shoal_error(request: Request, error: Exception) -> Response:
-    """Answer an error that Shoal raises on purpose. An ApiError has its own status; other errors get one by class."""
     if isinstance(error, ApiError):
         return error_response(request.url.path, error.status, error.code, str(error), error.headers)
     status, code = next((status, code) for kind, status, code in _BY_CLASS if isinstance(error, kind))
-    if status >= 500 and not isinstance(error, StoreNewer):  # the caller's fault
+    if status >= 500 and not isinstance(error, StoreNewer):  # StoreNewer is the caller's fault
         logger.error("call failed: %s %s: %s", request.method, request.scope["path"], type(error).__name__)
     return error_response(request.url.path, status, code, str(error))
 
 
 async def answer_http_error(request: Request, error: Exception) -> Response:
-    """Answer the router's errors: an unknown path or a wrong method."""
     assert isinstance(error, HTTPException)
     status, path = error.status_code, request.url.path
     message = _HTTP_TEXTS.get(status, error.detail).format(path=path[:200], method=request.method)
@@ -113,6 +108,5 @@ async def answer_http_error(request: Request, error: Exception) -> Response:
 
 
 async def answer_defect(request: Request, _: Exception) -> Response:
-    """Answer an unexpected error. The server logs it with its traceback."""
     message = "An internal error occurred. Shoal's log has the details. You can try the call again."
     return error_response(request.url.path, 500, "internal", message)

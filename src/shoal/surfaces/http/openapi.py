@@ -36,7 +36,7 @@ _PARAMETER_TEXTS = {
 
 
 class ApiDocument:
-    """The description of all endpoints, built on first use."""
+    """The OpenAPI document, generated on first use."""
 
     @classmethod
     def of(cls, _: Services) -> Self:
@@ -44,12 +44,10 @@ class ApiDocument:
 
     @cached_property
     def content(self) -> bytes:
-        """Return the document as JSON."""
         return make_document(api(), VERSION)
 
 
 def make_document(endpoints: Sequence[Endpoint], version: str) -> bytes:
-    """Return the document as JSON. Schemas are listed under their struct's name."""
     found: dict[str, object] = {repr(kind): kind for kind in (ErrorBody, CompatBody, AnyObject, *_EVENTS.values())}
     for endpoint in endpoints:
         for kind in (endpoint.parameters.get("body"), endpoint.query, endpoint.answer):

@@ -6,9 +6,10 @@ import msgspec
 class WebOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the HTTP server.
 
-    `allowed_origins` are additional origins (scheme://host[:port]) from which a browser may call, e.g. a proxy's.
-    `trusted_proxies` are addresses or networks whose X-Forwarded-Proto is trusted; loopback's always is. After an early
-    response, the rest of a body may pause for `linger_seconds`.
+    allowed_origins: additional origins (scheme://host[:port]) from which a browser may call, such as the origin of a
+    proxy.
+    trusted_proxies: addresses or networks whose X-Forwarded-Proto is trusted. Loopback addresses are always trusted.
+    linger_seconds: after an early response, the maximum pause while the rest of a body arrives.
     """
 
     token: str

@@ -1,4 +1,4 @@
-"""The console page: its files with their validators, sign-in, and the content security policy."""
+"""The console page: static files with ETags, sign-in, and the content security policy."""
 
 import contextlib
 import hashlib
@@ -80,7 +80,7 @@ _WHERE = (
 
 
 class StaticFile(msgspec.Struct, frozen=True):
-    """A file of the page, ready to send."""
+    """A file of the page. `stamp` is its modification time in nanoseconds and its size."""
 
     content: bytes
     media_type: str
@@ -89,7 +89,7 @@ class StaticFile(msgspec.Struct, frozen=True):
 
 
 class Page:
-    """The files below a directory, by relative path. A changed file is read again."""
+    """Caches the files in a directory by relative path. A changed file is read again."""
 
     def __init__(self, folder: Path = FILES) -> None:
         self._folder = folder
@@ -101,11 +101,11 @@ class Page:
         return cls()
 
     def has(self, name: str) -> bool:
-        """Return whether the file existed at startup."""
+        """Return True if the file existed at startup."""
         return name in self._names
 
     def read(self, name: str) -> StaticFile:
-        """Return the file. This call blocks. Raises ApiError 404."""
+        """Return a file. Raises ApiError 404. This call blocks."""
         path = self._folder / name
         if not self.has(name) or not path.is_file():
             raise ApiError(404, "not_found", f"The page has no file {name[:100]!r}.")
@@ -120,7 +120,7 @@ class Page:
         return known
 
     def version(self) -> str:
-        """Return a version name for all files. It changes if any file changes. Blocks."""
+        """Return a version for all files together. It changes if any file changes. This call blocks."""
         digest = hashlib.sha256()
         for name in sorted(self._names):
             with contextlib.suppress(FileNotFoundError):
@@ -131,7 +131,7 @@ class Page:
 
 @routes(f"GET {PREFIX}/{{path:path}}", OPEN)
 async def static_file(page: Page, request: Request, path: str) -> Response:
-    """Serve a file of the page. Browsers cache it permanently below the page's version."""
+    """Serve a file of the page. Browsers cache it permanently if the URL contains the page's current version."""
     version, _, rest = path.partition("/") if path.startswith("@") else ("", "", "")
     name = rest if version else path
     found = await anyio.to_thread.run_sync(page.read, name)
@@ -150,7 +150,7 @@ async def static_file(page: Page, request: Request, path: str) -> Response:
 async def index(gate: Gate, page: Page, request: Request) -> Response:
     """Serve the page. With `?token=`, sign in with a cookie and redirect to an address without the token.
 
-    Asks for confirmation if this would replace another session. Also asks after a link from another site, because
+    Asks for confirmation if this would replace another session. Also asks if the link is on another site, because
     browsers then do not send the cookie of an existing session.
     """
     given = request.query_params.get("token")
@@ -188,7 +188,7 @@ async def index(gate: Gate, page: Page, request: Request) -> Response:
 
 @routes("POST /", OPEN, raw_body="application/x-www-form-urlencoded")
 async def sign_in(gate: Gate, options: WebOptions, request: Request) -> Response:
-    """Sign in with the form, so that the token appears in no URL."""
+    """Sign in with the form, which keeps the token out of URLs."""
     body = await whole_body(request, seconds=options.body_seconds)
     given = parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0]
     try:
@@ -201,7 +201,7 @@ async def sign_in(gate: Gate, options: WebOptions, request: Request) -> Response
 
 @routes("DELETE /", OPEN)
 async def sign_out(gate: Gate, request: Request) -> Response:
-    """Delete the browser's cookie, as the page does when its key is missing or invalid."""
+    """Delete the browser's cookie. The page calls this when its key is missing or invalid."""
     response = Response(None, 204, _POLICY)
     name, encrypted = gate.cookie_name(request), gate.is_encrypted(request)
     response.delete_cookie(name, httponly=True, samesite="strict", secure=encrypted)
@@ -209,8 +209,8 @@ async def sign_out(gate: Gate, request: Request) -> Response:
 
 
 def _let_in(gate: Gate, request: Request, visitor: Principal, rest: list[tuple[str, str]]) -> Response:
-    """Redirect to the page with the cookie, and with the page's key in the URL. The page removes the key immediately. A
-    cookie would reveal it to other servers on this host.
+    """Redirect to the page with the cookie, and with the page's key in the URL, from which the page removes it
+    immediately. A cookie would reveal the key to other servers on this host.
     """
     response = RedirectResponse(f"/?{urlencode([*rest, ('key', gate.page_key(visitor))])}", 303, _POLICY)
     _set_cookie(gate, request, response, visitor)
@@ -238,7 +238,7 @@ def _sign_in(refused: ApiError | None = None) -> Response:
         **_POLICY,
         "WWW-Authenticate": "Bearer",
         "Referrer-Policy": "same-origin",
-    }  # the form must send its Origin
+    }  # makes browsers send the form's Origin
     if refused is not None:
         reason = re.sub("`([^`]+)`", r"<code>\1</code>", escape(str(refused)))
         text = f'<p class="problem" role="alert">{reason}</p>'
@@ -249,5 +249,5 @@ def _sign_in(refused: ApiError | None = None) -> Response:
 
 @routes("GET /favicon.ico", OPEN)
 async def favicon(page: Page, request: Request) -> Response:
-    """Serve the page's icon at the browsers' default address."""
+    """Serve the page's icon at the address that browsers request by default."""
     return await static_file(page, request, "icon.svg")

@@ -50,10 +50,18 @@ class Preferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WhoView(msgspec.Struct, frozen=True):
-    """The caller, and their name as the author of messages. `token` is empty for the home's own. The ids of threads
-    that this person opens on the page begin with `thread_prefix`. `answers_as` and `answers_with` are the default agent
-    and model there, if known. `timezone` is the caller's time zone. A page adds `ticket` to the URLs (`?ticket=`) of
-    files that the browser loads. It is empty for a call with a token.
+    """The caller, and the permissions of their token.
+
+    token: name of the token, or empty for the home's token.
+    author: id of the caller as the author of messages.
+    name: name of the caller as the author of messages.
+    agent: the only agent that the token can use, or empty for all agents.
+    thread_prefix: prefix of the ids of threads that the caller opens on the page.
+    answers_as: default agent of these threads, if known.
+    answers_with: default model of these threads, if known.
+    timezone: time zone of the caller.
+    ticket: value that the page appends as `?ticket=` to the URLs of files that the browser loads. Empty for a call
+    with a token.
     """
 
     token: str
@@ -83,7 +91,12 @@ class TimeZoneView(msgspec.Struct, frozen=True):
 
 
 class TokenView(msgspec.Struct, frozen=True):
-    """An access token. `person` is PLATFORM:USER. An empty `agent` means all. `used_on` is a day (UTC) or empty."""
+    """An access token.
+
+    person: PLATFORM:USER.
+    agent: the only agent that the token can use, or empty for all agents.
+    used_on: day (UTC) of the last use, or empty.
+    """
 
     name: str
     scope: TokenScope
@@ -109,7 +122,7 @@ class TokenRevoked(msgspec.Struct, frozen=True):
 
 
 class PairedView(msgspec.Struct, frozen=True):
-    """A person admitted by a pairing code, at the time `at` (null if unknown)."""
+    """A person who was admitted with a pairing code. `at` is the time, or null if unknown."""
 
     platform: str
     user: str
@@ -119,7 +132,7 @@ class PairedView(msgspec.Struct, frozen=True):
 
 
 class WaitingView(msgspec.Struct, frozen=True):
-    """A person who waits for access. Their pairing code is valid until `expires_at`."""
+    """A person who waits for access. Their pairing code expires at `expires_at`."""
 
     platform: str
     user: str
@@ -128,7 +141,9 @@ class WaitingView(msgspec.Struct, frozen=True):
 
 
 class AccessView(msgspec.Struct, frozen=True):
-    """The people of all platforms, except those in the configuration."""
+    """People with access by pairing code and people who wait for access, on all platforms. People in the
+    configuration are not listed.
+    """
 
     paired: list[PairedView]
     waiting: list[WaitingView]
@@ -183,13 +198,12 @@ async def set_timezone(config: LiveConfig, timezones: TimeZones, by: Principal, 
 
 @routes("PUT /api/me/preferences", EVERYONE, narrows=True)
 async def set_preferences(store: Store, by: Principal, body: Preferences) -> Preferences:
-    """Store the caller's preferences, for every browser they sign in with."""
+    """Store the caller's preferences. They apply in every browser in which the caller signs in."""
     await store.settings.put(PREFERENCES, by.person, msgspec.json.encode(body).decode())
     return body
 
 
 async def zone_of(config: LiveConfig, timezones: TimeZones, by: Principal) -> str:
-    """Return the caller's time zone."""
     return await timezones.chosen(by.asker) or config.current.zone
 
 
@@ -211,14 +225,14 @@ async def create_token(tokens: AccessTokens, by: Principal, body: NewToken) -> N
 
 @routes("DELETE /api/tokens/{name}", ADMINS)
 async def revoke_token(tokens: AccessTokens, by: Principal, name: str) -> TokenRevoked:
-    """Revoke an access token. Its streams end, and its next call is refused."""
+    """Revoke an access token. Its open streams end, and its next call fails."""
     await tokens.revoke(name, by.person, by.token.name)
     return TokenRevoked(True)
 
 
 @routes("GET /api/access", READERS)
 async def access(connections: Connections, pairing: Pairing) -> AccessView:
-    """List paired people, and people who wait with a pairing code. Codes are never shown."""
+    """List the people who were paired, and the people who wait with a pairing code. Codes are not included."""
     shown = AccessView([], [])
     for platform in sorted(connections.configured):
         roster = await pairing.roster(platform)
@@ -248,8 +262,11 @@ Hours = Annotated[int, msgspec.Meta(ge=1, le=87_600)]
 
 
 class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rules for evaluating past actions: those of a `profile`, or `rules`. With `rules`, the response uses `profile` as
-    their name. With `agent`, only that agent's actions are evaluated.
+    """Rules to evaluate past actions with: the rules of a profile, or `rules`.
+
+    profile: name of the profile. With `rules`, the name that the response uses for them.
+    hours: length of the period to evaluate, up to now.
+    agent: evaluate only the actions of this agent.
     """
 
     profile: Text200 = ""
@@ -259,7 +276,12 @@ class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HindsightView(msgspec.Struct, frozen=True):
-    """The number of checks and distinct actions, and the actions with a different decision now, most frequent first."""
+    """The result of evaluating past actions with other rules.
+
+    checked: number of checks.
+    actions: number of distinct actions.
+    changed: actions that these rules would decide differently, most frequent first.
+    """
 
     checked: int
     actions: int
@@ -267,7 +289,7 @@ class HindsightView(msgspec.Struct, frozen=True):
 
 
 class AcceptedRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A suggested rule to accept, from the given period."""
+    """A suggested rule to accept. `hours` is the period for which it was suggested."""
 
     agent: Text200
     allow: tuple[Annotated[str, msgspec.Meta(max_length=1_000)], ...]
@@ -275,7 +297,11 @@ class AcceptedRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RuleView(msgspec.Struct, frozen=True):
-    """A rule: its list, its pattern and its subject, which is empty if only the pattern describes it."""
+    """A rule of a profile.
+
+    list: the list that contains the rule.
+    words: description of the rule, or empty if only the pattern describes it.
+    """
 
     list: str
     pattern: str
@@ -283,7 +309,7 @@ class RuleView(msgspec.Struct, frozen=True):
 
 
 class OwnRuleView(OwnRule, frozen=True, kw_only=True):
-    """One of the owner's rules; `subject` is null if only the pattern describes it."""
+    """One of the owner's rules. `subject` is null if only the pattern describes the rule."""
 
     id: str
     words: str
@@ -291,8 +317,8 @@ class OwnRuleView(OwnRule, frozen=True, kw_only=True):
 
 
 class NewRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A new rule for all agents, for some `agents`, or in a custom `profile`. A rule may have a `pattern` instead of a
-    `subject`.
+    """A new rule, with a `subject` or a `pattern`. It applies to all agents, to some `agents`, or to a custom
+    `profile`.
     """
 
     list: RuleList
@@ -303,7 +329,7 @@ class NewRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The name of a new profile, which starts as a copy of another."""
+    """A new profile that starts as a copy of the profile `copies`."""
 
     name: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]{1,64}$")]
     copies: Text200
@@ -319,7 +345,7 @@ class ProfileView(msgspec.Struct, frozen=True):
 
 
 class WouldRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A `shell` command or an `action` to check by the rules of a `profile` or an `agent`."""
+    """A `shell` command or an `action` to check against the rules of a `profile` or an `agent`."""
 
     shell: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
     action: Annotated[str, msgspec.Meta(max_length=20_000)] = ""
@@ -328,7 +354,7 @@ class WouldRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WouldRunView(msgspec.Struct, frozen=True):
-    """The strictest decision over all parts, and the decision on each part."""
+    """The decision on a command or action: the strictest decision on any part, and the decision on each part."""
 
     profile: str
     decision: Decision
@@ -403,8 +429,8 @@ async def profiles(known_profiles: Profiles, tools: Registry, lifecycle: AgentLi
 
 @routes("GET /api/permissions/rules", READERS)
 async def rules(config: LiveConfig, tools: Registry) -> list[OwnRuleView]:
-    """List the rules that can be changed: first the rules for certain agents, channels and people, in the order of
-    evaluation, then the rules of custom profiles.
+    """List the rules that can be changed. The rules for certain agents, channels and people come first, in the
+    order of evaluation. The rules of custom profiles follow.
     """
     return [_shown(tools, rule) for rule in own_rules(config.current.permissions)]
 
@@ -430,7 +456,7 @@ async def change_rule(
     id: str,
     body: NewRule,
 ) -> OwnRuleView:
-    """Replace a rule. It applies to the same agents or profile unless `agents` or `profile` is given."""
+    """Replace a rule. Without `agents` and `profile`, the new rule applies to the same agents or profile."""
     was, rule = _known(config, id), _wanted(agents, profiles, tools, body)
     if not body.agents and not body.profile:
         rule = msgspec.structs.replace(was, list=rule.list, pattern=rule.pattern)
@@ -461,7 +487,6 @@ def _known(config: LiveConfig, id: str) -> OwnRule:
 
 
 def _wanted(agents: AgentRegistry, profiles: Profiles, tools: Registry, body: NewRule) -> OwnRule:
-    """Return the requested rule. Raises InvalidInput, NotFound, Conflict."""
     if (body.subject is None) == (not body.pattern):
         raise InvalidInput("Give a `subject` or a `pattern` for the rule.")
     if body.profile in BUILT_IN:
@@ -484,7 +509,6 @@ def _wanted(agents: AgentRegistry, profiles: Profiles, tools: Registry, body: Ne
 
 
 def _said(rule: OwnRule) -> str:
-    """Return a rule's description for the audit log."""
     whose = f"profile {rule.profile}" if rule.profile else ", ".join(rule.agents) or "certain people and channels"
     return f"{rule.list} {rule.pattern} for {whose if any(rule.place) else 'every agent'}"
 
@@ -493,7 +517,7 @@ def _said(rule: OwnRule) -> str:
 async def check_permission(
     agents: AgentRegistry, profiles: Profiles, executor: Executor, by: Principal, body: WouldRun
 ) -> WouldRunView:
-    """Return whether an action would be allowed, need approval or be denied, and the matching rule. Runs nothing."""
+    """Return the decision on an action (allow, ask or deny) and the rule that matches it. The action does not run."""
     from shoal.permissions.actions import action_of, shell_actions  # a slow import
 
     if bool(body.shell.strip()) == bool(body.action.strip()):
@@ -524,7 +548,7 @@ async def replay_permissions(
     tools: Registry,
     body: Hindsight,
 ) -> HindsightView:
-    """Evaluate all past actions by other rules. Changes nothing."""
+    """Evaluate past actions with other rules. This changes nothing."""
     if body.rules is not None:
         try:
             profile = compile_profile(
@@ -555,7 +579,7 @@ async def suggest_rules(
     *,
     hours: Hours = 720,
 ) -> list[SuggestedRule]:
-    """Suggest rules for actions that people were asked about repeatedly in the last hours and always allowed."""
+    """Suggest rules for actions that Shoal asked about repeatedly in the last `hours` and people always allowed."""
     since = clock.now() - timedelta(hours=hours)
     asked = await store.approvals.search(pending=False, limit=APPROVALS_MAX)
     lately = [approval for approval in asked if approval.created_at >= since]
@@ -582,7 +606,9 @@ async def accept_rule(
     by: Principal,
     body: AcceptedRule,
 ) -> SuggestedRule:
-    """Add a suggested rule to shoal.toml. It takes effect on the next turn. 404 for any other rule."""
+    """Add a suggested rule to shoal.toml. It takes effect on the next turn. 404 if the rule is not suggested, 409
+    if shoal.toml already contains it.
+    """
     suggestions_found = await suggest_rules(store, clock, home, registry, known_profiles, executor, hours=body.hours)
     rule = next(
         (

@@ -1,4 +1,4 @@
-"""Calls about agents: their channels, files, documents, memory and skills, and the runtime's status."""
+"""Calls about agents (their channels, files, documents and skills) and about the status of the runtime."""
 
 import hashlib
 from collections.abc import Sequence
@@ -41,8 +41,12 @@ Settings = dict[str, Annotated[str, msgspec.Meta(max_length=20_000)]]
 
 
 class AgentView(msgspec.Struct, frozen=True):
-    """An agent. Empty `tools` means all tools. `channels` are PLATFORM:CHANNEL, and `listen` says which messages it
-    answers in each. `error` describes a problem with its file; the fields from the file are then empty.
+    """An agent.
+
+    tools: names of its tools, or empty for all tools.
+    channels: its channels as PLATFORM:CHANNEL.
+    listen: the messages that it answers in each channel.
+    error: problem with its file. The fields that come from the file are then empty.
     """
 
     name: str
@@ -62,10 +66,12 @@ class AgentView(msgspec.Struct, frozen=True):
 
 
 class NewAgent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An agent to create from the template. `settings` are keys of its agent.toml, each as text.
+    """An agent to create from the template.
 
-    `beside`, PLATFORM:CHANNEL: create a channel on that platform and bind it. `listen` selects the messages that the
-    agent answers in it.
+    settings: keys of its agent.toml, each as text.
+    beside: an existing channel, as PLATFORM:CHANNEL. Shoal creates a new channel next to it and binds the new
+    channel to the agent.
+    listen: the messages that the agent answers in the new channel.
     """
 
     name: Name
@@ -82,21 +88,22 @@ class NewAgentView(msgspec.Struct, frozen=True):
 
 
 class AgentChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Keys of the agent's agent.toml, each as text, set in this order. An empty text removes a key."""
+    """Keys to set in the agent's agent.toml, in this order, each as text. An empty text removes the key."""
 
     settings: Settings
 
 
 class DestroyedAgent(msgspec.Struct, frozen=True):
-    """The agent is deleted. `files` is the location of its files, empty if they are deleted too."""
+    """The agent is removed. `files` is the new location of its files, or empty if they were deleted."""
 
     destroyed: bool
     files: str
 
 
 class NewBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A binding of an agent to a channel. The agent answers `all` messages, only mentions (`named`), or mentions and
-    the `threads` they open.
+    """A binding of an agent to a channel.
+
+    listen: the agent answers `all` messages, only mentions (`named`), or mentions and the `threads` that they open.
     """
 
     platform: Part
@@ -164,21 +171,21 @@ async def change(lifecycle: AgentLifecycle, by: Principal, name: str, body: Agen
 
 @routes("DELETE /api/agents/{name}", ADMINS)
 async def destroy(lifecycle: AgentLifecycle, by: Principal, name: str, *, keep_files: bool = False) -> DestroyedAgent:
-    """Stop an agent's turns and remove it. Its journals stay. Its files are deleted, or moved to removed/ with
-    `keep_files`.
+    """Stop an agent's turns and remove the agent. Its journals stay. Its files are deleted or, with `keep_files`,
+    moved to removed/.
     """
     return DestroyedAgent(True, await lifecycle.destroy(name, by.person, keep=keep_files))
 
 
 @routes("GET /api/bindings", READERS)
 async def bindings(store: Store) -> list[Binding]:
-    """List the agents bound to channels."""
+    """List the bindings of agents to channels."""
     return await store.registry.bindings()
 
 
 @routes("PUT /api/bindings", ADMINS)
 async def bind(lifecycle: AgentLifecycle, by: Principal, body: NewBinding) -> Binding:
-    """Bind a channel to an agent. It answers from the channel's next message."""
+    """Bind a channel to an agent. The agent answers there from the next message on."""
     thread = make_thread_id(body.platform, body.channel, "0")
     return await lifecycle.bind(body.agent, thread, by.person, body.listen)
 
@@ -200,8 +207,10 @@ async def info(status: Status) -> RuntimeInfo:
 
 
 class AgentFileView(msgspec.Struct, frozen=True):
-    """A file of an agent. `searched` is true for an indexed document. `problem` explains why a document is not indexed,
-    or only partly indexed.
+    """A file of an agent.
+
+    searched: true if the document is indexed.
+    problem: why the document is not indexed, or only partly indexed. Empty if there is no problem.
     """
 
     path: str
@@ -213,7 +222,7 @@ class AgentFileView(msgspec.Struct, frozen=True):
 
 
 class FileChangeView(msgspec.Struct, frozen=True):
-    """A change of a file: its time, author and description."""
+    """A change to a file. `subject` describes the change."""
 
     at: str
     author: str
@@ -221,7 +230,12 @@ class FileChangeView(msgspec.Struct, frozen=True):
 
 
 class AgentFileText(msgspec.Struct, frozen=True):
-    """The text of a file if it `is_text`, with the SHA-256 of its bytes and its newest changes."""
+    """A file of an agent.
+
+    text: the content, or empty unless `is_text`.
+    digest: SHA-256 of the file's bytes.
+    changes: the newest changes.
+    """
 
     path: str
     is_text: bool
@@ -231,14 +245,14 @@ class AgentFileText(msgspec.Struct, frozen=True):
 
 
 class NewFileText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file's whole new text. With `digest`, it is written only if the file has not changed since it was read."""
+    """The complete new text of a file. With `digest`, the file is written only if it is unchanged since it was read."""
 
     text: Annotated[str, msgspec.Meta(max_length=TEXT_CHARS_MAX)]
     digest: Text64 = ""
 
 
 class TakenBack(msgspec.Struct, frozen=True):
-    """A sentence that describes the change that was undone."""
+    """The undone change. `said` describes it in a sentence."""
 
     said: str
 
@@ -264,7 +278,7 @@ async def agent_files(
 
 @routes("GET /api/agents/{name}/files/{path:path}", READERS)
 async def agent_file(home: Home, agents: AgentRegistry, name: str, path: str) -> AgentFileText:
-    """Return the text of an agent's file, and its changes."""
+    """Return the text of an agent's file and the newest changes to it."""
     folder = agent_home(home, agents, name)
     place = own_file(folder, path)
     content = await in_thread(lambda: read_file(place))
@@ -325,7 +339,9 @@ async def delete_agent_file(
 async def undo_agent_change(
     home: Home, agents: AgentRegistry, versions: AgentVersions, by: Principal, name: str
 ) -> TakenBack:
-    """Undo the newest change to an agent's files or settings. 404 without a change, 409 if the file changed later."""
+    """Undo the newest change to an agent's files or settings. 404 if there is no change, 409 if the file has
+    changed since then.
+    """
     agent_home(home, agents, name)
     return TakenBack(await versions.undo(name, by.person))
 
@@ -345,8 +361,11 @@ OwnScope = Literal["global", "platform", "channel", "agent"]
 
 
 class SkillView(msgspec.Struct, frozen=True):
-    """A skill. `inline`: its text is included in prompts. `hidden`: it is left out of all prompts. `source` is its
-    whole SKILL.md.
+    """A skill.
+
+    inline: true if the text is included in prompts.
+    hidden: true if the skill is left out of all prompts.
+    source: the complete SKILL.md.
     """
 
     name: str
@@ -360,15 +379,19 @@ class SkillView(msgspec.Struct, frozen=True):
 
 
 class SkillTrouble(msgspec.Struct, frozen=True):
-    """The problem with a skill that is left out."""
+    """A skill that is left out because of a problem."""
 
     path: str
     problem: str
 
 
 class SkillsView(msgspec.Struct, frozen=True):
-    """The skills by name, problems with other skills, the skills replaced by a narrower scope, and the names that this
-    call `installed`.
+    """The skills of an agent.
+
+    skills: available skills by name.
+    problems: problems with skills that are left out.
+    shadowed: skills that a skill in a narrower scope replaces.
+    installed: names of the skills that this call installed.
     """
 
     skills: list[SkillView]
@@ -378,7 +401,7 @@ class SkillsView(msgspec.Struct, frozen=True):
 
 
 class SkillText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A whole SKILL.md and its scope. `thread` selects the platform or channel, `agent` the agent."""
+    """A complete SKILL.md and its scope. `thread` selects the platform or channel, and `agent` selects the agent."""
 
     scope: OwnScope
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
@@ -388,7 +411,7 @@ class SkillText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @routes("GET /api/skills", READERS)
 async def skills(home: Home, agents: AgentRegistry, *, agent: Text64 = "main", thread: ThreadText = "") -> SkillsView:
-    """List an agent's skills in a thread. For equal names, the narrower scope wins."""
+    """List an agent's skills in a thread. If several skills have the same name, the narrowest scope wins."""
     roots = skill_roots(home, agent_home(home, agents, agent), parse_thread_id(thread) if thread else None)
     skills_read = await in_thread(lambda: SkillReader(FileCache()).read(roots))
     problems = [SkillTrouble(str(problem.path), problem.text) for problem in skills_read.problems]
@@ -419,8 +442,8 @@ async def install(
     thread: ThreadText = "",
     url: Annotated[str, msgspec.Meta(max_length=URL_CHARS_MAX)] = "",
 ) -> SkillsView:
-    """Install a single SKILL.md, or a zip archive with a folder for each skill. The file comes from the https address
-    `url` if given, otherwise from the body. 409 if a name is taken, 413 if the archive is too large.
+    """Install a SKILL.md, or a zip archive with a folder for each skill. The file is downloaded from the https
+    address `url`. Without `url`, it is the body. 409 if a name is taken, 413 if the archive is too large.
     """
     root, folder = _skill_root(home, agents, scope, agent, thread)
     if url:
@@ -479,9 +502,6 @@ async def _put(
 def _skill_root(
     home: Home, agents: AgentRegistry, scope: SkillScope, agent: str, thread: str
 ) -> tuple[SkillRoot, Path | None]:
-    """Return the directory of a scope's skills, and the home of the agent they belong to. Raises InvalidInput,
-    NotFound.
-    """
     if scope in ("platform", "channel") and not thread:
         raise InvalidInput(f"Set `thread` to a thread of the {scope}.")
     folder = agent_home(home, agents, agent) if scope == "agent" else None

@@ -24,10 +24,13 @@ Limit = Annotated[int, msgspec.Meta(ge=1, le=LIST_MAX)]
 
 
 class DecisionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The decision on an approval. The scope "once" is for this call only. "thread" is for the same call with the same
-    content in the whole thread, and is an error if the approval's `uncovered` is set. With "always", the owner also
-    creates the rule in `always`. On a card, `calls` are the numbers of the decided calls; an empty list means all
-    pending ones. Allowing some calls denies the rest. Denying some leaves the rest pending.
+    """A decision on an approval, or on the calls of a card.
+
+    scope: "once" applies to this call only. "thread" applies to the same call with the same content in the whole
+    thread. It is an error if the approval's `uncovered` is set. With "always", the owner also creates the rule that
+    `always` describes.
+    calls: numbers of the calls on the card to decide, or empty for all pending calls. Allowing some calls denies the
+    rest. Denying some calls leaves the rest pending.
     """
 
     decision: Literal["allow", "deny"]
@@ -53,7 +56,9 @@ async def _approval_view(store: Store, by: Principal, approval: Approval) -> App
 async def approvals(
     store: Store, by: Principal, *, pending: bool = True, thread: str = "", limit: Limit = 200
 ) -> list[ApprovalView]:
-    """List pending approvals, or all of them, newest first. With `thread`, only those of one thread."""
+    """List pending approvals, newest first. With `pending=false`, list all approvals. With `thread`, list only the
+    approvals of one thread.
+    """
     within, at_most = parse_thread_id(thread) if thread else None, LIST_MAX if by.is_confined else limit
     approvals = await store.approvals.search(pending=pending, thread=within, limit=at_most)
     if by.is_confined:
@@ -73,7 +78,6 @@ async def approval(store: Store, by: Principal, id: str) -> ApprovalView:
 
 
 async def _known_approval(store: Store, by: Principal, id: str) -> Approval:
-    """Return an approval that the caller may see. Raises NotFound for any other."""
     approval = await store.approvals.get(ApprovalId(id))
     if approval is None or not await may_use(by, store.journal, approval.thread):
         raise NotFound(f"No approval has the ID {id[:80]}. Run `shoal approvals list` to see the pending ones.")
@@ -84,8 +88,8 @@ async def _known_approval(store: Store, by: Principal, id: str) -> Approval:
 async def decide(
     store: Store, orchestrator: Orchestrator, always: AlwaysAllow, by: Principal, id: str, body: DecisionRequest
 ) -> ApprovalDecided:
-    """Decide an approval, or the calls of a card by the card's id. 409 if it was already decided, 410 if it has
-    expired, 403 for a rule that the caller may not create. After an error, no call of a card is decided.
+    """Decide an approval. With the id of a card, decide the calls of the card. 409 if it was already decided, 410
+    if it has expired, 403 if the caller may not create the rule. After an error, no call of a card is decided.
     """
     if body.scope == "always" and body.decision == "allow":
         if not makes_rules(by):
@@ -103,10 +107,10 @@ async def decide(
 
 @routes("DELETE /api/approvals/{id}/always", ADMINS, owner_only=True)
 async def take_back(always: AlwaysAllow, by: Principal, id: str) -> RuleTakenBack:
-    """Remove the rule created by allowing this always. 409 if the rule no longer exists."""
+    """Remove the rule that this approval created with "always". 409 if the rule no longer exists."""
     return RuleTakenBack(await always.take_back(id, by.asker))
 
 
 def makes_rules(by: Principal) -> bool:
-    """Return whether the caller may create rules. Only the owner may, with a token of scope admin."""
+    """Return True if the caller may create rules. Only the owner may, with a token of scope admin."""
     return by.asker.trust == "owner" and by.token.scope == "admin"

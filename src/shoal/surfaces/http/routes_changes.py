@@ -32,7 +32,7 @@ async def follow_changes(
     store: Store, streams: LiveStreams, callers: Callers, request: Request, by: Principal
 ) -> Response:
     """Stream the names of the caller's lists that have changed: `{"changed": ["threads", "approvals"]}`. The first
-    event names all lists.
+    event names every list.
     """
     if not wants_event_stream(request):
         raise ApiError(406, "not_acceptable", "This call is only a live stream. Send Accept: text/event-stream.")
@@ -53,13 +53,13 @@ async def change_frames(
 ) -> AsyncGenerator[bytes, None]:
     """Yield server-sent events with the names of the lists that have changed.
 
-    Only lists that the caller may read are compared, so other lists' changes are not revealed. The stream ends if the
+    Compares only lists that the caller may read, which keeps changes of other lists private. The stream ends if the
     database fails.
     """
     yield OPENING
     seen: dict[str, int] = {}
     while not streams.closing:
-        with streams.hub.subscribe() as subscription:  # subscribe before reading, so that no event is missed
+        with streams.hub.subscribe() as subscription:  # subscribe before reading, to miss no event
             try:
                 now = {name: hash(msgspec.json.encode(await read())) for name, read in reads.items()}
             except StoreError as error:

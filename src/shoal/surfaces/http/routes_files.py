@@ -74,7 +74,7 @@ _INLINE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "imag
 
 
 class AttachmentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file for a message: `file` from the upload response, or base64 `data` for a small file."""
+    """A file for a message: either `file` from the upload response, or base64 `data` for a small file."""
 
     name: Annotated[str, msgspec.Meta(max_length=255)] = ""
     media_type: Annotated[str, msgspec.Meta(max_length=127)] = ""
@@ -86,7 +86,7 @@ class AttachmentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FileView(msgspec.Struct, frozen=True):
-    """A file of a thread. `path` is the path for GET /api/threads/{thread}/files/{path}."""
+    """A file of a thread. `path` is the last part of the URL GET /api/threads/{thread}/files/{path}."""
 
     path: str
     media_type: str
@@ -95,8 +95,6 @@ class FileView(msgspec.Struct, frozen=True):
 
 
 class OpenFile(msgspec.Struct, frozen=True):
-    """An open file in its thread's directory."""
-
     name: str
     media_type: str
     size_bytes: int
@@ -108,7 +106,6 @@ def media_type_of(name: str) -> str:
 
 
 def stored_name(fresh_id: str, name: str) -> str:
-    """Return the name to store an attachment under: a unique id, then a safe file name with its extension."""
     safe = encode_part(name.strip().lstrip(".") or "file").encode("utf-8", "replace")
     while len(safe) > NAME_BYTES_MAX:
         safe = safe[-NAME_BYTES_MAX:].decode("utf-8", "ignore").encode()
@@ -116,7 +113,7 @@ def stored_name(fresh_id: str, name: str) -> str:
 
 
 class UploadedFile(msgspec.Struct, frozen=True):
-    """A stored file. Refer to it by `file` in a message's `attachments`."""
+    """A stored file. To attach it to a message, pass `file` in the message's `attachments`."""
 
     file: str
     name: str
@@ -142,8 +139,8 @@ async def upload(
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=255)],
     mine: bool = False,
 ) -> UploadedFile:
-    """Store the body, at most 25 MiB, as a file for a message of this thread. Reading the file taints the turn unless
-    `mine` says that the sender wrote it.
+    """Store the body, at most 25 MiB, as a file for a message in this thread. Reading the file taints the turn,
+    unless `mine` says that the sender wrote it.
     """
     name = checked_text(name, "name")
     pieces = bounded_body(request, ATTACHMENT_BYTES_MAX, seconds=options.upload_seconds)
@@ -190,9 +187,10 @@ async def picture(
     *,
     path: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)],
 ) -> Response:
-    """Return a picture from an answer: one of the thread's files, or one that its agent may read without asking.
+    """Return a picture that an answer shows: a file of the thread, or a file that the thread's agent may read without
+    asking.
 
-    `path` is the path in the answer: below the workspace, or absolute, as commands use it. The file's content must be
+    `path` is the path in the answer: relative to the workspace, or absolute, as commands use it. The content must be
     PNG, JPEG, GIF, WebP or AVIF, at most 25 MiB.
     """
     from shoal.permissions.actions import action_of  # a slow import
@@ -264,10 +262,10 @@ async def store_upload(
     *,
     mine: bool,
 ) -> Attachment:
-    """Write a file below the thread's attachments, atomically. The file is untrusted unless a trusted sender wrote it
-    (`mine`), or it is a recording.
+    """Write an attachment to the thread's directory, atomically and durably. The file is untrusted unless it is a
+    recording, or a trusted sender wrote it (`mine`).
 
-    Raises StoreFull or StoreReadOnly if the directory is not writable.
+    Raises StoreFull if the disk is full, and StoreReadOnly if the directory is not writable.
     """
     path = home.attachments(thread) / stored_name(fresh_id, name)
     digest, size = hashlib.sha256(), 0
@@ -296,7 +294,7 @@ async def store_upload(
 
 
 class _Part:
-    """A file written under a temporary name next to its final one, in a directory that must not be a link."""
+    """A file that is written under a temporary name and then renamed. Its directory must not be a link."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -321,7 +319,7 @@ class _Part:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
-        with contextlib.suppress(OSError):  # missing after a success
+        with contextlib.suppress(OSError):  # already renamed after a success
             os.unlink(self._part, dir_fd=self._folder)
         os.close(self._folder)
 
@@ -335,8 +333,8 @@ async def take_attachments(
     refs: Sequence[AttachmentRef],
     message_id: str,
 ) -> tuple[Attachment, ...]:
-    """Return a message's files, stored below the thread. Raises InvalidInput if one is missing or malformed."""
-    if any(ref.file for ref in refs):  # another process may have received the file
+    """Store and return the attachments of a message. Raises InvalidInput if an attachment is missing or malformed."""
+    if any(ref.file for ref in refs):  # another process may have stored the file
         await folders.pull(thread)
     stem = hashlib.sha256(message_id.encode()).hexdigest()[:20]
     taken: list[Attachment] = []
@@ -375,7 +373,9 @@ async def take_attachments(
 
 
 def open_thread_file(home: Home, thread: ThreadId, path: str) -> OpenFile:
-    """Open a file below the thread's directory. This call blocks. Raises NotFound for anything but a regular file."""
+    """Open a file in the thread's directory. Raises NotFound for anything that is not a regular file or may not be
+    fetched. This call blocks.
+    """
     root, parts = home.thread(thread), path.split("/")
     none = NotFound(f"The thread has no file {path[:200]!r}.")
     allowed = parts[0] in READABLE if len(parts) > 1 else parts[0] in READABLE_FILES
@@ -394,7 +394,7 @@ def open_thread_file(home: Home, thread: ThreadId, path: str) -> OpenFile:
 
 
 def list_thread_files(home: Home, thread: ThreadId) -> list[FileView]:
-    """List a thread's downloadable files, newest first, at most FILES_MAX. This call blocks."""
+    """List at most FILES_MAX files of a thread that can be fetched, newest first. This call blocks."""
     root = home.thread(thread)
 
     def found() -> Iterator[FileView]:
@@ -402,7 +402,7 @@ def list_thread_files(home: Home, thread: ThreadId) -> list[FileView]:
             for where, folders, names in walk(root / folder):
                 folders[:] = sorted(name for name in folders if not name.startswith("."))
                 for path in (where / name for name in names if not name.startswith(".")):
-                    if not is_text(str(path)):  # a call cannot name a file whose name is not text
+                    if not is_text(str(path)):  # a URL can only name files whose names are text
                         continue
                     try:
                         status = path.lstat()

@@ -1,4 +1,4 @@
-"""Calls about history: searching, renaming, exporting and deleting threads; and the available models."""
+"""Calls about history: search, renaming, export and deletion of threads, and the available models."""
 
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -41,8 +41,10 @@ BEFORE_CHARS = 50
 
 
 class ThreadChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes to a thread. Omitted fields stay unchanged. `agent` and `model` take effect on the next turn. An empty
-    `model` selects the agent's own.
+    """Changes to a thread. Omitted fields stay unchanged.
+
+    agent: the agent that answers from the next turn on.
+    model: the model that answers from the next turn on. An empty string selects the agent's own model.
     """
 
     title: Annotated[str, msgspec.Meta(max_length=400)] | None = None
@@ -53,7 +55,7 @@ class ThreadChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FoundMessage(msgspec.Struct, frozen=True):
-    """A matching message: event `seq` of `thread`, with the thread's title."""
+    """A message that matches a search: event `seq` of `thread`. `title` is the title of the thread."""
 
     thread: str
     title: str
@@ -65,8 +67,11 @@ class FoundMessage(msgspec.Struct, frozen=True):
 
 
 class ModelView(msgspec.Struct, frozen=True):
-    """A model, with its window in tokens and its prices in US dollars per million input and output tokens. Unknown
-    prices are null.
+    """A model.
+
+    context_tokens: size of the context window.
+    input_usd: price of one million input tokens in US dollars, or null if unknown.
+    output_usd: price of one million output tokens in US dollars, or null if unknown.
     """
 
     name: str
@@ -76,7 +81,7 @@ class ModelView(msgspec.Struct, frozen=True):
 
 
 class TurnCost(msgspec.Struct, frozen=True):
-    """The cost of a turn's model calls, without its subagents'. `usd` is null if a price is unknown."""
+    """The cost of a turn's model calls, without the calls of its subagents. `usd` is null if a price is unknown."""
 
     calls: int
     input_tokens: int
@@ -149,7 +154,7 @@ async def _exported(
 
     while after < info.last_seq:
         async with streams.exporting:
-            if writer:  # the visible branch of the conversation
+            if writer:  # a document contains only the visible branch
                 events = await journal.along(info.thread, info.last_seq, after, EXPORTED_AT_ONCE)
             else:
                 events = await journal.events(info.thread, after, EXPORTED_AT_ONCE, before=info.last_seq + 1)
@@ -211,7 +216,6 @@ async def search(
 
 
 def excerpt_of(text: str, words: list[str]) -> str:
-    """Return one line of the text around the first matching word, with … at each cut."""
     flat = " ".join(text.split())
     places = [at for word in words if (at := flat.casefold().find(word)) >= 0]
     begin = max(0, min(places, default=0) - BEFORE_CHARS)
@@ -226,7 +230,7 @@ def excerpt_of(text: str, words: list[str]) -> str:
 
 @routes("GET /api/models", EVERYONE, narrows=True)
 async def models_to_choose(models: Models) -> list[ModelView]:
-    """List the available models, with their windows and prices."""
+    """List the available models with their context windows and prices."""
     known = models
 
     def look() -> list[ModelView]:

@@ -1,4 +1,4 @@
-"""Calls with which chat platforms deliver events. The platforms' adapters authenticate the caller."""
+"""Calls with which chat platforms deliver events. The platform's adapter authenticates the caller."""
 
 from starlette.requests import Request
 from starlette.responses import Response

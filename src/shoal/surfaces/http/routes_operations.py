@@ -51,7 +51,7 @@ Days = Annotated[int, msgspec.Meta(ge=1, le=3660)]
 async def overview(
     store: Store, clock: Clock, agenda: Agenda, *, hours: Annotated[float, msgspec.Meta(ge=1, le=168)] = 24
 ) -> Overview:
-    """Return the last hours' activity and cost, pending approvals, and upcoming or failing work."""
+    """Return activity and cost in the last `hours`, pending approvals, and upcoming or failing work."""
     return await look(store, agenda, taint_of, clock.now(), hours)
 
 
@@ -79,8 +79,10 @@ STORE_TROUBLES: tuple[tuple[type[Exception], str], ...] = (
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """Whether messages are accepted and answered. `store` and `engine` are `ok` or describe the problem. A problem in
-    `store` includes its remedy.
+    """Whether Shoal accepts and answers messages.
+
+    store: `ok`, or the problem and its remedy.
+    engine: `ok`, or the state that prevents turns.
     """
 
     ready: bool
@@ -89,7 +91,7 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 class StoreProbe:
-    """Probe of whether the database accepts writes. A result is reused for PROBE_SECONDS."""
+    """Tests whether the database accepts writes. A result is reused for PROBE_SECONDS."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -102,7 +104,7 @@ class StoreProbe:
         return cls(services[Store], services[Clock])
 
     async def state(self) -> str:
-        """Return `ok`, or a sentence that says what to do."""
+        """Return `ok`, or a sentence with the problem and its remedy."""
         async with self._probing:
             now = self._clock.monotonic()
             if self._probed is None or now - self._probed[0] >= PROBE_SECONDS:
@@ -124,18 +126,18 @@ async def healthz() -> Alive:
 
 @routes("GET /readyz", OPEN, answer=Readiness)
 async def readyz(home: Home, backend: Backend, runtime: Runtime, probe: StoreProbe) -> Response:
-    """Report whether messages are accepted and answered. 503 if not."""
+    """Report whether Shoal accepts and answers messages. 503 if it does not."""
     state = await probe.state()
     store = backend.health.damage.replace(f"{home.root}/", "") or state
     engine = runtime.state
-    if engine == "running":  # `unregistered`: this worker's heartbeats do not reach the database
+    if engine == "running":  # `unregistered`: heartbeats of this worker do not reach the database
         engine = "ok" if backend.engine.is_ready else "unregistered"
     ready = store == engine == "ok"
     return json_answer(Readiness(ready, store, engine), 200 if ready else 503)
 
 
 class Counters:
-    """Counters of journal events. Like other Prometheus counters, they restart at zero with the process."""
+    """Prometheus counters of journal events. They restart at zero with the process."""
 
     def __init__(self) -> None:
         self._turns: dict[str, int] = dict.fromkeys(("done", "aborted", "failed", "limit"), 0)
@@ -145,13 +147,11 @@ class Counters:
 
     @classmethod
     def of(cls, services: Services) -> Self:
-        """Create counters that count from now."""
         counters = cls()
         services[Hub].tap(counters.count)
         return counters
 
     def count(self, event: Event) -> None:
-        """Count one event. Does not block or fail."""
         match event.data:
             case TurnFinished(outcome=outcome):
                 self._turns[outcome] += 1
@@ -166,8 +166,8 @@ class Counters:
                 pass
 
     def render(self, backlog: Backlog, outbox_depth: int, advancing: int, now: datetime) -> str:
-        """Return all metrics as text. Ages are in seconds. `advancing` counts this process. Queued and open counts
-        cover all processes.
+        """Return all metrics as text. `advancing` is the number of threads in this process. `backlog` and
+        `outbox_depth` cover all processes.
         """
         age = max((now - backlog.oldest_at).total_seconds(), 0.0) if backlog.oldest_at else 0.0
         return "".join(
@@ -205,15 +205,15 @@ async def metrics(store: Store, clock: Clock, backend: Backend, counters: Counte
 
 @routes("GET /openapi.json", EVERYONE, narrows=True, answer=AnyObject)
 async def openapi(document: ApiDocument) -> Response:
-    """Return this description, as OpenAPI 3.1."""
+    """Return the OpenAPI 3.1 description of this API."""
     return Response(document.content, media_type=JSON)
 
 
-# ---- use and budget ----
+# ---- usage and budget ----
 
 
 class TokensView(msgspec.Struct, frozen=True):
-    """Tokens used. `input_tokens` includes the cached ones."""
+    """Used tokens. `input_tokens` includes cached tokens."""
 
     input_tokens: int
     output_tokens: int
@@ -224,8 +224,11 @@ class TokensView(msgspec.Struct, frozen=True):
 
 
 class UsageView(msgspec.Struct, frozen=True):
-    """Usage of a model by an agent on a day. `usd` is null if its price is unknown. `usage.estimated` counts the calls
-    whose tokens are estimates, because the provider reported no usable numbers.
+    """Usage of a model by an agent on a day.
+
+    usage: tokens. `estimated` is the number of calls whose tokens are estimates, because the provider reported no
+    usable numbers.
+    usd: cost in US dollars, or null if the price is unknown.
     """
 
     day: str
@@ -237,7 +240,7 @@ class UsageView(msgspec.Struct, frozen=True):
 
 
 class ThreadUsageView(ThreadUsage, frozen=True, kw_only=True):
-    """Usage of a thread. `usd` is null if no call had a price."""
+    """Usage of a thread. `usd` is null if no call had a known price."""
 
     title: str
 
@@ -250,13 +253,13 @@ class BudgetLifted(msgspec.Struct, frozen=True):
 
 @routes("GET /api/usage", READERS, answer=list[UsageView])
 async def usage(store: Store, *, days: Days = 30) -> object:
-    """Return model usage of the last days, including today, by day, agent and model."""
+    """Return the model usage of the last `days`, including today, by day, agent and model."""
     return await store.ledger.usage(days)
 
 
 @routes("GET /api/usage/threads", READERS)
 async def usage_by_thread(store: Store, *, days: Days = 30) -> list[ThreadUsageView]:
-    """Return the most expensive threads of the last days, including today. At most 20."""
+    """Return the most expensive threads of the last `days`, including today. At most 20."""
     rows = (await store.ledger.by_thread(days))[:THREADS_SHOWN_MAX]
     infos = [await store.journal.thread(row.thread) for row in rows]
     return [view(ThreadUsageView, row, title=info.title if info else "") for row, info in zip(rows, infos, strict=True)]
@@ -270,7 +273,7 @@ async def ceilings(store: Store) -> list[BudgetStatus]:
 
 @routes("POST /api/usage/lift", ADMINS)
 async def lift(store: Store, by: Principal) -> BudgetLifted:
-    """Suspend the budget limits for the rest of the day (UTC)."""
+    """Suspend the budget limits until midnight UTC."""
     day = await store.budget.lift()
     entry = AuditEntry("budget", "lift", "allow", user=by.author.id, detail=day, token=by.token.name)
     await store.audit.record("owner", [entry])
@@ -292,7 +295,12 @@ async def audit(
 
 
 class AuditState(msgspec.Struct, frozen=True):
-    """The number of chains and valid entries, and a sentence for each broken chain."""
+    """The result of verifying the audit log.
+
+    chains: number of chains.
+    entries: number of valid entries.
+    broken: a sentence for each broken chain.
+    """
 
     chains: int
     entries: int
@@ -301,6 +309,6 @@ class AuditState(msgspec.Struct, frozen=True):
 
 @routes("GET /api/audit/verify", ADMINS)
 async def verify_audit(store: Store) -> AuditState:
-    """Verify every entry of every chain."""
+    """Verify every entry of every chain in the audit log."""
     report = await store.audit.verify()
     return AuditState(report.chains, report.entries, [chain.shown for chain in report.broken])

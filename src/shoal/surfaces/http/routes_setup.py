@@ -1,4 +1,4 @@
-"""Calls for the owner that configure a running Shoal: a model, a chat and its owner, MCP servers."""
+"""Calls with which the owner configures a running Shoal: a model, a chat and the owner's account in that chat."""
 
 from typing import Annotated
 
@@ -27,7 +27,7 @@ class OwnerNamed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """On or off."""
+    """Whether to connect or disconnect the account."""
 
     enabled: bool
 
@@ -41,8 +41,11 @@ class ModelPrice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SetupChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Changes to make. `titles` selects the source of new threads' titles: their first words, a model after the first
-    turn, or a model only if it is cheap (`auto`).
+    """Changes to the setup.
+
+    titles: source of the titles of new threads: their first words, a model after the first turn, or a model only if
+    it is cheap (`auto`).
+    price: price of a model.
     """
 
     titles: Titles | None = None
@@ -51,7 +54,7 @@ class SetupChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @routes("GET /api/setup", ADMINS, owner_only=True)
 async def setup_state(setup: LiveSetup) -> SetupState:
-    """Return the current setup and the options. Secrets are never shown."""
+    """Return the current setup and the options. The response never contains secrets."""
     return setup.state()
 
 
@@ -67,22 +70,22 @@ async def change_setup(setup: LiveSetup, models: ModelSetup, by: Principal, body
 
 @routes("POST /api/setup/model/test", ADMINS, owner_only=True)
 async def test_model(models: ModelSetup) -> ModelAnswered:
-    """Test the current model with a short request. 400 with the reason if it fails."""
+    """Test the current model with a short request. 400 with the reason if the test fails."""
     return await models.test()
 
 
 @routes("POST /api/setup/providers/{name}/test", ADMINS, owner_only=True)
 async def test_provider(models: ModelSetup, name: str, body: ProviderTried) -> OfferedModels:
-    """Test a key or an address by listing its models. Changes nothing. 400 with the reason if it fails; the code can be
-    `key_refused` or `unreachable`.
+    """Test a key or an address by listing the provider's models. This changes nothing. 400 with the reason if the
+    test fails. The error code can then be `key_refused` or `unreachable`.
     """
     return await models.offer(name, body)
 
 
 @routes("PUT /api/setup/providers/{name}", ADMINS, owner_only=True)
 async def use_model(models: ModelSetup, by: Principal, name: str, body: ModelChosen) -> ModelAnswered:
-    """Use a model from the next turn on, after a short test request. 400 with the reason if the test fails. `keep`
-    skips the test.
+    """Test a model with a short request, and use it from the next turn on. 400 with the reason if the test fails.
+    `keep` skips the test.
     """
     return await models.use(name, body, by.person)
 
@@ -95,8 +98,8 @@ async def platforms(chats: ChatSetup) -> tuple[Account, ...]:
 
 @routes("POST /api/setup/platforms/{platform}/test", ADMINS, owner_only=True)
 async def test_platform(chats: ChatSetup, platform: str, body: ChatEntered) -> TokenTaken:
-    """Test whether a platform accepts a token, or the configured token if no values are given. Changes nothing. 400
-    with the reason if it fails.
+    """Test whether a platform accepts a token. Without values, test the configured token. This changes nothing.
+    400 with the reason if the test fails.
     """
     await chats.test(platform, body)
     return TokenTaken(True)
@@ -104,13 +107,15 @@ async def test_platform(chats: ChatSetup, platform: str, body: ChatEntered) -> T
 
 @routes("PUT /api/setup/platforms/{platform}", ADMINS, owner_only=True)
 async def connect_platform(chats: ChatSetup, by: Principal, platform: str, body: ChatEntered) -> Account:
-    """Connect an account after the platform has accepted its token. 400 with the reason if it fails."""
+    """Connect an account after the platform has accepted its token. 400 with the reason if the platform rejects it."""
     return await chats.connect(platform, body, by.person)
 
 
 @routes("POST /api/setup/platforms/{platform}/owner", ADMINS, owner_only=True)
 async def own_platform(chats: ChatSetup, by: Principal, platform: str, body: OwnerNamed) -> Account:
-    """Make a user, or the person who received this code, the owner on this platform. 404 for an unknown code."""
+    """Make a person the owner on this platform. `user` is their user id, or `code` is the code that they received.
+    404 if the code is unknown.
+    """
     return await chats.own(platform, by.person, code=body.code, user=body.user)
 
 

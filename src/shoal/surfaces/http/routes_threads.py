@@ -1,4 +1,6 @@
-"""Calls about threads: sending messages, reading and following journals, saved conversations, commands."""
+"""Calls about threads: sending messages, branching and copying conversations, reading and following journals, and
+running commands.
+"""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -74,8 +76,10 @@ Seq = Annotated[int, msgspec.Meta(ge=0, le=SEQ_MAX)]
 
 
 class NewMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A message for a thread. A repeated `message_id` in the same thread is ignored as a duplicate. `model` answers in
-    this thread from this message on.
+    """A message for a thread.
+
+    message_id: a message with an id that the thread already received is ignored as a duplicate.
+    model: the model that answers in this thread from this message on.
     """
 
     text: str = ""
@@ -93,14 +97,16 @@ class NewSteer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AbortRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to end the running turn. `all_queued` also empties the mailbox."""
+    """A request to end the running turn. `all_queued` also drops the queued messages."""
 
     all_queued: bool = False
 
 
 class RetryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to retry the turn that waits for its model. `turn` limits the request to that turn. `model` selects a
-    different model.
+    """A request to retry the turn that waits for its model.
+
+    turn: retry only if this turn waits.
+    model: use this model instead.
     """
 
     turn: Annotated[str, msgspec.Meta(max_length=100)] = ""
@@ -108,14 +114,22 @@ class RetryRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewFork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The last event to copy, or 0 for everything. `thread` is the id of the copy."""
+    """A thread to create as a copy.
+
+    after: number of the last event to copy, or 0 for all events.
+    thread: id of the copy, or empty for a new id.
+    """
 
     after: Seq = 0
     thread: str = ""
 
 
 class AnswerAgain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An event of the turn whose message is answered again, or 0 for the last turn. If given, `model` answers."""
+    """A message to answer again.
+
+    seq: number of an event in the message's turn, or 0 for the last turn.
+    model: the model that answers, or empty for the thread's own model.
+    """
 
     seq: Seq = 0
     model: Text200 = ""
@@ -130,13 +144,13 @@ class ChangedMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BranchChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The event after which the conversation continues."""
+    """The number of the event after which the conversation continues."""
 
     after: Seq
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """Whether a running turn received the message."""
+    """Whether a running turn received the message or request."""
 
     delivered: bool
 
@@ -155,7 +169,7 @@ class WindowCleared(msgspec.Struct, frozen=True):
 
 
 class StepView(Step, frozen=True):
-    """The steps of a turn and their durations."""
+    """A step of a turn and its duration."""
 
     turn: str
 
@@ -167,7 +181,7 @@ class CommandText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CommandAnswer(msgspec.Struct, frozen=True):
-    """The command's answer as Markdown. Often empty."""
+    """The command's reply as Markdown. It may be empty."""
 
     answer: str
 
@@ -176,9 +190,11 @@ class CommandAnswer(msgspec.Struct, frozen=True):
 
 
 def check_agent(agents: AgentRegistry, by: Principal, agent: str) -> str:
-    """Check an agent's name; empty means the thread's own. A token's own agent is always allowed.
+    """Return the agent that must answer, or an empty string for the thread's own agent. A token's own agent is always
+    allowed.
 
-    Raises InvalidInput with the names of the existing agents, and ApiError 403 for an agent other than the token's.
+    Raises InvalidInput for an unknown agent, with the names of the existing ones, and ApiError 403 if the token is
+    limited to another agent.
     """
     own = by.token.agent
     if own and agent not in ("", own):
@@ -195,7 +211,7 @@ def check_agent(agents: AgentRegistry, by: Principal, agent: str) -> str:
 
 
 def check_model(models: Models, by: Principal, model: str | None) -> None:
-    """Check a model's name. Raises Forbidden for people who may not choose one, InvalidInput for an unknown model."""
+    """Raise Forbidden if the caller may not choose a model, and InvalidInput if the model is unknown."""
     if model and not by.author.trusted:
         raise Forbidden(CHOOSES_NO_MODEL)
     if model:
@@ -203,7 +219,9 @@ def check_model(models: Models, by: Principal, model: str | None) -> None:
 
 
 def check_intake(runtime: Runtime) -> None:
-    """Reject messages that no process would answer. Raises ApiError 503, and Conflict if Shoal is not running."""
+    """Reject messages that no process would answer. Raises ApiError 503 if Shoal is stopping, and Conflict if it
+    is not running.
+    """
     if runtime.state == "stopped":
         raise Conflict("Shoal is not running, so no agent can answer. Start it with `shoal run`, then try again.")
     if runtime.state == "draining":
@@ -212,7 +230,7 @@ def check_intake(runtime: Runtime) -> None:
 
 
 async def submit(orchestrator: Orchestrator, runtime: Runtime, prompt: Prompt) -> Receipt:
-    """Send a prompt. Raises ApiError 429 if the mailbox is full, and 503 if Shoal is stopping."""
+    """Send a prompt. Raises ApiError 429 if the mailbox is full, and the errors of `check_intake`."""
     check_intake(runtime)
     receipt = await orchestrator.send(prompt)
     if receipt.status == "busy":
@@ -232,9 +250,9 @@ def make_prompt(
     model: str = "",
     attachments: tuple[Attachment, ...] = (),
 ) -> Prompt:
-    """Return a prompt from the caller. A prompt from the page counts as a person's.
+    """Return a prompt from the caller. A prompt from the page counts as written by a person.
 
-    Its key includes the thread, because a message id is unique only within its thread.
+    The key includes the thread, because a message id is unique only within its thread.
     """
     return Prompt(
         thread=thread,
@@ -305,7 +323,7 @@ async def abort(orchestrator: Orchestrator, by: Principal, thread: ThreadId, bod
 async def retry(
     orchestrator: Orchestrator, models: Models, by: Principal, thread: ThreadId, body: RetryRequest
 ) -> Delivered:
-    """Retry a turn that waits for its model. 409 if none waits."""
+    """Retry a turn that waits for its model. 409 if no turn waits."""
     check_model(models, by, body.model)
     receipt = await orchestrator.send(Retry(thread, by.author, body.turn, body.model))
     if not receipt.delivered:
@@ -357,8 +375,8 @@ async def say_instead(
 async def go_to_branch(
     store: Store, orchestrator: Orchestrator, by: Principal, thread: ThreadId, body: BranchChoice
 ) -> ThreadInfo:
-    """Continue the conversation right after an event, which is the end of another branch or an earlier point between
-    turns.
+    """Continue the conversation after an event. The event is the end of another branch, or an earlier point
+    between turns.
     """
     await orchestrator.go_to(thread, body.after, by.author.id)
     return await known_thread(store, thread)
@@ -401,9 +419,12 @@ async def threads(
     before: Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})] | None = None,
     archived: bool = False,
 ) -> list[ThreadInfo]:
-    """List at most `limit` threads, most recently active first. `before` and `agent` select threads last active before
-    a time and threads of one agent. With `archived`, list only archived threads. Otherwise list all others, including
-    pinned threads of any age.
+    """List threads, most recently active first.
+
+    limit: maximum number of threads. Older pinned threads are added to the list, unless `before` or `archived` is set.
+    agent: list only threads of this agent.
+    before: list only threads that were last active before this time.
+    archived: list only archived threads, which are otherwise left out.
     """
     until = None
     if before is not None:
@@ -426,16 +447,18 @@ async def threads(
 
 
 async def authors(store: Store, thread: ThreadId, last_seq: int) -> list[Author]:
-    """List the authors of a thread's newest messages, most recent first."""
     events = await store.journal.events(thread, max(0, last_seq - CHAT_EVENTS), CHAT_EVENTS)
     messages = [event.data for event in events if isinstance(event.data, UserSaid) and event.data.origin == "person"]
     return [message.author for message in reversed(messages)]
 
 
 class ChatView(msgspec.Struct, frozen=True):
-    """A channel in which the agent has talked, or that its bot can see. The most recently active thread supplies its
-    title and the `people` who wrote recently. `name` is the platform's name for a group. A channel without threads has
-    no `updated_at`.
+    """A channel that has threads, or that a bot can see.
+
+    title: title of the most recently active thread.
+    people: people who wrote recently in that thread.
+    updated_at: null for a channel without threads.
+    name: the platform's name for a group.
     """
 
     platform: str
@@ -449,7 +472,9 @@ class ChatView(msgspec.Struct, frozen=True):
 
 @routes("GET /api/chats", READERS)
 async def chats(store: Store, connections: Connections) -> list[ChatView]:
-    """List at most 1,000 channels with threads, most recently active first, then other groups that bots see."""
+    """List at most 1,000 channels with threads, most recently active first, and then the other groups that the
+    bots can see.
+    """
     chats: list[ChatView] = []
     settings = store.settings
     names = {platform: dict(await settings.page(channel_names(platform))) for platform in connections.configured}
@@ -495,8 +520,10 @@ async def events(
     before: Seq = 0,
     limit: Annotated[int, msgspec.Meta(ge=1, le=EVENTS_MAX)] = 1000,
 ) -> Response:
-    """Return the thread's events with numbers above `after` and, unless 0, below `before`, at most `limit`. With
-    Accept: text/event-stream, return a live stream without a limit, resumable by Last-Event-ID.
+    """Return the thread's events with numbers above `after` and, unless `before` is 0, below `before`. Returns at most
+    `limit` events.
+
+    With `Accept: text/event-stream`, return a live stream, which has no limit. `Last-Event-ID` resumes it.
     """
     if wants_event_stream(request):
         if last := request.headers.get("last-event-id", "").strip():
@@ -523,8 +550,8 @@ async def _page(
 async def _event_list(
     store: Store, streams: LiveStreams, thread: ThreadId, before: int, left: int, events: Sequence[Event]
 ) -> AsyncIterator[bytes]:
-    """Stream a JSON list that begins with these events. The following events are read during the transfer, so that few
-    are in memory.
+    """Stream a JSON list that begins with `events`. Later events are read during the transfer, which keeps few of
+    them in memory.
     """
     yield b"[" + b",".join(map(encode_event, events))
     while events and (left := left - len(events)):
@@ -535,7 +562,7 @@ async def _event_list(
 
 @routes("GET /api/events", READERS, media_type="text/event-stream")
 async def all_events(streams: LiveStreams, callers: Callers, request: Request, by: Principal) -> Response:
-    """Stream the events of all threads from now on."""
+    """Stream new events of all threads."""
     if not wants_event_stream(request):
         raise ApiError(406, "not_acceptable", "This call is only a live stream. Send Accept: text/event-stream.")
     return EventStream(all_frames(streams), streams, streams.admit(), allowed=callers.access_check(by))
@@ -548,7 +575,7 @@ async def all_events(streams: LiveStreams, callers: Callers, request: Request, b
 async def context_costs(
     store: Store, agents: AgentRegistry, models: Models, context: ContextBuilder, thread: ThreadId
 ) -> ContextCosts:
-    """Return the size of each part of a thread's next request, or of a new thread's first request."""
+    """Return the size of each part of a thread's next model request. For a new thread, this is the first request."""
     agent = await agent_here(store, agents, thread)
     return await context.costs(thread, agent, models.route(agent.model), store)
 
@@ -568,7 +595,7 @@ async def clear(store: Store, orchestrator: Orchestrator, by: Principal, thread:
 async def command(
     clock: Clock, commands: CommandRouter, by: Principal, thread: ThreadId, body: CommandText
 ) -> CommandAnswer:
-    """Run a slash command of the chats as the token's person."""
+    """Run a slash command as the token's person."""
     text = checked_text(body.text)
     spoken = commands.table.parse(text)
     if spoken is None:
@@ -583,7 +610,7 @@ async def command(
 
 @routes("GET /api/commands", EVERYONE, narrows=True)
 async def commands(router: CommandRouter, by: Principal) -> list[CommandSpec]:
-    """List the slash commands of all platforms."""
+    """List the slash commands that the caller can run."""
     if by.token.scope not in TALKERS:
         return []
     return [spec for spec in router.table if not by.is_confined or spec.name in CONFINED_COMMANDS]

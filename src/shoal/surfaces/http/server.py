@@ -41,7 +41,7 @@ DROPPED_SECONDS_MAX = 30.0
 class WebApp:
     """The ASGI application with every route. It serves until its services close.
 
-    `close()` ends its live streams, which a server waits for before it stops.
+    `close()` ends the live streams. Call it before stopping a server, which waits for them.
     """
 
     def __init__(self, services: Services, options: WebOptions) -> None:
@@ -60,17 +60,16 @@ class WebApp:
         await self._served(scope, receive, send)
 
     def close(self) -> None:
-        """End every live stream and accept no new ones."""
         self.streams.close()
 
 
 class BodyDrain:
-    """Middleware that drops the rest of a body after an early response, so that the client can read the response.
+    """Middleware that drops the rest of a body after an early response, which lets the client read the response.
 
-    Closing a connection while bytes arrive resets it, and the reset may overtake the response. A client whose body is
-    too large, or whose token is wrong, would sometimes see a broken connection instead of the reason (RFC 9112, 9.6).
-    The response is always sent immediately. Only the connection stays open a little longer. The drain gives up after
-    the body has paused for `idle_seconds`.
+    Closing a connection while bytes arrive resets it, and the reset may overtake the response. A client whose body
+    is too large, or whose token is wrong, would sometimes see a broken connection instead of the reason (RFC 9112,
+    9.6). The response is always sent immediately. Only the connection stays open a little longer. Draining stops
+    when the body pauses for `idle_seconds`.
     """
 
     def __init__(self, app: ASGIApp, idle_seconds: float) -> None:
@@ -87,13 +86,13 @@ class BodyDrain:
         async def receive_body() -> Message:
             nonlocal is_read
             message = await receive()
-            is_read = not message.get("more_body", False)  # also true after the client has disconnected
+            is_read = not message.get("more_body", False)  # also true after the client disconnected
             return message
 
         async def send_answer(message: Message) -> None:
             if message["type"] == "http.response.start" and not is_read:
                 if "expect" not in headers:  # receiving would send 100 Continue
-                    with anyio.move_on_after(0):  # a small body has already arrived
+                    with anyio.move_on_after(0):  # a small body may have arrived already
                         await receive_body()
                 if not is_read:
                     message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
@@ -114,16 +113,16 @@ class BodyDrain:
 
 @asynccontextmanager
 async def serve(services: Services, options: WebOptions) -> AsyncGenerator[str, None]:
-    """Serve on `options.host` and `options.port` (0: any free port) inside the context. Yields the address
-    `http://HOST:PORT`.
+    """Serve on `options.host` and `options.port` until the context exits. Port 0 selects any free port. Yields the
+    address `http://HOST:PORT`.
 
-    On exit, stops accepting connections, ends the live streams, and gives running requests CLOSE_SECONDS. Raises
-    ConfigError if the address is not available.
+    On exit, the server stops accepting connections, ends the live streams, and gives running requests CLOSE_SECONDS.
+    Raises ConfigError if the address is not available.
     """
-    import uvicorn  # imported here, because calls in this process need no server
+    import uvicorn  # calls in this process need no server
 
     web = WebApp(services, options)
-    web.routes.bind_all()  # a mismatch prevents the start
+    web.routes.bind_all()  # a missing service prevents the start
     listener = _listen(options.host, options.port, options.slow_reader_seconds)
     config = uvicorn.Config(
         web,
@@ -163,7 +162,7 @@ def _listen(host: str, port: int, unread_seconds: float) -> socket.socket:
         raise ConfigError([f"web.host = {host!r} is not an address of this machine: {error.strerror}."]) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if sys.platform == "linux":  # connections inherit this limit for peers that stop reading
+        if sys.platform == "linux":  # accepted connections inherit this limit for peers that stop reading
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(unread_seconds * 1000))
         listener.bind(address)
         listener.listen(BACKLOG)

@@ -1,8 +1,8 @@
 """Live streams: a thread's journal followed by live events, without loss or repetition, as server-sent events.
 
-A reader first subscribes to the hub, then reads the journal, then takes the hub's events and skips those it has already
-read. Events have consecutive numbers, so the reader notices missing ones. In that case, or if it was too slow for the
-hub, it reads the journal again.
+A reader first subscribes to the hub and reads the journal. Then it reads the hub's events and skips those that it
+has already read. Events have consecutive numbers, so the reader notices missing events. If events are missing, or if
+the reader was too slow for the hub, it reads the journal again.
 """
 
 import logging
@@ -62,7 +62,7 @@ LOST = b"event: lost\ndata: {}\n\n"
 
 
 class LiveStreams:
-    """The open streams. Their number is limited, keep-alives are sent, and they end when the server stops."""
+    """The open streams. Limits their number, sends keep-alives, and ends the streams when the server stops."""
 
     def __init__(self, options: WebOptions, journal: Journal, hub: Hub, clock: Clock) -> None:
         self.journal = journal
@@ -80,7 +80,7 @@ class LiveStreams:
         self._waiting: set[anyio.CancelScope] = set()
 
     def admit(self) -> AbstractContextManager[None]:
-        """Count a stream while it lasts. Raises ApiError 503 at the limit or while the server stops."""
+        """Count a stream as open until the context exits. Raises ApiError 503 at the limit or during shutdown."""
         most = self._options.streams_max
         if self.closing or self.open >= most:
             message = f"{most} live streams are open, or Shoal is stopping. Close one, or try again in a moment."
@@ -96,7 +96,7 @@ class LiveStreams:
             self.open -= 1
 
     async def next(self, items: AsyncIterator[Event | LiveEvent]) -> Item | None:
-        """Return the next item, `beat` after a quiet interval, or None if the stream must resubscribe or is ending."""
+        """Return the next item, `beat` after a quiet interval, or None if the stream must resubscribe or end."""
         if self.closing:
             return None
         with self._wait(self._options.heartbeat_seconds):
@@ -104,8 +104,8 @@ class LiveStreams:
         return None if self.closing else "beat"
 
     async def list_event(self, items: AsyncIterator[Event | LiveEvent], seconds: float) -> None:
-        """Wait for an event that changes a list of threads or approvals, for a gap, for `seconds`, or for the server's
-        stop.
+        """Wait for an event that changes a list of threads or approvals. Also returns at a gap, after `seconds`,
+        and when the server stops.
         """
         with self._wait(0 if self.closing else seconds):
             async for item in items:
@@ -113,15 +113,14 @@ class LiveStreams:
                     return
 
     async def send(self, send: Send, chunk: bytes) -> bool:
-        """Send a chunk. Return False if the client does not read for too long, or the server stops."""
+        """Send a chunk. Return False if the client does not read for too long, or if the server stops."""
         with self._wait(self._options.slow_reader_seconds):
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await anyio.lowlevel.checkpoint()  # a client that accepts everything must not block others
+            await anyio.lowlevel.checkpoint()  # a client that reads everything at once must not block others
             return True
         return False
 
     async def beat(self, send: Send) -> None:
-        """Send keep-alives between slow chunks of a stream, until the client stops reading."""
         while True:
             await anyio.sleep(self._options.heartbeat_seconds)
             if not await self.send(send, HEARTBEAT):
@@ -137,7 +136,6 @@ class LiveStreams:
                 self._waiting.discard(scope)
 
     def frame_of(self, event: Event) -> bytes:
-        """Return an event in its wire format, rendered once for all readers."""
         key = event.thread, event.seq, event.at
         frame = self._frames.get(key)
         if frame is None:
@@ -149,7 +147,6 @@ class LiveStreams:
         return frame
 
     def close(self) -> None:
-        """End every stream and accept no new ones."""
         self.closing = True
         for scope in tuple(self._waiting):
             scope.cancel()
@@ -165,7 +162,7 @@ LONG = TextStreamed | ThinkingStreamed | OutputShown
 async def thread_items(streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[Item, None]:
     """Yield the thread's events with numbers above `after`, then live events, until the server stops.
 
-    If `after` is beyond the journal's end, it belongs to another journal, and everything is sent.
+    If `after` is beyond the end of the journal, it belongs to another journal, and all events are sent.
     """
     info = await streams.journal.thread(thread)
     seq, finished, said_at = after if info is not None and after <= info.last_seq else 0, TurnId(""), 0
@@ -184,7 +181,7 @@ async def thread_items(streams: LiveStreams, thread: ThreadId, after: int) -> As
             items = aiter(subscription)
             while (item := await streams.next(items)) is not None:
                 if isinstance(item, Event):
-                    if item.seq > seq + 1:  # a gap: read the missing events
+                    if item.seq > seq + 1:  # events are missing: read them from the journal
                         break
                     if item.seq <= seq:
                         continue
@@ -204,7 +201,7 @@ async def thread_items(streams: LiveStreams, thread: ThreadId, after: int) -> As
 
 
 async def thread_frames(streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[bytes, None]:
-    """Yield `thread_items` as server-sent events. `id` is the event's number; live events have none."""
+    """Yield `thread_items` as server-sent events. The `id` is the number of the event. Live events have no `id`."""
     yield OPENING
     async with aclosing(thread_items(streams, thread, after)) as items:
         async for item in items:
@@ -212,7 +209,7 @@ async def thread_frames(streams: LiveStreams, thread: ThreadId, after: int) -> A
 
 
 async def all_frames(streams: LiveStreams) -> AsyncGenerator[bytes, None]:
-    """Yield the events of every thread from now on, without text and output. `event: lost` reports a gap."""
+    """Yield new events of every thread, except live events with text or output. `event: lost` reports a gap."""
     yield OPENING
     while not streams.closing:
         with streams.hub.subscribe(None) as subscription:
@@ -225,7 +222,7 @@ async def all_frames(streams: LiveStreams) -> AsyncGenerator[bytes, None]:
 
 
 def frame(item: Item, clock: Clock) -> bytes:
-    """Return a live event in its wire format, without a number."""
+    """Return an item in its wire format, without the number of the event."""
     match item:
         case Event():
             return b"data: %s\n\n" % encode_event(item)
@@ -236,10 +233,10 @@ def frame(item: Item, clock: Clock) -> bytes:
 
 
 class EventStream(Response):
-    """A streamed response. It ends with its chunks, or if the client leaves or stops reading, the server stops, or
+    """A streamed response. It ends when its chunks end, the client disconnects or stops reading, the server stops, or
     `allowed` returns False.
 
-    With `beats` it sends keep-alives between chunks. Other streams send their own.
+    With `beats`, it sends keep-alives between chunks. Other streams include keep-alives in their chunks.
     """
 
     def __init__(
@@ -262,7 +259,6 @@ class EventStream(Response):
         self._beats = beats
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response. Always closes the chunks' generator before it returns."""
         with self._admitted:
             async with anyio.create_task_group() as group, aclosing(self._chunks):
                 group.start_soon(_cancel_on_disconnect, receive, group.cancel_scope)
@@ -284,7 +280,7 @@ class EventStream(Response):
 
 
 async def cancel_when_refused(allowed: Allowed | None, scope: anyio.CancelScope) -> None:
-    """Cancel a caller's stream soon after their token is revoked or expires, or if the database is unreadable."""
+    """Cancel a stream soon after the caller's token is revoked or expires, or if the database is unreadable."""
     while allowed is not None:
         await anyio.sleep(ALLOWED_SECONDS)
         try:

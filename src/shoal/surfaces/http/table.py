@@ -18,7 +18,7 @@ PATHS_MAX = 256
 
 
 class RouteModule(NamedTuple):
-    """A module with endpoints. `load` returns them, and each of their paths is below one of `paths`.
+    """A module with endpoints. The path of every endpoint is below one of `paths`.
 
     In `paths`, `*` matches any segment, and a final `$` matches the end of the path. A module without `paths` is
     imported for any call.
@@ -29,7 +29,6 @@ class RouteModule(NamedTuple):
     feature: Feature | None = None
 
     def load(self) -> Routes:
-        """Import the module and return its endpoints."""
         if self.feature is not None:
             routes = self.feature.load(self.feature.routes)
         else:
@@ -38,7 +37,6 @@ class RouteModule(NamedTuple):
         return routes
 
     def serves(self, path: str) -> bool:
-        """Return whether an endpoint of the module may serve this path."""
         segments = path.split("/")
         return not self.paths or any(_is_below(segments, pattern) for pattern in self.paths)
 
@@ -77,12 +75,12 @@ MODULES = (
 
 @cache
 def api() -> Sequence[Endpoint]:
-    """Import all modules and return every endpoint of the API, without the page's endpoints."""
+    """Return every endpoint of the API except those of the page. This imports all modules."""
     return [endpoint for module in MODULES if module is not PAGE for endpoint in module.load()]
 
 
 def is_open(path: str) -> bool:
-    """Return whether a path needs no token: probes, calls with their own authentication, and files without secrets."""
+    """Return True if a path needs no token: probes, calls with their own authentication, and files without secrets."""
     for module in modules_of(path):
         for endpoint in module.load():
             start, brace, _ = endpoint.path.partition("{")
@@ -92,7 +90,7 @@ def is_open(path: str) -> bool:
 
 
 def is_file(path: str) -> bool:
-    """Return whether a path is a thread's file, which the browser displays or saves by its URL."""
+    """Return True if a path is a file of a thread, which the browser displays or saves by its URL."""
     if not path.startswith(THREADS):
         return False
     segments = path.split("/")
@@ -103,12 +101,11 @@ def is_file(path: str) -> bool:
 
 @lru_cache(PATHS_MAX)
 def modules_of(path: str) -> tuple[RouteModule, ...]:
-    """Return the modules whose endpoints may serve a path, or all modules if the table does not list it."""
     return tuple(module for module in MODULES if module.serves(path)) or MODULES
 
 
 def endpoint_for(method: str, path: str) -> tuple[Endpoint, Mapping[str, str]]:
-    """Return the endpoint for a call, and the named parts of its path. Raises HTTPException 404 and 405."""
+    """Return the endpoint for a call and the named parts of its path. Raises HTTPException 404 and 405."""
     method, segments = "GET" if method == "HEAD" else method, path.split("/")
     for modules in (modules_of(path), MODULES):
         others: list[Endpoint] = []

@@ -1,4 +1,4 @@
-"""Answers of the API about threads, and the limits of its lists."""
+"""Responses of the API about threads, and the limits of its lists."""
 
 from datetime import datetime
 
@@ -23,9 +23,12 @@ class OpenedThread(msgspec.Struct, frozen=True):
 
 
 class ThreadSummary(msgspec.Struct, frozen=True):
-    """A thread. `open_turn` is empty if no turn is open. `queued` is the number of waiting messages. `retry_at` is the
-    time of the next retry if a turn waits for its model. `model` was chosen for this thread. An empty `model` means the
-    agent's own.
+    """A thread.
+
+    open_turn: id of the open turn, or empty.
+    queued: number of waiting messages.
+    retry_at: time of the next retry if a turn waits for its model, otherwise null.
+    model: the model that was chosen for this thread, or empty for the agent's own model.
     """
 
     thread: str
@@ -44,8 +47,10 @@ class ThreadSummary(msgspec.Struct, frozen=True):
 
 
 class ArtifactView(msgspec.Struct, frozen=True):
-    """A stored result. `name` is the tool that produced it. `artifact` identifies it in events and in the path of the
-    result.
+    """A stored result.
+
+    artifact: id of the result, used in events and in the path of the result.
+    name: the tool that produced the result.
     """
 
     artifact: str

@@ -1,4 +1,4 @@
-// The journal's events on the shown branch, and the alternatives to it. Pure.
+// The journal's events on the shown branch, and the alternatives to it.
 //
 // A `branched` event follows the event that it names. Every other event follows the previous one.
 

@@ -6,21 +6,21 @@ import { PLACES } from "./views/shell.js";
 /** Words of a query that carry no meaning. */
 const FILLERS = new Set("a an the i my me it this that to of for in on at is are be do does can how what where which when with and or not don dont set add make get show find open see turn use change edit configure".split(" "));
 
-/** The stem of a word: "asking" becomes "ask", "prices" "pric". Pure. */
+/** The stem of a word: "asking" becomes "ask", "prices" "pric". */
 export function stem(word) {
   const bare = word.replace(/(?:ing|ed|es|er|s)$/, "");
   if (bare.length < 3 || bare === word) return word;
   return bare.at(-1) === bare.at(-2) && bare.length > 3 ? bare.slice(0, -1) : bare;
 }
 
-/** The meaningful words of a query, or all of them if none is. Pure. */
+/** The meaningful words of a query, or all of them if none is. */
 export function meaningful(text) {
   const words = text.toLowerCase().split(/[^\p{L}\p{N}/#@._-]+/u).filter(Boolean);
   const counting = words.filter((word) => !FILLERS.has(word));
   return counting.length ? counting : words;
 }
 
-/** Whether a name or its keywords contain every word of a query, in any form. Pure. */
+/** Whether a name or its keywords contain every word of a query, in any form. */
 export const means = (text, words) => words.every((word) => text.toLowerCase().includes(word) || text.toLowerCase().includes(stem(word)));
 
 /** Settings, each with its view, name and keywords. */
@@ -61,7 +61,7 @@ export const ACTIONS = [
   { key: "stop", name: "Stop the running turn", words: "cancel abort interrupt halt kill", thread: true, act: ({ session, thread }) => session.stop(thread) },
 ];
 
-/** Views, settings and actions that match a query. Pure. */
+/** Views, settings and actions that match a query. */
 export function meant(text) {
   const words = meaningful(text);
   const has = (name, others) => words.length > 0 && means(`${name} ${others}`, words);

@@ -89,21 +89,21 @@ export function threadName(info, thread = info?.thread || "") {
   return !name || MADE_ID.test(name) ? "Untitled" : name;
 }
 
-/** Natural order of names: agent-2 before agent-10. Pure. */
+/** Natural order of names: agent-2 before agent-10. */
 export const byName = new Intl.Collator("en", { numeric: true }).compare;
 
 export const BRIEF = "daily-brief"; // the name of the schedule that sends the daily brief
 
-/** A schedule's display name. Pure. */
+/** A schedule's display name. */
 export const scheduleName = (name) => (name === BRIEF ? "Daily brief" : name);
 
-/** A message for chats, without its pointer to the page. Pure. */
+/** A message for chats, without its pointer to the page. */
 export const here = (text) => (text || "").replace(" The details are in the console.", "");
 
-/** A path for display. A sent file is shown by name, without its unique id. Pure. */
+/** A path for display. A sent file is shown by name, without its unique id. */
 export const shownPath = (path) => visible(path).replace(/^\/?attachments\/[0-9A-HJKMNP-TV-Z]{26}-/, "");
 
-/** A line of Markdown as plain text. Pure. */
+/** A line of Markdown as plain text. */
 export const plain = (text) =>
   text
     .replace(/!?\[([^\]]*)\]\([^)\s]*\)|\[\^\w+\]:?/g, "$1")
@@ -171,7 +171,7 @@ export function visible(text) {
 // Spaces in a name, except a single space between other characters.
 const blank = /[\t\n\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]|^ | $| (?= )/gu;
 
-/** A name with spaces and invisible characters made visible. Pure. */
+/** A name with spaces and invisible characters made visible. */
 export function shownName(name) {
   const written = (found) => `⟨U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
   return visible(name).replace(blank, written) || "(a name without characters)";

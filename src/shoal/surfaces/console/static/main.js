@@ -23,7 +23,7 @@ const PARTS = ["files", "context"];
 const WIDE = "(min-width: 48rem)";
 const SUGGESTIONS = ["What can you do?", "List the files", "Remind me in 10 minutes to stretch"];
 
-/** Parse a URL hash into `{place, thread, part, seq}`. An empty hash opens Today, an unknown one the last thread. Pure except for `last`. */
+/** Parse a URL hash into `{place, thread, part, seq}`. An empty hash opens Today, an unknown one the last thread. */
 export function routeOf(hash, last) {
   const [place, thread, part, seq] = hash.replace(/^#\/?/, "").split("/");
   if (place === "t" && thread) {

@@ -30,7 +30,7 @@ export const calledBy = (person) => {
   return known && known === me.person ? "you" : known === "web:owner" ? "the owner" : known;
 };
 
-/** Whether a view is available. A token for one agent sees no other agents. Pure except for `me`. */
+/** Whether a view is available. A token for one agent sees no other agents. */
 export function isOffered(place) {
   if (me.scope === "chat" || (place === "compare" && !canChange()) || (place === "setup" && !isOwner())) return false;
   return !me.agent || ["approvals", "agents"].includes(place);

@@ -45,7 +45,7 @@ export function AgentFiles({ agent }) {
   `;
 }
 
-/** A file's details next to its name. Pure. */
+/** A file's details next to its name. */
 export function factsOf(path, file) {
   if (!file) return `${PERSONA[path]}; empty`;
   if (file.kind === "persona") return PERSONA[path];

@@ -12,7 +12,7 @@ import { Words } from "./words.js";
 
 const SHOWN_MAX = 100;
 
-/** Models or agents whose names contain every word of a text. Pure. */
+/** Models or agents whose names contain every word of a text. */
 export function matching(items, text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   return items.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word)));

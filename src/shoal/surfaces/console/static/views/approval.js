@@ -46,7 +46,7 @@ export function Answered({ text, thread, turn, session }) {
   `;
 }
 
-/** Which agent asks, and for whom, as far as the record says. Pure except for `me`. */
+/** Which agent asks, and for whom, as far as the record says. */
 export function askedBy(record) {
   if (!record) return "";
   const person = record.asked_by && visible(["you", "the owner"].includes(calledBy(record.asked_by)) ? calledBy(record.asked_by) : record.asked_by_name || record.asked_by);

@@ -16,14 +16,14 @@ const KINDS = {
 const CHECKED = { allow: "ran", ask: "asked for approval", deny: "denied" };
 const DECIDED = { allow: "allowed", ask: "asked", deny: "denied", cancelled: "cancelled", expired: "expired", none: "–" };
 
-/** Display names of kinds and decisions. Unknown ones keep their own names. Pure. */
+/** Display names of kinds and decisions. Unknown ones keep their own names. */
 export const kindWords = (kind) => KINDS[kind] || kind.replaceAll("_", " ");
 export const decisionWords = (decision, kind) => (kind === "check" && CHECKED[decision]) || DECIDED[decision] || decision.replaceAll("_", " ");
 const DIGEST = / ([0-9a-f]{12})[0-9a-f]{52}$/; // digests are shortened for display
 const READ = [1_000, 10_000];
 const SHOWN = 100;
 
-/** Whether an entry matches the search. Pure. */
+/** Whether an entry matches the search. */
 export function fits({ entry }, { text, kind, decision }) {
   if (kind && entry.kind !== kind) return false;
   if (decision && (entry.decision || "none") !== decision) return false;

@@ -9,7 +9,7 @@ import { Words } from "./words.js";
 
 const NEAR = 0.8;
 
-/** A limit's use as `[{used, most, share}]` with formatted amounts, or empty without a limit. Pure. */
+/** A limit's use as `[{used, most, share}]` with formatted amounts, or empty without a limit. */
 export function bounds({ usd, usd_max: usdMax, tokens, tokens_max: tokensMax }) {
   return [
     usdMax > 0 && { used: dollars(usd), most: dollars(usdMax), share: usd / usdMax },
@@ -17,7 +17,7 @@ export function bounds({ usd, usd_max: usdMax, tokens, tokens_max: tokensMax }) 
   ].filter(Boolean);
 }
 
-/** "All together" for the day, "All time" for the total, otherwise "agent ops", "user discord:123". Pure. */
+/** "All together" for the day, "All time" for the total, otherwise "agent ops", "user discord:123". */
 export function scopeName(scope) {
   const [kind, ...rest] = scope.split(":");
   return rest.length ? `${kind} ${rest.join(":")}` : { day: "All together", total: "All time" }[kind] || kind;
@@ -25,7 +25,7 @@ export function scopeName(scope) {
 
 const DAY_MS = 86_400_000;
 
-/** The start (0) or end (1) of the limits' day, midnight UTC, in local time. Pure except for the time. */
+/** The start (0) or end (1) of the limits' day, midnight UTC, in local time. */
 function midnight(days) {
   const at = new Date((Math.floor(Date.now() / DAY_MS) + days) * DAY_MS);
   const words = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });

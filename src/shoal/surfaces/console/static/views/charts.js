@@ -17,14 +17,14 @@ export function useWidth() {
   return [width, box];
 }
 
-/** The end of an axis: the smallest round number at or above `value` whose half is also round. Pure. */
+/** The end of an axis: the smallest round number at or above `value` whose half is also round. */
 export function ceiling(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 0.999999);
 }
 
-/** The `most` names with the largest sums in `{name: value}`, and one name for the rest. Pure. */
+/** The `most` names with the largest sums in `{name: value}`, and one name for the rest. */
 export function largest(rows, most = 5) {
   const sums = new Map();
   for (const row of rows) for (const [name, value] of Object.entries(row)) sums.set(name, (sums.get(name) || 0) + value);

@@ -10,13 +10,13 @@ const MATCHES_MAX = 50;
 
 export const platformName = (platform) => OWN[platform] || platform[0].toUpperCase() + platform.slice(1).replaceAll("_", " ");
 
-/** A chat's name: "Telegram: Ada", "Discord: #general in Harbour", "This page". `several`: its platform has several chats. Pure. */
+/** A chat's name: "Telegram: Ada", "Discord: #general in Harbour", "This page". `several`: its platform has several chats. */
 export function chatName({ platform, channel, people, title, name }, several) {
   if (OWN[platform]) return several ? `${OWN[platform]}: ${visible(channel)}` : OWN[platform];
   return `${platformName(platform)}: ${visible(name || people.join(", ") || title || channel)}`;
 }
 
-/** Chats with unique names. Chats of the same name get their channel appended. Pure. */
+/** Chats with unique names. Chats of the same name get their channel appended. */
 export function named(chats) {
   const alike = (name, key) => chats.filter((chat) => key(chat) === name).length > 1;
   return chats.map((chat) => {

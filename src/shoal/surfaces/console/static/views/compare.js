@@ -20,10 +20,10 @@ const ORDER = Object.keys(NAMES);
 const DIFF_LINES_MAX = 400;
 const READS_MAX = 20; // pause between reloads of a matrix while it fills
 
-/** The largest difference, or an empty string. Pure. */
+/** The largest difference, or an empty string. */
 export const worst = (differences) => differences.reduce((most, one) => (ORDER.indexOf(one) > ORDER.indexOf(most) ? one : most), "");
 
-/** Comparisons grouped by equal calls, in order: `[{key, title, ids}]`. Pure. */
+/** Comparisons grouped by equal calls, in order: `[{key, title, ids}]`. */
 export function grouped(states) {
   const groups = new Map();
   for (const state of states) {
@@ -36,7 +36,7 @@ export function grouped(states) {
   return [...groups.values()];
 }
 
-/** The turns of several views as rows: `[{key, thread, turn, asked, steps: {comparison: [steps]}}]`. Pure. */
+/** The turns of several views as rows: `[{key, thread, turn, asked, steps: {comparison: [steps]}}]`. */
 export function turnsOf(views) {
   const turns = new Map();
   for (const view of views) {
@@ -50,7 +50,7 @@ export function turnsOf(views) {
   return [...turns.values()];
 }
 
-/** Lines of two texts as `[[line, kind]]` for each side; kind is "" for common lines. Pure. */
+/** Lines of two texts as `[[line, kind]]` for each side; kind is "" for common lines. */
 export function sides(before, after) {
   const left = before.split("\n").slice(0, DIFF_LINES_MAX);
   const right = after.split("\n").slice(0, DIFF_LINES_MAX);
@@ -72,7 +72,7 @@ export function sides(before, after) {
   return found;
 }
 
-/** An answer as text: its calls with their arguments, then its text. Pure. */
+/** An answer as text: its calls with their arguments, then its text. */
 export function written(answer) {
   const calls = (answer.calls || []).map((call) => {
     try {

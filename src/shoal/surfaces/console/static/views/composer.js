@@ -13,7 +13,7 @@ import { Words } from "./words.js";
 const ROWS_MAX = 10;
 const COMMAND = /^\/[a-z][a-z-]*(\s|$)/;
 
-/** The person's own messages in a thread, newest last, and the files named in its tool calls. Pure except for `me`. */
+/** The person's own messages in a thread, newest last, and the files named in its tool calls. */
 export const ownWords = (items) =>
   items.filter((item) => item.kind === "user" && ["person", "api"].includes(item.origin) && [me.author, ""].includes(item.author.id)).map((item) => item.text).filter(Boolean);
 

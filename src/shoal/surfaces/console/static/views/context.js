@@ -9,7 +9,7 @@ import { Place, useAnswer } from "./lists.js";
 const NAMES = { system: "Instructions", tools: "Tools", skills: "Skills", documents: "Documents", memory: "Memory", summary: "Summary of older messages", transcript: "Conversation" };
 const SOON = 0.8; // share of the available room above which a conversation is summarised
 
-/** A sentence about the next summary or cut of the conversation. Pure. */
+/** A sentence about the next summary or cut of the conversation. */
 export function nextCut({ parts, room_tokens: room, left_out: leftOut }) {
   const used = parts.filter(({ name }) => ["transcript", "summary"].includes(name)).reduce((sum, { tokens }) => sum + tokens, 0);
   if (leftOut > 0) return `${leftOut} older messages are already left out, oldest first.`;

@@ -3,7 +3,7 @@
 import { html } from "../dom.js";
 import { hueOf } from "../format.js";
 
-/** The initials of a name's first two words, its number ("agent-10"), or its first two letters. Pure. */
+/** The initials of a name's first two words, its number ("agent-10"), or its first two letters. */
 export function initials(name) {
   const [first = "", second = ""] = name.split(/[^\p{L}\p{N}]+/u).filter(Boolean);
   const [letter = "?", next = ""] = first;

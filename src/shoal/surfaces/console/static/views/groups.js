@@ -1,4 +1,4 @@
-// Group the list of threads. Pure.
+// Group the list of threads.
 
 import { dayGroup } from "../format.js";
 

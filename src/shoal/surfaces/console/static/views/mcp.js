@@ -57,7 +57,7 @@ function Configured({ server, reload }) {
   `;
 }
 
-/** `NAME=VALUE` lines as an object. Pure. */
+/** `NAME=VALUE` lines as an object. */
 export const pairsOf = (text) =>
   Object.fromEntries(text.split("\n").filter((line) => line.includes("=")).map((line) => [line.slice(0, line.indexOf("=")).trim(), line.slice(line.indexOf("=") + 1).trim()]));
 

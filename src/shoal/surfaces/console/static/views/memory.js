@@ -12,7 +12,7 @@ const CHANGES = 30;
 const BULLET = /^\s*[-*]\s+/;
 const TITLES = { global: "Everywhere", platform: "On this platform", channel: "In this channel" };
 
-/** A memory file's entries: its non-empty lines, without list markers. Pure. */
+/** A memory file's entries: its non-empty lines, without list markers. */
 export const entriesOf = (text) => text.split("\n").filter((line) => line.trim() && !line.startsWith("#")).map((line) => ({ line, said: line.replace(BULLET, "").replace(/<!-- only .*?-->/, "").trim() }));
 
 export function Memory() {

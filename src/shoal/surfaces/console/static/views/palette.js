@@ -14,10 +14,10 @@ const MESSAGES_AT_ONCE = 30;
 const MESSAGES_MAX = 1000; // the server's limit
 const PAUSE_MS = 150; // pause in typing before the server is asked
 
-/** Whether a text contains all of the words. Pure. */
+/** Whether a text contains all of the words. */
 export const hasAll = (text, words) => words.every((word) => text.toLowerCase().includes(word));
 
-/** Split a text into `[piece, found]` at matched words. Pure. */
+/** Split a text into `[piece, found]` at matched words. */
 export function marked(text, words) {
   const wanted = words.filter(Boolean).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
   if (!wanted.length) return [[text, false]];

@@ -79,10 +79,10 @@ function Tester({ found, words }) {
   `;
 }
 
-/** An action without its command prefix. Pure. */
+/** An action without its command prefix. */
 export const bare = (action) => action.replace(/^tool:bash:/, "");
 
-/** The agents or profile of a rule. Pure. */
+/** The agents or profile of a rule. */
 export function whose(rule) {
   if (rule.profile) return `the profile ${rule.profile}`;
   const names = ["agents", "platforms", "channels", "kinds", "users", "roles"].flatMap((name) => rule[name] || []);

@@ -23,14 +23,14 @@ export function Processes() {
   `;
 }
 
-/** A process's status as `[words, isBad]`. Pure. */
+/** A process's status as `[words, isBad]`. */
 export function standing({ state, exit_code: code }) {
   if (state === "running") return ["running", false];
   if (state === "exited" && code) return [`exit ${code}`, true];
   return [ENDS[state] || state, state !== "exited"];
 }
 
-/** A hook's condition in words. Pure. */
+/** A hook's condition in words. */
 export function hookWords(hook) {
   const when = {
     exit: hook.codes?.length ? `when it exits with ${hook.codes.join(", ")}` : "when it ends",

@@ -22,7 +22,7 @@ const WORDS_BY_EFFECT = Object.entries(EFFECTS).flatMap(([effect, words]) => ["a
 /** All rules: `{profiles, own}`. */
 export const allRules = () => Promise.all([api.profiles(), api.ownRules()]).then(([profiles, own]) => ({ profiles, own }));
 
-/** Descriptions of rules by list and pattern, the form that answers and the audit log use. Pure. */
+/** Descriptions of rules by list and pattern, the form that answers and the audit log use. */
 export const wordsByRule = ({ profiles, own }) =>
   new Map([...WORDS_BY_EFFECT, ...[...profiles.flatMap((profile) => profile.rules), ...own].map((rule) => [`${rule.list} ${rule.pattern}`, rule.words])]);
 

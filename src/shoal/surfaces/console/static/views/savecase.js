@@ -14,7 +14,7 @@ const KINDS = [
   ["judged", "A model judges that", "Sentence"],
 ];
 
-/** Suggest a case name from the first words of a message; empty without Latin letters. Pure. */
+/** Suggest a case name from the first words of a message; empty without Latin letters. */
 export const nameOf = (text) => (text.toLowerCase().match(/[a-z0-9]+/g) || []).slice(0, 6).join("-").slice(0, 64);
 
 export function SaveCase({ thread, turn, session, close }) {

@@ -33,7 +33,7 @@ export function Schedules({ state, session }) {
   `;
 }
 
-/** A schedule's problem, or nothing. Pure. */
+/** A schedule's problem, or nothing. */
 export function trouble({ state, failures, error }) {
   const words = {
     missed: "It was missed because Shoal was not running.",
@@ -83,7 +83,7 @@ const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 const WEEKDAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const REPEATS = [["day", "Every day"], ["weekday", "Every weekday"], ["week", "Every week"], ["month", "Every month"], ["cron", "Cron line"]];
 
-/** The chosen schedule as a cron line. Pure. */
+/** The chosen schedule as a cron line. */
 export function cronOf(repeat, { time = "", weekday = "1", day = "1", cron = "" }) {
   if (repeat === "cron") return cron.trim();
   const [hour, minute] = time.split(":").map(Number);

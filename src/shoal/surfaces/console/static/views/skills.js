@@ -71,7 +71,7 @@ function Known({ agent }) {
 
 const OFF = /^disable-model-invocation:.*\n/m;
 
-/** Toggle whether a SKILL.md is shown to agents. Pure. */
+/** Toggle whether a SKILL.md is shown to agents. */
 export const switched = (source) =>
   OFF.test(source.split(/^---$/m)[1] || "") ? source.replace(OFF, "") : source.replace(/^---\n/, "---\ndisable-model-invocation: true\n");
 

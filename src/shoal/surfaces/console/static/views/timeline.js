@@ -16,7 +16,7 @@ const changes = () => import("./changes.js").then((found) => found.Changes);
 
 const NAMES = { wait: "approval", retry: "wait" };
 
-/** The bars of a turn's timeline, with positions and widths in thousandths. Pure. */
+/** The bars of a turn's timeline, with positions and widths in thousandths. */
 export function bars(turn) {
   const from = Date.parse(turn.startedAt);
   const whole = Math.max(1, Date.parse(turn.finishedAt || turn.steps.at(-1)?.to || turn.startedAt) - from);

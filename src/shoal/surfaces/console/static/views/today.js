@@ -20,7 +20,7 @@ const SERIES = [
   { name: "wrong", shown: "Problems", kind: "is-wrong" },
 ];
 
-/** Columns with the number of turns that ended in each hour, oldest first. Pure. */
+/** Columns with the number of turns that ended in each hour, oldest first. */
 export function byHour(counts, untilMs, hours = 24) {
   const end = Math.ceil(untilMs / 3_600_000) * 3_600_000;
   const columns = Array.from({ length: hours }, (_, at) => {
@@ -39,7 +39,7 @@ export function byHour(counts, untilMs, hours = 24) {
   return columns;
 }
 
-/** The number of turns with these outcomes. Pure. */
+/** The number of turns with these outcomes. */
 export const ended = (counts, isCounted = () => true) => counts.filter(({ outcome }) => isCounted(outcome)).reduce((sum, { turns }) => sum + turns, 0);
 
 const at = (thread, seq) => `#/t/${encodeURIComponent(thread)}${seq ? `/e/${seq}` : ""}`;

@@ -12,7 +12,7 @@ const SHOWN = [7, 30, 90];
 const FORECAST_DAYS = 7;
 const OTHERS = "others";
 
-/** Sums of usage rows by a key, largest first. A sum that includes an unknown price is unknown. Pure. */
+/** Sums of usage rows by a key, largest first. A sum that includes an unknown price is unknown. */
 export function sumBy(rows, keyOf) {
   const sums = new Map();
   for (const row of rows) {
@@ -31,7 +31,7 @@ export function sumBy(rows, keyOf) {
 const dayBefore = (today, days) => new Date(Date.parse(today) - days * 86_400_000).toISOString().slice(0, 10);
 
 /** Forecast a month's cost as `{soFar, whole, isPartial}` from the last seven whole days, or those since the first call;
- * `isPartial` if prices are unknown. Pure. */
+ * `isPartial` if prices are unknown. */
 export function forecast(rows, today) {
   const month = today.slice(0, 7);
   const [year, number] = month.split("-").map(Number);
@@ -45,7 +45,7 @@ export function forecast(rows, today) {
   return { soFar, whole: soFar + aDay * left, isPartial: rows.some((row) => row.usd === null) };
 }
 
-/** One column per day, oldest first, with each model's use in `unit` ("usd" or "tokens"). Pure. */
+/** One column per day, oldest first, with each model's use in `unit` ("usd" or "tokens"). */
 export function byDay(rows, today, days, unit, names) {
   const columns = Array.from({ length: days }, (_, at) => ({ key: dayBefore(today, days - 1 - at), parts: {} }));
   const known = new Map(columns.map((column) => [column.key, column]));

@@ -13,7 +13,7 @@ const dayOf = (ms) => {
 };
 const time = (iso) => new Date(iso).toLocaleTimeString("en-GB", { hour: "numeric", minute: "2-digit" });
 
-/** Seven days from `nowMs`, each with its schedules by time; frequent ones appear once. Pure. */
+/** Seven days from `nowMs`, each with its schedules by time; frequent ones appear once. */
 export function week(planned, nowMs) {
   const days = Array.from({ length: 7 }, (_, at) => ({ from: dayOf(dayOf(nowMs) + at * DAY_MS + DAY_MS / 2), items: [] }));
   for (const { id, name, words, at } of planned) {
