@@ -1,7 +1,8 @@
-"""Collect a response from the events of a stream, in any form that servers send.
+"""Assemble a model's response from stream events, in all variants that servers send.
 
-Text that has arrived is part of the response, or of the failure that ends it (`ModelFailed.partial`). Malformed fields
-are skipped and logged once. odd_json.py parses events, and markup.py parses thinking and calls inside text.
+Text that has arrived is part of the response, or of the failure that ends it (`ModelFailed.partial`). Malformed
+fields are skipped and logged once. odd_json.py decodes malformed events. markup.py extracts thinking and calls from
+text.
 """
 
 import logging
@@ -47,9 +48,9 @@ _CALL_ID_CHARS_MAX = 40
 
 
 def portable_call_id(call_id: str) -> str:
-    """Convert another provider's call id to characters and a length that most providers accept.
+    """Rewrite a call id to the characters and the length that most providers accept.
 
-    A long id ends in its digest, because ids often differ only at the end.
+    A long id ends in a digest of the original, because ids often differ only at the end.
     """
     portable = _UNSAFE_ID.sub("_", call_id)
     if len(portable) <= _CALL_ID_CHARS_MAX:
@@ -58,7 +59,7 @@ def portable_call_id(call_id: str) -> str:
 
 
 class AnswerContext(msgspec.Struct, frozen=True):
-    """The parts of the request that are needed to read the response."""
+    """Facts from the request that a reader needs to decode the response."""
 
     provider: str
     opaque_kind: str
@@ -89,7 +90,7 @@ class CallParts(msgspec.Struct, eq=False):
 
     @property
     def complete(self) -> bool:
-        """Whether the arguments are a complete JSON object. Scans each piece once."""
+        """Whether the arguments are a complete JSON object. Each piece is scanned only once."""
         while self.scanned < len(self.arguments):
             piece = self.arguments[self.scanned]
             self.scanned += 1
@@ -100,9 +101,9 @@ class CallParts(msgspec.Struct, eq=False):
 
     @property
     def final(self) -> str:
-        """Return the arguments without repetitions.
+        """Return the arguments with duplicates removed.
 
-        Some servers send them twice, or repeat all of them with each piece.
+        Some servers send the arguments twice. Others repeat all previous pieces in each new piece.
         """
         pieces = [piece for piece in self.arguments if piece.strip()]
         if not pieces:
@@ -127,20 +128,20 @@ def is_json(text: str | bytes) -> bool:
 
 
 class CallCollector:
-    """Assemble tool calls from pieces, in the notations of many servers.
+    """Assemble tool calls from streamed pieces, in the forms that different servers use.
 
-    the piece                                               belongs to
+    if a piece has                                          it belongs to
     -----------------------------------------------------   ---------------------------------------------------
-    has an unused index and a name                          a new call
-    has the id of a call                                    that call, unless it names another tool, or starts an
-                                                            object while the arguments of that call are complete
-    has another id, and a name or the start of an object,
-    while the call at its index already has arguments       a new call
-    has another name than the call at its index             a new call
-    has the same name and begins with the unfinished
-    arguments of the call at its index                      that call
-    has the same name, and the arguments are complete       a new call
-    has no name and no id                                   the call at its index, or the last call without an index
+    an unused index and a name                              a new call
+    the id of a known call                                  that call, unless the piece names another tool, or
+                                                            starts an object after that call's arguments are complete
+    another id, and a name or the start of an object,
+    if the call at its index already has arguments          a new call
+    another name than the call at its index                 a new call
+    the same name, and arguments that begin with the
+    unfinished arguments of the call at its index           that call
+    the same name, if the arguments are complete            a new call
+    no name and no id                                       the call at its index, or the last call without an index
     """
 
     def __init__(self, calls: list[CallParts]) -> None:
@@ -149,7 +150,6 @@ class CallCollector:
         self._by_id: dict[str, CallParts] = {}
 
     def add(self, index: int | None, call_id: str, name: str, arguments: str) -> None:
-        """Add a piece of a call. Parts that the server omitted are empty."""
         call = self._of_piece(index, call_id, name, arguments)
         if call is None:
             if not (name or call_id or arguments):
@@ -194,7 +194,7 @@ class CallCollector:
 
 
 def _grows(pieces: list[str], arguments: str) -> bool:
-    """Return whether the server repeats all arguments with each piece, and this piece extends the previous one."""
+    """Return True if the server repeats all arguments in each piece, and this piece extends the previous one."""
     return (
         bool(pieces)
         and len(arguments) > len(pieces[-1])
@@ -245,7 +245,6 @@ class AnswerReader:
             self.take(event, data)
 
     def take(self, event: Any, data: bytes) -> None:
-        """Read one decoded event. `data` is its JSON."""
         raise NotImplementedError
 
     def _feed_odd(self, data: bytes) -> None:
@@ -276,7 +275,6 @@ class AnswerReader:
             self.unknown = bare
 
     def part(self, data: bytes | msgspec.Raw, kind: type[T]) -> T:
-        """Decode a part of an event as a record. Drops and logs malformed fields."""
         try:
             return msgspec.json.decode(data, type=kind)
         except UNREADABLE:
@@ -288,7 +286,6 @@ class AnswerReader:
             return part
 
     def note(self, what: str) -> None:
-        """Log a malformed field, once per provider."""
         known = self.context.odd
         if what not in known and len(known) < ODD_NAMES_MAX:
             known.add(what)
@@ -304,13 +301,12 @@ class AnswerReader:
         self._is_plain = self._markup.is_plain and not self._has_halves
 
     def think(self, text: str) -> None:
-        """Add a piece of thinking."""
         if self._has_halves:
             text, self._half_thought = _whole_so_far(self._half_thought + text)
         self.thoughts.append(text)
 
     def opaque(self) -> str:
-        """Return JSON that the provider requires back with this message. Empty if it requires none."""
+        """Return JSON that must be sent back to the provider with this message, or an empty string."""
         return ""
 
     def failure_in(self, data: bytes) -> ModelFailed:
@@ -319,7 +315,6 @@ class AnswerReader:
         return failure_in_stream(data, self.context.provider, self.context.secrets)
 
     def complaint_in(self, data: bytes) -> ModelFailed | None:
-        """Return the failure that an event without content reports in a nonstandard form, or None."""
         from shoal.models.failures import is_complaint
 
         if is_complaint(data):
@@ -330,15 +325,12 @@ class AnswerReader:
 
     @property
     def pieces(self) -> int:
-        """Number of pieces received.
-
-        It grows while a response is arriving, but not while the server sends only keep-alives.
-        """
+        """The number of pieces received. Keep-alives do not count."""
         arguments = sum(1 + len(call.arguments) for call in self.calls)
         return len(self.texts) + len(self.thoughts) + self._markup.pieces + arguments
 
     def deltas(self) -> Sequence[TextDelta | ThinkingDelta]:
-        """Return the text and thinking that arrived since the last call, joined."""
+        """Return the text and the thinking that arrived since the previous call, with adjacent pieces joined."""
         out: list[TextDelta | ThinkingDelta] = []
         if len(self.thoughts) != self._thoughts_shown:
             if text := "".join(self.thoughts[self._thoughts_shown :]):
@@ -353,8 +345,7 @@ class AnswerReader:
     def result(self) -> ModelDone | ModelFailed:
         """Return the response after the stream has ended.
 
-        A call without an id, or with an id that is already used, gets a new one. Missing arguments become an empty
-        object.
+        A call gets a new id if its id is missing or already used. Missing arguments become an empty object.
         """
         if self._half_text:
             self._markup.feed(whole_text(self._half_text))
@@ -394,7 +385,7 @@ class AnswerReader:
     def _unknown_answer(self) -> ModelFailed:
         """Return the failure for a response in an unknown form.
 
-        It is final, because a retry would return the same form.
+        A complete response is not retried, because a retry would return the same form.
         """
         from shoal.models.failures import redact
 
@@ -406,7 +397,6 @@ class AnswerReader:
 
 
 def _whole_so_far(text: str) -> tuple[str, str]:
-    """Join surrogate pairs. Returns half a character at the end separately, because the next piece may complete it."""
     at = len(text)
     while len(text) - at < HALF_CHARS_MAX and ends_in_half(text[:at]):
         at -= 1

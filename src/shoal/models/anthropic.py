@@ -1,11 +1,11 @@
-"""Anthropic Messages API. Thinking is sent back unchanged, and cache breakpoints keep a growing history cached.
+"""Anthropic Messages API. Thinking is sent back unchanged.
 
 Cache breakpoints are placed after the system prompt (which covers the tools before it), after the last message, and
 where the previous request ended. The last one is needed because the provider looks back only 20 blocks from a
-breakpoint. This version of the protocol has no sampling parameters, so no temperature is sent.
+breakpoint. This version of the API has no sampling parameters, so no temperature is sent.
 
-A tool found by a search is sent with `defer_loading`, outside the cached prefix. The search result refers to it, and
-the provider inserts its definition for the model there.
+A tool that a search found is sent with `defer_loading`, outside the cached prefix. The search result refers to the
+tool, and the provider inserts the definition there.
 """
 
 from collections.abc import Iterable
@@ -99,9 +99,9 @@ class _AnthropicEvent(msgspec.Struct):
 
 
 class _StoredBlock(msgspec.Struct, omit_defaults=True):
-    """A block of a message with thinking, in order.
+    """A block of an assistant message that contains thinking.
 
-    Stores thinking unchanged, text by its length and a call by its index.
+    Thinking is stored unchanged and text only by length. A call is a placeholder for the next call of the message.
     """
 
     type: str
@@ -126,7 +126,7 @@ _models_decoder = msgspec.json.Decoder(_AnthropicModels)
 
 
 class AnthropicMessages(ApiProtocol):
-    """Encode messages as content blocks. Results and the user's text after them share one message."""
+    """Encodes messages as content blocks. Tool results and the user message after them are sent as one message."""
 
     kind = "anthropic"
     schema_dialect = "full"
@@ -140,14 +140,13 @@ class AnthropicMessages(ApiProtocol):
     tool_template = b'{"name":%b,"description":%b,"input_schema":%b}'
 
     def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
-        """Encode the request with cache breakpoints and without a temperature."""
         native = form.native
         parts = [b'{"model":', encode(request.model), b',"stream":true,"max_tokens":%d' % request.max_output_tokens]
         if request.tools:
             offered = {spec.name for spec in request.tools}
             searched = tuple(spec for name, spec in joined.found.items() if name not in offered) if native else None
             parts.append(self.tools(request.tools, self.dialect(form.quirks), searched))
-            # The API requires `tools` while the messages contain calls.
+            # The API requires `tools` if any message contains a call.
             parts.append(b',"tool_choice":{"type":"none"}' if request.tool_choice == "none" else b"")
         if request.system:
             shared = request.shared_chars or len(request.system)
@@ -164,7 +163,7 @@ class AnthropicMessages(ApiProtocol):
             case UserMessage(text=text, images=shown):
                 blocks = [*self.encode_images(shown, images), *self._text(text)]
                 return EncodedMessage("user", b",".join(blocks) or b'{"type":"text","text":"(an empty message)"}')
-            case AssistantMessage(text=text, tool_calls=made, opaque=opaque):  # Put thinking back where it was.
+            case AssistantMessage(text=text, tool_calls=made, opaque=opaque):
                 call_template, at, blocks = b'{"type":"tool_use","id":%b,"name":%b,"input":%b}', 0, list[bytes]()
                 calls = [call_template % encode_call(call) for call in made]
                 needs_all = form.quirks.reasoning_needed
@@ -206,7 +205,10 @@ class AnthropicMessages(ApiProtocol):
 
 
 def _with_cache_marks(joined: JoinedMessages) -> list[bytes | bytearray]:
-    """Add a cache breakpoint to the last message and where the previous request ended. Blocks end with a brace."""
+    """Add cache breakpoints to the last message and where the previous request ended.
+
+    Each breakpoint replaces the closing brace of a block.
+    """
     buffer = memoryview(joined.buffer)
     end = len(buffer)
     if not end:
@@ -218,7 +220,7 @@ def _with_cache_marks(joined: JoinedMessages) -> list[bytes | bytearray]:
 
 
 class AnthropicReader(AnswerReader):
-    """Reads the events of one response, or a whole response sent instead of a stream."""
+    """Decodes the events of one response, or a complete response sent instead of a stream."""
 
     record = _AnthropicEvent
     decoder = msgspec.json.Decoder(_AnthropicEvent)
@@ -232,7 +234,6 @@ class AnthropicReader(AnswerReader):
         self._overflowed = False
 
     def take(self, event: _AnthropicEvent, data: bytes) -> None:
-        """Read one event. Unknown kinds are ignored."""
         if not event.type and (failure := self.complaint_in(data)) is not None:
             self.failure = failure
             return
@@ -249,7 +250,7 @@ class AnthropicReader(AnswerReader):
                 self._count(event.usage)
             case "message_stop":
                 self.complete = True
-            case "message":  # The server sent a whole response instead of a stream.
+            case "message":  # The server sent a complete response instead of a stream.
                 self._take_message(self.part(data, _Message))
                 self.complete = True
             case "error":
@@ -322,11 +323,11 @@ class AnthropicReader(AnswerReader):
         self._kept_at[index] = block
 
     def _count(self, usage: _AnthropicUsage | None) -> None:
-        """Update the usage. Counts are cumulative, but later events repeat only some of them or report zero."""
+        """Update the usage. Counts are cumulative, but later events may omit some counts or report zero."""
         if usage is None:
             return
         if usage.input_tokens is None and usage.output_tokens is None and usage.completion_tokens is not None:
-            asked = (usage.prompt_tokens or 0) or self.usage.input_tokens  # A gateway used OpenAI's field names.
+            asked = (usage.prompt_tokens or 0) or self.usage.input_tokens  # The gateway uses OpenAI's field names.
             self.usage = msgspec.structs.replace(self.usage, input_tokens=asked, output_tokens=usage.completion_tokens)
             return
         old = self.usage
@@ -344,12 +345,10 @@ class AnthropicReader(AnswerReader):
         )
 
     def opaque(self) -> str:
-        """Encode the thinking and its position between text and calls."""
         thinks = any(stored_block.type in ("thinking", "redacted_thinking") for stored_block in self._kept)
         return raw_json(msgspec.to_builtins(self._kept)).decode() if thinks else ""
 
     def result(self) -> ModelDone | ModelFailed:
-        """Return the response. If it never began because the conversation fills the window, return an overflow."""
         if self._overflowed and not self.texts and not self.calls:
             return ModelFailed(
                 "context_overflow", f"The conversation fills {self.context.provider}'s whole context window."

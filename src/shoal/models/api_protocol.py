@@ -1,9 +1,9 @@
 """Encode requests as JSON bytes, in the parts that all API protocols share. answers.py decodes the responses.
 
-Encoded messages are cached per thread. A request in a long conversation then costs one comparison of tuples, one copy,
-and the encoding of its new messages. The cache does not keep dropped conversations alive. If a conversation restarts,
-for example after a compaction, it is encoded again, which takes a few milliseconds per megabyte. Caching the encoded
-form with each message would double the memory.
+Encoded messages are cached per thread. A request in a long conversation then costs one comparison of tuples, one
+copy, and the encoding of its new messages. The cache does not keep dropped conversations alive. If a conversation
+restarts, for example after a compaction, it is encoded again, which takes a few milliseconds per megabyte. Caching
+the encoded form with each message would double the memory.
 """
 
 import base64
@@ -64,7 +64,9 @@ _arguments_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class EncodedMessage(NamedTuple):
-    """A message as JSON. Consecutive messages of one `role` share a frame. `later` follows the last of them."""
+    """A message as JSON. Consecutive messages with the same `role` share one frame, and `later` is added after the
+    last one.
+    """
 
     role: str
     body: bytes
@@ -72,17 +74,14 @@ class EncodedMessage(NamedTuple):
 
 
 class EncodedRequest(msgspec.Struct, frozen=True):
-    """A request's body, and the call ids used in its conversation."""
-
     content: bytes
     call_ids: set[str]
 
 
 class ApiProtocol:
-    """The HTTP API of one family of model providers.
+    """The HTTP API of a family of model providers.
 
-    Translates requests to bytes and stream events to a response, without I/O. The cache of encoded messages is its only
-    state.
+    Encodes requests and creates readers for responses, without I/O. The cache of encoded messages is the only state.
     """
 
     kind: ClassVar[str]
@@ -120,7 +119,6 @@ class ApiProtocol:
         def encode_tools(
             specs: tuple[ToolSpec, ...], dialect: SchemaDialect, found: tuple[ToolSpec, ...] | None = None
         ) -> bytes:
-            """Encode the tools. With `found`, use the provider's native tool search, which found these tools."""
             native = found is not None
             encoded = [self.encode_tool(spec, dialect, native=native) for spec in specs]
             return self.tools_template % b",".join((*encoded, *self.encode_found(found or (), dialect)))
@@ -130,18 +128,16 @@ class ApiProtocol:
         self.tools = encode_tools
 
     def path(self, model: str) -> str:
-        """Return the path of a request for this model, below the base URL."""
         return self.answers_path
 
     def headers(self, key: str) -> list[tuple[bytes, bytes]]:
-        """Return the headers, except host and length."""
         name, before = self.key_header
         return [*self.fixed_headers, *([(name, before + key.encode())] if key else ())]
 
     def form(self, request: ModelRequest, quirks: Quirks, origin: str, left_out: int = 0) -> MessageForm:
-        """Choose how to encode this request's messages.
+        """Choose how to encode the messages of this request.
 
-        `origin` is the provider, server and model whose reasoning is sent back. The `left_out` oldest images are
+        Only reasoning from `origin` (provider, server and model) is sent back. The `left_out` oldest images are
         omitted.
         """
         if quirks.images == "all" != self.images:
@@ -152,7 +148,7 @@ class ApiProtocol:
     def encode(
         self, request: ModelRequest, quirks: Quirks, images: Images, origin: str = "", left_out: int = 0
     ) -> EncodedRequest:
-        """Return the request's body. `images` contains the images listed by `conversations.new_images`."""
+        """Encode a request. `images` must contain the images that `conversations.new_images` lists."""
         if not quirks.tools and request.tools:
             request = msgspec.structs.replace(request, tools=(), further=())
         form = self.form(request, quirks, origin, left_out)
@@ -161,7 +157,6 @@ class ApiProtocol:
         return self.write(request, self.conversations.join(request, images, form), form)
 
     def write(self, request: ModelRequest, joined: "JoinedMessages", form: MessageForm) -> EncodedRequest:
-        """Encode the request's body around the encoded messages."""
         raise NotImplementedError
 
     def reader(self, context: AnswerContext) -> AnswerReader:
@@ -172,33 +167,28 @@ class ApiProtocol:
         raise NotImplementedError
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """Encode one message. An empty result omits the message."""
+        """Encode one message. A message with an empty result is not sent."""
         raise NotImplementedError
 
     def searches(self, request: ModelRequest, quirks: Quirks) -> bool:
-        """Return whether this request uses the provider's native tool search."""
         return False
 
     def dialect(self, quirks: Quirks) -> SchemaDialect:
         return quirks.schema_dialect or self.schema_dialect
 
     def encode_tool(self, spec: ToolSpec, dialect: SchemaDialect, *, native: bool) -> bytes:
-        """Encode a tool that is announced in every request."""
         return self.tool_template % (encode(spec.name), encode(spec.description), schema_of(spec, dialect))
 
     def encode_found(self, specs: Iterable[ToolSpec], dialect: SchemaDialect) -> list[bytes]:
-        """Encode the tools that a search found."""
         return []
 
     def opening(self, role: str) -> bytes:
-        """Return the bytes before the first message of a frame."""
         return self.frame[0] % role.encode() if self.frame[0] else b""
 
     def encode_text(self, text: str) -> bytes:
         return self.text_template % encode(text)
 
     def encode_images(self, shown: Iterable[Image], images: Images) -> list[bytes]:
-        """Encode each image. Text replaces an image that could not be loaded."""
         limit = "is damaged or too large"
         return [
             self.image_template % (image.media_type.encode(), images[image.path])
@@ -209,9 +199,9 @@ class ApiProtocol:
 
 
 class JoinedMessages(msgspec.Struct, eq=False, kw_only=True):
-    """A thread's messages as JSON.
+    """The encoded messages of a thread.
 
-    The last frame stays open for further messages of the same role.
+    The last frame stays open for further messages with the same role.
     """
 
     form: MessageForm = MessageForm()
@@ -243,14 +233,11 @@ class JoinedMessages(msgspec.Struct, eq=False, kw_only=True):
             self.later += (b"," if self.later else b"") + message.later
 
     def ending(self, protocol: ApiProtocol) -> bytes:
-        """Return the bytes that complete the buffer, without changing it."""
         later = b"," + self.later if self.later else b""
         return later + protocol.frame[1] if self.buffer else b""
 
 
 class ConversationCache:
-    """Caches one provider's encoded conversations."""
-
     def __init__(self, protocol: ApiProtocol) -> None:
         self._protocol = protocol
         self.kept: OrderedDict[str, JoinedMessages] = OrderedDict()
@@ -266,7 +253,7 @@ class ConversationCache:
             self._bytes -= len(dropped.buffer)
 
     def new_images(self, request: ModelRequest, form: MessageForm) -> list[Image]:
-        """Return the images that this request adds. Load them before `join`."""
+        """Return the images that this request adds. They must be loaded before `join`."""
         if form.quirks.images == "none":
             return []
         start = self._start(self.kept.get(request.cache_key), request.messages, form)
@@ -279,7 +266,9 @@ class ConversationCache:
         return images
 
     def join(self, request: ModelRequest, images: Images, form: MessageForm) -> JoinedMessages:
-        """Return all messages of the request. The result is valid until the next call."""
+        """Encode the new messages of a request and return all of its messages. The result is valid until the
+        next call.
+        """
         joined, messages = self.kept.pop(request.cache_key, None), request.messages
         if joined is not None:
             self._bytes -= len(joined.buffer)
@@ -323,8 +312,8 @@ class ConversationCache:
     def _start(self, joined: JoinedMessages | None, messages: tuple[ModelMessage, ...], form: MessageForm) -> int:
         """Return the index of the first message to encode.
 
-        It is 0 if the conversation does not begin with the cached messages. If user messages are merged, a message that
-        follows other user messages is encoded together with them.
+        It is 0 if the conversation does not begin with the cached messages. Where consecutive user messages are
+        merged, a new one is encoded together with those before it.
         """
         if joined is None or joined.form != form:
             return 0
@@ -342,7 +331,9 @@ def _image_count(messages: Sequence[ModelMessage]) -> int:
 
 
 def encoded_sizes(paths: Iterable[str]) -> dict[str, int]:
-    """Return each image's size in base64, or 0 if it is unreadable or too large. Blocks on disk reads."""
+    """Return the base64 size of each image in bytes. The size is 0 if the image is unreadable or too large. Blocks
+    on disk I/O.
+    """
     sizes: dict[str, int] = {}
     for path in paths:
         try:
@@ -354,7 +345,7 @@ def encoded_sizes(paths: Iterable[str]) -> dict[str, int]:
 
 
 def load_images(images: Iterable[Image]) -> dict[str, bytes]:
-    """Read and encode images, except those that are unreadable or too large. Blocks on disk reads."""
+    """Load images as base64. Unreadable and oversized images are omitted. Blocks on disk I/O."""
     loaded: dict[str, bytes] = {}
     for image in images:
         try:
@@ -369,17 +360,18 @@ def load_images(images: Iterable[Image]) -> dict[str, bytes]:
 
 
 def schema_of(spec: ToolSpec, dialect: SchemaDialect) -> bytes:
-    """Return the schema of a tool's arguments in a dialect."""
     return narrowed(spec.parameters, dialect).encode()
 
 
 def portable_call_name(name: str) -> str:
-    """Return a call's name in the provider's alphabet. The model may have used an invalid name, or none."""
+    """Replace the characters that providers reject in a tool name.
+
+    The model may have called a tool with an invalid or empty name.
+    """
     return _UNSAFE_ID.sub("_", name)[:_CALL_NAME_CHARS_MAX] or "_"
 
 
 def encode_call(call: ToolCall) -> tuple[bytes, bytes, bytes]:
-    """Return a call's id, name and arguments (an object) in a form that every provider accepts."""
     name = portable_call_name(call.written_name)
     return encode(portable_call_id(call.id)), encode(name), arguments_object(call.written_arguments)
 

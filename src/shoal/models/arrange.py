@@ -1,4 +1,4 @@
-"""Arrange a conversation for one model on one server: omit, describe or move content that the server rejects.
+"""Adapt a conversation to one model on one server: omit, describe or move content that the server rejects.
 
 Reasoning is sent back only to the provider, server and model that wrote it, because others reject it.
 """
@@ -29,8 +29,6 @@ _NINE = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class MessageForm(msgspec.Struct, frozen=True):
-    """Options for encoding messages."""
-
     quirks: Quirks = Quirks()
     origin: str = ""
     """Provider, server and model of the request. Only reasoning that they wrote is sent back."""
@@ -51,10 +49,11 @@ def arranged(
     *,
     merges: bool,
 ) -> Iterator[ModelMessage]:
-    """Yield messages in the form that is sent: one assistant message, or the results and user messages after `after`.
+    """Yield the messages as they are sent.
 
-    Messages in `refused` lose their images and reasoning, and the first `left_out` images are omitted. With `merges`,
-    consecutive user messages become one.
+    `run` is one assistant message, or the tool results and user messages that follow `after`. Messages in `refused`
+    lose their images and reasoning. The first `left_out` images are omitted. With `merges`, consecutive user
+    messages become one.
     """
     messages = _fitting(run, after, form, refused, left_out)
     return _merged(messages, form.quirks) if merges else messages
@@ -113,7 +112,6 @@ def _answer(message: AssistantMessage, form: MessageForm, *, is_refused: bool) -
 def _shown(
     message: UserMessage | ToolMessage, quirks: Quirks, left_out: int, *, is_refused: bool
 ) -> UserMessage | ToolMessage:
-    """Replace images that are not sent with a text."""
     takes_none = quirks.images == "none" or is_refused
     if not message.images or not (takes_none or left_out):
         return message
@@ -135,7 +133,7 @@ def _named(call: ToolCall, quirks: Quirks) -> ToolCall:
 
 
 def nine_chars(call_id: str) -> str:
-    """Return a call id of nine letters and digits: the id itself, or one derived from its digest."""
+    """Return a call id of nine letters and digits, which Mistral requires. Other ids are replaced by a digest."""
     if len(call_id) == len(call_id.encode()) == 9 and call_id.isalnum():
         return call_id
     number = int.from_bytes(hashlib.blake2b(call_id.encode("utf-8", "replace"), digest_size=8).digest())
@@ -176,7 +174,7 @@ def images_of(messages: Sequence[ModelMessage]) -> Iterator[UserMessage | ToolMe
 
 
 def crowded_out(sizes: Sequence[Sequence[int]], images_max: int, bytes_max: int) -> int:
-    """Return how many of the oldest images to omit, given the sizes of the images in each message.
+    """Return how many of the oldest images to omit. `sizes` lists the base64 sizes of the images of each message.
 
     If a limit is exceeded, a quarter more than necessary is omitted. The prefix then stays the same for the next few
     images. The last message keeps as many images as the limits allow, and at least one.
@@ -201,7 +199,6 @@ def crowded_out(sizes: Sequence[Sequence[int]], images_max: int, bytes_max: int)
 
 
 def reasoned(messages: Sequence[ModelMessage], origin: str) -> Iterator[AssistantMessage]:
-    """Yield the assistant messages whose reasoning would be sent back to `origin`."""
     for message in messages:
         if isinstance(message, AssistantMessage) and message.opaque is not None and message.opaque.kind == origin:
             yield message

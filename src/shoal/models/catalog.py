@@ -1,7 +1,7 @@
 """Resolve a model name to its provider, context window and price.
 
-A refresh queries all providers for their models concurrently, which also validates the keys. available_models.json
-stores the results.
+A refresh queries all providers for their models concurrently, which also validates the keys. The results are stored
+in available_models.json.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ def build_provider(
 
 
 def address_of(settings: ProviderSettings) -> str:
-    """Return the base URL. Defaults to the kind's public service. Empty for a local model."""
+    """Return the base URL, by default that of the kind's public service. It is empty for a local model."""
     address = (settings.base_url or BASE_URLS.get(settings.kind, "")).rstrip("/")
     return address.removesuffix("/v1") if settings.kind == "anthropic" else address
 
@@ -122,7 +122,6 @@ def address_of(settings: ProviderSettings) -> str:
 def model_endpoint(
     name: str, model: str, settings: ProviderSettings, clock: Clock, environ: Mapping[str, str]
 ) -> "ModelEndpoint":
-    """Create an endpoint for a model that responds in one piece, without opening connections."""
     from shoal.models.http_provider import ApiKey, ModelEndpoint
 
     return ModelEndpoint(
@@ -140,8 +139,6 @@ def model_endpoint(
 
 
 class ModelListing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The models of one provider."""
-
     valid: bool
     """Whether the provider accepted the key."""
     models: tuple[str, ...]
@@ -158,7 +155,9 @@ _listings_decoder = msgspec.json.Decoder(dict[str, ModelListing])
 
 
 def read_listings(path: Path) -> dict[str, ModelListing]:
-    """Read the listings by provider. Empty if the file is missing or damaged, because the next refresh replaces it."""
+    """Read the listings by provider. A missing or damaged file counts as empty, because the next refresh
+    replaces it.
+    """
     try:
         return _listings_decoder.decode(read_regular(path))
     except FileNotFoundError:
@@ -169,7 +168,7 @@ def read_listings(path: Path) -> dict[str, ModelListing]:
 
 
 def write_listings(path: Path, listings: Mapping[str, ModelListing]) -> None:
-    """Write the listings and replace the file atomically. Raises OSError."""
+    """Write the listings atomically. Raises OSError."""
     # Other programs expect the key `models` even if it is empty.
     rows = {
         name: {"valid": row.valid, "models": row.models} | msgspec.to_builtins(row) for name, row in listings.items()
@@ -187,9 +186,9 @@ def write_listings(path: Path, listings: Mapping[str, ModelListing]) -> None:
 async def discover(
     providers: Iterable[Provider], before: Mapping[str, ModelListing], clock: Clock, seconds: float = DISCOVERY_SECONDS
 ) -> dict[str, ModelListing]:
-    """Query all providers for their models concurrently. A failure becomes a listing with an error.
+    """Query all providers for their models concurrently, each with a timeout of `seconds`.
 
-    `seconds` is the timeout for each provider.
+    A failure becomes the error of a listing. If a provider is down, its listing keeps the models from `before`.
     """
 
     async def ask(provider: Provider) -> ModelListing:
@@ -273,16 +272,14 @@ class Catalog:
 
     @property
     def providers(self) -> dict[str, Provider]:
-        """Return every provider by name, in the order of the configuration. `demo` is always last."""
+        """All providers by name, in the order of the configuration. `demo` is last."""
         return {name: entry.provider for name, entry in self._entries.items()}
 
     @property
     def listings(self) -> Mapping[str, ModelListing]:
-        """Return each provider's models from the last refresh or, before the first refresh, from the file."""
         return {name: listing for name, listing in self._listings.items() if name in self._entries}
 
     def names(self) -> list[str]:
-        """Return every known model as `PROVIDER/MODEL`, grouped by provider."""
         return [
             model if name == DEMO else f"{name}/{model}"
             for name, entry in self._entries.items()
@@ -326,9 +323,9 @@ class Catalog:
         return known_quirks(entry.base_url, model) if entry is not None and entry.base_url else Quirks()
 
     async def offer_shipped(self) -> None:
-        """Store the shipped model list for providers that have never been queried.
+        """Store the shipped model list for each provider that has never been queried.
 
-        A new installation then has models to choose from. An invalid key shows on the first query.
+        A new installation can then offer models immediately. An invalid key is detected by the first query.
         """
         unknown = [(name, entry) for name, entry in self._entries.items() if name not in self._listings]
         shipped_now = {
@@ -370,10 +367,10 @@ class Catalog:
         return list(dict.fromkeys((*entry.models, *listed)))
 
     def _holder(self, model: str) -> str | None:
-        """Find the provider of a bare model name.
+        """Return the provider of a model name that does not include one.
 
-        The first that lists it wins, then the model's own service, then the only configured provider if it has no
-        listing yet.
+        The candidates in order are the first provider that lists the model, the model's own service, and the only
+        configured provider if it has never been queried.
         """
         for name, entry in self._entries.items():
             if model in self._models(name, entry):
@@ -420,12 +417,10 @@ def existing_model(models: Models, name: str) -> None:
 
 
 def model_names(models: Models) -> Sequence[str]:
-    """Return the known models as PROVIDER/MODEL."""
     return models.names() if isinstance(models, Catalog) else ()
 
 
 async def key_lines(models: Models) -> Sequence[str]:
-    """Refresh the listings and describe the validity of each provider's key in one line."""
     if not isinstance(models, Catalog):
         return ()
     listings = await models.refresh()

@@ -1,7 +1,7 @@
 """The demo model: deterministic and offline. It says that it is a demo, but its tool calls are real.
 
-It runs when no model is configured, so new users can try Shoal first. It parses simple English requests into intents
-and calls an offered tool for each. Patterns are compiled on the first message.
+It runs if no model is configured, so new users can try Shoal first. It parses simple English requests into intents
+and calls a tool for each intent. Patterns are compiled on the first message.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ _REFUSED = r"denied|not allowed|did not allow|refused|expired|nobody (?:approved
 
 
 class DemoProvider:
-    """Answers by fixed rules. Equal conversations get equal answers, apart from call ids."""
+    """Responds by fixed rules. Equal conversations get equal responses, apart from call ids."""
 
     name = DEMO
 
@@ -76,7 +76,6 @@ class DemoProvider:
         self._clock = clock
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Stream the answer. Yields to other tasks between pieces."""
         message = self._answer(request)
         words = re.findall(r"\s*\S+\s*?(?=\s|$)|\s+$", message.text)
         for start in range(0, len(words), PIECE_WORDS):
@@ -91,10 +90,8 @@ class DemoProvider:
         pass
 
     def _answer(self, request: ModelRequest) -> AssistantMessage:
-        """Return a report on the last calls, a call for each requested tool, or a fixed text."""
         last = request.messages[-1] if request.messages else UserMessage("")
         if isinstance(last, ToolMessage):
-            # Results of the last calls, in order.
             results: list[ToolMessage] = []
             made: dict[str, ToolCall] = {}
             for message in reversed(request.messages):
@@ -250,7 +247,7 @@ _SYNONYMS: Mapping[str, tuple[str, ...]] = {
 
 
 class Intent(msgspec.Struct, frozen=True):
-    """One request in a message."""
+    """A request that was recognized in a message."""
 
     kind: IntentKind
     values: dict[str, str] = {}
@@ -274,8 +271,8 @@ _properties = msgspec.json.Decoder(_ToolProperty)
 
 
 def understand(text: str) -> list[Intent]:
-    """Return the intents of a message in order, at least one. Quoted text is never split."""
-    spoken = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text))  # Results of the last calls, in call order.
+    """Parse a message into its intents, in order. Returns at least one intent. Quoted text is never split."""
+    spoken = re.sub(_AUTHOR, "", re.sub(_CONTEXT, "", text))
     words = spoken.strip()
     if len(words) > WORDS_CHARS_MAX:
         verb, _, command = words.partition(" ")
@@ -307,7 +304,7 @@ def understand(text: str) -> list[Intent]:
     for intent in intents:
         if intent.acts:
             named = intent.values.get("path", path)
-            if named.lower() in _PRONOUNS and path:  # Use the file named earlier.
+            if named.lower() in _PRONOUNS and path:  # A pronoun means the file named earlier.
                 acting.append(Intent(intent.kind, {**intent.values, "path": path}))
             else:
                 acting.append(intent)
@@ -316,7 +313,6 @@ def understand(text: str) -> list[Intent]:
 
 
 def call_for(intent: Intent, tools: Mapping[str, ToolSpec], now: datetime) -> tuple[str, str] | None:
-    """Return an offered tool and the arguments for its schema, or None if no tool fits."""
     values = dict(intent.values)
     if intent.kind == "list":
         values.setdefault("path", ".")

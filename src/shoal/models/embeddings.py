@@ -42,8 +42,6 @@ _gemini_decoder = msgspec.json.Decoder(_GeminiVectors)
 
 
 class HttpEmbeddings:
-    """Embeds texts with a provider's HTTP endpoint."""
-
     def __init__(self, endpoint: ModelEndpoint) -> None:
         self._endpoint = endpoint
         self.name = endpoint.name

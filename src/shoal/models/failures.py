@@ -1,4 +1,4 @@
-"""Convert an error response of a provider, in any form, to a failure kind and a sentence for the user."""
+"""Convert a provider's error response, in any form, to a failure kind and a sentence for the user."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -39,8 +39,6 @@ class _ErrorDocument(msgspec.Struct):
 
 
 class _LooseError(msgspec.Struct):
-    """Error fields that have the same form for all providers."""
-
     message: str | None = None
     type: str | None = None
 
@@ -55,7 +53,7 @@ class _ErrorBody(msgspec.Struct):
 
 
 class _Whole(_ErrorBody):
-    """The fields that identify a JSON document, sent instead of a stream, as an error or a response."""
+    """Fields that show whether a JSON document is an error or a response."""
 
     errors: msgspec.Raw = _NULL
     object: msgspec.Raw = _NULL
@@ -73,7 +71,7 @@ class _Whole(_ErrorBody):
 
 
 class _Complaint(NamedTuple):
-    """A provider's error message, its codes in lower case, and its requested retry delay."""
+    """An error message from a provider. `codes` are in lower case."""
 
     words: str
     codes: frozenset[str]
@@ -189,7 +187,7 @@ def failure_of(
     secrets: Iterable[str] = (),
     clock: Clock | None = None,
 ) -> ModelFailed:
-    """Convert an HTTP error response to a failure. `headers` has lower-case names. `secrets` are redacted."""
+    """Convert an HTTP error response to a failure. `headers` must have lower-case names. `secrets` are redacted."""
     complaint = _read_complaint(body)
     wait = retry_after(headers, clock)
     if wait is None:
@@ -198,7 +196,9 @@ def failure_of(
 
 
 def failure_in_stream(body: bytes, provider: str, secrets: Iterable[str] = ()) -> ModelFailed:
-    """Convert an error object inside a stream to a failure. Its code counts as a status."""
+    """Convert an error object in a stream to a failure. The error's code determines the status, which is 500 by
+    default.
+    """
     complaint = _read_complaint(body)
     known = (int(code) if _STATUS.fullmatch(code) else _STATUS_OF_CODE.get(code, 0) for code in sorted(complaint.codes))
     status = next((code for code in known if code), 500)
@@ -206,7 +206,6 @@ def failure_in_stream(body: bytes, provider: str, secrets: Iterable[str] = ()) -
 
 
 def is_complaint(body: bytes) -> bool:
-    """Return whether this is a JSON document with an error in any known form."""
     try:
         return msgspec.json.decode(_first(body), type=_Whole).is_error
     except UNREADABLE:
@@ -214,7 +213,6 @@ def is_complaint(body: bytes) -> bool:
 
 
 def failure_in_document(body: bytes, provider: str, secrets: Iterable[str] = ()) -> ModelFailed:
-    """Convert a JSON document that was sent instead of a stream to a failure."""
     if is_complaint(body):
         return failure_in_stream(body, provider, secrets)
     try:
@@ -230,7 +228,6 @@ def failure_in_document(body: bytes, provider: str, secrets: Iterable[str] = ())
 
 
 def _first(body: bytes) -> bytes:
-    """Return the document, or the first one if it is a list. Raises UNREADABLE."""
     raw = body.strip()
     if raw[:1] == b"[":
         documents = msgspec.json.decode(raw, type=list[msgspec.Raw])
@@ -257,7 +254,7 @@ def _failure(
 
 
 def redact(words: str, secrets: Iterable[str] = ()) -> str:
-    """Remove keys and control characters from a provider's text, and cut it to WORDS_CHARS_MAX characters."""
+    """Remove keys and control characters from a provider's text, and truncate it to WORDS_CHARS_MAX characters."""
     for secret in secrets:
         if not is_ordinary(secret):
             words = words.replace(secret, "[key]")
@@ -266,7 +263,6 @@ def redact(words: str, secrets: Iterable[str] = ()) -> str:
 
 
 def _read_complaint(body: bytes) -> _Complaint:
-    """Read an error document: a provider's own form, a bare message, a list of one error, or text that is not JSON."""
     try:
         raw = _first(body)
         document = msgspec.json.decode(raw, type=_ErrorBody)
@@ -310,7 +306,6 @@ def _decode_error(raw: bytes) -> _ErrorDocument | None:
 
 
 def _text_matters(status: int, text: str) -> bool:
-    """Return whether the text adds to the status. A 403 may be about the key or about the model's limits."""
     if status == 403:
         return not (_UNPAID.search(text) or _BAD_KEY.search(text))
     return status not in _OTHERWISE_MEANT

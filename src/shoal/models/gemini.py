@@ -1,4 +1,4 @@
-"""Gemini's streamGenerateContent. Function calls arrive whole, and their signatures are sent back."""
+"""Gemini's streamGenerateContent. Each function call arrives in one piece, and signatures are sent back."""
 
 from typing import cast
 from urllib.parse import quote
@@ -94,7 +94,7 @@ class _GeminiChunk(msgspec.Struct, rename="camel"):
 
 
 class _StoredSignatures(msgspec.Struct, omit_defaults=True):
-    """Signatures of a message's text and, by index, of its calls. Missing ones are empty strings."""
+    """The signatures of a message's text and of its calls, in order. A missing signature is an empty string."""
 
     text: str = ""
     calls: list[str] = []
@@ -116,7 +116,9 @@ _models_decoder = msgspec.json.Decoder(_GeminiModels)
 
 
 class GeminiContents(ApiProtocol):
-    """Encode requests for streamGenerateContent. Results and the user's text after them share one content."""
+    """Encodes requests for streamGenerateContent. Tool results and the user message after them are sent as one
+    content.
+    """
 
     kind = "gemini"
     models_path = "/models?pageSize=1000"
@@ -132,7 +134,6 @@ class GeminiContents(ApiProtocol):
         return f"/models/{quote(model.removeprefix('models/'), safe='')}:streamGenerateContent?alt=sse"
 
     def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
-        """Encode the request without the model's name, which is part of the path."""
         quirks = form.quirks
         parts = [b'{"generationConfig":{"maxOutputTokens":%d' % request.max_output_tokens]
         if quirks.temperature and request.temperature is not None:
@@ -149,7 +150,8 @@ class GeminiContents(ApiProtocol):
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
         """Encode a message.
 
-        A result's images follow it. A call that another model signed gets a placeholder signature.
+        The images of a tool result follow it. The first call of a message that another model wrote gets a
+        placeholder signature.
         """
         match message:
             case UserMessage(text=text, images=shown):
@@ -177,7 +179,6 @@ class GeminiContents(ApiProtocol):
         return GeminiReader(context)
 
     def models(self, body: bytes) -> list[ModelInfo]:
-        """List the models that generate content."""
         return [
             ModelInfo(model.name.removeprefix("models/"), model.input_token_limit, model.output_token_limit)
             for model in _models_decoder.decode(body).models
@@ -203,7 +204,10 @@ def _is_empty(event: _GeminiChunk) -> bool:
 
 
 def _usual_form(data: bytes) -> bytes | None:
-    """Unwrap an event and convert protobuf field names, which some gateways send, to JSON names."""
+    """Unwrap an event and convert protobuf field names to JSON names. Some gateways send these forms.
+
+    Returns None if the event is unreadable or needs no conversion.
+    """
     try:
         fields = msgspec.json.decode(data, type=dict[str, object])
     except UNREADABLE:
@@ -228,7 +232,7 @@ def _camel(name: str) -> str:
 
 
 class GeminiReader(AnswerReader):
-    """Reads the chunks of one response. There is no final event: the response ends with the connection."""
+    """Decodes the chunks of one response. The API has no final event: the response ends with the connection."""
 
     record = _GeminiChunk
     decoder = msgspec.json.Decoder(_GeminiChunk)
@@ -240,7 +244,6 @@ class GeminiReader(AnswerReader):
         self._broken = ""
 
     def take(self, event: _GeminiChunk, data: bytes) -> None:
-        """Read one chunk: text, thoughts, signed calls, the stop reason and the usage."""
         if _is_empty(event) and (other := _usual_form(data)) is not None:
             event, data = self.part(other, _GeminiChunk), other
         if event.candidates is None and event.usage_metadata is None:
@@ -283,7 +286,6 @@ class GeminiReader(AnswerReader):
         return raw_json(msgspec.to_builtins(signatures)).decode() if signed else ""
 
     def result(self) -> ModelDone | ModelFailed:
-        """Return the response. If it contains only a malformed call, return a temporary failure."""
         if self._broken and not self.texts and not self.calls and self.failure is None:
             return ModelFailed("dropped", f"{self.context.provider} broke off its answer: {self._broken}.")
         return super().result()

@@ -1,6 +1,6 @@
 """Model providers over HTTP, for any API protocol: keys, streamed responses, and failures as ModelFailed.
 
-Also sends requests to models that respond in one piece, with embeddings or speech.
+`ModelEndpoint` sends requests to models that do not stream, such as those for embeddings and speech.
 """
 
 import asyncio
@@ -92,7 +92,7 @@ _FIELD = lazy_re.compile(rb"(?::|event|data|id|retry)")
 
 
 class ApiKey:
-    """An API key, read at each call. A changed file or variable takes effect on the next call."""
+    """An API key. A file or variable is read for each call. The output of a command is cached."""
 
     def __init__(self, secret: Secret, provider: str, clock: Clock) -> None:
         self._secret = secret
@@ -108,7 +108,9 @@ class ApiKey:
         return self._secret.source in ("file", "command")
 
     async def get(self) -> str:
-        """Return the key, or an empty string if none is configured. Raises ProviderRefused if it is missing."""
+        """Return the key, or an empty string if none is configured. Raises ProviderRefused if the configured key
+        is missing.
+        """
         if self._secret.source == "command":
             async with self._lock:
                 if self._clock.monotonic() >= self._cached_until:
@@ -124,11 +126,10 @@ class ApiKey:
         return key
 
     def forget(self) -> None:
-        """Drop the cached output. The next call runs the command again."""
         self._cached_until = 0.0
 
     async def _run_command(self) -> str:
-        """Return the command's output. Unlike `Secret.reveal`, cancelling the call kills the command."""
+        """Run the key command. Unlike in `Secret.reveal`, cancellation kills the command."""
         _, detail = self._secret.parts()
         command = (detail,) if isinstance(detail, str) else detail
         what = f"Key command {command[0]!r} of {self._provider}"
@@ -157,19 +158,19 @@ class ApiKey:
 
 
 class EventTooLarge(Exception):
-    """Raised if an event exceeds EVENT_BYTES_MAX or the response its size limit."""
+    """Raised if an event exceeds EVENT_BYTES_MAX, or if the response exceeds its size limit."""
 
 
 class EventParser:
-    """Parse a response's events from bytes as they arrive, for any content type.
+    """Parse the events of a response from bytes as they arrive, for any content type.
 
-    Accepts server-sent events, cut anywhere, with any line ending, comments, and data in several lines. Also accepts
-    one or more JSON objects, in lines or in a list.
+    Accepted forms:
+    - server-sent events with any line ending, comments, and data in several lines
+    - one or more JSON objects, in lines or in a list
+    - lines of JSON without `data:`, and events without an empty line between them, which some proxies send
 
-    Only the `data` of a server-sent event is used, because providers repeat the event's name in it as `type`. A missing
-    `type` is added. Source: the HTML standard's event stream format.
-
-    Some proxies send lines of JSON without `data:`, and events without an empty line between them. Both are accepted.
+    Only the `data` of a server-sent event is used, because providers repeat the event's name in it as `type`. A
+    missing `type` is added. Source: the event stream format in the HTML standard.
     """
 
     __slots__ = ("_data", "_form", "_name", "_object_from", "_rest", "_scan", "stray")
@@ -197,7 +198,7 @@ class EventParser:
         held = b""
         if b"\r" in buffer:
             if buffer.endswith(b"\r"):
-                buffer, held = buffer[:-1], b"\r"  # Its `\n` may follow in the next chunk.
+                buffer, held = buffer[:-1], b"\r"  # A `\n` may follow in the next chunk.
             buffer = buffer.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         lines = buffer.split(b"\n")
         self._rest = lines.pop() + held if held else lines.pop()
@@ -226,7 +227,6 @@ class EventParser:
         return events
 
     def _named(self, data: bytes) -> bytes:
-        """Add the event's name as `type` if its object has none."""
         if data[:1] != b"{" or b'"type"' in data or not _NAME.fullmatch(self._name):
             return data
         return b'{"type":"%b"%b%b' % (self._name, b"" if data[1:].strip() == b"}" else b",", data[1:])
@@ -242,7 +242,6 @@ class EventParser:
         self._data.clear()
 
     def _feed_odd(self, line: bytes, events: list[bytes]) -> None:
-        """Read a line outside the event stream format: an indented field, an object, or part of an object."""
         bare = line.strip(b"\xef\xbb\xbf \t\0")
         if bare[:5].lower() == b"data:":
             self._data.append(bare[5:].lstrip())
@@ -283,11 +282,10 @@ class EventParser:
 
     @property
     def partial_bytes(self) -> int:
-        """Number of buffered bytes of an incomplete event."""
         return len(self._rest) + sum(map(len, self._data))
 
     def finish(self) -> list[bytes]:
-        """Return the last event, even if its closing empty line is missing or it was cut off."""
+        """Return the last event, even if it was cut off or the empty line after it is missing."""
         if self._form == "json":
             rest, self._rest = self._rest, b""
             return [rest] if rest else []
@@ -298,8 +296,9 @@ class EventParser:
 
 
 class HttpProvider:
-    """A model provider over HTTP. Connects on the first call. `headers` are sent with every request, and their values
-    are read like keys.
+    """A model provider over HTTP. Connects on the first call.
+
+    `headers` are sent with every request. Their values are read like keys.
     """
 
     def __init__(
@@ -333,7 +332,9 @@ class HttpProvider:
         self._odd: set[str] = set()
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Send the request. If a refusal shows how to encode it, send it again in that form (see quirks.py)."""
+        """Send the request. If the provider rejects it, retry it in the form that the error suggests (see
+        quirks.py).
+        """
         healing, asked_at = self._healing(request), asyncio.get_running_loop().time()
         while True:
             failed, is_shown = None, False
@@ -357,7 +358,6 @@ class HttpProvider:
         return _Healing(request, quirks, f"{self._origin}:{request.model}")
 
     def _heals(self, healing: "_Healing", failed: ModelFailed) -> bool:
-        """Return whether the call may succeed in another form, and update `healing` with that form."""
         if failed.kind not in HEALED or healing.attempts >= ATTEMPTS_MAX:
             return False
         if failed.kind == "server_error" and not self._fails_again(healing.request.cache_key):
@@ -408,10 +408,9 @@ class HttpProvider:
         return True
 
     def _fails_again(self, thread: str) -> bool:
-        """Return whether a conversation has had repeated server errors since its last answer.
+        """Count a server error. Return True if the conversation should be retried in another form.
 
-        Some servers reject a conversation with the same server error every time. The first FORMS repetitions are
-        retried in another form, later ones are not.
+        Some servers return the same error for a conversation every time. Only the first FORMS repetitions are retried.
         """
         count = self._failing.get(thread, 0) + 1
         if len(self._failing) >= FAILING_MAX:
@@ -455,7 +454,7 @@ class HttpProvider:
             self._protocol.conversations.refuse(request.cache_key, request.messages)
             if (
                 healing.is_guess or healing.is_toolless or (model in self._seen_images and "images" in changes)
-            ):  # The refusal had another cause.
+            ):  # Another cause is possible, so learn nothing.
                 changes = {}
         elif quirks.images == "none" and any(image not in refused for image in images_of(request.messages)):
             notes.append(NO_PICTURES.format(model=model))
@@ -468,7 +467,6 @@ class HttpProvider:
         return msgspec.structs.replace(done, notes=tuple(notes)) if notes else done
 
     def _unseen(self, healing: "_Healing") -> int:
-        """Count the images in the newest user messages that were omitted because there were too many."""
         if not healing.left_out:
             return 0
         messages, newest = healing.request.messages, 0
@@ -563,10 +561,7 @@ class HttpProvider:
         await self._http.close()
 
     async def _send(self, healing: "_Healing", asked_at: float) -> tuple[HttpResponse, AnswerContext] | ModelFailed:
-        """Send the request. If a fresh key may help, send it again.
-
-        Also returns the context for reading the response.
-        """
+        """Send the request. After a 401, send it once more with a fresh key."""
         request, quirks, images = healing.request, healing.quirks, NO_IMAGES
         healing.left_out = await self._crowded_out(healing)
         form = self._protocol.form(request, quirks, healing.origin, healing.left_out)
@@ -624,9 +619,8 @@ class HttpProvider:
         return crowded_out(healing.image_sizes, quirks.images_max, quirks.image_bytes_max)
 
     def _fewer_images(self, healing: "_Healing", words: str) -> dict[str, Change]:
-        """Return a lower image limit if the refusal is about the number or size of images.
-
-        The newest image is always sent.
+        """Return a lower limit if the provider rejected the number or the size of the images. The newest image is
+        always sent.
         """
         sent = [size for message in healing.image_sizes for size in message][healing.left_out :]
         if count := fewer_images(words, len(sent)):
@@ -661,7 +655,7 @@ A 404 is about the model. A 200 in an unknown form is not in the list, because a
 
 
 class _Healing:
-    """The form in which a call is sent, and the quirks that its refusals taught."""
+    """The current form of a request, and the quirks learned from its refusals."""
 
     __slots__ = (
         "attempts", "changes", "faults", "first", "fresh_key", "image_sizes", "is_bare", "is_guess", "is_toolless",
@@ -689,7 +683,7 @@ class _Healing:
 
 
 class _Pace:
-    """Measures the time since the current event began to arrive, and since the last part of a response."""
+    """Measures how long the current event has been arriving, and the time since the last part of the response."""
 
     __slots__ = ("_begun_at", "_clock", "_name", "_pieces", "_said_at", "_silence_seconds")
 
@@ -702,7 +696,6 @@ class _Pace:
         self._pieces = 0
 
     def failure(self, parser: EventParser, reader: AnswerReader, completed: bool) -> ModelFailed | None:
-        """Return a timeout if an event or the answer is too slow. Call this after each piece of the stream."""
         partial_bytes = parser.partial_bytes
         if reader.pieces != self._pieces or reader.complete:
             self._pieces, self._said_at = reader.pieces, self._clock()
@@ -738,9 +731,9 @@ class ModelEndpoint:
         self._further_headers = headers
 
     async def post(self, path: str, body: bytes, content_type: str = "application/json") -> tuple[bytes, str]:
-        """Return the response's content and media type.
+        """Return the body of the response and its media type.
 
-        Raises ProviderDown if the same call may succeed later, otherwise ProviderRefused.
+        Raises ProviderDown if a retry may succeed, otherwise ProviderRefused.
         """
         key = await self._key.get()
         named = (b"x-goog-api-key", key.encode()) if self.is_gemini else (b"authorization", b"Bearer " + key.encode())
@@ -761,7 +754,6 @@ class ModelEndpoint:
         return content, response.headers.get("content-type", "").partition(";")[0]
 
     def nonsense(self, what: str) -> ProviderDown:
-        """Return the error for a response of an unexpected kind."""
         return ProviderDown(
             f"{self.provider} did not respond with {what}. Check base_url and the model {self.model!r}."
         )

@@ -1,7 +1,7 @@
 """Run a GGUF file in this process with xllamacpp (extra `local`), behind its own loopback server.
 
-The first call loads the model in a thread. One core stays free: if all cores are in use, the model's threads wait for
-each other and run several times slower.
+The first call loads the model in a thread. One core stays free. If all cores are in use, the model's threads wait
+for each other and run several times slower.
 """
 
 import asyncio
@@ -34,13 +34,12 @@ characters in most scripts.
 
 
 def threads() -> int:
-    """Return the number of threads for the model: all cores of this process except one."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores - 1)
 
 
 class LocalServer:
-    """The server of one GGUF file. The first call starts it and loads the model."""
+    """A server for one GGUF file. The first call starts the server and loads the model."""
 
     def __init__(
         self, provider: str, model_file: Path, timeout_seconds: float, clock: Clock, *, embeds: bool = False
@@ -55,14 +54,14 @@ class LocalServer:
         self._connection: tuple[HttpClient, ApiKey] | None = None
 
     def check(self) -> None:
-        """Check that the file and the library exist. Raises ProviderDown."""
+        """Raise ProviderDown if the file or the library is missing."""
         _library()
         if not self.file.is_file():
             message = f"The file {self.file} does not exist. Set providers.{self.provider}.model_file to a GGUF file."
             raise ProviderDown(message)
 
     async def connection(self) -> tuple[HttpClient, ApiKey]:
-        """Return the server's connection and key. Raises ProviderDown."""
+        """Start the server if necessary, and return its connection and key. Raises ProviderDown."""
         async with self._loading:
             if self._connection is None:
                 self.check()
@@ -90,7 +89,6 @@ class LocalProvider:
         self._inner: HttpProvider | None = None
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        """Stream an answer. The first call loads the model."""
         try:
             connection = await self._server.connection()
         except ProviderDown as error:
@@ -103,7 +101,6 @@ class LocalProvider:
                 yield event
 
     async def models(self) -> list[ModelInfo]:
-        """Check that the file and the library exist, without loading the model."""
         self._server.check()
         return [ModelInfo(self._server.file.stem, LOCAL_CONTEXT_TOKENS)]
 
@@ -113,15 +110,12 @@ class LocalProvider:
 
 
 class LocalEmbeddings:
-    """Embeds texts with one GGUF file."""
-
     def __init__(self, provider: str, model: str, model_file: Path, timeout_seconds: float, clock: Clock) -> None:
         self.name = f"{provider}/{model}"
         self._model = model
         self._server = LocalServer(provider, model_file, timeout_seconds, clock, embeds=True)
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Embed texts. The first call loads the model."""
         server = self._server
         endpoint = ModelEndpoint(server.provider, self._model, *await server.connection(), server.clock)
         return await HttpEmbeddings(endpoint).embed([text[:EMBEDDED_CHARS_MAX] for text in texts])
@@ -138,7 +132,6 @@ def _library() -> ModuleType:
 
 
 def _start_server(file: Path, key: str, *, embeds: bool = False) -> tuple[object, str]:
-    """Start a server, and return it with its address. It runs until its last reference is dropped."""
     library = _library()
     params = library.CommonParams()
     params.model.path = str(file)
@@ -147,7 +140,7 @@ def _start_server(file: Path, key: str, *, embeds: bool = False) -> tuple[object
     params.port = 0
     params.api_keys = [key]
     params.n_ctx = LOCAL_CONTEXT_TOKENS
-    if embeds:  # The server processes each text in a single batch.
+    if embeds:  # An embedding server processes each text in a single batch.
         params.embedding = True
         params.n_ctx = params.n_batch = params.n_ubatch = EMBEDDED_TOKENS_MAX
     params.n_parallel = 1

@@ -1,19 +1,23 @@
 """Parse the markup that models use for thinking and calls, when a server passes it on as text.
 
-    where the markup appears                                  how it is read
+    markup                                                    interpretation
     -------------------------------------------------------   ------------------------------------------------
-    an opening thinking tag at the very start of the answer   thinking, up to the closing tag or the end
-    a closing thinking tag without an opening one, at the     the text before it is thinking (templates put the
-    edge of a line                                            opening tag into the prompt)
-    the first words of a family that always thinks            thinking up to the closing tag; text if there is no
-    (`Quirks.opens_thinking`) without a reasoning field       closing tag
-    the start of a call, if tools were offered                calls; the rest waits for the end of the answer
-    Harmony's channels                                        analysis is thinking, `to=` a call, the rest text
-    in a code fence, in inline code, after a quotation mark   text, like any other markup
+    an opening thinking tag at the start of the response      thinking, up to the closing tag or the end
+    a closing thinking tag at the edge of a line, without     the text before the tag is thinking, because
+    an opening tag                                            some templates put the opening tag in the prompt
+    the start of a response without a reasoning field,        thinking, up to the closing tag. Without a
+    from a family that always thinks                          closing tag, the response is text
+    (`Quirks.opens_thinking`)
+    the start of a call, if tools were offered                a call. The text after it is buffered until the
+                                                              response ends
+    Harmony's channels                                        the analysis channel is thinking, a message with
+                                                              `to=` is a call, and all others are text
+    markup in a code fence, in inline code, or after a        text
+    quotation mark
     text that only looks like a call                          text
 
-A truncated call keeps the arguments that arrived. They are not valid JSON, so the call is refused. Calls read here go
-through the same validation and permissions as every other call.
+A truncated call keeps the arguments that arrived. They are not valid JSON, so the call is rejected. Calls in text
+pass the same validation and permission checks as all other calls.
 
 Sources of the formats: the chat templates and parsers of vLLM (`vllm/tool_parsers`), SGLang (`function_call`) and
 llama.cpp (`common/chat.cpp`) for Hermes, Qwen, Llama, Mistral, DeepSeek, Kimi, GLM, MiniMax, Granite, Phi, LFM,
@@ -84,7 +88,7 @@ class MarkedCall(NamedTuple):
 
 
 class MarkupFilter:
-    """Sorts a response's text into `texts` and `thoughts` as it arrives. `finish` returns the calls."""
+    """Sorts the text of a response into `texts` and `thoughts` as it arrives. `finish` returns the calls."""
 
     def __init__(
         self, texts: list[str], thoughts: list[str], *, reads_calls: bool, opens_thinking: bool = False
@@ -108,11 +112,9 @@ class MarkupFilter:
 
     @property
     def pieces(self) -> int:
-        """Number of pieces to buffer until the response ends."""
         return len(self._rest)
 
     def feed(self, text: str) -> None:
-        """Read a piece of the content, cut anywhere."""
         text, self._held = self._held + text, ""
         while text:
             match self._state:
@@ -132,9 +134,10 @@ class MarkupFilter:
         self.is_plain = self._state == "text" and not self._held
 
     def finish(self, *, has_calls: bool, is_cut_off: bool = False) -> list[MarkedCall]:
-        """Parse the buffered rest and return its calls in order.
+        """Parse the buffered text and return its calls in order.
 
-        `has_calls` means that the response has calls outside the text. A truncated response may end inside thinking.
+        `has_calls` is set if the response also has calls outside the text. A truncated response (`is_cut_off`) may
+        end inside thinking.
         """
         held, self._held = self._held, ""
         match self._state:
@@ -202,7 +205,7 @@ class MarkupFilter:
         return ""
 
     def _end_thinking(self, text: str) -> str:
-        """End thinking, unless the tags are part of a sentence: `<think> and </think> are tags.`"""
+        """End the thinking, unless the tags are part of a sentence, such as `<think> and </think> are tags.`"""
         thought = "".join(self._thoughts[self._thinking_from :])
         if thought.startswith(" ") and "\n" not in thought:
             if len(text) < len(" a"):
@@ -245,7 +248,6 @@ class MarkupFilter:
         return self._code.is_code
 
     def _may_close(self) -> bool:
-        """Return whether a closing tag can end thinking: no tag was opened, and the text does not discuss the tags."""
         return not any(self._thoughts) and "<think" not in (text := "".join(self._texts)) and "[THINK]" not in text
 
     def _close(self, text: str) -> str:
@@ -265,10 +267,10 @@ class MarkupFilter:
         self._after_thinking = True
 
     def _read_unclosed(self, *, is_text: bool) -> list[MarkedCall]:
-        """Read thinking that was never closed.
+        """Process thinking that has no closing tag.
 
-        Calls in it are parsed. A sentence that begins with the tag is text, and so is everything else if nothing marks
-        it as thinking.
+        Calls in it are parsed. Without calls, it is text if `is_text` is set, or if a space follows the tag, as in a
+        sentence.
         """
         thought = "".join(self._thoughts[self._thinking_from :])
         if self._reads_calls and (match := _CALL_MARKS.search(thought)) is not None:
@@ -363,7 +365,7 @@ _GEMMA_QUOTE = '<|"|>'
 
 
 def read_markup(text: str, *, reads_calls: bool = True) -> tuple[str, str, list[MarkedCall]]:
-    """Split text with markers into text, thinking and calls."""
+    """Split a text with markup. Returns the text, the thinking and the calls."""
     if _CHANNEL.search(text) is not None and ("<|message|>" in text or "<|channel|>" in text):
         return _read_channels(text, reads_calls=reads_calls)
     parts: list[str] = []
@@ -436,7 +438,6 @@ def _value(text: str) -> str:
 
 
 def _read_object(text: str, at: int, name: str, end: _MatchAt | None = None) -> tuple[list[MarkedCall], int]:
-    """Parse a call's arguments. If they were cut off, keep the part that arrived."""
     stop = _end_of_json(text, at)
     if stop < 0:
         return [MarkedCall(name, text[at:])], len(text)
@@ -445,7 +446,7 @@ def _read_object(text: str, at: int, name: str, end: _MatchAt | None = None) -> 
 
 
 def _end_of_json(text: str, at: int) -> int:
-    """Return the end of the object or list that begins at `at`, or -1 if it is incomplete."""
+    """Return the index after the object or list that begins at `at`, or -1 if it is incomplete."""
     data = text[at:].encode("utf-8", "surrogatepass")
     end = JsonScan().feed(data)
     return end if end < 0 else at + len(data[:end].decode("utf-8", "surrogatepass"))
@@ -502,7 +503,7 @@ def _read_python(text: str, at: int) -> _Read:
 
 
 def _read_named(text: str, at: int) -> _Read:
-    """Parse a name followed by arguments, as Mistral, DeepSeek, Kimi, GLM and Gemma write them."""
+    """Parse a name followed by arguments, as Mistral, DeepSeek, Kimi, GLM and Gemma write calls."""
     head = _NAMED.match(text, at)
     if head is None:
         return None
@@ -532,7 +533,7 @@ def _read_named(text: str, at: int) -> _Read:
 
 
 def _read_channels(text: str, *, reads_calls: bool) -> tuple[str, str, list[MarkedCall]]:
-    """Parse Harmony messages. Each has a header (role, channel, recipient) and content, separated by tokens."""
+    """Parse Harmony messages. Tokens separate the header (role, channel, recipient) and the content of each message."""
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[MarkedCall] = []

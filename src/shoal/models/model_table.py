@@ -1,7 +1,7 @@
-"""Built-in facts about models and servers, and prices. A provider's own listing takes precedence.
+"""Built-in facts and prices of models and servers. A provider's own listing takes precedence.
 
-Numbers are tokens. The first row with a matching pattern wins. A pattern is a shell glob for the model's name without
-its maker (`maker/name`), in lower case and with hyphens instead of dots.
+Numbers are tokens. The first model or family with a matching pattern wins. A pattern is a shell glob for the model's
+name without its maker (`maker/name`), in lower case and with hyphens instead of dots.
 """
 
 from contextlib import suppress
@@ -23,9 +23,10 @@ MODELS_REMEMBERED_MAX = 256
 
 
 class ModelRow(msgspec.Struct, frozen=True):
-    """A model family: the kind of its own service, context window and output limit.
+    """A model family.
 
-    `tool_search` is set for families that use their provider's native tool search.
+    `kind` is the provider kind of the maker's own service. `tool_search` is set if the family uses its provider's
+    native tool search.
     """
 
     pattern: str
@@ -50,7 +51,7 @@ class ServerRow(msgspec.Struct, frozen=True):
 
 
 class FamilyRow(msgspec.Struct, frozen=True):
-    """A model family and its quirks on any server."""
+    """The quirks of a model family on any server."""
 
     pattern: str
     quirks: Changes
@@ -182,13 +183,12 @@ def model_row(model: str) -> ModelRow | None:
 
 
 def server_row(base_url: str) -> ServerRow:
-    """Return the row of a known server, or an empty row."""
     return next((row for row in SERVERS if row.address in base_url and row.pattern == "*"), ServerRow(""))
 
 
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)
 def known_quirks(base_url: str, model: str) -> Quirks:
-    """Return the built-in quirks for this model at this URL. The server's quirks override the family's."""
+    """Return the built-in quirks of a model at this URL. A server's quirks override those of the family."""
     name, quirks = _plain(model), Quirks()
     family = next((row for row in FAMILIES if _matches(name, row.pattern)), None)
     if family is not None:
@@ -216,7 +216,6 @@ def _plain(model: str) -> str:
 
 
 def configured_usd(price: Price, usage: Usage) -> float:
-    """Return the cost in US dollars at a configured price."""
     if not isinstance(price, dict):
         return (usage.input_tokens + usage.output_tokens) * price / 1e6
     fresh = price.get("input", 0.0)
@@ -249,8 +248,8 @@ def price_usd(kind: str, base_url: str, model: str, usage: Usage) -> float | Non
 
 @cache
 def load_prices() -> bool:
-    """Import the price lists of genai-prices (extra `prices`), which takes 0.1 s. Returns False if it is not
-    installed.
+    """Import the price lists of genai-prices (extra `prices`), which takes 0.1 s. Returns False if the package is
+    missing.
     """
     try:
         import_module("genai_prices")
@@ -260,7 +259,6 @@ def load_prices() -> bool:
 
 
 def shipped_models(kind: str, base_url: str) -> tuple[str, ...]:
-    """List a public service's chat models from the price lists in the `prices` extra."""
     if not base_url.startswith("https:") or not load_prices():
         return ()
     from genai_prices.data_snapshot import get_snapshot

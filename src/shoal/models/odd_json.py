@@ -1,8 +1,8 @@
-"""Read JSON field by field, so that one malformed field does not invalidate the rest.
+"""Decode JSON field by field, so one malformed field does not invalidate the rest.
 
-The fast path is msgspec with the exact types. Everything that it rejects is read here. A value of another type is
-converted if only one reading makes sense (`"0"` for an index, 7 for an id, one object for a list of them, an object for
-its text). Other values are dropped.
+The fast path is msgspec with the exact types. This module decodes the events that msgspec rejects. A value of
+another type is converted if only one interpretation makes sense: `"0"` for an index, 7 for an id, one object for a
+list of objects, or an object for the text that it contains. Other values are dropped.
 """
 
 import json
@@ -31,7 +31,7 @@ _ODD: Any = object()
 
 
 class JsonScan:
-    """Finds the end of an object or list in bytes that arrive in pieces. Scans each byte once."""
+    """Finds the end of an object or list in bytes that arrive in pieces. Each byte is scanned only once."""
 
     __slots__ = ("_escaped", "_in_string", "depth")
 
@@ -41,7 +41,7 @@ class JsonScan:
         self._escaped = False
 
     def feed(self, data: bytes, at: int = 0) -> int:
-        """Return the index after the value that begins at or before `at`, or -1 if it is incomplete."""
+        """Scan `data` from `at`. Returns the index after the object or list, or -1 if it is incomplete."""
         if self._escaped and at < len(data):
             at, self._escaped = at + 1, False
         while True:
@@ -82,7 +82,7 @@ _decoder = json.JSONDecoder(strict=False, parse_constant=lambda _: None, parse_i
 
 
 def documents(data: bytes) -> tuple[list[dict[str, Any]], bool]:
-    """Return the objects in an event that is not one plain JSON object, and whether all of them are complete.
+    """Decode an event that is not exactly one JSON object. Returns its objects, and whether all of them were complete.
 
     Accepts several objects in a row, lists, JSON inside text, a byte order mark, NaN, raw line endings and lone
     surrogates. Repairs broken objects as far as possible.
@@ -119,7 +119,7 @@ def _objects(value: object) -> Iterator[dict[str, Any]]:
 def _repaired(text: str) -> Iterator[dict[str, Any]]:
     if len(text) > REPAIRED_CHARS_MAX:
         return
-    import json_repair  # Imported here because it is rarely needed.
+    import json_repair  # Rarely needed.
 
     try:
         yield from _objects(json_repair.loads(text, skip_json_loads=True))
@@ -128,7 +128,7 @@ def _repaired(text: str) -> Iterator[dict[str, Any]]:
 
 
 def raw_json(value: object) -> bytes:
-    """Encode a value as JSON in valid Unicode."""
+    """Encode a value as JSON. Lone surrogates are replaced."""
     return whole_text(json.dumps(value, ensure_ascii=False)).encode()
 
 
@@ -143,12 +143,11 @@ def whole_text(text: str) -> str:
 
 
 def ends_in_half(text: str) -> bool:
-    """Return whether the text ends in half a character, which the next piece may complete."""
     return "\ud800" <= text[-1:] <= "\udfff"
 
 
 def read_fields(value: object, kind: type[T], odd: list[str]) -> T:
-    """Convert an object to a record field by field. Adds the names of dropped fields to `odd`."""
+    """Convert an object to a record field by field. The names of dropped fields are added to `odd`."""
     result = _read(value, kind, odd, "")
     return kind() if result is _ODD else result
 
@@ -207,7 +206,7 @@ def _read_choice(value: Any, choices: tuple[Any, ...], odd: list[str], path: str
 
 def _read_struct(value: Any, kind: type[msgspec.Struct], odd: list[str], path: str) -> Any:
     fields = _fields_of(kind)
-    if isinstance(value, str):  # An object in place of a text.
+    if isinstance(value, str):  # Text in place of an object.
         named = {name for _, name, _ in fields}
         key = next((key for key in _TEXT_KEYS if key in named), "")
         value = {key: value} if key and value else _parsed(value)
@@ -226,7 +225,6 @@ def _read_struct(value: Any, kind: type[msgspec.Struct], odd: list[str], path: s
 
 
 def _parsed(text: str) -> Any:
-    """Parse a string that contains JSON instead of the object or list itself."""
     try:
         return _decoder.decode(text)
     except (ValueError, RecursionError):

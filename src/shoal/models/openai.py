@@ -1,8 +1,10 @@
-"""OpenAI Chat Completions, also spoken by Ollama, llama-server, vLLM, LM Studio, OpenRouter and many others.
+"""OpenAI Chat Completions and OpenAI Responses.
 
-Also OpenAI Responses: items instead of messages, no storage at the provider, and encrypted reasoning that is sent back.
-If the model searches for tools natively, `more_tools` becomes its `tool_search`, which Shoal executes. The call is a
-separate item. Its result item contains the definitions and follows the cached prefix.
+Ollama, llama-server, vLLM, LM Studio, OpenRouter and many other servers support Chat Completions.
+
+Responses has items instead of messages. The provider stores nothing and returns encrypted reasoning, which is sent
+back. If the model searches for tools natively, `more_tools` becomes `tool_search`, which Shoal executes. The call is
+a separate item. Its result item contains the definitions and follows the cached prefix.
 """
 
 import msgspec
@@ -73,7 +75,7 @@ class _ChatFunction(msgspec.Struct):
 
 
 class _CallPiece(msgspec.Struct):
-    """A piece of a call. Some servers omit `function` and put its fields at this level."""
+    """A piece of a call. Some servers send the fields of `function` at this level."""
 
     index: int | None = None
     id: str | None = None
@@ -97,7 +99,7 @@ class _ChatDelta(msgspec.Struct):
 class _ChatChoice(msgspec.Struct):
     """A choice in a response.
 
-    Non-streamed responses have `message` instead of `delta`, and older completions have `text`.
+    Without streaming, it has `message` instead of `delta`. In older completion APIs, it has `text`.
     """
 
     index: int | None = None
@@ -114,7 +116,7 @@ _NO_ERRORS = frozenset({b"", b"null", b"false", b"0", b'""', b"{}", b"[]"})
 
 
 class _ChatChunk(msgspec.Struct):
-    """A chunk. Some servers send Ollama's `message` or an envelope instead of `choices`."""
+    """A chunk of a stream. Some servers send Ollama's `message` or an envelope instead of `choices`."""
 
     choices: list[_ChatChoice] | None = None
     usage: TokenReport | None = None
@@ -177,7 +179,6 @@ class _OpenAiModel(msgspec.Struct):
 
     @property
     def window(self) -> int:
-        """Return the context window from the field that the server uses."""
         meta = self.meta or _LlamaServerMeta()
         named = self.max_model_len or self.context_length or self.context_window or self.max_context_length
         return named or meta.n_ctx or meta.n_ctx_train or 0
@@ -203,7 +204,6 @@ class _OpenAi(ApiProtocol):
         return [ModelInfo(model.id, model.window) for model in _models_decoder.decode(body).data or ()]
 
     def further(self, request: ModelRequest, quirks: Quirks) -> bytes:
-        """Return optional request fields, which some servers reject."""
         extra = b""
         if quirks.temperature and request.temperature is not None:
             extra += b',"temperature":%b' % encode(request.temperature)
@@ -213,18 +213,19 @@ class _OpenAi(ApiProtocol):
 
 
 class OpenAiChat(_OpenAi):
-    """Chat Completions. Images of tool results follow in a user message, because results cannot contain images."""
+    """Chat Completions. The images of a tool result are sent in a user message after it, because results cannot
+    contain images.
+    """
 
     kind = "openai"
     answers_path = "/chat/completions"
     image_template = b'{"type":"image_url","image_url":{"url":"data:%b;base64,%b"}}'
     system_template = b'{"role":"system","content":%b}'
     tool_template = b'{"type":"function","function":{"name":%b,"description":%b,"parameters":%b}}'
-    merges_users = True  # Templates of many local models reject consecutive user messages.
+    merges_users = True  # The chat templates of many local models reject consecutive user messages.
     images = "user"
 
     def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
-        """Encode the request. Quirks control the fields that differ between servers."""
         quirks = form.quirks
         parts = [b'{"model":', encode(request.model), b',"stream":true']
         if quirks.usage_option:
@@ -232,7 +233,7 @@ class OpenAiChat(_OpenAi):
         if quirks.max_tokens:
             parts.append(b',"%b":%d' % (quirks.max_tokens.encode(), request.max_output_tokens))
         parts.append(self.further(request, quirks))
-        if request.tools and request.tool_choice == "auto":  # Some servers ignore tool_choice.
+        if request.tools and request.tool_choice == "auto":  # Some servers ignore `tool_choice`.
             parts.append(self.tools(request.tools, self.dialect(quirks)))
         parts.append(b',"messages":[')
         if request.system:
@@ -242,7 +243,7 @@ class OpenAiChat(_OpenAi):
         return EncodedRequest(b"".join((*parts, joined.buffer, joined.ending(self), b"]}")), joined.call_ids)
 
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
-        """Encode a message for Chat Completions. Text is never empty, because some servers reject empty text."""
+        """Encode a message. The text is never empty, because some servers reject empty text."""
         match message:
             case UserMessage(text=text, images=shown):
                 return EncodedMessage("message", self._user(text or ("" if shown else NO_WORDS), shown, images))
@@ -280,8 +281,6 @@ class OpenAiChat(_OpenAi):
 
 
 class OpenAiReader(AnswerReader):
-    """Reads the chunks of one response."""
-
     record = _ChatChunk
     decoder = msgspec.json.Decoder(_ChatChunk)
 
@@ -293,7 +292,6 @@ class OpenAiReader(AnswerReader):
         self._choice: int | None = None
 
     def take(self, event: _ChatChunk, data: bytes) -> None:
-        """Read one chunk. The usage may be in any of them."""
         choice = event.choices[0] if event.choices else None
         if choice is not None and choice.index != self._choice:
             choice = next((choice for choice in event.choices or () if self._is_first(choice.index)), None)
@@ -330,7 +328,6 @@ class OpenAiReader(AnswerReader):
         return index is None or index == self._choice
 
     def _take_other(self, event: _ChatChunk) -> bool:
-        """Read an event without choices. Return False if its content is unknown."""
         if bytes(event.message)[:1] == b"{":
             self._add_message(self.part(event.message, _ChatDelta))
             if event.done:
@@ -349,7 +346,7 @@ class OpenAiReader(AnswerReader):
     def _count(self, event: _ChatChunk) -> None:
         if event.x_groq is not None and event.x_groq.usage is not None:
             self.usage = with_report(self.usage, event.x_groq.usage.usage())
-        if event.timings is not None:  # Used only without a usage report, which is more reliable.
+        if event.timings is not None:  # A usage report is more reliable and takes precedence.
             self.usage = with_report(event.timings.usage(), self.usage)
         if event.eval_count is not None:
             self.usage = with_report(self.usage, Usage(event.prompt_eval_count or 0, event.eval_count))
@@ -380,7 +377,6 @@ class OpenAiReader(AnswerReader):
             self._pieces.add(None, "", function.name or "", _whole(function.arguments))
 
     def _add_message(self, message: _ChatDelta) -> None:
-        """Add a whole message, or a piece in the form of a message. Adds repeated text once."""
         whole = message.content
         if isinstance(whole, str) and whole:
             text = "".join(self.texts)
@@ -400,7 +396,6 @@ class OpenAiReader(AnswerReader):
         self._streams = streams
 
     def opaque(self) -> str:
-        """Return the reasoning. Some servers require it back with its message."""
         reasoning = _StoredReasoning("".join(self.thoughts) if self.context.reasoning_back else "", self._details)
         return encode(reasoning).decode() if reasoning.reasoning_content or reasoning.reasoning_details else ""
 
@@ -472,7 +467,7 @@ _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class OpenAiResponses(_OpenAi):
-    """Encode messages for the Responses API, with one item per text, reasoning block and call."""
+    """Encodes messages for the Responses API. Each text, reasoning block and call is a separate item."""
 
     kind = "openai-responses"
     schema_dialect = "full"
@@ -483,7 +478,6 @@ class OpenAiResponses(_OpenAi):
     tool_template = b'{"type":"function","name":%b,"description":%b,"parameters":%b,"strict":false}'
 
     def write(self, request: ModelRequest, joined: JoinedMessages, form: MessageForm) -> EncodedRequest:
-        """Encode the request. The provider stores nothing. It returns encrypted reasoning, which is sent back."""
         quirks, native = form.quirks, form.native
         parts = [b'{"model":', encode(request.model), b',"stream":true,"store":false']
         parts.append(b',"max_output_tokens":%d' % request.max_output_tokens)
@@ -492,7 +486,7 @@ class OpenAiResponses(_OpenAi):
         parts.append(self.further(request, quirks))
         if request.system:
             parts.append(self.system(request.system))
-        if request.tools and request.tool_choice == "auto":  # Some servers ignore tool_choice.
+        if request.tools and request.tool_choice == "auto":  # Some servers ignore `tool_choice`.
             parts.append(self.tools(request.tools, self.dialect(quirks), () if native else None))
         return EncodedRequest(b"".join((*parts, b',"input":[', joined.buffer, b"]}")), joined.call_ids)
 
@@ -536,7 +530,6 @@ class OpenAiResponses(_OpenAi):
         return quirks.tool_search and any(spec.name == MORE_TOOLS for spec in request.tools)
 
     def encode_tool(self, spec: ToolSpec, dialect: SchemaDialect, *, native: bool) -> bytes:
-        """Encode a function, or the native tool search."""
         if native and spec.name == MORE_TOOLS:
             return _SEARCH_TOOL % encode(spec.description)
         return super().encode_tool(spec, dialect, native=native)
@@ -546,7 +539,7 @@ class OpenAiResponses(_OpenAi):
 
 
 class ResponsesReader(AnswerReader):
-    """Reads the events of one response. Whole values (`….done`, `response.completed`) fill in missing pieces."""
+    """Decodes the events of one response. Complete values (`….done`, `response.completed`) fill in missing pieces."""
 
     record = _ResponsesEvent
     decoder = msgspec.json.Decoder(_ResponsesEvent)
@@ -558,7 +551,6 @@ class ResponsesReader(AnswerReader):
         self._said: dict[tuple[int, int], list[str]] = {}
 
     def take(self, event: _ResponsesEvent, data: bytes) -> None:
-        """Read one event. Unknown kinds are ignored, whatever their fields."""
         index = event.output_index
         match event.type:
             case "response.output_text.delta" | "response.refusal.delta":
@@ -589,7 +581,7 @@ class ResponsesReader(AnswerReader):
             case kind if kind in _FAILED:
                 error = bytes(event.response.error) if event.response is not None else b"null"
                 self.failure = self.failure_in(data if error in _NO_ERRORS else b'{"error":' + error + b"}")
-            case "" if bytes(event.output)[:1] == b"[":  # The server sent the whole response instead of a stream.
+            case "" if bytes(event.output)[:1] == b"[":  # The server sent a complete response instead of a stream.
                 self._finish(self.part(data, _Response))
             case kind if not kind.startswith("response."):
                 self.failure = self.complaint_in(data)
@@ -634,7 +626,7 @@ class ResponsesReader(AnswerReader):
             self.stop = "end"
 
     def _say_rest(self, index: int, place: int, whole: str) -> None:
-        """Add the part of a whole text that did not arrive in pieces under any index."""
+        """Add the part of a complete text that has not arrived in pieces under any index."""
         texts = self._said.setdefault((index, place), [])
         before = "".join(texts)
         if not before and any("".join(other) == whole for other in self._said.values()):
@@ -669,7 +661,6 @@ class ResponsesReader(AnswerReader):
         return call
 
     def opaque(self) -> str:
-        """Return the reasoning items unchanged."""
         return "[" + ",".join(self._reasoning) + "]" if self._reasoning else ""
 
 

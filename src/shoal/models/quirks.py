@@ -1,11 +1,14 @@
-"""Differences of models and servers from their protocol, some of them learned from refusals.
+"""Differences between models or servers and their protocol. Some are learned from refusals.
 
-a refusal                              effect
+A refusal is an error response that rejects the form or the content of a request.
+
+if a refusal                           then
 ------------------------------------   ---------------------------------------------------------------------------
-names a field or a kind of content     the quirk is learned for this provider and model, and remembered
-names an image or a signature          messages in this conversation that contain one are sent without it
-is about the history in general        one attempt without images and reasoning; a success is remembered
-comes again after that                 one attempt without tools, remembered until the tools change or a restart
+names a field or a kind of content     the quirk is learned for this provider and model, and stored
+names an image or a signature          the messages of this conversation that contain one are sent without it
+is about the history in general        one attempt omits images and reasoning. If it succeeds, that is stored
+repeats after that attempt             one attempt omits the tools. If it succeeds, that applies until the tools
+                                       change or Shoal restarts
 
 Services phrase the same refusal in many ways, some with status 500. tests/unit/models/refusals.py lists them.
 """
@@ -43,22 +46,33 @@ Changes: TypeAlias = Mapping[str, Change]
 
 
 class Quirks(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How requests for one model on one server are encoded.
+    """How to encode requests for one model on one server, and how to decode its responses.
 
-    Requests: `max_tokens` names the field for the limit (empty: no limit is sent). `cache_key` sends the thread's key
-    for the provider's prompt cache. `reasoning_items` requests encrypted reasoning. `tool_search` announces tools
-    through the provider's native search. `schema_dialect` names the JSON Schema subset for tools (schema_dialects.py).
-    If empty, the protocol's default applies.
+    Requests:
+    max_tokens: field name of the output limit. If empty, no limit is sent.
+    temperature: allows a temperature.
+    usage_option: requests a usage report with `stream_options`.
+    cache_key: sends the thread's key for the provider's prompt cache.
+    reasoning_items: requests encrypted reasoning.
+    tool_search: announces tools through the provider's native search.
+    schema_dialect: JSON Schema subset for tools (schema_dialects.py). If empty, the protocol's default applies.
 
-    Messages: `images` allows images in all messages, only in the user's, or in none. One request has at most
-    `images_max` images (0: unlimited) with at most `image_bytes_max` bytes of base64. Without `tools`, calls and
-    results become text. Without `parallel_calls`, each call gets its own message. `thinking` is sent back to the model
-    that wrote it, as text in `reasoning_field` if that is set. `reasoning_needed` requires it in every answer.
-    `nine_char_ids` selects Mistral's call ids. Without `user_after_tool`, a short answer separates a result from the
-    next user message. Without `system_role`, the system text opens the first user message. `call_signatures` adds a
-    placeholder to calls without a known signature.
+    Messages:
+    images: allows images in all messages, only in user messages, or in none.
+    images_max: maximum number of images in a request. 0 means unlimited.
+    image_bytes_max: maximum base64 bytes of all images in a request.
+    tools: if False, calls and results are sent as text.
+    parallel_calls: if False, each call is sent in its own message.
+    thinking: sends thinking back to the model that wrote it.
+    reasoning_field: field in which thinking is sent back as text.
+    reasoning_needed: the server requires reasoning in every assistant message.
+    nine_char_ids: sends call ids in the form that Mistral requires.
+    user_after_tool: if False, a short assistant message separates a tool result from the next user message.
+    system_role: if False, the system text begins the first user message.
+    call_signatures: adds a placeholder to calls without a known signature.
 
-    Answers: `opens_thinking` means that the chat template opens thinking and the model only closes it.
+    Responses:
+    opens_thinking: the chat template opens thinking, and the model only closes it.
     """
 
     max_tokens: str = "max_tokens"
@@ -193,20 +207,17 @@ Fault: TypeAlias = Literal["images", "thinking"]
 
 
 def words_of(body: bytes) -> str:
-    """Extract a refusal's text from any form of document."""
     text = body[:WORDS_BYTES_MAX].decode("utf-8", "replace")
     return " ".join(text.replace('\\"', '"').replace("\\n", " ").replace("\\u0027", "'").split())
 
 
 def fault_of(words: str) -> Fault | None:
-    """Return the part of this conversation that caused a refusal. None if its content is not the cause."""
     if _THINKING_FAULT.search(words):
         return "thinking"
     return "images" if _IMAGE_FAULT.search(words) else None
 
 
 def lesson(quirks: Quirks, words: str) -> Changes:
-    """Return the quirks to learn from a refusal. Empty if it is unrelated or the quirks are known."""
     for pattern, changes in _LESSONS:
         if re.search(pattern, words, re.DOTALL | re.IGNORECASE) and quirks.changed(changes) != quirks:
             if changes == {"tools": False} and _ABOUT_TOOL.search(words):
@@ -229,7 +240,6 @@ def fewer_images(words: str, sent: int) -> int:
 
 
 def is_too_heavy(status: int, words: str) -> bool:
-    """Return whether a refusal is about the size of a request in bytes."""
     return status == 413 or (_HEAVY.search(words) is not None and _LONG.search(words) is None)
 
 
@@ -238,7 +248,6 @@ def is_about_schema(words: str) -> bool:
 
 
 def teaches(words: str) -> bool:
-    """Return whether a refusal is about the request, regardless of its status."""
     return fault_of(words) is not None or bool(lesson(Quirks(), words)) or _TEMPLATE.search(words) is not None
 
 
@@ -246,7 +255,7 @@ def teaches(words: str) -> bool:
 
 
 class Learned(msgspec.Struct, frozen=True):
-    """Quirks learned from refusals, with their time. They apply to the server at this URL."""
+    """Quirks learned from a refusal by the server at `address`."""
 
     changes: dict[str, Change]
     refusal: str
@@ -259,7 +268,9 @@ _NOTHING: dict[str, Learned] = {}
 
 
 def read_learned(path: Path) -> dict[str, Learned]:
-    """Read the learned quirks by PROVIDER/MODEL. Empty if the file is damaged, because they are learned again."""
+    """Read the learned quirks by PROVIDER/MODEL. A damaged file counts as empty, because the quirks are learned
+    again.
+    """
     try:
         return {
             name: quirks for name, quirks in _decoder.decode(read_regular(path)).items() if _are_quirks(quirks.changes)
@@ -291,9 +302,9 @@ def write_learned(path: Path, learned: Mapping[str, Learned]) -> None:
 
 
 class QuirkMemory:
-    """Stores learned quirks in a file across restarts.
+    """Stores learned quirks in a file, across restarts.
 
-    Changes by another process take effect on the next request. Without a path, quirks are stored in memory only.
+    Changes by another process take effect on the next request. Without a path, quirks are stored only in memory.
     """
 
     def __init__(self, path: Path | None, clock: Clock) -> None:
@@ -303,7 +314,6 @@ class QuirkMemory:
         self._learned = _NOTHING
 
     def all(self) -> Mapping[str, Learned]:
-        """Return the learned quirks by PROVIDER/MODEL. Reads the file again if it has changed."""
         if self._path is not None:
             try:
                 changed_ns = self._path.stat().st_mtime_ns
@@ -315,14 +325,13 @@ class QuirkMemory:
         return self._learned
 
     def changes(self, name: str, address: str) -> Changes:
-        """Return the learned quirks of PROVIDER/MODEL at this URL."""
+        """Return the quirks learned for PROVIDER/MODEL at this URL. They expire after RELEARN_DAYS."""
         learned = self.all().get(name)
         if learned is None or learned.address != address:
             return {}
         return learned.changes if self._clock.now() - learned.at < timedelta(days=RELEARN_DAYS) else {}
 
     def put(self, name: str, address: str, changes: Changes, refusal: str) -> None:
-        """Store the quirks learned from a refusal, merged with earlier ones."""
         at, known = self._clock.now(), self.changes(name, address)
         learned = Learned({**known, **changes}, refusal[:REFUSAL_CHARS_MAX], at, address)
         self._write({**self.all(), name: learned})

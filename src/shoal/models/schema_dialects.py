@@ -1,4 +1,4 @@
-"""Narrow a tool's JSON Schema to the keywords of a service, and describe the rest in text.
+r"""Reduce a tool's JSON Schema to the keywords that a service supports, and describe the rest in text.
 
 dialect   for                            keywords
 -------   ----------------------------   ------------------------------------------------------------------------
@@ -6,18 +6,18 @@ full      Anthropic, OpenAI              all
 common    Gemini, and servers that speak one `type` or an `anyOf` alone, `description`, `properties`, `required`,
           OpenAI's protocol              `items`, `enum` of non-empty strings, `minimum`, `maximum`, and `minItems`
                                          and `maxItems` up to REPEATS_MAX
-bare      a service that refused the     one `type`, `description`, `properties`, `required`, `items`
-          others
+bare      services that rejected the     one `type`, `description`, `properties`, `required`, `items`
+          other dialects
 
 The protocol determines the default. `Quirks.schema_dialect` overrides it, from the table of services or after a
 refusal.
 
-The common dialect is small because each of these would make a service reject the whole request:
+The common dialect is small because services reject the complete request if they do not support a keyword:
 
-- Gemini's Schema has no field for `additionalProperties`, `const`, `exclusiveMinimum`, `propertyNames`, `uniqueItems`,
-  `$ref` and `type` lists. It requires strings in `enum`, `items` for arrays, and `anyOf` without other keywords
-  (ai.google.dev/api/caching#Schema).
-- llama.cpp's grammars, which Ollama and LM Studio use too, fail on long repetitions and on patterns with `\\d`, with
+- Gemini's Schema has no field for `additionalProperties`, `const`, `exclusiveMinimum`, `propertyNames`,
+  `uniqueItems`, `$ref` and `type` lists. It requires strings in `enum`, `items` for arrays, and `anyOf` without
+  other keywords (ai.google.dev/api/caching#Schema).
+- llama.cpp's grammars, which Ollama and LM Studio use too, fail on long repetitions and on patterns with `\d`, with
   look-aheads or without anchors (ggml-org/llama.cpp issues 22314, 25746, 26930, 27580).
 - Fireworks requires a type for every value.
 
@@ -58,7 +58,7 @@ _BOUNDS = {"enum": "One of", "minimum": "At least", "maximum": "At most", "minIt
 
 
 def narrowed(parameters: str, dialect: SchemaDialect) -> str:
-    """Return the schema of a tool's arguments in a dialect, as JSON text. Values that are not objects are returned
+    """Convert a tool's JSON Schema to a dialect. Both are JSON text. A schema that is not an object is returned
     unchanged.
     """
     if dialect == "full":
@@ -96,7 +96,6 @@ def _narrow(schema: "Json", depth: int) -> "dict[str, Json]":
 
 
 def _bare(schema: "dict[str, Json]") -> "dict[str, Json]":
-    """Reduce a common schema to one type per value. Other forms and limits become text."""
     arms, kind = schema.get("anyOf"), schema.get("type")
     words = [cast("str", schema["description"])] if "description" in schema else []
     result: dict[str, Json] = {}

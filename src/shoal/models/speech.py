@@ -5,7 +5,7 @@ kind                       recognition                                   synthes
 ------------------------   -------------------------------------------   ---------------------------------------------
 openai, openai-responses   POST /audio/transcriptions: OpenAI, Groq,     POST /audio/speech: OpenAI, Kokoro, speaches,
                            whisper.cpp, speaches, vLLM and others        LocalAI and others
-gemini                     generateContent with the audio unchanged      generateContent with a voice, as samples
+gemini                     generateContent with the unchanged audio      generateContent, which returns raw samples
 
 The built-in prices are from the services' own lists, per minute and per million characters. [speech] overrides them.
 """
@@ -199,8 +199,10 @@ _CODECS: dict[AudioFormat, tuple[str, int]] = {"ogg": ("libopus", 48_000), "mp3"
 
 
 async def encoded(audio: bytes, form: AudioFormat) -> tuple[bytes, str]:
-    """Return the recording in `form` and its media type. Without PyAV, other known formats are returned unchanged.
-    Raises ProviderRefused if the data is not a recording.
+    """Convert a recording to `form`. Returns the data and its media type.
+
+    Without PyAV, a recording in another known format is returned unchanged. Raises ProviderRefused if the data is
+    not a recording.
     """
     media_type = _media_type_of(audio)
     if media_type == MEDIA_TYPES[form] and (form != "ogg" or b"OpusHead" in audio[:4096]):
@@ -219,7 +221,7 @@ def _media_type_of(audio: bytes) -> str:
 
 
 def samples_of(audio: bytes, rate: int) -> "array[float]":
-    """Decode a recording to one channel of samples between -1 and 1. Raises ProviderRefused."""
+    """Decode a recording to one channel of samples between -1 and 1, at `rate` Hz. Raises ProviderRefused."""
     try:
         av = import_module("av")
     except ImportError as error:
@@ -267,7 +269,7 @@ WORDS_PER_MINUTE = 165
 
 
 class EspeakSpeech:
-    """Synthesizes speech with espeak-ng. Implements only this half of `Speech`."""
+    """Synthesizes speech with espeak-ng. Does not recognize speech."""
 
     name = ESPEAK
     usd_per_minute = usd_per_million_chars = 0.0
@@ -279,7 +281,7 @@ class EspeakSpeech:
         raise ProviderRefused(f"{ESPEAK} cannot recognize speech. Set speech.recognition to PROVIDER/MODEL.")
 
     async def say(self, text: str, form: AudioFormat) -> Spoken:
-        """Synthesize text. Cancelling kills the program."""
+        """Synthesize text. Cancellation kills the program."""
         command = (ESPEAK, "-v", self._voice, "-s", str(WORDS_PER_MINUTE), "-b", "1", "--stdin", "--stdout")
         pipe = asyncio.subprocess.PIPE
         try:
@@ -313,7 +315,7 @@ PIECE_SECONDS = 60
 
 
 class MoonshineSpeech:
-    """Recognizes speech with Moonshine. Implements only this half of `Speech`."""
+    """Recognizes speech with Moonshine. Does not synthesize speech."""
 
     name = MOONSHINE
     usd_per_minute = usd_per_million_chars = 0.0
@@ -353,9 +355,9 @@ class MoonshineSpeech:
 
 
 def pieces_of(samples: "array[float]") -> "Iterator[array[float]]":
-    """Split the recording into pieces of at most PIECE_SECONDS, at the quietest points.
+    """Split a recording into pieces of at most PIECE_SECONDS, at quiet points.
 
-    The library needs thirty times a piece's memory.
+    The library needs thirty times the memory of a piece.
     """
     longest, moment, at = PIECE_SECONDS * RATE, RATE // 10, 0
     while len(samples) - at > longest:

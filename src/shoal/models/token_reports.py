@@ -1,9 +1,9 @@
-"""Read the token usage that servers of OpenAI's protocols report, in any known form.
+"""Parse the token usage that servers of OpenAI's protocols report, in any known form.
 
 form                                  servers
 -----------------------------------   ---------------------------------------------------------------------------
 `prompt_tokens`, `completion_tokens`  OpenAI Chat and most others
-`input_tokens`, `output_tokens`       OpenAI Responses; gateways to Anthropic (without cached tokens)
+`input_tokens`, `output_tokens`       OpenAI Responses, and gateways to Anthropic (which exclude cached tokens)
 `inputTokens`, `outputTokens`         gateways to Bedrock
 `x_groq.usage`                        Groq, in its last chunk
 `choices[0].usage`                    Moonshot
@@ -28,7 +28,7 @@ class OutputDetails(msgspec.Struct):
 
 
 class TokenReport(msgspec.Struct):
-    """A `usage` object, with the field names of all these servers."""
+    """A `usage` object with the field names of all known servers."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -48,14 +48,13 @@ class TokenReport(msgspec.Struct):
     reasoning_tokens: int | None = None
 
     def usage(self) -> Usage:
-        """Return the usage. Missing counts are 0."""
         inputs = self.prompt_tokens_details or self.input_tokens_details or InputDetails()
         outputs = self.completion_tokens_details or self.output_tokens_details or OutputDetails()
         cached = inputs.cached_tokens or self.prompt_cache_hit_tokens or self.cached_tokens
         cached = cached or self.cache_read_input_tokens or 0
         written = inputs.cache_write_tokens or self.cache_creation_input_tokens or 0
         asked = self.prompt_tokens or self.input_tokens or self.bedrock_input or 0
-        if asked and not self.prompt_tokens and not inputs.cached_tokens:  # Anthropic's form excludes cached tokens.
+        if asked and not self.prompt_tokens and not inputs.cached_tokens:  # Anthropic excludes cached tokens.
             asked += (self.cache_read_input_tokens or 0) + (self.cache_creation_input_tokens or 0)
         output = self.completion_tokens or self.output_tokens or self.bedrock_output or 0
         if (total := self.total_tokens) and not (asked and output):
@@ -71,7 +70,7 @@ class GroqReport(msgspec.Struct):
 
 
 class Timings(msgspec.Struct):
-    """llama.cpp's report: `prompt_n` tokens were processed, and `cache_n` were cached."""
+    """llama.cpp's report. `prompt_n` counts the processed prompt tokens, and `cache_n` those that were cached."""
 
     prompt_n: int | None = None
     cache_n: int | None = None
@@ -83,6 +82,6 @@ class Timings(msgspec.Struct):
 
 
 def with_report(known: Usage, report: Usage) -> Usage:
-    """Merge a report into the known usage."""
+    """Merge a report into the known usage. Zeros never replace a known number."""
     pairs = zip(msgspec.structs.astuple(known), msgspec.structs.astuple(report), strict=True)
     return Usage(*(new or old for old, new in pairs))

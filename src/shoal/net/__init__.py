@@ -1,1 +1,1 @@
-"""HTTP to other hosts: the client, the guarded fetcher, allowed addresses and TLS. Imports only the kernel."""
+"""HTTP to other hosts: clients, the guarded fetcher, checks of addresses, and TLS. Imports only the kernel."""

@@ -1,6 +1,6 @@
-"""Checks of URLs that a model or an untrusted person chose, and the port `Fetcher` that opens them.
+"""Checks of URLs that a model or an untrusted person chose, and the `Fetcher` port that opens them.
 
-The checks of URLs and IP addresses are pure functions, and reject doubtful ones.
+The checks are pure functions. They reject doubtful URLs and IP addresses.
 
 Sources: the IANA registries of special-purpose addresses (RFC 6890), RFC 6052 (NAT64), RFC 3056 (6to4), RFC 4380
 (Teredo), RFC 5214 (ISATAP), and the WHATWG URL standard for numeric hosts.
@@ -42,7 +42,7 @@ _V6_REFUSED = tuple(IPv6Network(text) for text in ("2001::/23", "2001:db8::/32",
 
 
 class WebAddress(NamedTuple):
-    """A checked URL in parts. `host` is lower-case ASCII without brackets; `path` is the request target."""
+    """The parts of a checked URL. `host` is lower-case ASCII without brackets. `path` is the request target."""
 
     scheme: str
     host: str
@@ -51,13 +51,12 @@ class WebAddress(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """Value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def origin(self) -> tuple[str, str, int]:
-        """The URL's origin. Credentials are sent only to their own origin."""
+        """The origin of the URL. Credentials are sent only to the origin that they belong to."""
         return self.scheme, self.host, self.port
 
     @property
@@ -66,7 +65,7 @@ class WebAddress(NamedTuple):
 
 
 def canonical_address(text: str) -> str:
-    """Return a URL in the form in which it is requested, without its fragment. Empty if it is invalid."""
+    """Return the canonical form of a URL without its fragment, or an empty string if the URL is invalid."""
     try:
         return parse_target(text.partition("#")[0]).url
     except FetchError:
@@ -74,7 +73,7 @@ def canonical_address(text: str) -> str:
 
 
 def site_of(url: str) -> str:
-    """Return a URL's host without `www.`, with its port unless that is the default. Empty for an invalid URL."""
+    """Return the host of a URL without `www.`, with a port unless it is the default. Empty if the URL is invalid."""
     try:
         target = parse_target(url)
     except FetchError:
@@ -85,8 +84,8 @@ def site_of(url: str) -> str:
 def parse_target(url: str) -> WebAddress:
     """Parse an http or https URL.
 
-    Raises FetchError for other schemes and for every deceptive form: userinfo, hosts as single, octal or hex numbers,
-    trailing dots, zones, control characters, backslashes.
+    Raises FetchError for other schemes and for deceptive forms: userinfo, hosts as single, octal or hexadecimal
+    numbers, trailing dots, IPv6 zones, control characters, and backslashes.
     """
     if len(url) > URL_CHARS_MAX or _UNSAFE.search(url):
         raise FetchError("The URL is too long or contains spaces, backslashes or control characters.")
@@ -130,7 +129,6 @@ def _host(text: str, *, bracketed: bool) -> str:
 
 
 def literal(host: str) -> Address | None:
-    """Return the IP address of a numeric host, or None for a name."""
     try:
         return ip_address(host)
     except ValueError:
@@ -138,9 +136,10 @@ def literal(host: str) -> Address | None:
 
 
 def why_refused(address: str, allowed: Sequence[Net] = ()) -> str:
-    """Return why this IP address must not be opened. Empty if the address is public or within `allowed`.
+    """Return why this IP address must not be opened. The result is empty if the address is public or within `allowed`.
 
-    IPv6 addresses that contain an IPv4 address (mapped, compatible, 6to4, NAT64, Teredo, ISATAP) are always rejected.
+    IPv6 addresses that contain an IPv4 address (mapped, compatible, 6to4, NAT64, Teredo, ISATAP) are rejected unless
+    they are within `allowed`.
     """
     try:
         parsed = ip_address(address)
@@ -161,7 +160,7 @@ REDIRECTS_MAX = 5
 
 
 class FetchRequest(msgspec.Struct, frozen=True):
-    """A request. Headers are sent only to the first origin, and not after a redirect to another one."""
+    """An HTTP request. Its headers are dropped after a redirect to another origin."""
 
     url: str
     method: str = "GET"
@@ -177,7 +176,7 @@ class FetchRequest(msgspec.Struct, frozen=True):
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """A response and its final URL. `cut` is set if the body was longer than `bytes_max`."""
+    """A response, and its URL after redirects. `cut` is set if the body was longer than `bytes_max`."""
 
     url: str
     status: int
@@ -186,16 +185,15 @@ class Fetched(msgspec.Struct, frozen=True):
     cut: bool = False
 
     def header(self, name: str) -> str:
-        """Return the first header with this lower-case name, or an empty string."""
         return next((value for key, value in self.headers if key == name), "")
 
 
 class Fetcher(Protocol):
-    """Client that opens only URLs of the public web."""
+    """A client that opens only URLs of the public web."""
 
     async def fetch(self, request: FetchRequest) -> Fetched:
-        """Send the request and read the response, regardless of its status. Cancelling closes the connection.
+        """Send the request and read the response, regardless of its status. Cancellation closes the connection.
 
-        Raises FetchError if the URL must not be opened or its server does not respond within the limits.
+        Raises FetchError if the URL must not be opened, or if its server does not respond within the limits.
         """
         ...

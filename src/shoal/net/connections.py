@@ -26,7 +26,7 @@ _NUMBER = lazy_re.compile(r"\[Errno (\d+)\]")
 
 
 def network_reason(error: BaseException) -> str:
-    """Describe why a connection failed, without a full stop, for example `connection refused`. Uses the root cause."""
+    """Describe why a connection failed, without a full stop, for example `connection refused`."""
     for cause in _behind(error):
         match cause:
             case socket.gaierror():
@@ -40,7 +40,7 @@ def network_reason(error: BaseException) -> str:
             case UnicodeError():
                 return "the host name is invalid"
             case OSError():
-                number = _NUMBER.search(str(cause))  # several attempts failed, each with its own reason
+                number = _NUMBER.search(str(cause))  # asyncio reports several failed attempts as one text
                 code = cause.errno or (int(number[1]) if number is not None else 0)
                 if code:
                     return _REASONS.get(code) or os.strerror(code).lower()
@@ -52,7 +52,6 @@ def network_reason(error: BaseException) -> str:
 
 
 def _behind(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and its causes, including those of groups."""
     yield error
     if isinstance(error, BaseExceptionGroup):
         for exception in cast("BaseExceptionGroup[BaseException]", error).exceptions:
@@ -66,12 +65,12 @@ _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.
 
 @cache
 def default_tls() -> ssl.SSLContext:
-    """Load the machine's trusted authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR.
+    """Load the machine's trusted authorities, or those in SSL_CERT_FILE and SSL_CERT_DIR.
 
-    Takes 20 ms, so it is cached.
+    Takes 20 ms, so the result is cached.
     """
     if sys.platform != "linux":
-        # Elsewhere OpenSSL finds no files, and httpx2 asks the operating system.
+        # On other systems, OpenSSL finds no certificate files. httpx2 uses the authorities of the operating system.
         import httpx2
 
         return httpx2.create_ssl_context()

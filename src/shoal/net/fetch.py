@@ -1,11 +1,14 @@
-"""The guarded HTTP client, the only way to an address that a model or an untrusted person chose.
+"""The guarded HTTP client, the only way to open an address that a model or an untrusted person chose.
 
-    url ─► parse_target ─► resolve once ─► every address checked ─► connect to exactly that address ─► answer
-              ▲                                                                                         │ redirect
-              └─────────────────────────────────────────────────────────────────────────────────────────┘
+For the URL and for each redirect:
 
-The client connects to the checked addresses without another lookup, so a changed DNS answer has no effect. The Host
-header and TLS name are the URL's own. Cookies, proxies and netrc are not used, and connections are never reused.
+1. `parse_target` rejects deceptive forms.
+2. The host is resolved once.
+3. All of its addresses are checked.
+4. The client connects to one of the checked addresses, without another lookup.
+
+A DNS answer that changes later therefore has no effect. The Host header and the TLS name are those of the URL.
+Cookies, proxies and netrc are not used, and connections are not reused.
 """
 
 import asyncio
@@ -45,13 +48,13 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 async def system_addresses(host: str, port: int) -> Sequence[str]:
-    """Resolve a host with the operating system, preferred address first. Raises OSError."""
+    """Resolve a host with the operating system. The preferred address is first. Raises OSError."""
     infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in infos))
 
 
 class GuardedFetcher:
-    """Implementation of `Fetcher`. `allowed` are networks that may be opened although they are not public."""
+    """Implements `Fetcher`. `allowed` lists networks that may be opened although they are not public."""
 
     def __init__(self, resolve: Resolve = system_addresses, allowed: Sequence[Net] = ()) -> None:
         self._resolve = resolve
@@ -88,7 +91,7 @@ class GuardedFetcher:
     async def addresses(self, target: WebAddress, name: str = "") -> tuple[str, ...]:
         """Return the addresses to connect to.
 
-        Raises FetchError, with `name`, unless all of the host's addresses are allowed.
+        Raises FetchError unless all addresses of the host are allowed. The error shows the host as `name`.
         """
         name = name or target.host
         if literal(target.host) is not None:

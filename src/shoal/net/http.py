@@ -1,8 +1,8 @@
-"""HTTP/1.1 client: connections are reused, requests are bytes, and bodies are passed on as they arrive.
+"""HTTP/1.1 client that reuses connections, sends requests as bytes, and passes bodies on as they arrive.
 
-A model's response arrives in hundreds of tiny pieces, so the cost per piece matters. A piece goes from the socket into
-one buffer, and everything in the buffer is passed on together. A streamed response costs a fifth of what it costs with
-a general-purpose client. Requests through a proxy of the environment use httpx2, which is loaded only then.
+A model's response arrives in hundreds of tiny pieces, so the cost of each piece matters. The socket writes into one
+buffer, and everything in the buffer is passed on together. A streamed response costs a fifth of what it costs with a
+general-purpose client. Requests through the environment's proxy use httpx2, which is imported only then.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class HttpFailed(ShoalError):
-    """Raised if the exchange failed below HTTP. `kind` is unreachable, timeout or dropped."""
+    """Raised if the transport of a request or a response failed. `kind` is unreachable, timeout or dropped."""
 
     def __init__(self, kind: FailureKind, message: str, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -65,7 +65,9 @@ class DamagedBody(HttpFailed):
 
 
 class HttpResponse(Protocol):
-    """A response whose body has not been read. Always close it. Closing it early cuts the connection."""
+    """A response whose body has not been read. Always close it. Closing it before the end of the body cuts the
+    connection.
+    """
 
     status: int
     headers: Mapping[str, str]
@@ -81,15 +83,15 @@ class HttpResponse(Protocol):
 
 
 class HttpClient(Protocol):
-    """A client that sends requests below one base URL. It opens no connection before the first call."""
+    """A client that sends requests below one base URL. Connects on the first call."""
 
     async def request(
         self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
     ) -> HttpResponse:
         """Send a request, and return when the response's headers have arrived. Raises HttpFailed.
 
-        Nothing is sent more than ASKED_SECONDS after `asked_at` (the event loop's clock), because the process may have
-        been frozen and another one may have taken over the work.
+        Also raises HttpFailed if more than ASKED_SECONDS have passed since `asked_at` (the event loop's clock)
+        before the request is sent. The process may have been frozen, and another one may have taken over the work.
         """
         ...
 
@@ -107,7 +109,6 @@ def _encoding(response: HttpResponse) -> str:
 
 
 def readable(response: HttpResponse) -> bool:
-    """Return whether the body is uncompressed or has a supported compression."""
     return _encoding(response) in (*_PLAIN, *_PACKED)
 
 
@@ -133,9 +134,9 @@ async def decoded(response: HttpResponse) -> AsyncGenerator[bytes]:
 
 
 async def read_whole(response: HttpResponse) -> bytes:
-    """Read the whole body and close the response.
+    """Read the complete body and close the response.
 
-    Reads at most BODY_BYTES_MAX within BODY_SECONDS_MAX. Returns nothing if decompression fails. Raises HttpFailed.
+    Reads at most BODY_BYTES_MAX within BODY_SECONDS_MAX. Returns empty bytes if decompression fails. Raises HttpFailed.
     """
     body = bytearray()
     try:
@@ -166,7 +167,7 @@ def make_client(base_url: str, provider: str, idle_seconds: float, environ: Mapp
 
 
 class BaseUrl:
-    """A base URL in parts. `label` is its description for people, without secrets."""
+    """The parts of a base URL. `label` describes it in messages, without secrets."""
 
     def __init__(self, base_url: str, provider: str) -> None:
         try:
@@ -184,9 +185,9 @@ class BaseUrl:
 
 
 class ConnectionBroken(ShoalError):
-    """Raised if the connection ended, or the server does not speak HTTP.
+    """Raised if the connection ended, or if the server does not speak HTTP.
 
-    `reused_and_silent` is set if a reused connection was stale.
+    `reused_and_silent` is set if a reused connection ended before any response, because it was stale.
     """
 
     def __init__(self, message: str, *, reused_and_silent: bool = False) -> None:
@@ -199,7 +200,9 @@ class ConnectionSilent(ShoalError):
 
 
 class HttpConnection(asyncio.Protocol):
-    """An HTTP/1.1 connection (RFC 9112), used by one call at a time. `idle_since` is when it became free."""
+    """An HTTP/1.1 connection (RFC 9112), used by one call at a time. `idle_since` is the loop time at which it
+    became idle.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.idle_since = 0.0
@@ -234,12 +237,10 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     def eof_received(self) -> None:
-        """Record that the server has finished. asyncio then closes the connection."""
         self._ended = True
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wake the reader after the connection was closed."""
         self._ended = True
         self._transport = None
         self._wake()
@@ -253,12 +254,11 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether the connection can be used: it is open, and no unexpected data has arrived."""
+        """Whether the connection is open and no unexpected data has arrived."""
         return not self._ended and not self._buffer and self._transport is not None
 
     @property
     def reusable(self) -> bool:
-        """Whether the response was read to its end and both sides keep the connection open."""
         return self._keep and self._body == "none" and self.usable
 
     def close(self) -> None:
@@ -267,7 +267,6 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     def rest(self) -> None:
-        """Prepare the connection for its next request."""
         self._stop_timer()
         self.idle_since = self._loop.time()
 
@@ -277,8 +276,10 @@ class HttpConnection(asyncio.Protocol):
             self._timer = None
 
     async def exchange(self, head: bytes, body: bytes, idle_seconds: float) -> None:
-        """Send a request and read the response's head within `idle_seconds`. Raises ConnectionBroken and
-        ConnectionSilent."""
+        """Send a request and read the response's head within `idle_seconds`.
+
+        Raises ConnectionBroken and ConnectionSilent.
+        """
         if self._transport is None:
             raise ConnectionBroken("It was closed.", reused_and_silent=self._requests > 0)
         self._requests += 1
@@ -295,9 +296,10 @@ class HttpConnection(asyncio.Protocol):
             await self._more()
 
     async def read(self) -> bytes:
-        """Return the next bytes of the body. Empty only at its end. Raises ConnectionBroken and ConnectionSilent.
+        """Return the next bytes of the body. They are empty only at its end. Raises ConnectionBroken and
+        ConnectionSilent.
 
-        Framing without content counts as silence.
+        Chunk framing without content counts as silence.
         """
         self._waiting_since = self._loop.time()
         while not self._is_read():
@@ -329,7 +331,7 @@ class HttpConnection(asyncio.Protocol):
             self._waiter = None
 
     def _watch(self) -> None:
-        """Run one timer for the whole response, restarted when data arrives, instead of one per piece."""
+        """Check for silence with one timer for the complete response, instead of one timer per piece."""
         silent_for = self._loop.time() - self._waiting_since
         if silent_for < self._idle_seconds or self._waiter is None or self._waiter.done():
             rest = max(self._idle_seconds - silent_for, 0.001)
@@ -340,7 +342,6 @@ class HttpConnection(asyncio.Protocol):
     # ---- reading ----
 
     def _take_head(self) -> bool:
-        """Parse the head once it is complete, skipping informational responses."""
         self.status, lines = 0, list[bytes]()
         while self.status < 200:
             end = self._buffer.find(b"\r\n\r\n")
@@ -385,8 +386,8 @@ class HttpConnection(asyncio.Protocol):
     def _take_body(self) -> bytes:
         """Return the bytes of the body that have arrived.
 
-        In a chunked body, `_left` is the number of missing bytes of the current chunk and its line ending, or -1 before
-        the chunk's size.
+        In a chunked body, `_left` is the number of missing bytes of the current chunk, including its line ending. It
+        is -1 before the size of a chunk.
         """
         if self._body == "sized":
             data = bytes(self._buffer[: self._left])
@@ -433,7 +434,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 class DirectClient:
-    """Implementation of `HttpClient` with direct connections.
+    """Implements `HttpClient` with direct connections.
 
     With `addresses`, it connects to these in order without a lookup. The Host header and the TLS name are those of
     `base_url`. Compressed responses are requested only if `packed` is set, because small pieces arrive sooner
@@ -455,7 +456,7 @@ class DirectClient:
     ) -> HttpResponse:
         """Wait for one of CONNECTIONS_MAX slots, send the request, and return when the response's headers have arrived.
 
-        A stale connection is replaced immediately. A later failure is raised, because the request was sent and the
+        A stale connection is replaced immediately. Later failures are raised, because the request was sent and the
         caller must check whether another process has taken over.
         """
         base = self.base
@@ -472,7 +473,7 @@ class DirectClient:
             while True:
                 connection = None
                 while self._idle and connection is None:
-                    connection = self._idle.pop()  # take the most recently used one
+                    connection = self._idle.pop()
                     if not connection.usable or connection.idle_since <= clock() - KEEP_ALIVE_SECONDS:
                         connection.close()
                         connection = None
@@ -503,7 +504,6 @@ class DirectClient:
             connection.close()
 
     def release(self, connection: HttpConnection) -> None:
-        """Return a connection to the pool after its response."""
         self._slots.release()
         if connection.reusable:
             self._keep(connection)
@@ -549,8 +549,6 @@ class DirectClient:
 
 
 class DirectResponse:
-    """A response on an `HttpConnection`."""
-
     __slots__ = ("_client", "_connection", "headers", "status")
 
     def __init__(self, connection: HttpConnection, client: DirectClient) -> None:
@@ -579,7 +577,6 @@ class DirectResponse:
 
 
 def proxy_for(base_url: str, environ: Mapping[str, str]) -> str | None:
-    """Return this URL's proxy from HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, in upper or lower case."""
     lower = {name.lower(): value for name, value in environ.items() if name.lower().endswith("_proxy") and value}
     if not lower:
         return None

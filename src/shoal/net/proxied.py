@@ -1,4 +1,4 @@
-"""HTTP client for proxies of the environment, with httpx2's transport but without its redirects and cookies."""
+"""HTTP client for the environment's proxy. It uses httpx2's transport, without httpx2's redirects and cookies."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Mapping
@@ -21,8 +21,6 @@ from shoal.net.http import (
 
 
 class ProxiedClient:
-    """Implementation of `HttpClient` over httpx2's transport."""
-
     def __init__(self, base_url: str, provider: str, idle_seconds: float, proxy: str) -> None:
         self._base_url = base_url.rstrip("/")
         self._base = BaseUrl(base_url, provider)
@@ -33,10 +31,7 @@ class ProxiedClient:
     async def request(
         self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
     ) -> HttpResponse:
-        """Send a request, and return when the response's headers have arrived.
-
-        `asked_at` is ignored, because httpx2 does not report when it sends.
-        """
+        """Send a request. `asked_at` is ignored, because httpx2 does not report when it sends."""
         idle = self._idle_seconds
         limits = {"connect": CONNECT_SECONDS, "read": idle, "write": idle, "pool": idle}
         label = f"{self._base.label}, through the proxy of the environment,"
@@ -69,8 +64,6 @@ class ProxiedClient:
 
 
 class ProxiedResponse:
-    """A response of httpx2."""
-
     def __init__(self, response: httpx2.Response, label: str) -> None:
         self.status = response.status_code
         self.headers: Mapping[str, str] = response.headers

@@ -1,24 +1,24 @@
 """Guards around every sandbox: commands cannot fill the disk, and approved files run unchanged.
 
 Disk. If a command makes a folder exceed its limit, or fills the disk too far, all its processes are killed by
-cancelling the sandbox's `run`. If a folder is already full, a command still runs, but no file can grow (`ulimit -f 0`),
-so it can only read and remove. `statvfs` takes a few microseconds and shows how much the disk has filled since the last
-walk. A folder cannot have grown by more than that, so walks are rare:
+cancelling the sandbox's `run`. If a folder is already full, a command still runs, but no file can grow (`ulimit -f
+0`), so the command can only read and delete. `statvfs` takes a few microseconds and shows how much the disk has
+filled since the last walk. A folder cannot have grown by more than that, so walks are rare:
 
-    when                      whether the folder is walked
-    -----------------------   ------------------------------------------------------------------------------
-    a command begins          only if the disk filled up by as much as the folder had room
-    while it runs             checked every LOOK_SECONDS in a thread: walked at the first check, and whenever
-                              the disk has filled up by half of the remaining room
-    the disk is nearly full   not walked: nothing may grow
+    time                            walk of the folder
+    -----------------------------   ------------------------------------------------------------------------
+    before a command runs           only if the disk has filled by as much as the folder had room
+    while a command runs            at the first check, and whenever the disk has filled by half of the
+                                    remaining room. A thread checks every LOOK_SECONDS
+    while the disk is nearly full   never, because nothing may grow
 
 If other programs free space at the same time, growth is hidden for at most WALK_SECONDS_MAX.
 
-Files. Approved files are compared at the last moment, in the shell that runs the command. A sandbox that can mount over
-a file mounts the approved bytes there, and again below `ALLOWED`. Both names refer to one file unless someone replaced
-it. If the command sees the host's inodes, the parent folders must also be unchanged since the file was read. This
-detects a file that was replaced and put back. A watched command reports the result of the check in a line of output.
-The watch never sees this line, and is told of the start after the check has passed.
+Files. Approved files are compared at the last moment, in the shell that runs the command. A sandbox that can mount
+over a file mounts the approved bytes there, and again below `ALLOWED`. Both names refer to one file unless someone
+replaced it. If the command sees the host's inodes, the parent folders must also be unchanged since the file was
+read. This detects a file that was replaced and put back. For a watched command, the check prints its result as a
+line of output, which the watch does not see. The watch is notified of the start after the check has passed.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ _CHANGED = "A file that this command runs has changed since it was allowed, so i
 
 
 class BoundedSandbox:
-    """A `Sandbox` around another one. Its commands cannot fill the disk and run only approved content."""
+    """Wraps a `Sandbox`. Commands cannot fill the disk, and run only approved content."""
 
     def __init__(
         self, inner: Sandbox, settings: SandboxSettings | None = None, look_seconds: float = LOOK_SECONDS
@@ -82,11 +82,11 @@ class BoundedSandbox:
         return self._inner.isolated
 
     async def run(self, command: Command) -> CommandResult:
-        """Run a command.
+        """Run a command. If a folder is already full, files cannot grow.
 
-        Raises FolderFull if it filled a folder or the disk, ContentChanged if a file that it runs differs from the
-        approved one, and SandboxError like the inner sandbox. If a folder is already full, files cannot grow, and
-        watched commands are not started.
+        Raises FolderFull if the command filled a folder or the disk. Raises ContentChanged if a file that it runs
+        differs from the approved one. Raises SandboxError like the inner sandbox, and for a watched command if a
+        folder is already full.
         """
         written = tuple(mount for mount in command.mounts if mount.writable)
         problem = await self._problem(written)
@@ -134,7 +134,7 @@ class BoundedSandbox:
 
 
 class FolderSize(NamedTuple):
-    """The size of a folder. `hidden` is the name of an unreadable subfolder that this user owns."""
+    """The size of a folder. `hidden` is the name of an unreadable subfolder that belongs to this user."""
 
     size_bytes: int
     files: int
@@ -142,7 +142,7 @@ class FolderSize(NamedTuple):
 
 
 class DiskFill(NamedTuple):
-    """Used bytes and files of a disk, and what is free for this user."""
+    """The used bytes and files of a disk, and the bytes that are free for this user."""
 
     size_bytes: int
     files: int
@@ -150,7 +150,7 @@ class DiskFill(NamedTuple):
 
 
 class _WalkedFolder(msgspec.Struct, eq=False):
-    """The last walk of a folder, how full the disk was then, and how long the walk took."""
+    """The last walk of a folder, how full the disk was at that time, and how long the walk took."""
 
     filled: DiskFill
     held: FolderSize | None = None
@@ -160,7 +160,7 @@ class _WalkedFolder(msgspec.Struct, eq=False):
 
 
 class FolderCeiling(NamedTuple):
-    """Limits of a folder while a command runs. A folder that already exceeded them has its size at the start as the
+    """The limits of a folder while a command runs. If the folder exceeded a limit at the start, its size is the
     limit.
     """
 
@@ -170,9 +170,9 @@ class FolderCeiling(NamedTuple):
 
 
 class DiskUsage:
-    """Tracks full folders. Methods that walk a folder block, and may be called from several threads.
+    """Tracks the size of folders. Methods that walk a folder block, and may be called from several threads.
 
-    Bytes are allocated disk space: holes in sparse files take none, and hard links are counted once. Files are all
+    Bytes are allocated disk space: holes in sparse files do not count, and hard links count once. Files are all
     entries, including folders.
     """
 
@@ -186,14 +186,13 @@ class DiskUsage:
         self._lock = threading.Lock()
 
     def may_be_full(self, mount: Mount) -> bool:
-        """Return whether the folder may have reached a limit since its last walk. Never walks. Takes microseconds."""
+        """Return True if the folder may have reached a limit since its last walk. Never walks. Takes microseconds."""
         if (seen := self._look(mount.host)) is None:
             return False
         filled, folder = seen
         return filled.free_bytes < self._settings.disk_free_bytes_min or self._is_grown(folder, filled, 1.0)
 
     def problem(self, mount: Mount) -> str:
-        """Walk the folder. Returns why it may not grow, or an empty string."""
         if (seen := self._look(mount.host)) is None:
             return ""
         filled, folder = seen
@@ -203,14 +202,12 @@ class DiskUsage:
         return self._too_much(mount, folder, self._most)
 
     def is_overdue(self, mount: Mount) -> bool:
-        """Return whether the next walk is due. Never walks."""
         if (seen := self._look(mount.host)) is None:
             return False
         filled, folder = seen
         return folder.held is not None and self._is_due(folder, filled)
 
     def ceilings(self, mounts: Sequence[Mount]) -> tuple[FolderCeiling, ...]:
-        """Return each folder's limits, or its last known size if that is larger."""
         folders = (self._folders.get(mount.host) for mount in mounts)
         sizes = ((folder and folder.held) or FolderSize(0, 0) for folder in folders)
         most = self._most
@@ -220,7 +217,10 @@ class DiskUsage:
         )
 
     def outgrown(self, mounts: Sequence[Mount], ceilings: Sequence[FolderCeiling], with_floor: bool) -> str:
-        """Return the limit that a running command has exceeded, or an empty string. Walks folders that are due."""
+        """Return a description of the limit that a running command has exceeded, or an empty string.
+
+        Walks folders whose next walk is due.
+        """
         for mount, ceiling in zip(mounts, ceilings, strict=True):
             if (seen := self._look(mount.host)) is None:
                 continue
@@ -242,13 +242,12 @@ class DiskUsage:
         filled = DiskFill(used, usage.f_files - usage.f_ffree, usage.f_bavail * usage.f_frsize)
         with self._lock:
             folder = self._folders.pop(host, None) or _WalkedFolder(filled)
-            self._folders[host] = folder  # Keeps the newest last.
+            self._folders[host] = folder  # keeps the most recently used last
             if len(self._folders) > FOLDERS_MAX:
                 del self._folders[next(iter(self._folders))]
         return filled, folder
 
     def _is_grown(self, folder: _WalkedFolder, filled: DiskFill, share: float) -> bool:
-        """Return whether the disk has filled up by this share of the folder's room since its last walk."""
         room_bytes, room_files = float(UNSEEN_BYTES), float(UNSEEN_FILES)
         if folder.held is not None:
             room_bytes = self._most.size_bytes - folder.held.size_bytes
@@ -268,7 +267,6 @@ class DiskUsage:
         return self._is_grown(folder, filled, 0.5) or (waited > WALK_SECONDS_MAX and filled[:2] != folder.filled[:2])
 
     def _walk(self, host: Path, folder: _WalkedFolder, filled: DiskFill) -> None:
-        """Walk the folder, or return the last result if another thread is walking it."""
         if not folder.lock.acquire(blocking=False):
             return
         try:
@@ -303,9 +301,9 @@ class DiskUsage:
 
 
 def measure_folder(root: Path, files_max: int) -> FolderSize:
-    """Count a folder's bytes on disk and its entries. Does not follow links or enter other disks. Blocks.
+    """Measure a folder's bytes on disk and count its entries. Does not follow links or enter other disks. Blocks.
 
-    Stops early at `files_max` entries. Concurrent changes may or may not be counted.
+    Stops at `files_max` entries. Concurrent changes may or may not be counted.
     """
     device = os.lstat(root).st_dev
     folders, hidden = [str(root)], ""
@@ -318,7 +316,7 @@ def measure_folder(root: Path, files_max: int) -> FolderSize:
                 for entry in entries:
                     try:
                         info = entry.stat(follow_symlinks=False)
-                    except FileNotFoundError:  # Removed since it was listed.
+                    except FileNotFoundError:  # It was removed after it was listed.
                         continue
                     files += 1
                     is_folder = stat.S_ISDIR(info.st_mode)
@@ -331,7 +329,7 @@ def measure_folder(root: Path, files_max: int) -> FolderSize:
                     if files >= files_max:
                         break
         except OSError as error:
-            # Unreadable: its path is too long, or its permissions were removed.
+            # The folder is unreadable: its path is too long, or its permissions were removed.
             name = os.path.relpath(here, root)
             if error.errno == errno.ENAMETOOLONG:
                 hidden = hidden or f"{name[:60]}…"
@@ -342,7 +340,6 @@ def measure_folder(root: Path, files_max: int) -> FolderSize:
 
 
 def shown_bytes(size: int) -> str:
-    """Format a size, such as 2.1 GiB."""
     for unit, bytes_each in (("GiB", 1024 * MEBIBYTE), ("MiB", MEBIBYTE)):
         if size >= bytes_each:
             return f"{size / bytes_each:.1f}".removesuffix(".0") + f" {unit}"
@@ -350,7 +347,7 @@ def shown_bytes(size: int) -> str:
 
 
 class _DiskWatch:
-    """Checks a command's folders while it runs and stops it if they grow too large. `problem` then gives the reason.
+    """Checks the folders of a running command, and stops the command if they grow too large. `problem` is the reason.
 
     Uses timers instead of a task: each check runs in a thread and schedules the next one.
     """
@@ -368,7 +365,7 @@ class _DiskWatch:
 
     @contextmanager
     def looking(self, limit: asyncio.Timeout) -> Generator[None]:
-        """Check the folders while the block runs. `limit` ends the block."""
+        """Check the folders while the block runs. If they grow too large, `limit` expires and ends the block."""
         self._limit = limit
         self._wait(0 if any(self._usage.is_overdue(mount) for mount in self._mounts) else self._seconds)
         try:
@@ -404,8 +401,6 @@ HELD_BYTES_MAX = 1_048_576
 
 
 class ContentCheck:
-    """Checks the approved files of one command."""
-
     def __init__(self, command: Command, *, sees_inodes: bool) -> None:
         mark = secrets.token_hex(8)
         self._refusal, self._passed = f"{_CHANGED} [{mark}]", f"[{mark}]"
@@ -415,7 +410,6 @@ class ContentCheck:
 
     @property
     def command(self) -> Command:
-        """Return the command, preceded by the check. If it runs no approved file, return it unchanged."""
         if not self._command.runs:
             return self._command
         checks = " && ".join(self._check(number, file) for number, file in enumerate(self._command.runs))
@@ -438,7 +432,7 @@ class ContentCheck:
         return f"[ ! -L {path} ] && if [ -e {bound} ]; then [ {path} -ef {bound} ]; else {is_same}; fi{unmoved}"
 
     def checked(self, result: CommandResult) -> CommandResult:
-        """Return the result. Raises ContentChanged if the check failed."""
+        """Return the result unchanged. Raises ContentChanged if the check failed."""
         if self._watch is not None:
             self._watch.end()
         was_refused = self._refusal.encode() in result.stderr if self._watch is None else self._watch.was_refused
@@ -448,9 +442,9 @@ class ContentCheck:
 
 
 class _CheckedWatch:
-    """Implements `Watch` for a command with a check before it. `inner` sees all output except the check's line.
+    """Implements `Watch` for a command that runs after a check. `inner` receives all output except the check's line.
 
-    The line uses a separate pipe, so it may be read after the command's output.
+    The line is written to a separate pipe, so it may be read after the command's output.
     """
 
     def __init__(self, inner: Watch, passed: str, refused: str) -> None:
@@ -465,7 +459,6 @@ class _CheckedWatch:
         self._pid = pid
 
     def output(self, data: bytes) -> None:
-        """Buffer all output until the check's line has arrived, then pass it on without that line."""
         if self._has_begun:
             self._inner.output(data)
             return

@@ -50,15 +50,13 @@ _SWEEP_SECONDS = 0.01
 
 
 class MountedPaths:
-    """Path translation for sandboxes whose commands see only the mounts."""
+    """Path conversion for sandboxes whose commands see only the mounts."""
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        """Convert a host path to its inside path. Paths outside all mounts are unchanged."""
         inside = from_host(path, mounts)
         return inside.shown if inside is not None else str(path)
 
     def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        """Convert an inside path to its host path. Paths outside all mounts are unchanged."""
         host = from_inside(path, mounts)
         return host.host if host is not None else Path(path)
 
@@ -80,11 +78,11 @@ class BubblewrapSandbox(MountedPaths):
 
     @property
     def bounds_processes(self) -> bool:
-        """Whether the number of processes is limited. As root, that requires control groups."""
+        """Whether the number of processes is limited. For root, that requires control groups."""
         return os.geteuid() != 0 or self._find_groups().can_bound
 
     async def run(self, command: Command) -> CommandResult:
-        """Run a command. Raises SandboxError if the setup fails, or ContentChanged if a replaced file is the reason."""
+        """Run a command. Raises SandboxError if the setup fails, or ContentChanged if a replaced file made it fail."""
         self._require_program()
         with filter_file() as files, self._find_groups().membership() as member:
             async with self._enclosed(command, files, member.join_files) as argv:
@@ -100,13 +98,13 @@ class BubblewrapSandbox(MountedPaths):
 
     @asynccontextmanager
     async def enclosed(self, command: Command) -> AsyncGenerator[tuple[str, ...]]:
-        """Yield the argument vector that runs the command inside, valid until the block ends.
+        """Yield the arguments that run the command in the sandbox, valid until the block ends.
 
-        The caller limits time and output. Raises SandboxError.
+        The caller must limit time and output. Raises SandboxError.
         """
         self._require_program()
         with filter_file() as files, self._find_groups().group() as join_files:
-            # The caller passes on no open files, so the shell opens the filter itself.
+            # The caller does not pass open files on, so the shell opens the filter itself.
             opening = [f"/proc/{os.getpid()}/fd/{file}" for file in files]
             async with self._enclosed(command, (_FILTER,) * len(files), join_files) as argv:
                 yield ("/bin/sh", "-c", _OPEN, "sh", *opening, *argv) if opening else argv
@@ -158,7 +156,6 @@ class BubblewrapSandbox(MountedPaths):
         return self._groups
 
     async def close(self) -> None:
-        """Remove the remaining control groups once their last processes have ended."""
         for _ in range(_SWEEPS_MAX):
             if self._groups is None or self._groups.close():
                 return
@@ -166,10 +163,10 @@ class BubblewrapSandbox(MountedPaths):
 
 
 def _own_devices() -> list[str]:
-    """Return options that mount device nodes owned by nobody.
+    """Return options that mount device nodes owned by nobody. Raises SandboxError.
 
-    Otherwise, commands of a Shoal that runs as root would own the host's nodes and could change their mode. The nodes
-    are reused. Raises SandboxError.
+    If Shoal runs as root, commands would otherwise own the host's nodes and could change their mode. The nodes are
+    reused.
     """
     if Path("/dev/null").stat().st_uid != os.geteuid():
         return []
@@ -178,12 +175,12 @@ def _own_devices() -> list[str]:
         if not all(_is_nobodys(folder / name, device) for name, device in _DEVICES.items()):
             folder.mkdir(mode=0o755, exist_ok=True)
             for name, (major, minor) in _DEVICES.items():
-                # Created under another name and renamed, because other processes do the same.
+                # Create the node under another name and rename it, because other processes may do the same.
                 made = folder / f"{name}.{os.getpid()}"
                 os.mknod(made, stat.S_IFCHR | 0o600, os.makedev(major, minor))
                 os.chown(made, _NOBODY, _NOBODY)
                 made.chmod(0o666)
-                if name != "tty":  # Exists only with a terminal.
+                if name != "tty":  # /dev/tty can be opened only with a terminal.
                     made.open("rb").close()
                 made.rename(folder / name)
     except OSError as error:
@@ -195,9 +192,9 @@ def _own_devices() -> list[str]:
 
 
 def _is_nobodys(node: Path, device: tuple[int, int]) -> bool:
-    """Return whether the node is that device, owned by nobody and replaceable only by root.
+    """Return True if the node is that device, with nobody as owner. Only root can replace it.
 
-    Raises OSError if the folder belongs to another user.
+    Raises OSError if another user can change the folder.
     """
     try:
         folder, status = node.parent.lstat(), node.lstat()
@@ -209,14 +206,16 @@ def _is_nobodys(node: Path, device: tuple[int, int]) -> bool:
 
 
 def _show_allowed(runs: Sequence[RunFile], copies: Path) -> list[str]:
-    """Return options that mount the approved bytes over the files, read-only, and a second time for `ContentCheck`."""
+    """Return options that mount the approved bytes read-only over the files, and again below `ALLOWED` for
+    `ContentCheck`.
+    """
     options: list[str] = []
     for number, file in enumerate(runs):
         if file.content is not None:
             copy = copies / str(number)
             copy.write_bytes(file.content)
             copy.chmod(file.mode)
-            if file.host is not None:  # For programs that compare timestamps.
+            if file.host is not None:  # Some programs compare timestamps.
                 with suppress(OSError):
                     status = file.host.stat()
                     os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -240,13 +239,13 @@ def _system() -> tuple[str, ...]:
         options += ["--ro-bind", str(_ETC / file), f"/etc/{file}"]
     if Path("/etc/localtime").is_symlink():
         options += ["--symlink", os.path.realpath("/etc/localtime"), "/etc/localtime"]
-    # All of /proc is read-only, because root on the host could write kernel settings such as core_pattern even from a
-    # user namespace.
+    # Mount all of /proc read-only, because root on the host could write kernel settings such as core_pattern even from
+    # a user namespace.
     return (*options, "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/proc")
 
 
 def require_inside(path: Path, mounts: Sequence[Mount]) -> str:
-    """Return the inside path of a working directory. Raises SandboxError outside all mounts."""
+    """Return the inside path of a working directory. Raises SandboxError if it is outside all mounts."""
     inside = from_host(path, mounts)
     if inside is None or ".." in path.parts:
         raise SandboxError(f"The working directory {path} is outside the sandbox's directories.")

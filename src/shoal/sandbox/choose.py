@@ -20,14 +20,16 @@ DOCKER_SOCKET = Path("/var/run/docker.sock")
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """The sandbox, and a note for the operator. The note is empty if the sandbox is as configured."""
+    """A sandbox, and a note for the operator, for example that the sandbox does not isolate commands."""
 
     sandbox: Sandbox
     note: str = ""
 
 
 def server_enclosure(settings: SandboxSettings) -> Enclose | None:
-    """Return the bubblewrap sandbox for a server, without a limit of processor time, or None if not configured."""
+    """Return the bubblewrap sandbox for a server, without a limit of CPU time. Returns None for other kinds of
+    sandbox.
+    """
     if settings.kind not in ("auto", "bubblewrap"):
         return None
     limits = msgspec.structs.replace(CommandLimits.of(settings), cpu_seconds_max=0)
@@ -35,7 +37,6 @@ def server_enclosure(settings: SandboxSettings) -> Enclose | None:
 
 
 def reach(sandbox: Sandbox, settings: SandboxSettings) -> str:
-    """Describe the network that commands can reach in this sandbox."""
     if not sandbox.isolated or settings.container or (sandbox.name == "seatbelt" and settings.network == "on"):
         whose = "the container's own" if settings.container else "this machine's own"
         return f"{whose} network, with loopback and private addresses"
@@ -48,7 +49,7 @@ def reach(sandbox: Sandbox, settings: SandboxSettings) -> str:
 
 
 async def open_sandbox(settings: SandboxSettings, extension: Callable[[str], Sandbox]) -> Chosen:
-    """Open the sandbox of [sandbox], or the one from an `extension`, with limits on disk use.
+    """Create the sandbox that [sandbox] selects, built in or from `extension`, and limit its disk use.
 
     Raises SandboxError, and the errors of `extension` for an unknown name.
     """
@@ -60,7 +61,7 @@ async def open_sandbox(settings: SandboxSettings, extension: Callable[[str], San
 
 
 async def choose_sandbox(settings: SandboxSettings) -> Chosen:
-    """Create the sandbox.
+    """Create a built-in sandbox.
 
     `auto` selects the platform's isolating sandbox if a trial run succeeds, otherwise the host with a note. Raises
     SandboxError if a kind that was configured by name does not work here.

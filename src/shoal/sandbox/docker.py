@@ -1,13 +1,13 @@
 """Run commands in containers of a Docker or podman daemon, through the Engine API on the daemon's unix socket.
 
 A container has one set of mounts and is reused, but runs one command at a time. A concurrent command gets its own
-container. To stop a command (timeout, cancellation, leftover processes), its container is killed, which nothing inside
-can prevent. The next command starts a new one. A wrapper reports the end of the command's shell, because children may
-keep its output open, and the number of remaining processes.
+container. To stop a command (timeout, cancellation, leftover processes), its container is killed, which nothing
+inside can prevent. The next command starts a new container. A wrapper reports when the command's shell has ended,
+because children may keep the output open. It also reports the number of remaining processes.
 
-Containers have no network except the socket of the `proxy`, a read-only root, no capabilities, no new privileges, and
-limits by control groups and ulimits. A container given by name belongs to the operator. It is used unchanged, with its
-own network, and its commands are identified by their mark and killed.
+Containers have no network except the socket of the `proxy`. They have a read-only root, no capabilities, no new
+privileges, and limits by control groups and ulimits. A container given by name belongs to the operator. It is used
+unchanged, with its own network. The processes of a command in it are found by the command's mark and killed.
 """
 
 import asyncio
@@ -90,7 +90,6 @@ class DockerSandbox(MountedPaths):
         self._is_swept = False
 
     async def run(self, command: Command) -> CommandResult:
-        """Run a command. Raises SandboxError if it cannot run or no container is available."""
         if not self._image and not self._container:
             raise SandboxError(
                 "Docker needs an image. Set sandbox.image, or set sandbox.container to use a running container."
@@ -106,7 +105,7 @@ class DockerSandbox(MountedPaths):
             raise SandboxError(f"The working directory {command.cwd} does not exist.")
         cwd = require_inside(command.cwd, command.mounts)
         if not self._is_swept:
-            # Remove containers of dead servers. In the operator's container, kill their commands.
+            # Remove the containers of dead servers. In the operator's container, kill the commands of dead servers.
             if self._container:
                 listed = await self._output_of(self._container, _LIST, MARK)
                 for mark in filter(is_orphaned, {line.removeprefix(f"{MARK}=") for line in listed.splitlines()}):
@@ -119,7 +118,7 @@ class DockerSandbox(MountedPaths):
             self._is_swept = True
         container = self._container
         if not container and self._network != "off" and self._proxy is None:
-            # The containers' user may differ. The folder's name is random.
+            # The user in the container may differ, so all users may connect. The folder's name is random.
             self._proxy = HostProxy(self._network, self._ports)
             Path(self._proxy.folder).chmod(0o711)
             await self._proxy.__aenter__()
@@ -175,7 +174,6 @@ class DockerSandbox(MountedPaths):
             await to_the_end(asyncio.gather(give_back()))
 
     def container_spec(self, mounts: tuple[Mount, ...]) -> dict[str, object]:
-        """Build the Engine API's specification of a container."""
         limits = self._limits
         binds: list[dict[str, object]] = []
         for mount in mounts:
@@ -189,7 +187,7 @@ class DockerSandbox(MountedPaths):
             for host, name in shown:
                 target = f"{INSIDE_FOLDER}/{name}"
                 binds.append({"Type": "bind", "Source": host, "Target": target, "ReadOnly": True})
-        # Commands run as the workspace's owner, which must not be root.
+        # Commands run as the owner of the workspace, which must not be root.
         folder = next((mount.host for mount in mounts if mount.writable), None)
         owner = os.stat(folder) if folder else None
         if owner is not None and owner.st_uid == 0:
@@ -229,13 +227,14 @@ class DockerSandbox(MountedPaths):
         }
 
     async def _output_of(self, container: str, script: str, *words: str) -> str:
-        """Run one of Shoal's scripts in a container and return its output."""
         output = _ExecOutput(MARKS_BYTES_MAX, "")
         await self._read(await self._api.prepare(container, ("/bin/sh", "-c", script, "sh", *words)), output)
         return output.result(0).stdout.decode(errors="replace")
 
     async def _read(self, process: str, output: "_ExecOutput") -> None:
-        """Read until all processes have closed the output, or briefly after the command's shell has ended."""
+        """Read until all processes have closed the output, or until LINGER_SECONDS without output after the shell
+        has ended.
+        """
         async with self._api.start(process) as pieces, aclosing(pieces):
             while True:
                 try:
@@ -248,7 +247,6 @@ class DockerSandbox(MountedPaths):
                     return
 
     async def _kill_marked(self, mark: str) -> None:
-        """Kill a command's processes in the operator's container."""
         for _ in range(_KILLS):
             async with asyncio.timeout(KILL_SECONDS):
                 await self._output_of(self._container, _KILL, f"{MARK}={mark}")
@@ -263,7 +261,7 @@ class DockerSandbox(MountedPaths):
 
 
 class _ExecOutput:
-    """Collects a command's output within limits, and extracts the wrapper's report from stderr."""
+    """Collects the output of a command within limits, and extracts the wrapper's report from stderr."""
 
     def __init__(self, bytes_max: int, mark: str, watch: Watch | None = None, see: SeeOutput | None = None) -> None:
         self.code: int | None = None
@@ -279,7 +277,7 @@ class _ExecOutput:
         self._found = b""
 
     def take(self, stream: int, piece: bytes) -> None:
-        """Add a piece of stream 1 (stdout) or 2 (stderr)."""
+        """Add a piece of output. `stream` is 1 (stdout) or 2 (stderr)."""
         if stream not in self._kept:
             return
         captured = self._kept[stream]
@@ -315,8 +313,6 @@ class _ExecOutput:
 
 
 class _Answer(msgspec.Struct, rename="pascal"):
-    """The fields of the daemon's responses that Shoal reads."""
-
     id: str = ""
     exit_code: int | None = None
     names: tuple[str, ...] = ()
@@ -325,14 +321,16 @@ class _Answer(msgspec.Struct, rename="pascal"):
 
 
 class DockerApi:
-    """A client of one daemon. Every call raises SandboxError if the daemon is down or refuses."""
+    """A client of one daemon. Every call raises SandboxError if the daemon is down or returns an error."""
 
     def __init__(self, daemon: Path) -> None:
         self._socket = daemon
         self._client: httpx2.AsyncClient | None = None
 
     async def create(self, spec: dict[str, object]) -> str:
-        """Create and start a container, and return its name. If cancelled or refused, no container remains."""
+        """Create and start a container, and return its name. If that fails or is cancelled, the container is
+        removed.
+        """
         name = f"shoal-{secrets.token_hex(8)}"
         try:
             await self._call("POST", f"/containers/create?name={name}", spec)
@@ -343,11 +341,9 @@ class DockerApi:
         return name
 
     async def remove(self, container: str) -> None:
-        """Kill and remove a container, if it exists."""
         await self._call("DELETE", f"/containers/{container}?force=true&v=true", missing_ok=True)
 
     async def owned(self) -> list[tuple[str, str]]:
-        """List the containers of any Shoal on this machine: name and owner."""
         answer = await self._call("GET", f'/containers/json?all=true&filters={{"label":["{OWNER_LABEL}"]}}')
         listed = msgspec.json.decode(answer, type=list[_Answer])
         return [(container.names[0].removeprefix("/"), container.labels[OWNER_LABEL]) for container in listed]
@@ -355,7 +351,6 @@ class DockerApi:
     async def prepare(
         self, container: str, words: Sequence[str], environment: Mapping[str, str] | None = None, cwd: str = "/"
     ) -> str:
-        """Create a process without starting it, and return its id."""
         settings = [f"{name}={value}" for name, value in (environment or {}).items()]
         spec = {"Cmd": words, "Env": settings, "WorkingDir": cwd, "AttachStdout": True, "AttachStderr": True}
         return msgspec.json.decode(await self._call("POST", f"/containers/{container}/exec", spec), type=_Answer).id
@@ -365,7 +360,10 @@ class DockerApi:
 
     @asynccontextmanager
     async def start(self, process: str) -> AsyncGenerator["AsyncGenerator[tuple[int, bytes]]"]:
-        """Start a process and yield its output in pieces from stream 1 (stdout) or 2 (stderr) until it is closed."""
+        """Start a process and yield its output in pieces, until the output is closed.
+
+        Each piece has the number of its stream, 1 (stdout) or 2 (stderr).
+        """
         import httpx2
 
         request = self._http().build_request("POST", f"/exec/{process}/start", json={"Detach": False, "Tty": False})
@@ -423,7 +421,7 @@ def _refused(status: int, content: bytes) -> SandboxError:
 
 
 async def _frames(response: "httpx2.Response") -> AsyncGenerator[tuple[int, bytes]]:
-    """Yield the pieces of an attached stream. Each has a header of 8 bytes: stream, three zeros, length."""
+    """Yield the pieces of an attached stream. Each has a header of 8 bytes: the stream, three zeros and the length."""
     held = bytearray()
     async for chunk in response.aiter_raw():
         held += chunk

@@ -30,7 +30,7 @@ _BASE = """(version 1)
 
 
 class _HostPaths:
-    """Path translation for sandboxes whose commands see the host's paths."""
+    """Path conversion for sandboxes whose commands see the host's paths."""
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
         return str(path)
@@ -60,7 +60,6 @@ class HostSandbox(_HostPaths):
         )
 
     async def run(self, command: Command) -> CommandResult:
-        """Run a command in `command.cwd` with the user's rights. Raises SandboxError if it cannot start."""
         if self._shell is None:
             raise SandboxError("Commands need bash, but it is not installed. Install it.")
         if not command.cwd.is_dir():
@@ -73,22 +72,21 @@ class HostSandbox(_HostPaths):
 class SeatbeltSandbox(_HostPaths):
     """A `Sandbox` with macOS profiles. Written from their documentation and reviewed, but never tested.
 
-    The profile denies everything, then allows reading the system's programs, libraries and the mounts, and writing the
+    The profile denies everything except reading the system's programs, libraries and the mounts, and writing the
     writable mounts and a temporary directory. The network is allowed only if it is on. A list of hosts is rejected.
-    There is no process namespace, so the command's processes are found as on the host.
+    macOS has no process namespaces, so the command's processes are found as on the host.
     """
 
     name = "seatbelt"
     isolated = True
 
     def __init__(self, limits: CommandLimits | None = None, network: Network = "off") -> None:
-        # macOS counts all of a user's processes and cannot limit private memory.
+        # macOS limits all processes of a user together, and cannot limit private memory.
         self._limits = msgspec.structs.replace(limits or CommandLimits(), processes_max=0, memory_bytes_max=0)
         self._network: Network = network
         self._program = shutil.which("sandbox-exec") or ""
 
     async def run(self, command: Command) -> CommandResult:
-        """Run a command. Raises SandboxError if the setup fails."""
         if not self._program:
             raise SandboxError(
                 "sandbox-exec is not installed, because this sandbox requires macOS. Choose another sandbox."
@@ -107,7 +105,6 @@ class SeatbeltSandbox(_HostPaths):
 
 
 def seatbelt_profile(mounts: Sequence[Mount], *, open_network: bool) -> str:
-    """Write the profile: the base, readable and writable paths, and the network."""
     readable = [*_READABLE, *(str(mount.host) for mount in mounts)]
     writable = [str(mount.host) for mount in mounts if mount.writable]
     lines = [_BASE, *(f"(allow file-read* (subpath {_quoted(path)}))" for path in readable)]

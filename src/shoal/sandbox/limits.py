@@ -1,12 +1,12 @@
 """Limit a command's resources with `ulimit` in its shell and, if possible, a control group.
 
-Control groups are needed when Shoal runs as root, because the kernel exempts root from the per-user process limit. Only
-they can limit the memory of all processes together. Both versions (man 7 cgroups) are supported:
+Control groups are needed when Shoal runs as root, because the kernel exempts root from the per-user process limit.
+Only they can limit the memory of all processes together. Both versions (man 7 cgroups) are supported:
 
 version   how a command becomes a member
 -------   -----------------------------------------------------------------------------------------------------------
-1         a member thread of this process starts it, so it is a member from the beginning (see `Starter`)
-2         a shell joins and then execs the command, because memory groups contain only whole processes
+1         a thread that is a member starts the command, so it is a member from the beginning (see `Starter`)
+2         a shell joins and then execs the command, because memory groups contain only complete processes
 """
 
 import itertools
@@ -37,11 +37,11 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 class CommandLimits(msgspec.Struct, frozen=True):
-    """Limits of one command in an isolating sandbox.
+    """Limits of one command in an isolating sandbox. 0 means no limit.
 
-    `memory_bytes_max` limits each process's private memory, and with a control group the whole command's.
-    `file_bytes_max` is the largest file it can write. `temporary_bytes_max` is the size of its /tmp and /dev/shm. 0
-    means no limit.
+    memory_bytes_max: private memory of each process, and with a control group of all processes together.
+    file_bytes_max: size of the largest file that the command can write.
+    temporary_bytes_max: size of /tmp and of /dev/shm.
     """
 
     memory_bytes_max: int = 2 * GIBIBYTE
@@ -59,8 +59,8 @@ class CommandLimits(msgspec.Struct, frozen=True):
 def ulimit_line(limits: CommandLimits, *, is_watched: bool = False) -> str:
     """Return a bash command that sets `limits` for its shell and all children, or exits with 125.
 
-    Watched commands have no limit of processor time. If this process has a lower limit, that limit stays, because
-    limits cannot be raised.
+    Watched commands have no limit of CPU time. A lower limit of this process still applies, because limits cannot be
+    raised.
     """
     wanted = (
         ("c", resource.RLIMIT_CORE, 0, 1),
@@ -83,35 +83,37 @@ def ulimit_line(limits: CommandLimits, *, is_watched: bool = False) -> str:
 
 
 class Hierarchy(NamedTuple):
-    """A cgroup directory in which Shoal can create groups, and their limits by control file. 0 means no limit."""
+    """A cgroup directory in which Shoal can create groups. Maps control files to the limits of each group. 0 means
+    no limit.
+    """
 
     parent: Path
     limits: Mapping[str, int]
 
 
 class GroupMembership(NamedTuple):
-    """The way a command joins its cgroups: `starter` starts it, or it writes 0 to each of `join_files`."""
+    """How a command joins its cgroups: `starter` starts the command, or the command writes 0 to each of
+    `join_files`.
+    """
 
     starter: Executor | None
     join_files: tuple[str, ...]
 
 
 class Starter:
-    """A thread in cgroups, so that the processes it starts are in the same cgroups. Serves one command at a time.
+    """A thread in cgroups. The processes that it starts are in the same cgroups. Serves one command at a time.
 
-    A shell that joins two groups and execs the command takes 1 ms of CPU, and the kernel briefly stops everything else
-    when a process changes its group. The thread does this only once.
+    A shell that joins two groups and execs the command takes 1 ms of CPU, and the kernel briefly stops everything
+    else when a process changes its group. The thread joins only once.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        """Start a thread and let it join. Raises OSError."""
         self.folders = folders
         self.thread = ThreadPoolExecutor(1, "shoal-start")
         for folder in folders:
             self.thread.submit(_write, folder / "tasks", 0).result()
 
     def is_free(self) -> bool:
-        """Return whether all its processes have ended, except for a few that are exiting."""
         return int((self.folders[0] / "pids.current").read_text()) <= 1 + ENDING_MAX
 
 
@@ -122,7 +124,7 @@ class ControlGroups:
         self._hierarchies = hierarchies
         self._done: list[Path] = []
         self._idle: list[Starter] = []
-        # Since Linux 5.3, a group without a memory controller keeps a process that has only a thread in it.
+        # Since Linux 5.3, running out of memory in a group does not kill a process that has only a thread in the group.
         release = re.match(r"(\d+)\.(\d+)", os.uname().release)
         spares_threads = release is not None and (int(release[1]), int(release[2])) >= (5, 3)
         takes_threads = [(hierarchy.parent / "tasks").exists() for hierarchy in hierarchies]
@@ -134,7 +136,7 @@ class ControlGroups:
 
     @contextmanager
     def group(self) -> Generator[tuple[str, ...]]:
-        """Yield the files to which a process writes 0 to become a member. Empty if groups are not available.
+        """Yield the files to which a process writes 0 to become a member. Yields none if groups are not available.
 
         Raises SandboxError if a group cannot be created although this worked before.
         """
@@ -192,15 +194,15 @@ class ControlGroups:
         self.sweep()
 
     def close(self) -> bool:
-        """Remove all unused groups. Returns False if some are still in use; call it again later."""
+        """Remove all unused groups. Returns False if some are still in use. In that case, call it again later."""
         for starter in tuple(self._idle):
             self._retire(starter)
         return self.sweep()
 
     def sweep(self) -> bool:
-        """Remove the groups of finished commands. Returns whether none is left.
+        """Remove the groups of finished commands. Returns True if all of them were removed.
 
-        A group whose last process is still exiting is left for the next sweep.
+        A group whose last process is still exiting remains for the next sweep.
         """
         left: list[Path] = []
         for folder in self._done:
@@ -215,7 +217,9 @@ class ControlGroups:
 
 
 def find_groups(limits: CommandLimits, root: Path = _ROOT) -> ControlGroups:
-    """Find the control groups that can enforce `limits` here, by creating one. Returns none without permission."""
+    """Find the control groups that can enforce `limits` here, by creating one. Without permission, the result
+    is empty.
+    """
     processes, memory = limits.processes_max, limits.memory_bytes_max
     unified = Hierarchy(root, {"pids.max": processes, "memory.max": memory})
     separate = (
@@ -224,7 +228,7 @@ def find_groups(limits: CommandLimits, root: Path = _ROOT) -> ControlGroups:
     )
     for candidates in ((unified,), separate, separate[:1]):
         for folder in (folder for hierarchy in candidates for folder in hierarchy.parent.glob("shoal-*-*")):
-            if not Path("/proc", folder.name.split("-")[1]).exists():  # Left by a killed process.
+            if not Path("/proc", folder.name.split("-")[1]).exists():  # The process that created the group has died.
                 with suppress(OSError):
                     folder.rmdir()
         groups = ControlGroups(candidates)

@@ -1,19 +1,24 @@
-"""Run one process with limited output and time, and leave none of its children behind.
+"""Run one process with limited output and time, and kill all of its children at the end.
 
 How the end of a command is detected, usually without reading the process table:
-  the first process ends   its pidfd becomes readable; it is not waited for yet, so its id is not reused
-  the others end           all processes inherit the write end of an unused pipe; when the read end reports end-of-file,
-                           the command is done
-  some remain              after a short wait (for `> >(tee log)` and similar), the table is searched and all are killed
-  timeout, cancellation    the session is killed, then the table is searched until no process is left
 
-The child sees only the given environment and its mark, never this process's environment. If this process dies, the next
-one finds its commands by the mark.
+- If the first process ends, its pidfd becomes readable. The process is not waited for yet, so its id is not reused.
+- All processes inherit the write end of an unused pipe. When the read end reports end-of-file, all have ended.
+- If some remain after a short wait (for `> >(tee log)` and similar), they are found in the process table and killed.
+- On timeout or cancellation, the session is killed. Then the table is searched until no process is left.
 
-A process belongs to a command if it is the first process or a descendant, is in its session or process group, has the
-command's mark in its environment or as the name of an open file, or holds the inherited pipe. The marks and the pipe
-survive `setsid` and a double fork. On the host, a hostile program can remove all of them. In an isolating sandbox, it
-cannot leave its process namespace.
+The child sees only the given environment and its mark, never this process's environment. If this process dies, the
+next one finds its commands by the mark.
+
+A process belongs to a command if it meets one of these conditions:
+
+- It is the first process or a descendant of it.
+- It is in the session or the process group of the command.
+- The command's mark is in its environment, or is the name of one of its open files.
+- It has the inherited pipe open.
+
+The marks and the pipe survive `setsid` and a double fork. On the host, a hostile program can remove all of them. In
+an isolating sandbox, it cannot leave its process namespace.
 """
 
 import asyncio
@@ -47,17 +52,19 @@ MARK = "SHOAL_COMMAND"
 ROUNDS_MAX = 200
 ROUND_SECONDS = 0.005
 _DEAD = ("Z", "X")
-_WRITE_ONLY = 0o300  # As /proc shows a descriptor open for writing. This process has the reading end.
+_WRITE_ONLY = 0o300  # mode that /proc shows for a write-only descriptor. This process has the read end
 _numbers = itertools.count(1)
 
 # ---- running a process ----
 
 
 class Spawn(msgspec.Struct, frozen=True):
-    """A process to start.
+    """A process to start. It must not outlive the `starter` thread.
 
-    The fields are the argument vector, the working directory on the host, the whole environment, open files to pass on,
-    and the thread that starts it, if it is not the caller's. The process must not outlive that thread.
+    cwd: working directory on the host.
+    env: complete environment.
+    files: open files to pass on.
+    starter: thread that starts the process. By default, this is the caller's thread.
     """
 
     argv: tuple[str, ...]
@@ -74,7 +81,7 @@ class Spawn(msgspec.Struct, frozen=True):
 async def run_process(spawn: Spawn) -> CommandResult:
     """Run a process to its end. On cancellation or timeout, all its processes are killed before this returns.
 
-    The exit code is 128 + N after signal N, or None after a timeout. Raises SandboxError if it cannot start.
+    The exit code is 128 + N after signal N, or None after a timeout. Raises SandboxError if the process cannot start.
     """
     running = _RunningProcess(spawn)
     timed_out = False
@@ -92,7 +99,7 @@ async def run_process(spawn: Spawn) -> CommandResult:
 
 
 class _OutputPipe:
-    """One pipe from the child. Keeps the first `bytes_max` bytes, or passes everything to a watch."""
+    """A pipe from the child. Stores the first `output_bytes_max` bytes, or passes all output to a watch."""
 
     def __init__(self, number: int, fd: int, spawn: Spawn, loop: asyncio.AbstractEventLoop) -> None:
         self._number = number
@@ -108,7 +115,6 @@ class _OutputPipe:
         os.set_blocking(fd, False)
 
     def take(self) -> bool:
-        """Read once, and return whether there was data. At the end of the stream `open` becomes false."""
         try:
             data = os.read(self.fd, READ_BYTES)
         except BlockingIOError:
@@ -130,7 +136,6 @@ class _OutputPipe:
         return True
 
     def rest(self, take: Callable[["_OutputPipe"], None]) -> None:
-        """Pause after a read if a watched command writes too fast, then continue with `take`."""
         now = self._loop.time()
         self._budget = max(self._budget, now) + READ_BYTES / OUTPUT_BYTES_PER_SECOND
         if self._watch is not None and self.open and self._budget - now > PAUSE_SECONDS:
@@ -204,10 +209,7 @@ class _RunningProcess:
             self._loop.add_reader(stream.fd, self._take, stream)
 
     def _on_exit(self, pidfd: int = -1) -> None:
-        """Handle the end of the first process.
-
-        Stops watching its descriptor, which stays readable and would keep the loop spinning.
-        """
+        """Stop watching the descriptor of the first process, which stays readable and would keep the loop spinning."""
         if pidfd >= 0:
             self._loop.remove_reader(pidfd)
         if not self._exited.done():
@@ -223,14 +225,15 @@ class _RunningProcess:
         return any(stream.open for stream in self._streams)
 
     async def finished(self) -> None:
-        """Wait until the first process has ended and its children had a short time to finish writing."""
+        """Wait until the first process has ended, and up to LINGER_SECONDS longer for its children to finish
+        writing.
+        """
         await asyncio.shield(self._exited)
         with suppress(TimeoutError):
             async with asyncio.timeout(LINGER_SECONDS):
                 await asyncio.shield(self._quiet)
 
     async def close(self) -> None:
-        """Kill remaining processes, read the rest of the output, collect the exit status and close all descriptors."""
         try:
             if self._anybody_left() or not self._exited.done():
                 with suppress(ProcessLookupError, PermissionError):
@@ -272,11 +275,10 @@ class ProcessEntry(NamedTuple):
 
 
 def kill_tree(root: int, mark: str, pipe: int) -> None:
-    """Kill every process of a command, identified by the first process id, the mark, and the inode of the inherited
-    pipe.
+    """Kill every process of a command. `root` is the first process, and `pipe` is the inode of the inherited pipe.
 
-    Do not wait for `root` before this call, because its process id could be reused. Blocks for a few milliseconds, at
-    most about ROUNDS_MAX times ROUND_SECONDS.
+    Do not wait for `root` before this call, because its process id could be reused. Blocks for a few milliseconds,
+    at most about ROUNDS_MAX times ROUND_SECONDS.
     """
     me = os.getpid()
     for _ in range(ROUNDS_MAX):
@@ -294,9 +296,9 @@ def kill_tree(root: int, mark: str, pipe: int) -> None:
 
 
 def kill_marked(is_wanted: Callable[[str], bool]) -> int:
-    """Kill every process with a wanted mark and its descendants. Returns their number.
+    """Kill all processes that have a wanted mark, and their descendants. Returns the number of killed processes.
 
-    Spares this process and the ancestors that marked it. Reads the whole process table at least once.
+    Spares this process, and ignores the marks that it also has. Reads the process table at least once.
     """
     killed, me = set[int](), os.getpid()
     spared = _marks(me)
@@ -313,9 +315,9 @@ def kill_marked(is_wanted: Callable[[str], bool]) -> int:
 
 
 def marking_file(mark: str) -> int | None:
-    """Create an empty file in memory, named after the mark, for a command's processes to inherit.
+    """Create an empty in-memory file, named after the mark, which the processes of a command inherit.
 
-    The mark remains when they clear their environment. Returns None if the system has no such files.
+    The mark remains when they clear their environment. Returns None if the system has no in-memory files.
     """
     if not hasattr(os, "memfd_create"):
         return None
@@ -327,7 +329,7 @@ def marking_file(mark: str) -> int | None:
 
 
 def _descendants(roots: set[int], table: Sequence[ProcessEntry]) -> set[int]:
-    """Return these processes, their descendants, and the members of any session or process group that one of them
+    """Return these processes, their descendants, and the members of each session or process group that one of them
     leads.
     """
     members = set(roots)
@@ -341,7 +343,7 @@ def _living(table: Sequence[ProcessEntry]) -> set[int]:
 
 
 def _kill(pids: Iterable[int]) -> None:
-    """Stop all processes before killing any. Otherwise, one could continue because the process it waits for has
+    """Stop all processes before killing any. Otherwise, a process could continue because the one it waits for has
     ended.
     """
     for number in (signal.SIGSTOP, signal.SIGKILL):
@@ -367,7 +369,6 @@ def _table() -> Iterator[ProcessEntry]:
 
 
 def _marks(pid: int) -> set[str]:
-    """Return the marks in a process's environment and among its open files. Empty if unreadable."""
     if not os.path.exists("/proc/self/environ"):
         import psutil
 
@@ -390,7 +391,7 @@ def _files(pid: int, *, only_written: bool = False) -> Iterator[str]:
             if not only_written or os.lstat(f"{folder}/{name}").st_mode & 0o700 == _WRITE_ONLY:
                 yield os.readlink(f"{folder}/{name}")
     except OSError:
-        return  # It has ended, belongs to another user, or there is no /proc.
+        return  # The process has ended or belongs to another user, or the system has no /proc.
 
 
 def _read(path: str) -> bytes:
@@ -398,14 +399,14 @@ def _read(path: str) -> bytes:
         with open(path, "rb", buffering=0) as file:
             return file.read()
     except OSError:
-        return b""  # It has ended, or belongs to another user.
+        return b""  # The process has ended, or belongs to another user.
 
 
 # ---- identifying processes ----
 
 
 def identity_of(pid: int) -> str:
-    """Return `PID START BOOT` of a running process, because ids are reused. Empty if it does not exist.
+    """Return `PID START BOOT`, which identifies a running process even if its id is reused. Empty if it does not exist.
 
     `BOOT` is `-` if `START` is not relative to the boot.
     """
@@ -426,7 +427,7 @@ def identity_of(pid: int) -> str:
 
 
 def is_alive(identity: str) -> bool:
-    pid = identity.partition(" ")[0]  # From a mark, which any program may give itself.
+    pid = identity.partition(" ")[0]  # The identity may be from a mark, which any program can set.
     return pid.isascii() and pid.isdigit() and len(pid) <= PID_DIGITS_MAX and identity_of(int(pid)) == identity
 
 
@@ -434,7 +435,7 @@ def kill_leftovers(identity: str) -> None:
     """Kill the remaining processes of a command whose server died: its session, and all processes with a dead server's
     mark.
 
-    Blocks while it reads the process table once.
+    Blocks while reading the process table once.
     """
     if is_alive(identity):
         with suppress(ProcessLookupError, PermissionError):
@@ -448,23 +449,23 @@ def new_mark() -> str:
 
 
 def is_orphaned(mark: str) -> bool:
-    """Return whether a command with this mark was started by a process that has died.
+    """Return True if the process that started a command with this mark has died.
 
-    False for other process namespaces, whose ids are meaningless here.
+    Returns False for other process namespaces, whose ids are meaningless here.
     """
     namespace, _, identity = mark.partition("/")[0].partition(" ")
     return bool(identity) and namespace == _namespace() and not is_alive(identity)
 
 
 def kill_orphans() -> int:
-    """Kill all processes left by commands of dead servers. Returns their number.
+    """Kill all processes that commands of dead servers left behind. Returns the number of killed processes.
 
     Blocks while reading the process table.
     """
     return kill_marked(is_orphaned)
 
 
-_own_identity = cache(identity_of)  # Keyed by process id, because a forked process has another one.
+_own_identity = cache(identity_of)  # cached by process id, because a fork has a different identity
 
 
 def _namespace() -> str:

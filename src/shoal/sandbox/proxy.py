@@ -1,11 +1,11 @@
 """Let a sandboxed command reach only public hosts, or listed ones, through an HTTP proxy.
 
-The only interface in the command's network namespace is loopback. A forwarder inside it listens on loopback and sends
-each connection through a unix socket, the only way out, to the proxy in this process. The proxy accepts `CONNECT` and
-plain `http://` requests, checks the host and the port, and resolves the name. It connects to the public address that it
-has checked, or to one that the list names. Later changes to a DNS answer have no effect. The proxy never connects to
-this machine's own public addresses. Programs find it by the usual variables. A program that ignores them reaches
-nothing.
+The only interface in the command's network namespace is loopback. A forwarder inside listens on loopback and sends
+each connection to the proxy in this process, through a unix socket that is the only way out. The proxy accepts
+`CONNECT` and plain `http://` requests, checks the host and the port, and resolves the name. It connects to a public
+address that it has checked, or to an address that the list names. A DNS answer that changes later has no effect. The
+proxy never connects to this machine's own public addresses. Programs find the proxy by the usual environment
+variables. A program that ignores them has no network.
 """
 
 import asyncio
@@ -41,11 +41,11 @@ WEB_PORTS = (80, 443)
 
 
 class ProxyRefusal(Exception):
-    """A rejected request, with the status line of the response."""
+    """Raised for a rejected request. The message is the status of the response."""
 
 
 class ProxyTarget(NamedTuple):
-    """The destination of a request, and the bytes to send there first."""
+    """The destination of a request. `head` contains the bytes to send there first."""
 
     host: str
     port: int
@@ -53,7 +53,7 @@ class ProxyTarget(NamedTuple):
 
 
 class AllowedHosts:
-    """The listed hosts. A name without a port means ports 80 and 443. `*.` means every subdomain."""
+    """The listed hosts. A name without a port allows ports 80 and 443. `*.` matches every subdomain."""
 
     def __init__(self, entries: Sequence[str]) -> None:
         self._exact: dict[str, tuple[int, ...]] = {}
@@ -76,13 +76,13 @@ class AllowedHosts:
         return any(name.endswith(below) and port in ports for below, ports in self._below.items())
 
     def may_open(self, host: str, address: str) -> bool:
-        """Return whether an allowed host may resolve to this address: a public one, or a listed one."""
+        """Return True if the proxy may connect to this address of an allowed host. It must be public or in the list."""
         named = literal(host)
         return not why_refused(address) if named is None else named == literal(address)
 
 
 class PublicHosts:
-    """Every host with a public address, on these ports."""
+    """All hosts with a public address, on these ports."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._ports = frozenset(ports)
@@ -95,9 +95,9 @@ class PublicHosts:
 
 
 class HostProxy:
-    """The proxy that commands reach through the socket in `folder`. An async context manager.
+    """The proxy that commands reach through the socket in `folder`. Use it as an async context manager.
 
-    `environment` points programs inside to the forwarder.
+    `environment` contains the variables that point programs to the forwarder.
     """
 
     def __init__(self, network: Literal["on"] | tuple[str, ...], ports: Sequence[int] = WEB_PORTS) -> None:
@@ -110,12 +110,11 @@ class HostProxy:
         address = f"http://127.0.0.1:{PORT}"
         names = ("http_proxy", "https_proxy", "all_proxy")
         self.environment = {name: address for lower in names for name in (lower, lower.upper())}
-        self.environment["NODE_USE_ENV_PROXY"] = "1"  # Makes Node.js use the proxy variables.
-        if network == "on":  # The command's own servers bypass the proxy.
+        self.environment["NODE_USE_ENV_PROXY"] = "1"  # makes Node.js use the proxy variables
+        if network == "on":  # Connections to the command's own servers bypass the proxy.
             self.environment |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
 
     async def __aenter__(self) -> Self:
-        """Start listening. Raises SandboxError on failure."""
         try:
             path = f"{self.folder}/socket"
             self._server = await asyncio.start_unix_server(self._accept, path, limit=HEAD_BYTES_MAX)
@@ -160,7 +159,7 @@ class HostProxy:
             self._writers.add(far_writer)
             try:
                 own, far = (str(far_writer.get_extra_info(name)[0]) for name in ("sockname", "peername"))
-                if own == far and isinstance(self._allowed, PublicHosts):  # A public address of this machine.
+                if own == far and isinstance(self._allowed, PublicHosts):  # The address belongs to this machine.
                     raise ProxyRefusal(f"403 {target.host} resolves to this machine")
                 if target.head:
                     far_writer.write(target.head)
@@ -174,7 +173,8 @@ class HostProxy:
             with suppress(OSError, TimeoutError):
                 writer.write(f"HTTP/1.1 {refused}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode())
                 writer.write_eof()
-                # A client that still sends a body must be able to read the answer, so keep the connection until all has
+                # Read the rest of the request before closing, because a client that still sends a body could otherwise
+                # lose the response.
                 async with asyncio.timeout(LINGER_SECONDS):
                     while await reader.read(CHUNK_BYTES):
                         pass
@@ -191,11 +191,11 @@ class HostProxy:
 class ProxiedNetwork(HostProxy):
     """The proxy of one command under bubblewrap.
 
-    `mounts` are bubblewrap's options, and `forwarder` is the program that runs the command.
+    `mounts` contains bubblewrap's options, and `forwarder` is the program that runs the command.
     """
 
     def __init__(self, network: Literal["on"] | tuple[str, ...], ports: Sequence[int] = WEB_PORTS) -> None:
-        # This Python's own program, and the options that show its installation in the sandbox, read-only.
+        # The forwarder runs on this Python, so the sandbox shows its installation read-only.
         prefix = Path(sys.base_prefix).resolve()
         python, shown = os.path.realpath(sys.executable), list[str]()
         if not prefix.is_relative_to("/usr"):
@@ -212,10 +212,11 @@ class ProxiedNetwork(HostProxy):
 
 
 def parse_request(head: bytes) -> ProxyTarget:
-    """Parse a proxy request's head. Raises ProxyRefusal unless it is `CONNECT` or an absolute `http://` address.
+    """Parse the head of a proxy request, which must be `CONNECT` or have an absolute `http://` address. Raises
+    ProxyRefusal.
 
-    A plain request is rewritten for the server: with only the path, the host of the address, and no further request
-    after it.
+    A plain request is rewritten for the server. It has only the path and the host of the address, and closes the
+    connection, so no other request can follow.
     """
     first, _, rest = head.decode("latin-1").partition("\r\n")
     method, _, address = first.partition(" ")
@@ -237,7 +238,6 @@ def parse_request(head: bytes) -> ProxyTarget:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy bytes in one direction until either side closes."""
     try:
         while data := await reader.read(CHUNK_BYTES):
             writer.write(data)

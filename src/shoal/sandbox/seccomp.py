@@ -1,20 +1,20 @@
-"""System call filter for bubblewrap. Refuses calls that ordinary commands never need or that evade a limit.
+"""System call filter for bubblewrap. Denies calls that ordinary commands never need or that evade a limit.
 
-refused                                              reason
+denied                                               reason
 --------------------------------------------------   ---------------------------------------------------------------
 socket families other than unix, inet, inet6 and     vsock reaches the host of a virtual machine from any network
-netlink, alone and in pairs                          namespace; the others are large and rarely audited
+netlink, alone and in pairs                          namespace, and the others are large and rarely audited
 new namespaces, mounting, keyrings, bpf, tracing,    each leads to more rights, or to other processes' data
 other processes' memory, performance counters …
-calls missing from this list                         their effect is unknown; programs assume an older kernel
+calls missing from this list                         their effect is unknown, and programs assume an older kernel
 `io_uring`                                           it could make all of these calls unfiltered
 `fallocate` and the older `ioctl`s like it           one call reserves the maximum file size within a millisecond,
                                                      faster than the disk checks
 calls of the x32 kind                                they are the same calls under other numbers
 
-Compilers, interpreters, package managers and git work normally. Debuggers (`ptrace`) and leak checkers based on it do
-not. A refused call fails with an error that programs can handle. Written for seccomp's classic BPF (man 2 seccomp),
-with the numbers from the kernel's system call tables.
+Compilers, interpreters, package managers and git work normally. Debuggers (`ptrace`) and leak checkers based on it
+do not. A denied call fails with an error that programs can handle. Written for seccomp's classic BPF (man 2
+seccomp), with the numbers from the kernel's system call tables.
 """
 
 import errno
@@ -29,7 +29,8 @@ from typing import NamedTuple
 
 _LOAD, _AND, _RETURN = 0x20, 0x54, 0x06
 _EQUAL, _ABOVE, _ANY_BIT = 0x15, 0x25, 0x45
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24  # offsets in struct seccomp_data; lower halves
+# offsets in struct seccomp_data (lower halves)
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _ALLOW, _FAIL = 0x7FFF0000, 0x00050000
 
 LAST_CALL = 469
@@ -49,8 +50,9 @@ _TYPING = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX, which type into a terminal
 
 
 class _Call(NamedTuple):
-    """A call's numbers by architecture. 0 means that the architecture lacks the call, because none of these calls has
-    number 0."""
+    """The numbers of a call by architecture. 0 means that the architecture lacks the call, because none of these
+    calls has number 0.
+    """
 
     x86_64: int
     i386: int
@@ -137,7 +139,7 @@ _ARM_OWN_CALLS = range(0x0F0001, 0x0F0007)
 
 @cache
 def filter_program(machine: str) -> bytes:
-    """Return the filter for a machine, as named by `platform.machine()`. Empty for an unknown one."""
+    """Return the filter for a machine as named by `platform.machine()`. It is empty for an unknown machine."""
     known = _MACHINES.get(machine, ())
     sections = b""
     for architecture, audit in known:
@@ -151,7 +153,7 @@ def filter_program(machine: str) -> bytes:
             if name not in _BY_ARGUMENT:
                 error = errno.ENOSYS if name in _UNKNOWN else errno.EPERM
                 if name == "fallocate":
-                    error = errno.EOPNOTSUPP  # The C library falls back to writing.
+                    error = errno.EOPNOTSUPP  # On this error, the C library falls back to writing.
                 body += _if(_EQUAL, number, _fail(error))
         families = _code(_LOAD, _FIRST_ARGUMENT) + _only(tuple(FAMILIES.values()), errno.EAFNOSUPPORT)
         personalities = _code(_LOAD, _FIRST_ARGUMENT) + _only(PERSONALITIES, errno.EPERM)
@@ -173,7 +175,7 @@ def filter_program(machine: str) -> bytes:
 
 @contextmanager
 def filter_file() -> Generator[tuple[int, ...]]:
-    """Yield the filter as an open file for bubblewrap. Yields an empty tuple if there is no filter."""
+    """Yield the filter as an open file for bubblewrap, or an empty tuple if this machine has no filter."""
     has_filters = Path("/proc/sys/kernel/seccomp/actions_avail").exists()
     program = filter_program(platform.machine()) if has_filters else b""
     if not program:
@@ -189,12 +191,11 @@ def filter_file() -> Generator[tuple[int, ...]]:
 
 
 def _only(values: Sequence[int], error: int) -> bytes:
-    """Allow a call only for these values of the loaded word."""
+    """Allow a call only if the loaded word has one of these values."""
     return b"".join(_if(_EQUAL, value, _code(_RETURN, _ALLOW)) for value in values) + _fail(error)
 
 
 def _without(flags: int) -> bytes:
-    """Allow a call unless its first argument has one of these flags."""
     return _code(_LOAD, _FIRST_ARGUMENT) + _if(_ANY_BIT, flags, _fail(errno.EPERM)) + _code(_RETURN, _ALLOW)
 
 
@@ -208,5 +209,5 @@ def _if(comparison: int, value: int, then: bytes) -> bytes:
 
 
 def _code(code: int, value: int, skip: int = 0) -> bytes:
-    """Encode one instruction. A comparison that fails skips this many instructions."""
+    """Encode one instruction. A failed comparison skips `skip` instructions."""
     return struct.pack("=HBBI", code, 0, skip, value)

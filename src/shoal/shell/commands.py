@@ -1,4 +1,4 @@
-"""Simple commands: canonical spelling, effect, and additional views for deny patterns."""
+"""Simple commands: canonical spelling, effect and views. A view is another spelling that only deny patterns match."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ INNER_MAX = 4
 _MAY_BE_A_COMMAND = re.compile(r"[\s;|&<>$`()]")
 _VERSION = re.compile(r"(?<=[a-z])-?[0-9.]+$")
 
-# Programs that run their arguments as a command. Used for deny patterns only. This list does not decide what is opaque.
+# Programs that run their arguments as a command. The list is only for deny patterns and does not decide what is opaque.
 _RUNNERS = frozenset(
     """
     eval exec command builtin coproc trap sh bash dash zsh ksh mksh ash fish csh tcsh rbash busybox toybox env xargs
@@ -28,7 +28,7 @@ _RUNNERS = frozenset(
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of a command, as the detail of an action (without `tool:NAME:`)."""
+    """A part of a command. Permission rules match `text` as the detail of an action, without `tool:NAME:`."""
 
     text: str
     opaque: bool = False
@@ -52,8 +52,8 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A parsed command: its parts, the directories it changes to in sequence (None: unknown), and the possible values
-    of its variables.
+    """A parsed command. `moves` lists the directories to which it changes, in order, and `variables` the possible
+    values of its variables. None means unknown.
     """
 
     parts: tuple[Part, ...]
@@ -62,7 +62,7 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """An assignment `NAME=VALUE`, alone or before a command. `text` is its canonical spelling."""
+    """An assignment `NAME=VALUE`, alone or before a command. `text` is the canonical spelling."""
 
     name: str
     text: str
@@ -70,13 +70,13 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 def base_name(command: str) -> str:
-    """Return a command's likely name: lower case, without directory and version. Never use it in allow rules."""
+    """Return the likely name of a program: lower case, without directory and version. Never use it in allow rules."""
     name = command.rsplit("/", 1)[-1].lower()
     return _VERSION.sub("", name) or name
 
 
 def spell(words: Sequence[Word]) -> str:
-    """Spell the words canonically. The first word is quoted if it would have another meaning without quotes."""
+    """Spell words canonically. The first word is quoted if it would otherwise have a special meaning."""
     first, *others = words
     text = first.text
     if first.value is not None and not first.bare and ("=" in first.value or first.value in RESERVED):
@@ -92,7 +92,7 @@ def command_parts(
     sure: tuple[int, ...] = (),
     depth: int = 0,
 ) -> list[Part]:
-    """Return the action of a simple command and its views, and those of each command that it runs."""
+    """Return the parts of a simple command: the command, its views, and the same for each command that it runs."""
     before = "".join(f"{item.text} " for item in assignments)
     text = before + spell(words)
     effect = effect_of(words, variables) if words[0].value not in RESERVED else UNKNOWN
@@ -123,7 +123,6 @@ def command_parts(
 
 
 def _by_other_names(words: Sequence[Word]) -> Iterator[str]:
-    """Yield a program without its directory, and `git-NAME` as git's subcommand."""
     name = words[0].value or ""
     base = name.rsplit("/", 1)[-1]
     if base and base != name:
@@ -137,7 +136,7 @@ def _plain(value: str) -> Word:
 
 
 def inner_commands(words: Sequence[Word]) -> list[str]:
-    """Return the arguments that the command may run as a command, as `sh -c TEXT` does."""
+    """Return the arguments that a command may run as commands, as `sh -c TEXT` does."""
     values = [word.value for word in words[1:] if word.value is not None]
     texts = [value for value in values if _MAY_BE_A_COMMAND.search(value)]
     if base_name(words[0].value or "") in _RUNNERS and len(values) > 1:

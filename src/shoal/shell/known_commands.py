@@ -1,10 +1,8 @@
-"""Effects of simple commands, derived from their words: the commands they run, the files they read and write, and
-whether these are known.
+"""Compute the effect of a simple command from its words: what it runs, reads and writes, and whether that is known.
 
-Known programs are listed by name, each with its known options (`programs.txt`). An unknown command is never harmless,
-may read and run anything, and must be named in the rule that allows it (`Effect.naming`). This module handles what the
-table cannot express: scripts in arguments, settings, methods, expressions, commands that run commands, and shell
-builtins.
+`programs.txt` lists the known programs and their options. An unknown command is never harmless. It may read and run
+anything, and the rule that allows it must name it (`Effect.naming`). This module handles what the table cannot
+express: scripts in arguments, settings, HTTP methods, expressions, commands that run commands, and shell builtins.
 """
 
 import re
@@ -61,8 +59,6 @@ _OWN: dict[str, Own] = {}
 
 
 def _own(*names: str) -> Callable[[Own], Own]:
-    """Register the effect of the commands with these names."""
-
     def register(own: Own) -> Own:
         _OWN.update(dict.fromkeys(names, own))
         return own
@@ -76,7 +72,6 @@ _SAFE_VALUE = re.compile(r"(?![/:])(?!.*\.\.)[A-Za-z0-9_.,=+@/-]*")
 
 
 def effect_of(words: Sequence[Word], variables: Variables) -> Effect:
-    """Return the effect of a simple command. Unknown commands are opaque."""
     name = words[0].value
     if not name or not name.isascii() or name.startswith("-"):
         return opaque(words)
@@ -87,12 +82,13 @@ def effect_of(words: Sequence[Word], variables: Variables) -> Effect:
     program = PROGRAMS.get(name)
     effect = opaque(words, 1) if program is None else table_effect(program, words, variables)
     no_file = any(word.value == "-" or _NO_FILE.match(word.begins) for word in effect.runs)
-    return opaque(words, 1) if no_file else effect  # It runs its standard input, as `make -f -` does.
+    return opaque(words, 1) if no_file else effect  # The command runs its standard input, as `make -f -` does.
 
 
 def harmless_assignment(name: str, value: str | None) -> bool:
-    """Return whether this variable leaves a program's effect unchanged. `TZ=:/FILE`, for example, makes it read a
-    file.
+    """Return True if this variable does not change a program's effect.
+
+    For example, `TZ=:/FILE` returns False, because programs would read the file.
     """
     return (
         harmless_variable(name) and value is not None and (name == "PYTHONPATH" or bool(_SAFE_VALUE.fullmatch(value)))
@@ -101,8 +97,8 @@ def harmless_assignment(name: str, value: str | None) -> bool:
 
 # ---- scripts, settings, methods ----
 
-# Some versions of sed allow a delimiter between brackets, others end the pattern there. A script must be plain in one
-# reading and plain or an error in the other. `{0}` is the delimiter.
+# Some versions of sed allow the delimiter between brackets, and others end the pattern there. A script must be plain in
+# one interpretation, and plain or an error in the other. `{0}` is the delimiter.
 _SED_TEXT = r"(?:\\[^\n]|[^{0}\\\n])*+"
 _SED_BRACKETS = r"\[\^?+\]?+(?:\[[:.=][a-z]+[:.=]\]|[^\]\n\\\[]|\[(?![:.=])|\\[^\]\n])*+\]"
 _SED_WITH_BRACKETS = rf"(?:\\[^\n]|{_SED_BRACKETS}|[^{{0}}\\\n\[])*+"
@@ -111,7 +107,7 @@ _DELIMITERS = (r"/", r"\|", "#", ",", ":", "@", "!", "%", "~", "_", ";")
 
 @cache
 def _sed_pattern(pattern: str) -> re.Pattern[str]:
-    """Return the pattern of plain scripts with this kind of regular expression. Compiled on first use, in 8 ms."""
+    """Compile the pattern of plain scripts on first use, because that takes 8 ms."""
     address = rf"(?:[0-9]+(?:~[0-9]+)?|\$|/{pattern.format('/')}/[IM]*|[+~][0-9]+)"
     replacing = "|".join(
         rf"[sy]{mark}{pattern.format(mark)}{mark}{_SED_TEXT.format(mark)}{mark}[gpIiMm0-9]*" for mark in _DELIMITERS
@@ -129,7 +125,7 @@ _YQ_HIDES = re.compile(r"load|env|system|exec|eval")
 
 
 def sed_is_plain(script: str) -> bool:
-    """Return whether a sed script only prints, deletes, inserts and replaces. Other scripts can run commands or use
+    """Return True if a sed script only prints, deletes, inserts and replaces text. Others can run commands or use
     files.
     """
     ends_at_once = _sed_pattern(_SED_TEXT).fullmatch(script) is not None
@@ -138,8 +134,8 @@ def sed_is_plain(script: str) -> bool:
 
 
 def awk_is_plain(program: str) -> bool:
-    """Return whether an awk program runs no command and opens no file. `>` and `|` before any `print` are
-    comparisons.
+    """Return True if an awk program runs no command and opens no file. `>` and `|` do not redirect before the
+    first `print`.
     """
     before_print = re.split(r"print", program, maxsplit=1)
     rest = before_print[1] if len(before_print) > 1 else ""
@@ -160,7 +156,7 @@ _CMAKE_SETTING = re.compile(
 
 @check("sed")
 def _sed(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Require plain scripts for `sed`. With `-i`, it writes the files it reads."""
+    """Only a plain script is known. With `-i`, sed also writes the files that it reads."""
     operands = list(reading.operands)
     scripts = reading.values("-e", "--expression")
     if not scripts and not reading.has("-f", "--file"):
@@ -201,15 +197,17 @@ def _yq(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("git")
 def _git(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Require inert settings on git's command line, and formats that do not verify signatures."""
+    """Settings on the command line must be inert. Formats must not verify signatures, because that runs another
+    program.
+    """
     for name, _, word in reading.options:
         value = "" if word is None else word.value
         if name == "^-c" and (value is None or not INERT_GIT_KEYS.fullmatch(value.partition("=")[0].lower())):
             named = (place + 1 for place, word in enumerate(words) if word.begins.startswith("-c"))
-            return opaque(words, next(named, len(words)))  # The whole word if it is in a cluster, as in `git -Pc…`
+            return opaque(words, next(named, len(words)))  # for a cluster such as `git -Pc…`, all words
         if name in ("--format", "--pretty", "--group", "--sort") and (value is None or _SIGNATURE.search(value)):
             return opaque(words)
-        # Options with a value differ by subcommand, so every word that looks like an option counts as one.
+        # The options that have a value differ by subcommand, so every word that looks like an option counts as one.
         if word is not None and word in words and word.begins.startswith("-") and name not in ("-m", "--message"):
             return opaque(words)
     for place, word in zip(reading.places, reading.operands, strict=True):
@@ -220,7 +218,7 @@ def _git(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
     if name == "branch" and (reading.operands or any(option in _CHANGES_BRANCHES for option, _, _ in reading.options)):
         effect, reads = replace(effect, harmless=False), None
     if name == "commit" and not reading.has("-m", "-F", "-C", "--message", "--file", "--reuse-message", "--no-edit"):
-        effect = replace(effect, harmless=False)  # The editor reads its own settings.
+        effect = replace(effect, harmless=False)  # This starts the editor, which reads its own settings.
     return replace(effect, git=name, reads=reads)
 
 
@@ -234,7 +232,7 @@ _CHANGES_BRANCHES = frozenset(
 
 @check("git-config")
 def _git_setting(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `git config`: reading is harmless, and writing is known for settings that run nothing."""
+    """Reading a setting is harmless. Writing is known only for settings that run nothing."""
     if reading.has("--get", "--get-all", "--get-regexp", "--list", "-l"):
         return _git(words, reading, replace(effect, harmless=True, reads=()))
     name = reading.operands[0].value if reading.operands else None
@@ -245,7 +243,7 @@ def _git_setting(words: Sequence[Word], reading: Reading, effect: Effect) -> Eff
 
 @check("grep")
 def _grep(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `grep -r`, which searches the working directory if no file is given."""
+    """Without a file, `grep -r` searches the working directory."""
     recursive = reading.has("-r", "-R", "--recursive", "--dereference-recursive", "-d", "--directories")
     if recursive and effect.reads is not None and len(reading.operands) < 2:
         return replace(effect, reads=(*effect.reads, literal(".")))
@@ -254,7 +252,7 @@ def _grep(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("rg")
 def _rg(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `rg --files`, which takes no pattern."""
+    """With `--files`, every operand is a path, because there is no pattern."""
     if not reading.has("--files") or effect.reads is None:
         return effect
     return replace(effect, reads=(*effect.reads, *reading.operands))
@@ -262,22 +260,20 @@ def _rg(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("strings")
 def _strings(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `strings @FILE`, which reads options from the file, even in place of an option's value."""
+    """`strings @FILE` reads options from the file, even in place of an option's value."""
     named = all(word.value != "" and word.begins[:1] not in ("", "@") for word in words)
     return effect if named else replace(effect, reads=None)
 
 
 @check("tee")
 def _tee(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `tee -a FILE`, which keeps the file's content and appends."""
+    """`tee -a` preserves the content of the file, so it counts as a read."""
     return replace(effect, reads=effect.writes) if reading.has("-a", "--append") else effect
 
 
 @check("xxd")
 def _xxd(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `xxd FILE -r`, which writes a file called `-r`, and `xxd -r FILE OTHER`, which changes parts of the other
-    file.
-    """
+    """`xxd FILE -r` writes a file named `-r`. `xxd -r FILE OTHER` changes only parts of OTHER."""
     if reading.places and reading.places != list(range(reading.places[0], len(words))):
         return opaque(words)
     return effect if effect.reads is None else replace(effect, reads=(*effect.reads, *effect.writes))
@@ -285,16 +281,16 @@ def _xxd(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("zcat")
 def _zcat(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `zcat NAME`, which reads `NAME.gz` if NAME does not exist and has no such extension."""
+    """`zcat NAME` may read `NAME.gz` if NAME has no known extension."""
     named = all(word.value is not None and re.search(r"[.](?:gz|tgz|z)$", word.value) for word in reading.operands)
     return effect if named else replace(effect, reads=None)
 
 
 @check("unzip")
 def _unzip(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `unzip -l NAME`, which only lists.
+    """Only `unzip -l NAME` is known.
 
-    It reads `NAME.zip` or `NAME.ZIP` if NAME does not exist, and expands patterns.
+    It reads `NAME.zip` or `NAME.ZIP` if NAME does not exist, and it expands patterns.
     """
     name = words[2].value if len(words) == 3 and words[1].value == "-l" else None
     if name is None or not re.fullmatch(r"(?!-)[\w ./-]+", name):
@@ -304,9 +300,7 @@ def _unzip(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("tar")
 def _tar(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `tar xzf FILE`: the first word is a cluster of options without a dash, and `HOST:FILE` needs a remote
-    shell.
-    """
+    """The first word of `tar xzf FILE` is a cluster of options without a dash. `HOST:FILE` starts a remote shell."""
     first = words[1] if len(words) > 1 else literal("")
     for place, word in enumerate(words):
         if not word.certain or _REMOTE.match(word.begins) or (word.value is None and "/" not in word.begins):
@@ -318,12 +312,11 @@ def _tar(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("reading-call")
 def _reading_call(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `gh api` and `curl`, which are known only with a method that reads."""
     methods = reading.values("-X", "--method", "--request")
     sends = reading.has("-f", "-F", "--field", "--raw-field") and words[0].value == "gh" and not methods
     if sends or any(word.value not in ("GET", "HEAD", "OPTIONS") for word in methods):
         return opaque(words)
-    # `gopher://HOST:PORT/_TEXT` sends any text.
+    # `gopher://HOST:PORT/_TEXT` sends arbitrary text to any port.
     addresses = [*reading.operands, *reading.values("--url")]
     if any("://" in word.text and not _WEB.match(word.begins) for word in addresses):
         return opaque(words)
@@ -332,20 +325,20 @@ def _reading_call(words: Sequence[Word], reading: Reading, effect: Effect) -> Ef
 
 @check("go-run")
 def _go_run(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `go run NAME@VERSION`, which downloads the program."""
+    """`go run NAME@VERSION` downloads the program."""
     return opaque(words) if any("@" in word.text for word in reading.operands) else effect
 
 
 @check("gs")
 def _ghostscript(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `gs %pipe%COMMAND`, which runs the command."""
+    """`gs %pipe%COMMAND` runs the command."""
     named = all(word.value is not None and not re.search(r"[%|]", word.value) for word in words)
     return effect if named else opaque(words)
 
 
 @check("cmake")
 def _cmake(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `cmake -D NAME=VALUE`, which is known unless it names a program."""
+    """`cmake -D NAME=VALUE` is known unless the setting names a program."""
     if not all(word.value is not None and _CMAKE_SETTING.fullmatch(word.value) for word in reading.values("-D")):
         return opaque(words)
     return replace(effect, runs=(*effect.runs, literal("CMakeLists.txt")))
@@ -353,7 +346,7 @@ def _cmake(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("make")
 def _make(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `make`, whose shell an assignment among its arguments could replace."""
+    """An assignment among make's arguments may replace the shell."""
     for place, word in zip(reading.places, reading.operands, strict=True):
         if word.value is None or "=" in word.value:
             return opaque(words, place + 1)
@@ -377,7 +370,6 @@ _SCRIPTS = {
 
 
 def _runs_files(files: Sequence[str], words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Return the effect of a program that runs commands from these files in the working directory."""
     return replace(effect, runs=(*effect.runs, *map(literal, files)))
 
 
@@ -386,7 +378,7 @@ CHECKS.update({name: partial(_runs_files, files) for name, files in _SCRIPTS.ite
 
 @check("tox")
 def _tox(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `tox exec`, which runs its arguments as a command, and `tox devenv`, which installs its arguments."""
+    """`tox exec` runs its arguments as a command, and `tox devenv` installs its arguments."""
     for place, word in zip(reading.places, reading.operands, strict=True):
         if word.value in (None, "exec", "e", "devenv", "d"):
             return opaque(words, place + 1)
@@ -397,7 +389,7 @@ def _tox(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("npm-run")
 def _npm_run(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `npm run env COMMAND`, which runs a command. Other names are scripts of `package.json`."""
+    """`npm run env COMMAND` runs a command. Other names are scripts of `package.json`."""
     if reading.operands and reading.operands[0].value in (None, "env"):
         return opaque(words, reading.places[0] + 1)
     return _runs_files(_SCRIPTS["package.json"], words, reading, effect)
@@ -405,7 +397,7 @@ def _npm_run(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("dotnet")
 def _dotnet(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `dotnet build /p:PreBuildEvent=COMMAND`, which sets a build property that may be a command."""
+    """`dotnet build /p:PreBuildEvent=COMMAND` sets a build property that may be a command."""
     for place, word in zip(reading.places, reading.operands, strict=True):
         if word.value is None or (word.value.startswith("/") and ":" in word.value):
             return opaque(words, place + 1)
@@ -414,7 +406,7 @@ def _dotnet(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
 
 @check("uniq")
 def _uniq(words: Sequence[Word], reading: Reading, effect: Effect) -> Effect:
-    """Handle `uniq +N`, an old option, after which the next file is read instead of written."""
+    """After the old option `+N`, uniq reads the next file instead of writing it."""
     return opaque(words) if any(word.begins.startswith("+") for word in reading.operands) else effect
 
 
@@ -429,7 +421,7 @@ _SET_OPTION = re.compile(r"[-+][euxfo]+|pipefail|errexit|nounset|xtrace")
 _UNARY = re.compile(r"-[abcdefghknoprstuwxzGLNOSt]")
 _BINARY = re.compile(r"-(?:eq|ne|lt|le|gt|ge|nt|ot|ef|a|o)|==?|!=|[<>]")
 _SH_DIFFERS = re.compile(r"[\\{}\[\]()!`~]|\$['\"]|&>|\|&|<<|>&(?![12](?:\s|$))|<&")
-_NO_FILE = re.compile(r"[-+]|/dev/|/proc/|$")  # Options that replace the script.
+_NO_FILE = re.compile(r"[-+]|/dev/|/proc/|$")  # options, devices and empty words, which are not script files
 _CLUSTER_WITH_C = re.compile(r"-[euxl]*c")
 
 
@@ -439,7 +431,7 @@ _SHELLS_OF_SCRIPTS = frozenset({"tinker", "shell", "shell_plus", "dbshell", "run
 
 @_own("python", "python3", *(f"python3.{number}" for number in range(8, 16)))
 def _python(words: Sequence[Word], variables: Variables) -> Effect:
-    """Return the effect of a Python interpreter. `-m MODULE` ends its options, as a script does."""
+    """`-m MODULE` ends the interpreter's options, as a script does."""
     place = 1
     while place < len(words) and words[place].begins.startswith("-") and not words[place].begins.startswith("-m"):
         place += 2 if words[place].value in ("-W", "-X") else 1
@@ -453,7 +445,6 @@ def _python(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("node", "ruby", "php", "Rscript", "julia", "lua", "tsx", "ts-node", "perl")
 def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
-    """Return the effect of a program that runs the file named by its first operand, or commands from its input."""
     reading = read_options(PROGRAMS[words[0].value or ""], words, variables)
     if reading.offending is not None:
         return opaque(words, reading.offending + 1)
@@ -474,9 +465,9 @@ def _interpreter(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("bash", "sh")
 def _shell(words: Sequence[Word], variables: Variables) -> Effect:
-    """Handle `bash FILE`, which runs a file, and `bash -c TEXT`, which runs the text.
+    """`bash FILE` runs a file, and `bash -c TEXT` runs the text.
 
-    `sh` is known only for text that all shells read alike.
+    `sh` is known only for text that all shells interpret alike.
     """
     if len(words) > 2 and words[1].value is not None and _CLUSTER_WITH_C.fullmatch(words[1].value):
         text = words[2].value
@@ -489,7 +480,6 @@ def _shell(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own(".", "source")
 def _source(words: Sequence[Word], variables: Variables) -> Effect:
-    """Handle `source FILE`, which runs a file in this shell. Known only for a virtual environment's `activate`."""
     file = words[1] if len(words) == 2 and single(words[1]) else None
     if file is not None and file.value is not None and re.fullmatch(r"([^-].*/)?bin/activate", file.value):
         return Effect(runs=(file,), runs_more=True)
@@ -498,7 +488,7 @@ def _source(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("env")
 def _env(words: Sequence[Word], variables: Variables) -> Effect:
-    """Handle `env NAME=VALUE… COMMAND`, which is known for variables that change only the command's output."""
+    """`env NAME=VALUE… COMMAND` is known for variables that change only the command's output."""
     reading = read_options(PROGRAMS["env"], words, variables)
     if reading.offending is not None:
         return opaque(words, 1)
@@ -514,13 +504,13 @@ def _env(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("xargs")
 def _xargs(words: Sequence[Word], variables: Variables) -> Effect:
-    """Handle `xargs COMMAND`, which appends unknown words or inserts them at the mark of `-I`."""
+    """xargs appends unknown words to the command, or inserts them where the command contains the `-I` text."""
     reading = read_options(PROGRAMS["xargs"], words, variables)
     if reading.offending is not None:
         return opaque(words, 1)
     inner = reading.operands or [literal("echo")]
     marks = [word.value for word in reading.values("-I")]
-    if not marks or reading.has("-n", "-L", "--max-args", "--max-lines"):  # The last option counts.
+    if not marks or reading.has("-n", "-L", "--max-args", "--max-lines"):  # The last of these options wins.
         inner = [*inner, ARGUMENTS]
     for mark in marks:
         if not mark:
@@ -530,9 +520,8 @@ def _xargs(words: Sequence[Word], variables: Variables) -> Effect:
 
 
 def _with_unknown(word: Word, mark: str, pieces: tuple[Piece, ...] = (Piece("unknown"),), begins: str = "") -> Word:
-    """Replace a mark in the word with an unknown piece. Unchanged if the word certainly has none."""
     if word.value is None:
-        return Word(word.text, None, "", word.splits, pieces=(Piece("unknown"),))  # Its value may contain a mark.
+        return Word(word.text, None, "", word.splits, pieces=(Piece("unknown"),))  # The value may contain the mark.
     if mark not in word.value:
         return word
     whole = word.value == mark
@@ -562,7 +551,7 @@ _FIND_OTHERS = frozenset({"-o", "-or", "!", "-not", ",", "-L", "-follow"})
 
 @_own("find")
 def _find(words: Sequence[Word], variables: Variables) -> Effect:
-    """Handle `find`: paths, then an expression, every word of which must be known.
+    """The arguments are paths and then an expression, every word of which must be known.
 
     `-exec` runs a command for each match.
     """
@@ -587,10 +576,10 @@ def _find(words: Sequence[Word], variables: Variables) -> Effect:
             end = next(ends, 0)
             if not end or any(_may_end_exec(word, variables) for word in words[place + 1 : end]):
                 return opaque(words, place + 1)
-            # Unless `find` returns only regular files, a match may be a symlink whose target the command opens.
+            # Unless `find` returns only regular files, a match may be a symlink, and the command opens its target.
             plain = only_files and not _FIND_OTHERS & {*values}
             named = words[place + 1 : end]
-            if words[end].value == "+":  # Several names are passed, and an option may take the first as value.
+            if words[end].value == "+":  # An option may consume the first name.
                 named = [*named, named[-1]]
             # A match begins with one of the paths, so it is not an option.
             below = paths if plain else [ARGUMENTS]
@@ -617,7 +606,6 @@ def _find(words: Sequence[Word], variables: Variables) -> Effect:
 
 
 def _is_path(word: Word, variables: Variables) -> bool:
-    """Return whether an argument of find can only be a starting path."""
     if word.value is not None:
         return word.value[:1] not in ("-", "(", ")", "!", ",")
     texts = expand(word, variables)
@@ -637,7 +625,7 @@ def _may_end_exec(word: Word, variables: Variables) -> bool:
 
 @_own("test", "[")
 def _test(words: Sequence[Word], variables: Variables) -> Effect:
-    """Handle `test` and `[`. `-v` and `-R` evaluate their operand, even if the operator comes from a variable."""
+    """`-v` and `-R` evaluate their operand, even if the operator comes from a variable."""
     inner = list(words[1:])
     if words[0].value == "[" and (not inner or inner.pop().value != "]"):
         return opaque(words)
@@ -658,9 +646,9 @@ def _test(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("printf")
 def _printf(words: Sequence[Word], variables: Variables) -> Effect:
-    """Handle `printf FORMAT WORDS…`. The format must not be an option.
+    """The format must not be an option.
 
-    If words follow, its conversions must be known, because `%n` and `%ln` set the variable that a word names.
+    If words follow it, its conversions must be known, because `%n` and `%ln` set the variable that a word names.
     """
     form, more = (words[2:3], words[3:]) if len(words) > 2 and words[1].value == "--" else (words[1:2], words[2:])
     for word in form:
@@ -672,7 +660,7 @@ def _printf(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("read", "mapfile", "readarray", "unset", "getopts")
 def _setter(words: Sequence[Word], variables: Variables) -> Effect:
-    """Handle `read` and similar, which may set only literal names without meaning for programs."""
+    """The names must be literal, and must be names on which no program acts."""
     name = words[0].value or ""
     reading = read_options(PROGRAMS[name], words, variables)
     names = [word.value or "" for word in (reading.operands[1:2] if name == "getopts" else reading.operands)]
@@ -683,7 +671,6 @@ def _setter(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("export")
 def _export(words: Sequence[Word], variables: Variables) -> Effect:
-    """Handle `export NAME=VALUE…`, which is known for variables that change only the output of programs."""
     fine = all(
         word.value is not None and harmless_assignment(word.value.partition("=")[0], word.value.partition("=")[2])
         for word in words[1:]
@@ -698,7 +685,6 @@ def _set(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("command")
 def _command(words: Sequence[Word], variables: Variables) -> Effect:
-    """Handle `command -v NAME`, which looks a name up, and `command NAME`, which runs it."""
     if len(words) > 1 and words[1].value in ("-v", "-V"):
         return HARMLESS
     if len(words) > 1 and words[1].value is not None and not words[1].value.startswith("-"):

@@ -1,17 +1,17 @@
-"""Parse a program's arguments by its entry in the table of known programs (`programs.txt`), and derive its effect.
+"""Parse a program's arguments by its entry in the table of known programs (`programs.txt`), and derive the effect.
 
-| options that programs accept | how they are read here |
+| syntax | how it is parsed |
 |---|---|
 | clusters (`-qu CMD`), attached values (`-nOCMD`, `--name=value`), values in the next word | supported |
-| unique beginnings of long options | unknown option, because it is not known which beginnings are unique |
-| options after operands | supported, unless `style` is `posix`: there the first operand ends the options |
-| `--` | ends the options; everything after it is an operand |
+| abbreviated long options | unknown options, because the table may not list all options |
+| options after operands | supported, unless `style` is `posix`. In that style, the first operand ends the options |
+| `--` | ends the options. All words after it are operands |
 | one dash and many letters (`go`, `java`) | `style` is `words` |
-| the same, and values attached to one letter (`gcc -Idir`) | `style` is `compiler` |
-| none (`echo`) | `style` is `none` |
+| one dash and many letters, and values attached to one letter (`gcc -Idir`) | `style` is `compiler` |
+| programs without options (`echo`) | `style` is `none` |
 
-Parsing ends at the first word that is unknown, or may become an unknown option. If that does not matter (`free`
-programs), the result is `unsure`, and the files that the program reads are unknown.
+Parsing ends at the first word that is unknown, or that may become an unknown option. For `free` programs, where that
+does not matter, the result is `unsure`, and the files that the program reads are unknown.
 """
 
 import re
@@ -29,7 +29,7 @@ Style: TypeAlias = Literal["gnu", "posix", "words", "compiler", "none"]
 
 
 class Program(msgspec.Struct, frozen=True, dict=True):
-    """The known facts about a program. Shoal asks about everything else. `programs.txt` describes the fields."""
+    """The facts that `programs.txt` lists about a program. The file describes the fields."""
 
     operands: str = ""
     options: str = ""
@@ -44,7 +44,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def known(self) -> Mapping[str, str]:
-        """Options by name, with the roles of their values, or `flag` without a value."""
+        """Maps the name of each option to the role of its value, or to `flag` if it has no value."""
         roles: dict[str, str] = {}
         for token in self.options.split():
             name, equals, role = token.partition("=")
@@ -57,8 +57,9 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def roles(self) -> tuple[tuple[str, ...], str, tuple[str, ...]]:
-        """The roles of the first operands, the middle operands and the last operand. If the middle is empty, no further
-        operands are allowed."""
+        """The roles of the first, the middle and the last operands. If the middle role is empty, there can be no
+        middle operands.
+        """
         tokens = self.operands.split()
         star = next((place for place, token in enumerate(tokens) if token.endswith("*")), len(tokens))
         middle = tokens[star][:-1] if star < len(tokens) else ""
@@ -66,10 +67,13 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
 
 class Reading(msgspec.Struct):
-    """Parsed arguments: the options in order with their roles and values, the operands, and the position of the first
-    unknown word.
+    """Parsed arguments.
 
-    `unsure`: a word may expand to options, or to several words.
+    options: name, role and value of each option, in order.
+    operands: arguments that are not options.
+    places: position of each operand in the command.
+    offending: position of the first unknown word.
+    unsure: set if a word may expand to options, or to several words.
     """
 
     options: list[tuple[str, str, Word | None]] = []
@@ -86,7 +90,6 @@ class Reading(msgspec.Struct):
 
 
 def read_options(program: Program, words: Sequence[Word], variables: Variables, start: int = 1) -> Reading:
-    """Parse the words from `start`. Positions count from the first word of the command."""
     reading = Reading()
     place = start
     ended = program.style == "none"
@@ -116,7 +119,7 @@ def read_options(program: Program, words: Sequence[Word], variables: Variables, 
 
 
 def _option(program: Program, words: Sequence[Word], place: int, reading: Reading) -> int:
-    """Parse an option, and return its number of words, or 0 if unknown."""
+    """Parse an option. Returns the number of words that it takes up, or 0 if it is unknown."""
     word, known = words[place], program.known
     if not single(word):
         reading.unsure = True
@@ -144,7 +147,6 @@ def _option(program: Program, words: Sequence[Word], place: int, reading: Readin
 
 
 def _long(program: Program, words: Sequence[Word], place: int, reading: Reading) -> int:
-    """Parse an option with a long name. Returns the same as `_option`."""
     word, known = words[place], program.known
     name, equals, _ = word.begins.partition("=")
     role = known.get(name)
@@ -168,7 +170,6 @@ def _long(program: Program, words: Sequence[Word], place: int, reading: Reading)
 
 
 def _with_value(name: str, role: str, words: Sequence[Word], place: int, reading: Reading, *, free: bool) -> int:
-    """Parse an option whose value is the next word, or the next two."""
     count = 2 if role == "2" else 1
     values = words[place + 1 : place + 1 + count]
     sure = all(single(value) for value in values)
@@ -180,8 +181,6 @@ def _with_value(name: str, role: str, words: Sequence[Word], place: int, reading
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """The effect of a command."""
-
     naming: int | None = None
     """Number of words that an allow rule must name, or None if all effects are known."""
     harmless: bool = False
@@ -215,27 +214,24 @@ CHECKS: dict[str, Check] = {}
 
 
 def check(name: str) -> Callable[[Check], Check]:
-    """Register a check under the name that the table uses."""
     return lambda check: CHECKS.setdefault(name, check)
 
 
 def literal(value: str) -> Word:
-    """Return a literal word that needs no quotes."""
+    """Return a literal word. `value` must not need quotes."""
     return Word(value, value, value)
 
 
 def opaque(words: Sequence[Word], naming: int | None = None, *, runs: Sequence[Word] = ()) -> Effect:
-    """Return the effect of a command that is unknown, or known only for its first words."""
+    """Return the effect of an unknown command. A rule must name its first `naming` words, or by default all of them."""
     return Effect(len(words) if naming is None else min(naming, len(words)), runs=tuple(runs), runs_more=True)
 
 
 def scripts_of(reading: Reading) -> list[Word]:
-    """Return the files that options make the program run."""
     return [word for _, role, word in reading.options if role == "c" and word is not None]
 
 
 def table_effect(program: Program, words: Sequence[Word], variables: Variables) -> Effect:
-    """Return the effect of a program or subcommand, after the check that its entry names."""
     start, above = 1, list[tuple[str, str, Word | None]]()
     startup = program.startup.split()
     reading = read_options(program, words, variables)
@@ -304,8 +300,9 @@ def named_program(words: Sequence[Word], reading: Reading) -> int | None:
     """Return the position of the first operand that may be a command for the program to run, as in `tox exec -- git
     push`.
 
-    Whether operands are names, arguments or a command depends on the task runner or a file of the workspace. So the
-    name of a program that is followed by words counts as a command, and so does one inside a quoted text.
+    The task runner or a file of the workspace determines whether operands are names, arguments or a command.
+    Therefore, an operand counts as a command if it is the name of a program and words follow it, or if it is a text
+    that contains such a name.
     """
     for place, word in zip(reading.places, reading.operands, strict=True):
         names = _WORD_IN_TEXT.findall(word.text)
@@ -321,9 +318,6 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.@+=:, -]*")
 
 
 def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[str, list[Word]] | None:
-    """Return the operands and the values of options by their role. None if an operand has no role, or may have
-    another.
-    """
     first, middle, last = program.roles
     if reading.values("-e", "-f", "--regexp", "--file", "--from-file") and first[:1] == ("x",):
         first = first[1:]
@@ -332,7 +326,7 @@ def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[
     if program.rest:
         by_role["rest"], operands = operands[len(first) :], operands[: len(first)]
     if program.style in ("words", "compiler") and any(word.begins.startswith("@") for word in words):
-        return None  # A file with further options.
+        return None  # `@FILE` contains further options.
     roles = {*first, middle, *last} - {""}
     # For example, `gh repo clone X -- OPTIONS` passes the options to git.
     handed_on = program.kind == "outside" and program.style == "gnu"
@@ -348,7 +342,7 @@ def _by_role(program: Program, words: Sequence[Word], reading: Reading) -> dict[
         if not role or (role == "+" and not word.begins.startswith("+")):
             return None
         if role == "c" and "://" in word.text:
-            return None  # It is downloaded.
+            return None  # The program would download this file.
         if handed_on and word.begins.startswith("-") and word.value != "-":
             return None
         by_role.setdefault(role, []).append(word)
@@ -366,7 +360,7 @@ _ENTRY = re.compile(r"^(?:@(?P<list>\w+)|\[(?P<paths>[^\]]+)\]) *(?P<words>.*(?:
 
 
 def _programs(text: str) -> Mapping[str, Program]:
-    """Load the table by name. Programs of one entry share an object, and therefore their subcommands."""
+    """Load the table by name. All programs of one entry share an object, and therefore their subcommands."""
     lists: dict[str, list[str]] = {}
     top = Program()
     entries: list[tuple[list[str], Program]] = []
@@ -405,7 +399,6 @@ def _programs(text: str) -> Mapping[str, Program]:
 
 
 def _above(program: Program, path: str) -> Program:
-    """Return the program whose subcommands a path names."""
     for names in path.split(" / ")[:-1]:
         program = program.subs[names.split()[0]]
     return program

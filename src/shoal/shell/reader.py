@@ -1,9 +1,13 @@
-"""Split a shell command into everything it will run, read and write.
+"""Split a shell command into everything that it will run, read and write.
 
-The structure comes from tree-sitter's bash grammar, which accepts texts that bash reads differently. So every result is
-checked. Every byte must belong to a node of a known kind, a known separator, or blanks between them. Words are parsed
-again separately (`words.py`). The start and end of a here-document are also found without the grammar and compared. If
-any check fails, the whole text is unreadable and counts as one opaque action.
+The structure is from tree-sitter's bash grammar, which accepts texts that bash reads differently. Therefore, every
+result is checked:
+
+- Every byte must belong to a node of a known kind, a known separator, or blanks between them.
+- Words are parsed again, without the grammar (`words.py`).
+- The start and the end of a here-document are found again without the grammar, and compared.
+
+If any check fails, the text is unreadable and counts as one opaque action.
 """
 
 import os
@@ -87,10 +91,9 @@ OPERATORS_MAX = 2_000
 
 
 class ShellReader:
-    """Collects the parts of one command. `inner` is the nesting depth of commands inside arguments."""
+    """Collects the parts of one command. `inner` counts the commands that contain this one in an argument."""
 
     def __init__(self, source: bytes, root: "Node", inner: int = 0) -> None:
-        """Survey the command. Raises Unreadable."""
         if root.has_error or root.type != "program":
             raise Unreadable("it is not a complete shell command")
         survey = Survey(source, root)
@@ -114,12 +117,13 @@ class ShellReader:
         self._depth = 0
 
     def take(self) -> Taken:
-        """Parse the command. Raises Unreadable."""
         self._sequence(self._root.children, 0, len(self.source), _LINE)
         return self.finish()
 
     def finish(self) -> Taken:
-        """Return the collected parts. Raises Unreadable if a node that runs, reads or writes was not visited."""
+        """Return the collected parts. Raises Unreadable if a node that can run, read or write something was not
+        visited.
+        """
         if self._unvisited:
             raise Unreadable("a part of it was not analyzed")
         for place, part in enumerate(self.parts):
@@ -130,7 +134,7 @@ class ShellReader:
                 self.add_opaque(raw)
         if self._lost or (self._functions and self._moves):
             self.parts = [replace(part, moves=NOWHERE) for part in self.parts]
-        pieces: list[bytes] = []  # The whole text with canonical simple commands.
+        pieces: list[bytes] = []  # the complete text, with simple commands in canonical spelling
         at = 0
         for start, stop, text in sorted(self.spelled):
             pieces += [self.source[at:start], text.encode()]
@@ -147,14 +151,16 @@ class ShellReader:
     # ---- bytes and words ----
 
     def gap(self, start: int, end: int, allowed: re.Pattern[bytes]) -> bytes:
-        """Check the bytes between two nodes, which must be blanks. A joined line alone would also join words."""
+        """Return the bytes between two nodes, which must be blanks.
+
+        A line continuation alone is not a separator, because it joins words.
+        """
         gap = self.source[start:end]
         if start > end or not allowed.fullmatch(gap) or (gap and not gap.replace(b"\\\n", b"")):
             raise Unreadable("unexpected text between two parts")
         return gap
 
     def items(self, node: "Node", allowed: re.Pattern[bytes] = BLANK) -> list["Node"]:
-        """Yield the children of a node, separated only by blanks."""
         at = node.start_byte
         for child in node.children:
             self.gap(at, child.start_byte, allowed)
@@ -163,7 +169,6 @@ class ShellReader:
         return node.children
 
     def word(self, node: "Node") -> Word:
-        """Parse the word at a node and visit its substitutions."""
         word = self.words.word(node.start_byte, node.end_byte)
         if self.source[node.end_byte : node.end_byte + 1] in (b"<", b">") and _DESCRIPTOR.fullmatch(word.text):
             raise Unreadable("a word that belongs to a redirection")
@@ -171,7 +176,6 @@ class ShellReader:
         return word
 
     def visit_expansions(self, node: "Node") -> None:
-        """Visit the commands that expansions run, and record expansions with a hidden effect."""
         self.reached(node)
         match node.type:
             case "command_substitution" | "process_substitution":
@@ -199,11 +203,11 @@ class ShellReader:
     # ---- effects ----
 
     def add_opaque(self, text: str) -> None:
-        """Add an action that only a rule with its exact text may allow."""
+        """Add an action that only a rule with exactly this text may allow."""
         self.parts.append(Part(" ".join(text.split()), opaque=True, effect=UNKNOWN))
 
     def add_sum(self, raw: str, inside: str) -> None:
-        """Add arithmetic. It is opaque unless all its variables are numbers, which is decided at the end."""
+        """Add arithmetic. It is opaque unless all its variables are numbers, which `finish` checks."""
         names = arithmetic_names(inside)
         if names is None:
             self.add_opaque(raw)
@@ -211,7 +215,6 @@ class ShellReader:
             self._sums.append((raw, names))
 
     def set_variable(self, name: str, value: str | None, raw: str) -> None:
-        """Record an assignment. Values other than numbers make the variable unsafe in arithmetic."""
         if value != "" and not is_number(raw if value is None else value):
             self._unsafe.add(name)
         if name == "CDPATH":
@@ -222,7 +225,6 @@ class ShellReader:
         self._lost = self._lost or self.loops > 0
 
     def note_effects(self, words: list[Word]) -> None:
-        """Record changes for later commands: the directory and variables."""
         name = words[0].value
         if name is None or name in _MOVES_ANYWHERE:
             self._move(None)
@@ -241,7 +243,7 @@ class ShellReader:
     def visit(self, node: "Node") -> None:
         """Analyze a statement. Raises Unreadable.
 
-        `succeeded` records the directory changes that worked if the statement succeeded.
+        Afterwards, `succeeded` contains the directory changes that must have worked if the statement succeeded.
         """
         first, before = len(self._moves), self.sure
         self.succeeded = _NOWHERE
@@ -270,10 +272,10 @@ class ShellReader:
         self.sure = before
 
     def _sequence(self, nodes: Sequence["Node"], start: int, end: int, allowed: frozenset[str]) -> bool:
-        """Visit statements between two offsets, separated by `allowed` separators or a new line, even before the
-        closing word.
+        """Visit the statements between two offsets. Returns True if a separator follows the last one.
 
-        Returns whether a separator ends them.
+        Statements are separated by new lines or by one of the `allowed` separators. A closing word needs one before
+        it, too.
         """
         separated = True
         at = start
@@ -334,7 +336,6 @@ class ShellReader:
                 raise Unreadable("an unsupported function")
 
     def _for(self, node: "Node") -> None:
-        """Analyze `for NAME in WORDS; do …; done`."""
         name = ""
         separated = False
         for child in self.items(node, SPACE):
@@ -365,7 +366,6 @@ class ShellReader:
                 raise Unreadable("an unsupported case")
 
     def _case_item(self, node: "Node") -> None:
-        """Analyze `PATTERN | PATTERN) statements ;;`."""
         children = node.children
         close = next((place for place, child in enumerate(children) if text_of(child) == ")"), -1)
         if close < 0:
@@ -386,7 +386,7 @@ class ShellReader:
     # ---- commands and assignments ----
 
     def command(self, node: "Node", extra: Sequence["Node"] = ()) -> None:
-        """Analyze a simple command or a declaration. `extra` contains its words after a redirection."""
+        """Analyze a simple command or a declaration. `extra` contains the words that follow a redirection."""
         self.reached(node)
         assignments: list[Assignment] = []
         words: list[Word] = []
@@ -411,7 +411,6 @@ class ShellReader:
             self._add_assignments(assignments)
 
     def assignments(self, node: "Node") -> None:
-        """Analyze assignments without a command."""
         nodes = [node] if node.type == "variable_assignment" else self.items(node)
         self._add_assignments([self._assignment(item) for item in nodes])
 
@@ -438,26 +437,24 @@ class ShellReader:
             for text in inner_commands(words):
                 taken = self._script(text)
                 self.parts += [Part(part.text, view=True) for part in (() if taken is None else taken.parts)]
-        if node is not None:  # Its text includes inner commands.
+        if node is not None:  # The text of the node already includes inner commands.
             start, stop = node.start_byte, node.end_byte
             self.spelled = [item for item in self.spelled if not start <= item[0] < stop]
             self.spelled.append((start, stop, parts[0].text))
 
     def _script(self, text: str) -> Taken | None:
-        """Analyze a command or script in an argument. Returns None if it is unreadable."""
         try:
             return take_apart(text, self.inner + 1) if self.inner < INNER_MAX else None
         except Unreadable:
             return None
 
     def _with_script(self, parts: list[Part], part: Part, script: str) -> list[Part]:
-        """Add the parts of a script in a command's arguments. If it is unreadable, the command is opaque."""
         taken = self._script(script)
         if taken is None:
             hidden = replace(part, opaque=True, naming=part.naming or part.command, effect=UNKNOWN)
             return [hidden if piece is part else piece for piece in parts]
-        # It starts in the command's directory and has its own variables. Later commands are not affected by its
-        # directory changes, but assuming that they are is safe.
+        # The script starts in the command's directory and has its own variables. Its directory changes do not affect
+        # later commands, but assuming that they do is safe.
         self.variables.update(dict.fromkeys(taken.variables))
         before = len(self._moves)
         inner = [
@@ -514,7 +511,7 @@ class ShellReader:
         text = " ".join(word.text for word in words)
         opaque = False
         for place, word in enumerate(words):
-            if word.value in _EVALUATES:  # Both sides must certainly be numbers.
+            if word.value in _EVALUATES:  # The shell evaluates both sides, so both must be numbers.
                 beside = (*words[max(place - 1, 0) : place], *words[place + 1 : place + 2])
                 opaque |= len(beside) != 2 or not all(
                     (word.value or "").isdigit() or [piece.kind for piece in word.pieces] == ["number"]
@@ -534,7 +531,6 @@ class ShellReader:
     # ---- redirections ----
 
     def redirected(self, node: "Node") -> None:
-        """Analyze a statement with redirections. Words after a redirection belong to the command before it."""
         body: Node | None = None
         extra: list[Node] = []
         first = len(self.parts)
@@ -552,7 +548,8 @@ class ShellReader:
             self.command(body, extra)
         elif body is not None:
             self.visit(body)
-        # The grammar attaches the redirection of a list's last command to the list, so the list may change directory
+        # The grammar attaches the redirection of a list's last command to the complete list. An earlier command in the
+        # list may change directory, so the target is resolved after all moves.
         for place in range(first, last):
             self.parts[place] = replace(self.parts[place], moves=len(self._moves), sure=())
 
@@ -561,7 +558,7 @@ class ShellReader:
             raise Unreadable("words after a redirection that belong to no command")
 
     def redirection(self, node: "Node") -> list["Node"]:
-        """Analyze a redirection, and return the words after its target."""
+        """Analyze a redirection, and return the words after its target. They belong to the command before it."""
         self.reached(node)
         if node.type == "heredoc_redirect":
             return self._here_document(node)
@@ -596,7 +593,6 @@ class ShellReader:
         return items[1:]
 
     def _here_document(self, node: "Node") -> list["Node"]:
-        """Analyze a here-document and the rest of its line."""
         start = next(child for child in node.children if child.type == "heredoc_start")
         tabs = text_of(node.children[0]) == "<<-"
         document = here_document(self.source, start.start_byte, start.end_byte, tabs=tabs)
@@ -611,7 +607,7 @@ class ShellReader:
                 at = child.end_byte
                 if child.type in REDIRECTS:
                     extra += self.redirection(child)
-                elif child.type == "pipeline":  # `| COMMAND…` follows it.
+                elif child.type == "pipeline":  # `| COMMAND…` follows the delimiter.
                     for item in self.items(child):
                         if item.is_named:
                             self.visit(item)
@@ -646,7 +642,6 @@ class ShellReader:
 
 
 def _has_newline(gap: bytes) -> bool:
-    """Return whether the blanks contain a new line, apart from joined ones."""
     return b"\n" in gap.replace(b"\\\n", b"")
 
 
@@ -675,7 +670,7 @@ def _parse(source: bytes) -> "Tree":
 
 
 def take_apart(command: str, inner: int = 0) -> Taken:
-    """Split a command into parts. Raises Unreadable if bash's behavior is not certain."""
+    """Split a command into parts. Raises Unreadable unless it is certain how bash interprets the command."""
     try:
         source = command.encode()
     except UnicodeEncodeError as error:
@@ -695,10 +690,11 @@ def take_apart(command: str, inner: int = 0) -> Taken:
 
 
 def bash_accepts(source: bytes) -> bool:
-    """Return whether bash accepts the text as complete and valid. Runs none of it, and takes a millisecond.
+    """Return True if bash accepts the text as complete and valid. Bash only checks the syntax, which takes a
+    millisecond.
 
-    Bash reads a text line by line and runs the first lines before it rejects a later one. So a text that it would
-    reject is unreadable. Without bash, all such texts are.
+    Bash reads a text line by line and runs the first lines before it rejects a later one. Therefore, a text that it
+    would reject is unreadable. Without bash, the result is False.
     """
     command = ("/bin/bash", "--norc", "-n", "-c", "--", source)
     try:
@@ -707,7 +703,7 @@ def bash_accepts(source: bytes) -> bool:
         )
     except OSError:
         return False
-    # It writes an error, or nothing until it ends. `Popen.wait` with a timeout would poll.
+    # Bash writes only errors, so wait for output or for its end. `Popen.wait` with a timeout would poll.
     with bash, selectors.DefaultSelector() as selector:
         assert bash.stderr is not None
         selector.register(bash.stderr, selectors.EVENT_READ)

@@ -1,4 +1,4 @@
-"""Collect facts about a whole shell command before it is parsed: expansions, functions and variable values."""
+"""Collect facts about a complete shell command before it is parsed: expansions, functions and variable values."""
 
 import re
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ _COUNTED = (_EXPANSIONS - {"simple_expansion"}) | {
 BEFORE_WORD = (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
 _AFTER_WORD = (*BEFORE_WORD, b"<", b">")
 _SET_BY_EXPANSION = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?=")
-# Node types of a simple command line. Bash parses text with only these nodes exactly as this parser does.
+# Node types of a simple command line. Bash and this parser agree about texts that contain only these nodes.
 _PLAIN_NODES = frozenset(
     """
     program list pipeline command command_name word string string_content raw_string ansi_c_string number concatenation
@@ -44,16 +44,17 @@ ALL_SETTERS = SETTERS | {"printf", "declare", "local", "typeset", "readonly", "l
 
 
 class Survey:
-    """Facts from a command's tree.
+    """Facts from the syntax tree of a command.
 
-    `spans` maps the start of each expansion to its end. Further facts are the functions that the command defines, the
-    values of its variables (None: unknown), and the nodes that can run, read or write something and so must be visited.
-    `compound` is false only for plain lines of commands, which the grammar and bash read alike. For other texts, bash
+    spans: end of each expansion, by its start.
+    functions: names of the functions that the command defines.
+    variables: possible values of each variable that the command sets. None means unknown.
+    unvisited: nodes that can run, read or write something, and must be visited.
+    compound: False only for plain lines of commands, which the grammar and bash read alike. For other texts, bash
     must confirm that it accepts them.
     """
 
     def __init__(self, source: bytes, root: "Node") -> None:
-        """Scan the whole tree. Raises Unreadable."""
         self.source = source
         self.spans: dict[int, int] = {}
         self.words = WordReader(source, self.spans)
@@ -79,7 +80,7 @@ class Survey:
             elif node.type == "arithmetic_expansion" or self.source.startswith(b"((", node.start_byte):
                 self.variables |= dict.fromkeys(IDENTIFIER.findall(text_of(node)), None)
             elif not node.is_named and text_of(node) in RESERVED and node.parent is not None:
-                # Only a separate brace opens a group: `{a,b}` is not a group, even if the grammar says so.
+                # A brace opens a group only as a separate word: `{a,b}` is not a group, even if the grammar says so.
                 before = self.source[max(node.start_byte - 1, 0) : node.start_byte]
                 after = self.source[node.end_byte : node.end_byte + 1]
                 is_alone = before in BEFORE_WORD and after in _AFTER_WORD
@@ -92,13 +93,12 @@ class Survey:
             self.variables[name] = None
 
     def _note_setting(self, node: "Node") -> None:
-        """Record a variable's value from an assignment or a loop. Values set by a command are unknown."""
         children = node.children
         if node.type not in ("variable_assignment", "for_statement"):
             words = [
                 self.words.word(child.start_byte, child.end_byte) for child in children if child.type in _WORD_LIKE
             ]
-            # `time -p read X` also sets X, as may other commands with a prefix, so all later words count. The grammar
+            # `time -p read X` also sets X, and other commands with a prefix may, so all later words count. The grammar
             # attaches the `X` of `read < FILE X` to the redirection.
             first = next((place for place, word in enumerate(words) if word.value in ALL_SETTERS), len(words))
             first = -1 if node.type != "command" else first

@@ -1,11 +1,11 @@
 """Words of a shell command: quoting, expansions, and constructs that can hide a command.
 
-A word is parsed byte by byte, independently of the grammar. Every expansion must begin exactly where the grammar found
-one, and characters that separate commands must be quoted. If the two disagree, the command is unreadable.
+A word is parsed byte by byte, independently of the grammar. Every expansion must begin exactly where the grammar
+found one, and characters that separate commands must be quoted. If the two disagree, the command is unreadable.
 
-In `$((a))` the shell evaluates the value of `a`, so a value of `x[$(rm y)]` runs `rm y`. The same applies to `${!a}`,
-`${a@P}` and `[[ $a -eq 1 ]]`. Arithmetic is plain only if the command sets each of its variables to a number, or not at
-all.
+In `$((a))`, the shell evaluates the value of `a`, so a value of `x[$(rm y)]` runs `rm y`. The same applies to
+`${!a}`, `${a@P}` and `[[ $a -eq 1 ]]`. Arithmetic is plain only if the command sets its variables to numbers or does
+not set them.
 """
 
 import re
@@ -43,12 +43,12 @@ _HARMLESS_VARIABLES = re.compile(
 
 
 def special_variable(name: str) -> bool:
-    """Return whether the shell or common programs act on a variable of this name."""
+    """Return True if the shell or common programs act on a variable with this name."""
     return _SPECIAL_VARIABLES.fullmatch(name) is not None
 
 
 def harmless_variable(name: str) -> bool:
-    """Return whether this variable never makes a program run anything else."""
+    """Return True if this variable never makes a program run anything else."""
     return _HARMLESS_VARIABLES.fullmatch(name) is not None
 
 
@@ -68,15 +68,20 @@ _DIRECTED = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\
 
 
 class Unreadable(Exception):
-    """Raised if the text is ambiguous or unsupported. The message gives the reason."""
+    """Raised if the text is ambiguous or unsupported. The message is the reason."""
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A part of a word: literal text or an expansion.
+    """A part of a word: literal text or an expansion. `text` depends on the kind.
 
-    The text of a `glob` is one of `*?[`, that of a `brace` one of `{,}`, and that of a `variable` its name. A `number`
-    is `$?` or similar, and a `process` is `<(…)`. `below` is a file that a search found in the folder of this name.
-    Nothing is known about an `unknown` part.
+    text: the literal text.
+    glob: one of `*?[`.
+    brace: one of `{,}`.
+    variable: the name of the variable.
+    number: `$?` or a similar expansion.
+    process: `<(…)`.
+    below: the folder in which a search found the file.
+    unknown: could be any text.
     """
 
     kind: Literal["text", "glob", "brace", "tilde", "variable", "number", "process", "below", "unknown"]
@@ -107,7 +112,7 @@ class Word(msgspec.Struct, frozen=True):
 
 
 def quote(text: str, *, force: bool = False) -> str:
-    """Spell a literal word canonically: bare if it has no special characters, otherwise quoted, always on one line."""
+    """Spell a literal word canonically, always on one line. It is quoted if it has special characters."""
     if (_SAFE.fullmatch(text) or text in ("[", "]")) and not force:
         return text
     if all(char.isprintable() and char not in _DIRECTED for char in text):
@@ -150,7 +155,6 @@ class _Reading:
             self.literal = []
 
     def uncertain(self, shown: str, piece: Piece, *, splits: bool) -> None:
-        """Add a piece that the shell expands."""
         self.parts.append(piece)
         if self.begins is None:
             self.begins = "".join(self.values)
@@ -167,20 +171,19 @@ class _Reading:
         value = "".join(part.text for part in self.parts)
         if all(part.kind in ("text", "brace") for part in self.parts) and not (
             marks >= {"{", "}"} and ("," in marks or ".." in value)
-        ):  # Only braces were uncertain. The shell does not expand `{}` and `{x`.
+        ):  # Braces alone, as in `{}` and `{x`, are literal.
             return Word(quote(value), value, value, bare=self.bare)
         return Word("".join(self.pieces), None, self.begins, self.splits, self.bare, tuple(self.parts))
 
 
 class WordReader:
-    """Parses words of a command. `spans` maps the start of each expansion in the grammar's tree to its end."""
+    """Parses the words of a command. `spans` maps the start of each expansion in the syntax tree to its end."""
 
     def __init__(self, source: bytes, spans: Mapping[int, int]) -> None:
         self._source = source
         self._spans = spans
 
     def word(self, start: int, end: int) -> Word:
-        """Parse the word between two byte offsets. Raises Unreadable unless it is exactly one word."""
         reading = _Reading()
         raw = self._source[start:end]
         braces = b"{" in raw and (b"," in raw or b".." in raw)  # The shell does not expand a lone `{}`.
@@ -193,7 +196,6 @@ class WordReader:
         return reading.word()
 
     def _piece(self, reading: _Reading, at: int, end: int, *, braces: bool, first: bool) -> int:
-        """Read one piece outside quotes and return the start of the next one."""
         char = self._source[at : at + 1]
         if at in self._spans or char in b"$`":
             return self._expansion(reading, at, end, quoted=False)
@@ -231,7 +233,6 @@ class WordReader:
         return self._plain(reading, at, end)
 
     def _plain(self, reading: _Reading, at: int, end: int) -> int:
-        """Read ordinary characters, one UTF-8 sequence at a time."""
         stop = at + 1
         while stop < end and self._source[stop] & 0xC0 == 0x80:
             stop += 1
@@ -239,7 +240,6 @@ class WordReader:
         return stop
 
     def _inside(self, reading: _Reading, at: int, end: int, escapes: bytes) -> int:
-        """Read one piece of a double-quoted text or of a here-document."""
         char = self._source[at : at + 1]
         if char == b"\\":
             following = self._source[at + 1 : at + 2]
@@ -253,7 +253,6 @@ class WordReader:
         return self._plain(reading, at, end)
 
     def document(self, start: int, end: int) -> None:
-        """Check the body of a here-document in which the shell expands. Raises Unreadable."""
         reading = _Reading()
         while start < end:
             start = self._inside(reading, start, end, escapes=b"$`\\")
@@ -261,11 +260,13 @@ class WordReader:
             raise Unreadable("a here-document with an unclear end")
 
     def _expansion(self, reading: _Reading, at: int, end: int, *, quoted: bool) -> int:
-        """Read `$…`, a backtick or a process substitution, where the grammar must have found one."""
+        """Parse `$…`, a backtick or a process substitution. The grammar must have found an expansion at the same
+        offset.
+        """
         stop = self._spans.get(at)
         following = self._source[at + 1 : at + 2]
         if stop is None:
-            # A dollar sign without an expansion is literal, and `$'…'` is a kind of quotes.
+            # A dollar sign without an expansion is literal, and `$'…'` is a form of quoting.
             if self._source[at : at + 1] != b"$":
                 raise Unreadable("an unexpected substitution")
             if following == b"'" and not quoted and at + 1 < end:
@@ -309,7 +310,6 @@ class WordReader:
 
 
 def _ansi_char(match: re.Match[str]) -> str:
-    """Decode an escape in `$'…'`."""
     letter, itself, byte, short, long, octal = match.groups()
     if not any(match.groups()):
         raise Unreadable("an unknown escape")
@@ -347,12 +347,11 @@ _WITH_WORD = re.compile(
 
 
 def is_number(raw: str) -> bool:
-    """Return whether the right side of an assignment can only be a number."""
     return _NUMBER.fullmatch(raw) is not None or _BRACED_NUMBERS.fullmatch(raw) is not None
 
 
 def arithmetic_names(raw: str) -> frozenset[str] | None:
-    """Return the variables of an arithmetic expression, or None if it is more than plain arithmetic."""
+    """Return the variables of an arithmetic expression, or None if it is not plain arithmetic."""
     if not _ARITHMETIC.fullmatch(raw) or _PLACE.search(raw):
         return None
     names = frozenset(_NAMES.findall(re.sub(r"0[xX][0-9A-Fa-f]+", "0", raw)))
@@ -362,9 +361,9 @@ def arithmetic_names(raw: str) -> frozenset[str] | None:
 
 
 def plain_expansion(source: bytes, start: int, stop: int, spans: Mapping[int, int]) -> tuple[bool, str]:
-    """Return whether `${…}` between two offsets only expands to text, and the variable that it sets, if any.
+    """Analyze `${…}` between two offsets. Returns whether it only expands to text, and the variable that it sets or "".
 
-    Inner expansions must be where the grammar found them (`spans`). Quotes inside it are not supported.
+    Inner expansions must be where the grammar found them (`spans`). Quotes inside are not supported.
     """
     raw = source[start:stop]
     if _PLAIN_EXPANSION.fullmatch(raw.decode(errors="replace")):
@@ -403,7 +402,7 @@ _SEQUENCE = re.compile(r"(-?[0-9]{1,6})\.\.(-?[0-9]{1,6})")
 
 
 class Value(msgspec.Struct, frozen=True):
-    """The value of a variable. `listed`: a word of a `for` loop, in which the shell expands patterns."""
+    """A value of a variable. `listed` is set for words of a `for` loop, in which the shell expands patterns."""
 
     word: Word
     listed: bool = False
@@ -416,7 +415,7 @@ NONE: Variables = {}
 
 
 def expand(word: Word, variables: Variables = NONE, depth: int = 0) -> tuple[str, ...] | None:
-    """Return all texts that the word may expand to, or None if unknown."""
+    """Return all texts to which the word may expand, or None if they are unknown."""
     if word.value is not None:
         return None if _CONTROL.search(word.value) else (word.value,)
     if depth > DEPTH_MAX or any(piece.kind in ("unknown", "below") for piece in word.pieces):
@@ -431,7 +430,6 @@ def expand(word: Word, variables: Variables = NONE, depth: int = 0) -> tuple[str
 
 
 def may_be_option(word: Word, variables: Variables = NONE) -> bool:
-    """Return whether the expansion of an uncertain word may begin with `-`."""
     texts = expand(word, variables)
     if texts is None:
         return word.splits or not word.begins or word.begins.startswith("-")
@@ -439,15 +437,14 @@ def may_be_option(word: Word, variables: Variables = NONE) -> bool:
 
 
 def single(word: Word) -> bool:
-    """Return whether the word stays exactly one argument."""
     return word.value is not None or not (word.splits or any(piece.kind in ("glob", "brace") for piece in word.pieces))
 
 
 def numeric(word: Word, variables: Variables) -> bool:
-    """Return whether the word is a number, or empty because a variable is not set."""
+    """Return True if the word can only be a number, or empty if a variable is not set."""
     pieces = (Piece("text", word.value),) if word.value is not None else word.pieces
     for piece in pieces:
-        # The variable may only be set to literal or calculated numbers.
+        # The command may set the variable only to literal or calculated numbers.
         values = variables.get(piece.text) if piece.kind == "variable" else ()
         is_number = piece.kind == "number" or (piece.kind == "text" and piece.text.isdecimal())
         if not is_number and not (
@@ -462,7 +459,6 @@ def numeric(word: Word, variables: Variables) -> bool:
 
 
 def after(word: Word, count: int) -> Word:
-    """Return the word without its first `count` characters, which are literal."""
     if word.value is not None:
         return Word(word.text, word.value[count:], word.value[count:])
     pieces = list(word.pieces)
@@ -476,7 +472,7 @@ def after(word: Word, count: int) -> Word:
 
 
 def _braces(pieces: Sequence[Piece], *, bare: bool) -> Iterator[list[Piece] | None]:
-    """Expand the braces of a word. Yields None if unknown.
+    """Expand the braces of a word. Yields None if an expansion is unknown.
 
     For example, a sequence in a word that is not `bare` is unknown, because its dots may be quoted.
     """
@@ -507,7 +503,9 @@ def _braces(pieces: Sequence[Piece], *, bare: bool) -> Iterator[list[Piece] | No
 
 
 def expanded_braces(words: Sequence[Word]) -> list[Word] | None:
-    """Expand the braces of words, which the shell does first. Returns None without braces, or if unknown."""
+    """Expand the braces in words, which the shell does first. Returns None if the words have none or the result is
+    unknown.
+    """
     if not any(piece.kind == "brace" for word in words for piece in word.pieces):
         return None
     expanded: list[Word] = []
@@ -527,7 +525,6 @@ def expanded_braces(words: Sequence[Word]) -> list[Word] | None:
 
 
 def _sequence(inside: Sequence[Piece]) -> Iterator[list[Piece]]:
-    """Yield the numbers of a sequence such as `{1..9}`. Yields nothing for other sequences."""
     match = _SEQUENCE.fullmatch("".join(piece.text for piece in inside))
     if match is None or any(piece.kind != "text" for piece in inside):
         return
@@ -539,7 +536,6 @@ def _sequence(inside: Sequence[Piece]) -> Iterator[list[Piece]]:
 
 
 def _filled(pieces: Sequence[Piece], variables: Variables, depth: int) -> list[str] | None:
-    """Expand pieces without braces."""
     texts_so_far = [""]
     for place, piece in enumerate(pieces):
         texts: list[str] | None = None
@@ -566,7 +562,7 @@ def _filled(pieces: Sequence[Piece], variables: Variables, depth: int) -> list[s
 
 
 def _variable(piece: Piece, variables: Variables, depth: int) -> list[str] | None:
-    """Return a variable's possible values: all that the command assigns, or empty."""
+    """Return all values that the command assigns to a variable, and the empty string, or None if a value is unknown."""
     if piece.text not in variables:
         known = {"HOME": HOME, "PWD": HERE}.get(piece.text)
         return None if known is None else [known if piece.quoted else SPLIT + known]
@@ -580,7 +576,7 @@ def _variable(piece: Piece, variables: Variables, depth: int) -> list[str] | Non
         if texts is None:
             return None
         if not piece.quoted:
-            # File names may contain blanks, which split the word. Patterns in a value are expanded here.
+            # Blanks split the word, and the names of files may contain blanks. Patterns in the value are expanded, too.
             if any(mark in text for mark in (" ", "\t", "\n", ANY, REST, HOME, HERE, SPLIT) for text in texts):
                 return None
             texts = tuple(re.sub(r"[*?]", ANY, text).replace("[", REST) for text in texts)
@@ -597,8 +593,8 @@ _REST_OF_LINE = re.compile(
 
 
 class HereDocument(msgspec.Struct, frozen=True):
-    """Byte offsets of a here-document's text, and of the end of its closing line. `expands`: the shell expands the
-    text.
+    """Byte offsets of a here-document's text and of the end of its closing line. `expands` is set if the shell
+    expands the text.
     """
 
     begin: int
@@ -608,9 +604,7 @@ class HereDocument(msgspec.Struct, frozen=True):
 
 
 def here_document(source: bytes, start: int, stop: int, *, tabs: bool) -> HereDocument:
-    """Find the here-document whose delimiter is between two offsets. `tabs` means `<<-`. Raises Unreadable if
-    uncertain.
-    """
+    """Find the here-document whose delimiter is between two offsets. `tabs` means `<<-`. Raises Unreadable."""
     match = _DELIMITER.fullmatch(source, start, stop)
     if match is None:
         raise Unreadable("a here-document with an unusual delimiter")
