@@ -44,7 +44,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name, or `shoal.testing`, on first use, so that `import shoal` costs nothing."""
+    """Import public names and `shoal.testing` on first use, because `import shoal` must be fast."""
     if name == "testing":
         return import_module("shoal.testing")
     if name not in __all__:

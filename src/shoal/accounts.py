@@ -1,4 +1,4 @@
-"""The configured accounts and their adapters. A platform's module is imported only if it has an account."""
+"""The configured accounts and their adapters. A platform's module is imported only if the platform has an account."""
 
 from collections.abc import Iterable, Mapping
 
@@ -17,9 +17,9 @@ OWNERS = ("web:owner", "openai:owner", "terminal:owner")
 
 
 def every_account(config: Config) -> list[tuple[str, str, AccountSettings]]:
-    """Return all accounts, including disabled ones.
+    """Return all accounts, including disabled accounts.
 
-    Each has its platform, the first part of its thread ids, and its settings.
+    Each row contains the platform, the first part of the account's thread ids, and the settings.
     """
     rows = [
         (platform, platform_name(platform, account), account)
@@ -30,23 +30,24 @@ def every_account(config: Config) -> list[tuple[str, str, AccountSettings]]:
 
 
 def accounts_of(config: Config) -> dict[str, AccountSettings]:
-    """Return the enabled accounts by the first part of their thread ids."""
+    """Return the enabled accounts. The keys are the first parts of their thread ids."""
     return {name: account for _, name, account in every_account(config) if account.enabled}
 
 
 def platform_names(config: Config) -> tuple[str, ...]:
-    """Return the first parts of all configured thread ids, without connecting to any platform."""
     own = (identity.partition(":")[0] for identity in OWNERS)
     return (*own, *accounts_of(config))
 
 
 def platform_name(platform: str, account: AccountSettings) -> str:
-    """Return the first part of an account's thread ids: the platform, plus the account's name unless it is `main`."""
+    """Return the first part of an account's thread ids. It is the platform, plus the account's name unless that is
+    `main`.
+    """
     return platform if account.account == "main" else f"{platform}.{account.account}"
 
 
 def platform_owners(config: Config) -> tuple[str, ...]:
-    """Return the owner's identities on all enabled accounts, as PLATFORM:USER."""
+    """Return the owner's identities on all enabled accounts, in the form PLATFORM:USER."""
     return tuple(f"{name}:{account.owner}" for name, account in accounts_of(config).items() if account.owner)
 
 
@@ -55,9 +56,9 @@ def account_agents(config: Config) -> dict[str, str]:
 
 
 def access_of(config: Config, platform: str) -> AccessRules:
-    """Return a platform's access rules.
+    """Return the access rules of an account.
 
-    By default, only the owner has access. An unconfigured platform admits nobody.
+    By default, only the owner has access. Nobody has access through an account that is missing or disabled.
     """
     account = accounts_of(config).get(platform)
     if account is None:
@@ -66,9 +67,9 @@ def access_of(config: Config, platform: str) -> AccessRules:
 
 
 def people_of(config: Config, instead: Mapping[str, AccessRules]) -> People:
-    """Return the people of [access.people] and the owner's identities.
+    """Return the people in [access.people] and the owner's identities.
 
-    `instead` replaces the access rules of platforms.
+    `instead` contains the access rules that replace the configured rules of platforms.
     """
     owners = (f"{platform}:{owner}" for platform, rules in instead.items() for owner in rules.owners)
     persons = (
@@ -79,7 +80,10 @@ def people_of(config: Config, instead: Mapping[str, AccessRules]) -> People:
 
 
 def links_of(config: Config, platforms: Iterable[str], instead: Mapping[str, AccessRules]) -> Links:
-    """Return each platform's access rules and each person's identities. `instead` replaces configured rules."""
+    """Return the access rules of each platform and the identities of each person.
+
+    `instead` contains the access rules that replace the configured rules of platforms.
+    """
     rules = {name: instead.get(name) or access_of(config, name) for name in platforms}
     own = {identity.partition(":")[0]: AccessRules((identity.partition(":")[2],)) for identity in OWNERS}
     own["web"] = AccessRules(own["web"].owners, config.web.allow)
@@ -89,7 +93,7 @@ def links_of(config: Config, platforms: Iterable[str], instead: Mapping[str, Acc
 def make_adapters(config: Config, home: Home, settings: Settings, clock: Clock) -> list[ChatAdapter]:
     """Create the adapters of the page, the API, the terminal and each enabled account.
 
-    Raises ConfigError for a platform whose package is missing, or that no installed extension provides.
+    Raises ConfigError if the package of a platform is missing, or if no installed extension provides the platform.
     """
     adapters: list[ChatAdapter] = [WebAdapter(home, clock), WebAdapter(home, clock, "openai"), TerminalAdapter(clock)]
     url = config.web.public_url.rstrip("/")

@@ -3,7 +3,7 @@
     config ─► database, engine ─► platforms, models, sandbox ─► delivery ─► tools ─► turn loop ─► orchestrator
                                                                                   └─► agents, commands, gates, features
 
-Each step is a function of `shoal.assembly`. It takes what it needs from the services and adds the services it creates.
+Each step is a function of `shoal.assembly`. It uses services from the registry and adds the services that it creates.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ from shoal.tools.registry import Registry
 
 @asynccontextmanager
 async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Role = "all") -> AsyncGenerator[Services]:
-    """Open the home directory and run everything until the block ends, then drain. Yields the services by class.
+    """Open the home directory and run the app until the block ends, then drain it. Yield the registry of services.
 
-    In the role `offline`, nothing runs: no engine, platforms, triggers or model calls. Changes take effect at the next
-    start. The role uses the database of `overrides.driver`.
+    In the role `offline`, the app runs no engine, platforms or triggers, and calls no model. Changes take effect at
+    the next start. The role uses the database of `overrides.driver`.
 
-    Raises HomeLocked, ConfigError and StoreError. Each message says what to do next.
+    Raises HomeLocked, ConfigError and StoreError. Each error message says what to do next.
     """
     if overrides.models is None and role != "offline":
         config = await with_ollama(config, os.environ)
@@ -86,7 +86,6 @@ async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Ro
 
 
 async def _note_start(services: Services, role: Role) -> None:
-    """Add notes for the operator about unusable agents and a restored backup."""
     notices, restored_at = services[Notices], services[Home].restored_at()
     notices.notes += await services[AgentLifecycle].reconcile()
     if restored_at is not None and role != "worker":
@@ -95,7 +94,6 @@ async def _note_start(services: Services, role: Role) -> None:
 
 @asynccontextmanager
 async def _running(services: Services, role: Role) -> AsyncGenerator[None]:
-    """Run the engine and all services during the block, then drain."""
     backend, runtime, orchestrator = services[Backend], services[Runtime], services[Orchestrator]
     async with asyncio.TaskGroup() as tasks:
         lasting = (backend.engine.run(orchestrator), *backend.services())

@@ -1,10 +1,10 @@
 """Database, engine and coordination for one process.
 
-database.url      driver, engine                 other processes                       what one process alone may do
----------------   ----------------------------   -----------------------------------   -----------------------------
-empty             SQLite, local                  refused by the lock on the home        everything
-postgresql://…    PostgreSQL, procrastinate      any number; NOTIFY tells each other    held by an advisory lock, with
-                                                 what happens                           take-over when the holder dies
+`database.url` selects the backend:
+
+- empty: SQLite and the local engine. A lock on the home directory prevents other processes from starting.
+- postgresql://…: PostgreSQL and procrastinate. Any number of processes can run. They notify each other with NOTIFY.
+  An advisory lock protects work that only one process may do. If its holder dies, another process takes over.
 """
 
 import asyncio
@@ -48,9 +48,11 @@ Service: TypeAlias = Callable[[], Coroutine[object, object, None]]
 class Backend:
     """The backend for a single process, with SQLite in the home directory. Base class of ClusterBackend.
 
-    Once the database is damaged, every write raises StoreCorrupt and services that need the database stop. The process
-    continues, because it may hold the only copy of the data (decision 035). `health` describes known damage. `recovers`
-    is set if threads with unfinished work must be woken at startup. Otherwise, their jobs still exist.
+    After the database is damaged, every write raises StoreCorrupt, and services that need the database stop. The
+    process continues, because it may contain the only copy of the data (decision 035).
+
+    - `health`: describes known damage.
+    - `recovers`: True if threads with unfinished work must be woken at startup. If False, their jobs still exist.
     """
 
     recovers: bool = True
@@ -68,41 +70,38 @@ class Backend:
         self._tasks: TaskGroup | None = None
 
     def hub(self, hub: Hub, journal: Journal, origin: str) -> LiveHub:
-        """Return the hub for live events."""
         return hub
 
     def on_due(self, due: Callable[[str], None]) -> None:
-        """Call `due` when another process has made work due.
+        """Call `due` when another process has created work that is due.
 
-        Its argument is a platform, `triggers`, or empty for both.
+        The argument of `due` is a platform, `triggers`, or an empty string for both.
         """
 
     def add_service(self, serve: Service) -> None:
         """Run `serve` in every process, and restart it after each database outage.
 
-        It stops once the database is damaged.
+        If the database is damaged, the service stops permanently.
         """
         self._services.append(partial(_outlast, self.health, serve))
 
     def add_single(self, name: str, *serve: Service) -> None:
-        """Run the `serve` functions as services in one process at a time."""
+        """Run the `serve` functions as services in only one process at a time."""
         self.begin(name, *serve)
 
     def begin(self, name: str, *serve: Service) -> None:
-        """Run the `serve` functions as services in this process until `end` is called with this name."""
+        """Run the `serve` functions as services in this process until `end` is called with the same name."""
         self._named[name] = [partial(_outlast, self.health, service) for service in serve]
         if self._tasks is not None:
             self._tasks.start_soon(self._run_named, name)
 
     async def end(self, name: str) -> None:
-        """Stop the services started under a name, and wait until they have ended."""
         self._named.pop(name, None)
         if (running := self._scopes.get(name)) is not None:
             running[0].cancel()
             await running[1].wait()
 
     def services(self) -> Sequence[Coroutine[object, object, None]]:
-        """Return the services to run in addition to the engine."""
         return [*(serve() for serve in self._services), self._run_all_named()]
 
     async def _run_all_named(self) -> None:
@@ -126,7 +125,7 @@ class Backend:
             ended.set()
 
     def describe(self, address: str) -> None:
-        """Publish this process's address for other processes on this machine."""
+        """Publish the address of this process for other processes on this machine."""
         if self._lock is not None:
             self._lock.describe(address)
 
@@ -152,7 +151,6 @@ class ClusterBackend(Backend):
         self._services += [self._listener.run, self._holder.run]
 
     def hub(self, hub: Hub, journal: Journal, origin: str) -> LiveHub:
-        """Return a hub that carries the live events of all processes."""
         from shoal.engine.cluster import LiveBridge
 
         bridge = LiveBridge(hub, journal, self._pool, self._listener, origin)
@@ -160,14 +158,14 @@ class ClusterBackend(Backend):
         return bridge
 
     def on_due(self, due: Callable[[str], None]) -> None:
-        """Call `due` for the database's notifications about posts and triggers.
+        """Call `due` when the database sends a notification about posts or triggers.
 
-        After an outage, everything may be due.
+        After an outage, call it with an empty string, because any work may be due.
         """
         self._listener.listen("shoal_due", due, lambda: due(""))
 
     def add_single(self, name: str, *serve: Service) -> None:
-        """Run the services under an advisory lock with this name."""
+        """Run the services in the process that acquires the advisory lock with this name."""
         self._holder.want(name, partial(_together, [partial(_outlast, self.health, service) for service in serve]))
 
 
@@ -180,7 +178,7 @@ async def _together(services: Sequence[Service]) -> None:
 async def _outlast(health: Health, serve: Service) -> None:
     """Run a service, and restart it after a database outage or a full disk.
 
-    Returns if the database is damaged. Raises all other failures.
+    If the database is damaged, wait until this call is cancelled. All other errors are raised.
     """
     seconds = OUTAGE_SECONDS
     while True:
@@ -202,9 +200,9 @@ async def _outlast(health: Health, serve: Service) -> None:
 async def open_backend(
     config: Config, home: Home, role: Role, wrap: Callable[[Driver], Driver] | None, opened: Driver | None = None
 ) -> AsyncGenerator[Backend]:
-    """Open the database, and close it when the block ends. A database passed as `opened` stays open.
+    """Open the database, and close it when the block ends. A database that is passed as `opened` stays open.
 
-    Raises HomeLocked, StoreError, and InvalidInput for a role that needs PostgreSQL.
+    Raises HomeLocked and StoreError.
     """
     if opened is not None:
         yield Backend(opened, Health(), LocalEngine(config.engine.concurrency))
@@ -230,7 +228,7 @@ async def open_backend(
 
 @asynccontextmanager
 async def unwrapped() -> AsyncGenerator[None]:
-    """Unwrap an exception group that contains a single error."""
+    """Replace an exception group that contains a single error with that error."""
     try:
         yield
     except BaseExceptionGroup as group:

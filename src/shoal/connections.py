@@ -1,4 +1,4 @@
-"""Platform accounts: their access rules, and connecting them while Shoal runs."""
+"""Access rules of platform accounts, and connecting and disconnecting accounts while Shoal runs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -20,15 +20,15 @@ from shoal.threads.orchestrator import Orchestrator
 
 
 def approvers_of(config: Config) -> list[str]:
-    """Return the people who may decide any approval: the configured approvers and the owner."""
+    """Return the people who may decide any approval: the configured approvers, followed by the owner."""
     return [*config.permissions.approvers, *OWNERS, *platform_owners(config)]
 
 
 class Standing(msgspec.Struct, eq=False):
-    """Access rules and approvers of each platform, and each account's agent.
+    """The access rules of each platform, the approvers, and the agent of each account.
 
-    Updated when the configuration changes. `access` contains rules that replace the configured ones. `gated` contains
-    the platforms with an access gate.
+    The values change when the configuration changes. `access` contains rules that replace the configured rules.
+    `gated` contains the platforms with an access gate.
     """
 
     access: Mapping[str, AccessRules]
@@ -38,7 +38,6 @@ class Standing(msgspec.Struct, eq=False):
     accounts: dict[str, str]
 
     def apply(self, config: Config, platforms: Iterable[str]) -> None:
-        """Update all parts from a configuration."""
         self.links.become(links_of(config, platforms, self.access))
         self.approvers[:] = approvers_of(config)
         self.accounts.clear()
@@ -46,7 +45,9 @@ class Standing(msgspec.Struct, eq=False):
 
 
 class Connections(msgspec.Struct, eq=False):
-    """The connected accounts by platform. `configured` includes accounts that are not connected in this process."""
+    """The connected accounts by platform. `configured` also includes accounts that are not connected in this
+    process.
+    """
 
     adapters: dict[str, ChatAdapter]
     configured: Mapping[str, ChatAdapter | None]
@@ -62,7 +63,6 @@ class Connections(msgspec.Struct, eq=False):
     gates: dict[str, AccessGate] = msgspec.field(default_factory=dict[str, AccessGate])
 
     def add(self, adapter: ChatAdapter) -> None:
-        """Connect another account while Shoal runs."""
         name = adapter.platform
         self.adapters[name] = adapter
         self.standing.gated.add(name)
@@ -70,7 +70,6 @@ class Connections(msgspec.Struct, eq=False):
         self.serve(adapter)
 
     def serve(self, adapter: ChatAdapter) -> None:
-        """Receive an account's messages and deliver its posts."""
         name = adapter.platform
         if name in self.standing.gated:
             self.gates[name] = self.make_gate()
@@ -83,7 +82,7 @@ class Connections(msgspec.Struct, eq=False):
         self.backend.add_single(f"platform {name}", receive, send)
 
     async def remove(self, name: str) -> None:
-        """Disconnect an account. Its threads' posts wait until it is connected again."""
+        """Disconnect an account. Posts to its threads wait until it is connected again."""
         await self.backend.end(f"platform {name}")
         self.adapters.pop(name, None)
         self.senders.drop(name)
@@ -91,6 +90,5 @@ class Connections(msgspec.Struct, eq=False):
         self.standing.gated.discard(name)
 
     def apply(self, config: Config) -> None:
-        """Update the access rules, approvers and account agents from a configuration."""
         self.config.current = config
         self.standing.apply(config, self.adapters)

@@ -1,7 +1,7 @@
-"""Extensions: entry points of installed packages.
+"""Extensions, which are entry points of installed packages.
 
-A package declares them in its metadata under a `Group`, for example `weather = "pkg:Weather"` in
-`[project.entry-points."shoal.tools"]`. Each is imported on first use.
+A package declares an extension in its metadata under a `Group`, for example `weather = "pkg:Weather"` in
+`[project.entry-points."shoal.tools"]`. Extensions are imported on first use.
 """
 
 import os
@@ -44,7 +44,7 @@ HARDWARE: Literal["shoal.tools.hardware"] = "shoal.tools.hardware"
 
 
 def extensions(group: Group) -> dict[str, "EntryPoint"]:
-    """Return the entry points of a group by name. Raises ConfigError if two packages use the same name."""
+    """Return the entry points of a group by name. Raises ConfigError if two packages declare the same name."""
     entry_points: dict[str, EntryPoint] = {}
     path = tuple(sys.path)
     for entry in _offered(path) if group in _groups(path) else ():
@@ -63,7 +63,7 @@ def extensions(group: Group) -> dict[str, "EntryPoint"]:
 
 
 def load_extension(group: Group, name: str) -> object:
-    """Import the entry point of this name. Raises ConfigError if it does not exist or cannot be imported."""
+    """Import the entry point with this name. Raises ConfigError if it does not exist or cannot be imported."""
     entry_points = extensions(group)
     entry = entry_points.get(name)
     if entry is None:
@@ -77,12 +77,12 @@ def load_extension(group: Group, name: str) -> object:
 
 
 def has_platform(name: str) -> bool:
-    """Return whether a platform is built in or provided by a package, without importing it."""
+    """Return True if a platform is built in or provided by a package. The platform is not imported."""
     return name in BUILT_IN or name in extensions("shoal.platforms")
 
 
 def platform_named(name: str) -> Platform:
-    """Return the record of a built-in platform or one from `shoal.platforms`. Raises ConfigError."""
+    """Return a built-in platform, or a platform from `shoal.platforms`. Raises ConfigError."""
     if name in BUILT_IN:
         return built_in(name)
     record = load_extension("shoal.platforms", name)
@@ -92,9 +92,9 @@ def platform_named(name: str) -> Platform:
 
 
 def extension_tools(settings: ToolsSettings) -> "list[Tool]":
-    """Load the tools of `shoal.tools`, and with `tools.hardware` those of `shoal.tools.hardware`.
+    """Load the tools of `shoal.tools`. If `tools.hardware` is set, also load the tools of `shoal.tools.hardware`.
 
-    Raises ConfigError if a tool cannot be imported, or if hardware is enabled without its package.
+    Raises ConfigError if a tool cannot be imported, or if hardware is enabled but its package is missing.
     """
     if settings.hardware and not extensions(HARDWARE):
         raise ConfigError([f"tools.hardware is on, but its package is missing. {how_to_add_package('shoal-hardware')}"])
@@ -103,7 +103,7 @@ def extension_tools(settings: ToolsSettings) -> "list[Tool]":
 
 
 def extension_commands() -> list[ChatCommand]:
-    """Load the chat commands of `shoal.commands`. Raises ConfigError for anything that is not a `chat_command`."""
+    """Load the chat commands of `shoal.commands`. Raises ConfigError if an object is not a `chat_command`."""
     commands: list[ChatCommand] = []
     for name in sorted(extensions("shoal.commands")):
         command = load_extension("shoal.commands", name)
@@ -118,7 +118,7 @@ async def _answer(command: ChatCommand, asked: CommandRequest) -> str:
 
 
 def extension_hooks() -> dict[str, Hooks]:
-    """Load the hooks of `shoal.hooks` by name. Raises ConfigError for anything that is not `Hooks`."""
+    """Load the hooks of `shoal.hooks` by name. Raises ConfigError if an object is not of type `Hooks`."""
     hooks: dict[str, Hooks] = {}
     for name in sorted(extensions("shoal.hooks")):
         loaded = load_extension("shoal.hooks", name)
@@ -129,13 +129,11 @@ def extension_hooks() -> dict[str, Hooks]:
 
 
 def extension_providers() -> "list[Provider]":
-    """Load the provider factories of `shoal.providers`. Raises ConfigError."""
     makers = [load_extension("shoal.providers", name) for name in extensions("shoal.providers")]
     return [cast("Callable[[], Provider]", maker)() for maker in makers]
 
 
 def extension_sandbox(name: str) -> "Sandbox":
-    """Load the sandbox of this name from `shoal.sandboxes`. Raises ConfigError."""
     return cast("Callable[[], Sandbox]", load_extension("shoal.sandboxes", name))()
 
 
@@ -153,9 +151,9 @@ def _offered(path: tuple[str, ...]) -> "tuple[EntryPoint, ...]":
 
 @cache
 def _groups(path: tuple[str, ...]) -> frozenset[str]:
-    """Return the groups that have entry points. If a package is in an archive, return all groups.
+    """Return the groups that have entry points, or all groups if a package is in an archive.
 
-    Listing the folders takes a tenth of the 15 ms of Python's own scan, so most starts avoid that scan.
+    Python's own scan takes 15 ms. Listing the folders takes a tenth of that, so most starts avoid the scan.
     """
     groups: set[str] = set()
     for folder in path:

@@ -20,7 +20,7 @@ class _Folder(msgspec.Struct, frozen=True):
 
 
 class _Source(msgspec.Struct, frozen=True):
-    """The recorded source of an installed package (PEP 610). Empty for a package from an index."""
+    """The recorded source of an installed package (PEP 610). It is empty for a package from an index."""
 
     url: str = ""
     dir_info: _Folder = _Folder()
@@ -28,9 +28,9 @@ class _Source(msgspec.Struct, frozen=True):
 
 @cache
 def source() -> tuple[str, bool]:
-    """Return how this installation was installed.
+    """Return the source of this installation, and True if it is an editable checkout.
 
-    The source is a path or the name `shoal`. Also returns whether it is an editable checkout.
+    The source is a path, or `shoal` if the package was installed from an index.
     """
     from importlib.metadata import PackageNotFoundError, distribution
 
@@ -43,7 +43,6 @@ def source() -> tuple[str, bool]:
 
 
 def install_command(extra: str) -> list[str]:
-    """Return the command that adds an extra to this installation."""
     where, is_checkout = source()
     wanted = ["install", *(["--editable"] if is_checkout else []), f"{where}[{extra}]"]
     if Path(sys.prefix, "pipx_metadata.json").exists():
@@ -54,7 +53,7 @@ def install_command(extra: str) -> list[str]:
 
 
 def how_to_add_package(package: str) -> str:
-    """Return instructions for adding a missing package of Shoal. A checkout contains the package in `packages/`."""
+    """Return instructions for installing a missing package of Shoal. In a checkout, it is in `packages/`."""
     where, is_checkout = source()
     command = install_command("")
     wanted = str(Path(where, "packages", package)) if is_checkout else package
@@ -62,12 +61,11 @@ def how_to_add_package(package: str) -> str:
 
 
 def how_to_add(extra: str) -> str:
-    """Return instructions for adding a missing extra."""
     return f"Run: {shlex.join(install_command(extra))}"
 
 
 def program() -> str:
-    """Return the command that runs this installation: `shoal` if that resolves to it, otherwise its path."""
+    """Return the command that runs this installation: `shoal` if that name resolves to it, otherwise its path."""
     called = sys.argv[0]
     if Path(called).name != "shoal":
         return "shoal"
@@ -80,5 +78,5 @@ def program() -> str:
 
 
 def as_typed(text: str) -> str:
-    """Replace the `shoal` commands in a text with the form that works on this machine."""
+    """Replace `shoal` in the commands of a text with the command that works on this machine."""
     return re.sub(r"`shoal(?=[ `])", lambda _: f"`{program()}", text)

@@ -67,8 +67,8 @@ _M_ARENA_MAX = -8
 def share_one_heap() -> None:
     """Make threads that start later share one heap, if the C library is glibc.
 
-    By default, glibc creates a heap for each thread that allocates while another does. Memory freed in one heap is not
-    available to other threads, so a process with a dozen threads grows by a fifth in 10,000 turns.
+    By default, glibc creates additional heaps for threads that allocate at the same time. Memory that is freed in
+    one heap is not available to other threads, so a process with a dozen threads grows by a fifth in 10,000 turns.
     """
     import ctypes
 
@@ -80,7 +80,7 @@ def share_one_heap() -> None:
 async def return_freed_memory(clock: Clock) -> None:
     """Periodically return freed memory to the system, if the C library is glibc.
 
-    Otherwise, glibc returns only memory at the end of its heap, so each burst of messages keeps a few megabytes.
+    By default, glibc returns only memory at the end of its heap, so each burst of messages would keep a few megabytes.
     """
     import ctypes
 
@@ -91,10 +91,10 @@ async def return_freed_memory(clock: Clock) -> None:
 
 
 def collect_seldom() -> None:
-    """Exclude the objects created at startup from garbage collection, and collect new ones less often.
+    """Exclude the objects created at startup from garbage collection, and collect new objects less often.
 
-    Startup creates two thousand objects in cycles, and collecting them would take a tenth of its time. Turns create
-    few. With the default thresholds, the collector takes a tenth of a turn's CPU time.
+    Startup creates two thousand objects in cycles. Collecting them would take a tenth of the startup time. Turns
+    create few cycles. With the default thresholds, the collector would take a tenth of a turn's CPU time.
     """
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
@@ -102,11 +102,12 @@ def collect_seldom() -> None:
 
 
 class Upkeep:
-    """Supervises services whose temporary failure does not stop turns.
+    """Supervises services that may fail without stopping turns.
 
-    A failure is stored and reported to the owner, and the service is restarted later. The engine, the database watcher
-    and the approval service are not among them, because their failure must end the process. Database outages and damage
-    are raised, because all services handle them together.
+    It stores a failure, reports it to the owner, and restarts the service later. A failure within a day of the
+    previous one is not reported again. The engine, the database watcher and the approval service are not supervised,
+    because their failure must end the process. Database outages and damage are raised, because all services handle
+    them together.
     """
 
     def __init__(self, settings: Settings, clock: Clock, notify: Callable[[str], Awaitable[None]]) -> None:
@@ -115,7 +116,6 @@ class Upkeep:
         self._notify = notify
 
     def keep(self, name: str, serve: Callable[[], Awaitable[None]]) -> Callable[[], Coroutine[object, object, None]]:
-        """Return a function that runs a service and restarts it after each failure."""
         return partial(self._run, name, serve)
 
     async def _run(self, name: str, serve: Callable[[], Awaitable[None]]) -> None:
@@ -133,7 +133,6 @@ class Upkeep:
             await self._clock.sleep(UPKEEP_SECONDS_MIN * 2.0 ** min(failures - 1, UPKEEP_DOUBLINGS_MAX))
 
     async def _report(self, name: str, failure: BaseException) -> None:
-        """Store a service's failure and notify the owner. Raises StoreError."""
         log.error("service failed; restarting later", extra={"service": name}, exc_info=failure)
         now, before = self._clock.now(), await self._settings.get(SERVICE_PROBLEMS, name)
         why = f"{type(failure).__name__}: {' '.join(str(failure).split())}"[:PROBLEM_CHARS_MAX]
@@ -150,14 +149,13 @@ class ServiceProblem(msgspec.Struct, frozen=True):
 
 
 def service_problem(stored: str) -> ServiceProblem:
-    """Decode a service's stored failure."""
     return msgspec.json.decode(stored, type=ServiceProblem)
 
 
 async def watch_set_aside(
     settings: Settings, clock: Clock, notify: Callable[[str], Awaitable[None]], note: Callable[[str], None]
 ) -> None:
-    """Notify the owner once of each event that was set aside, and add a note in this process."""
+    """Notify the owner once about each event that was set aside, and add a note in this process."""
     while True:
         for key, stored in await settings.page(SET_ASIDE):
             aside = msgspec.json.decode(stored, type=SetAside)
@@ -171,21 +169,20 @@ async def watch_set_aside(
 
 
 async def watch_crashes(crash_log: CrashLog, clock: Clock) -> None:
-    """Read the crashes of other processes periodically."""
     while True:
         await clock.sleep(SET_ASIDE_SECONDS)
         await crash_log.learn()
 
 
 async def watch_approvals(expire: Callable[[], Awaitable[None]], clock: Clock, ask_expires_seconds: float) -> None:
-    """Expire approvals at least every EXPIRY_CHECK_SECONDS, and more often if they are short-lived."""
+    """Expire approvals every EXPIRY_CHECK_SECONDS, or more often if they are short-lived."""
     while True:
         await expire()
         await clock.sleep(min(EXPIRY_CHECK_SECONDS, ask_expires_seconds))
 
 
 async def anchor_audit(audit: AuditLog, clock: Clock) -> None:
-    """Log the heads of the audit chains periodically, so that later changes to a chain can be detected."""
+    """Log the heads of the audit chains every ANCHOR_SECONDS, to make later changes to a chain detectable."""
     while True:
         await clock.sleep(ANCHOR_SECONDS)
         chains = await audit.chains()
@@ -194,9 +191,9 @@ async def anchor_audit(audit: AuditLog, clock: Clock) -> None:
 
 
 async def watch_health(health: Health, clock: Clock, notify: Callable[[str], Awaitable[None]]) -> None:
-    """Detect changes to the database's files within HEALTH_CHECK_SECONDS, and notify the owner of damage once.
+    """Detect changes to the database files within HEALTH_CHECK_SECONDS, and notify the owner of damage once.
 
-    A full or read-only disk is reported at most every TROUBLE_SECONDS.
+    A full or read-only disk is reported at most once in TROUBLE_SECONDS.
     """
     told_at = -TROUBLE_SECONDS
     while not health.damage:
@@ -213,7 +210,7 @@ async def watch_health(health: Health, clock: Clock, notify: Callable[[str], Awa
 
 
 async def watch_clock(clock: Clock, changed: Callable[[], None]) -> None:
-    """Call `changed` within CLOCK_LOOK_SECONDS after the clock was set."""
+    """Call `changed` within CLOCK_LOOK_SECONDS after the wall clock was changed."""
     before = wall_ahead(clock)
     while True:
         await clock.sleep(CLOCK_LOOK_SECONDS)
@@ -224,7 +221,6 @@ async def watch_clock(clock: Clock, changed: Callable[[], None]) -> None:
 
 
 async def look_through_daily(health: Health, clock: Clock) -> None:
-    """Check the whole database once a day."""
     await clock.sleep(LOOK_THROUGH_AFTER_SECONDS)
     while True:
         await health.look_through(BACKGROUND_CHECK_SECONDS)
@@ -232,7 +228,7 @@ async def look_through_daily(health: Health, clock: Clock) -> None:
 
 
 async def note_settings(config: Config, store: Store, home: Home, agents: Iterable[str]) -> None:
-    """Record in the audit log how the access settings have changed since the last start."""
+    """Record in the audit log which access settings have changed since the last start."""
     parts = {**_rules(config), **{f"agent {name}": _rules_of(home, name) for name in agents}}
     now = {name: hashlib.sha256(part).hexdigest()[:16] for name, part in parts.items()}
     stored = await store.settings.get("audit", "settings")
@@ -251,7 +247,6 @@ async def note_settings(config: Config, store: Store, home: Home, agents: Iterab
 
 
 def _rules_of(home: Home, name: str) -> bytes:
-    """Encode the access settings of an agent's own and shared files. Return `unreadable` if a file cannot be read."""
     try:
         file = read_agent(home.agent(name), read_shared(home))
     except InvalidInput:
@@ -279,7 +274,7 @@ def _rules(config: Config) -> dict[str, bytes]:
 
 
 async def report_completions(hub: Hub, on_complete: Completion) -> None:
-    """Await `on_complete` for each turn that finishes in this process. Its errors are only logged."""
+    """Await `on_complete` for each turn that finishes in this process. Errors of the callback are only logged."""
 
     async def notify(thread: ThreadId, turn: TurnId, reply: str) -> None:
         await on_complete(thread, turn, reply)
@@ -297,7 +292,7 @@ async def report_completions(hub: Hub, on_complete: Completion) -> None:
 
 
 def missing_model(models: Models, name: str) -> str:
-    """Explain why the default model cannot answer. Empty if it can. Makes no request."""
+    """Explain why the default model cannot answer. Return an empty string if it can. Sends no request."""
     try:
         existing_model(models, name)
     except InvalidInput as error:

@@ -38,7 +38,9 @@ RESTORED = ("restored", "told")
 
 
 class Notices(msgspec.Struct, eq=False):
-    """Posts notices. `notes` are lines for the start, the API and `shoal doctor`."""
+    """Posts notices to the owner or to a conversation. `notes` contains lines for the startup output, the API and
+    `shoal doctor`.
+    """
 
     store: Store
     clock: Clock
@@ -49,9 +51,9 @@ class Notices(msgspec.Struct, eq=False):
     """People who are notified if the owner cannot be reached, as PLATFORM:USER."""
 
     async def notify_owner(self, text: str) -> None:
-        """Post to the owner's most recent direct conversation, otherwise to an approver's.
+        """Post to the owner's most recent direct conversation. If this is not possible, post to an approver.
 
-        If neither accepts posts, does nothing.
+        If no approver can be reached, do nothing.
         """
         id = f"{NOTICE}{self.clock.new_id()}"
         owner_thread = await self.store.settings.get(*OWNER_IN)
@@ -103,12 +105,11 @@ class Notices(msgspec.Struct, eq=False):
             )
 
     def note(self, note: str) -> None:
-        """Add a line to this process's notes, unless it is already there."""
+        """Add a line to this process's notes unless the notes contain it or are full."""
         if note not in self.notes and len(self.notes) < NOTES_MAX:
             self.notes.append(note)
 
     async def of_window(self, model: str) -> None:
-        """Add a note that a model's context window is unknown, and log it once."""
         note = (
             f"The context window of {model} is not known: I assume {WINDOW_TOKENS_DEFAULT:,} tokens, and fewer if "
             "its provider rejects that. Set model.context_tokens_max to its size."
@@ -119,7 +120,7 @@ class Notices(msgspec.Struct, eq=False):
                 log.warning("%s", note)
 
     async def past_outbox(self, text: str) -> None:
-        """Notify the owner without the outbox, because the database is damaged or unavailable."""
+        """Notify the owner without the outbox, because the database is damaged or unavailable. Errors are ignored."""
         with contextlib.suppress(StoreError, PlatformError):
             owner_thread = await self.store.settings.get(*OWNER_IN)
             adapter = self.adapters.get(owner_thread.partition(":")[0]) if owner_thread else None
@@ -131,7 +132,7 @@ class Notices(msgspec.Struct, eq=False):
     async def watch_channels(self, agents: AgentLifecycle) -> None:
         """Check once whether the bound channels still exist.
 
-        Report missing ones in the log, the notes and to the owner.
+        Missing channels are logged, added to the notes, and reported to the owner.
         """
         for attempt in range(CHANNELS_TRIES):
             await self.clock.sleep(CHANNELS_AFTER_SECONDS * (attempt + 1))

@@ -25,10 +25,10 @@ Work: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Runtime(msgspec.Struct, eq=False):
-    """Progress of starting and stopping. In the role `offline`, the state is always `stopped`.
+    """State of the process during startup and shutdown. In the role `offline`, the state is always `stopped`.
 
-    `before_turns` are awaited after the engine has started and before turns continue. `before_ready` are awaited before
-    Shoal counts as running.
+    - `before_turns`: functions to await after the engine has started and before turns continue.
+    - `before_ready`: functions to await before Shoal counts as running.
     """
 
     engine: Engine
@@ -40,9 +40,9 @@ class Runtime(msgspec.Struct, eq=False):
     role: Role = "all"
 
     async def drain(self) -> None:
-        """Stop accepting messages, and let running turns continue for `engine.drain_seconds`.
+        """Stop accepting messages, and let running turns continue for up to `engine.drain_seconds`.
 
-        The rest is left to the next start.
+        Turns that are unfinished after that time continue at the next start.
         """
         self.state = "draining"
         self.stopping.set()
@@ -50,13 +50,12 @@ class Runtime(msgspec.Struct, eq=False):
 
 
 class Status(msgspec.Struct, eq=False):
-    """Status of all services. `servers` returns a description of each connected tool server."""
+    """Reports the status of all services. `servers` returns a description of each connected tool server."""
 
     services: Services
     servers: Callable[[], tuple[str, ...]] = tuple
 
     def info(self) -> RuntimeInfo:
-        """Return the current status of all services."""
         services = self.services
         agents, sandbox = services[AgentRegistry], services[Sandbox]
         default, lobby = agents.default(), make_thread_id("web", "lobby", "info")

@@ -4,9 +4,9 @@
     services.add(catalog, Models)  # registered under its port
     services[CaseChecks]
 
-`open_app` fills the registry and yields it. A class with `of(services)` needs no `add`: its service is created from the
-others on first use. An endpoint parameter annotated with a service's class receives that service when the routes are
-bound.
+`open_app` fills the registry and yields it. A class with `of(services)` needs no `add`: its service is created from
+other services on first use. If an endpoint parameter is annotated with a service's class, it receives that service
+when the routes are bound.
 """
 
 from typing import Protocol, TypeVar, cast, runtime_checkable
@@ -19,7 +19,7 @@ class MadeOfServices(Protocol):
     """A class whose service can be created from other services."""
 
     def of(self, services: "Services") -> object:
-        """Create a service from others."""
+        """Create a service from other services."""
         ...
 
 
@@ -33,7 +33,7 @@ class MadeOfExtension(Protocol):
 
 
 class Services:
-    """Services by class."""
+    """A registry of services by class."""
 
     def __init__(self, *services: object) -> None:
         self._by_class: dict[type, object] = {}
@@ -42,9 +42,9 @@ class Services:
             self.add(service)
 
     def add(self, service: object, kind: type | None = None) -> None:
-        """Register a service under its own class, or under `kind`, a port or base class.
+        """Register a service under its own class, or under `kind` if that is set. `kind` is a port or a base class.
 
-        Raises ValueError if that class already has a service.
+        Raises ValueError if the class already has a service.
         """
         kind = kind or type(service)
         if kind in self._by_class:
@@ -52,16 +52,18 @@ class Services:
         self._by_class[kind] = service
 
     def extended(self) -> "Services":
-        """Return a registry with these services, to which more can be added.
+        """Return a new registry that contains these services and accepts more.
 
-        Both registries share services that are created on first use, except for classes with `of_extension`.
+        Both registries share the services that are created on first use, except for classes with `of_extension`.
         """
         extended = Services()
         extended._original = self
         return extended
 
     def __getitem__(self, kind: type[ServiceT]) -> ServiceT:
-        """Return the service of a class. Raises LookupError if none is registered."""
+        """Return the service of a class, and create it if the class supports that. Raises LookupError if it does
+        not exist.
+        """
         if kind not in self._by_class:
             if isinstance(kind, MadeOfExtension):
                 self._by_class[kind] = kind.of_extension(self)

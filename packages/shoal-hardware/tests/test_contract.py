@@ -1,4 +1,4 @@
-"""The contract for tools, run with the four tools."""
+"""Runs the contract suite for tools against the four tools."""
 
 import json
 

@@ -23,7 +23,7 @@ NO_DEVICE = OSError(121, "Remote I/O error")
 
 
 class FakePackages:
-    """Fakes for smbus2 and spidev: devices at some addresses of bus 1, each with 256 registers."""
+    """Fakes for smbus2 and spidev. Bus 1 has devices at some addresses, each with 256 registers."""
 
     def __init__(self, *addresses: int) -> None:
         self.registers = {address: bytearray(256) for address in addresses}
@@ -206,7 +206,7 @@ async def test_a_profile_can_allow_exactly_one_write(tmp_path: Path) -> None:
 
 @pytest.fixture
 def stub() -> Generator[int]:
-    """Yield the number of a bus of the kernel's stub driver with a device at 0x20."""
+    """Yield the number of a bus from the kernel's stub driver, with a device at 0x20."""
     if os.geteuid() != 0 or shutil.which("modprobe") is None:
         pytest.skip("the kernel's i2c-stub can only be loaded by root, with modprobe")
     pytest.importorskip("smbus2", reason="the extra hardware is not installed")

@@ -21,8 +21,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shoal(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Generator[Shoal]:
-    """Return a function that runs `shoal --home HOME …` in this process, without the keys and tokens in the
-    environment."""
+    """Return a function that runs `shoal --home HOME …` in this process, without keys and tokens in the environment."""
     for name in os.environ:
         if name.endswith(("_API_KEY", "_TOKEN", "_BASE_URL")) or name in ("DATABASE_URL", "SHOAL_HOME"):
             monkeypatch.delenv(name)

@@ -1,4 +1,4 @@
-"""Shared types of the import tests, and the makers of other products' homes."""
+"""Types that the import tests share, and functions that create homes of other products."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
 
 
 class Ran(NamedTuple):
-    """Exit code and output of a command."""
+    """The exit code and output of a command."""
 
     code: int
     out: str

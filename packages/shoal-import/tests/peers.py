@@ -1,4 +1,4 @@
-"""Sample homes of other products, based on their documentation, as after some time of use."""
+"""Sample homes of other products, based on their documentation."""
 
 import json
 import sqlite3
@@ -228,7 +228,6 @@ def openwebui(root: Path) -> Path:
 
 
 def database(file: Path, schema: str, rows: Mapping[str, Iterable[tuple[object, ...]]]) -> None:
-    """Write rows into tables of a new database."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(file)) as connection:
         connection.executescript(schema)
@@ -239,8 +238,7 @@ def database(file: Path, schema: str, rows: Mapping[str, Iterable[tuple[object, 
 
 
 def openclaw_2026_9(root: Path) -> Path:
-    """Create the same home in the format of OpenClaw 2026.9, with conversations, keys, pairings and schedules in
-    databases."""
+    """Create the OpenClaw home in the format of version 2026.9, which stores most of its data in databases."""
     openclaw(root)
     config = (root / "openclaw.json").read_text()
     config = config.replace(

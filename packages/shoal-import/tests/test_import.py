@@ -20,8 +20,6 @@ SECRETS = ("AAOpenclawToken", "sk-ant-openclaw", "sk-or-hermes", "AAHermesToken"
 
 @pytest.fixture
 def bring(shoal: Shoal, tmp_path: Path) -> Callable[..., list[Line]]:
-    """Return a function that creates a product's home and imports it."""
-
     def run(product: str, *options: str) -> list[Line]:
         root = tmp_path / product
         if not root.exists():

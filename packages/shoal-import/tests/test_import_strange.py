@@ -1,5 +1,6 @@
-"""For any content of another product's home, `shoal import` ends with a report that names the files it could not
-read."""
+"""Whatever another product's home contains, `shoal import` ends with a report that names the files it could not
+read.
+"""
 
 import json
 import re
@@ -28,8 +29,6 @@ Bring = Callable[..., list[Line]]
 
 @pytest.fixture
 def bring(shoal: Shoal) -> Bring:
-    """Return a function that imports an existing home."""
-
     def run(product: str, root: Path, *options: str) -> list[Line]:
         ran = shoal("import", product, str(root), "--json", *options)
         assert ran.code == 0, ran.err
@@ -43,7 +42,6 @@ def left(lines: list[Line]) -> dict[str, str]:
 
 
 def texts(shoal: Shoal, title: str) -> list[str]:
-    """Return the messages in the conversation with this title."""
     threads = json.loads(shoal("threads", "list", "--json").out)
     (thread,) = [thread["thread"] for thread in threads if thread["title"].startswith(title)]
     events = json.loads(shoal("threads", "show", "--json", thread).out)["events"]
@@ -81,7 +79,7 @@ def test_rows_in_a_write_ahead_log_are_imported_without_changing_it(bring: Bring
 
 
 def packed(root: Path, pack: Callable[[str], bytes]) -> Path:
-    """Create a home of OpenClaw in which entry 4 of each conversation is compressed."""
+    """Create an OpenClaw home in which entry 4 of each conversation is compressed."""
     peers.openclaw_2026_9(root)
     with closing(sqlite3.connect(root / "agents/main/agent/openclaw-agent.sqlite")) as database:
         select = "select session_id, event_json from transcript_events where seq = 4"
@@ -360,7 +358,7 @@ NOISE = b"\x00\xff\xfe{[\x80" * 200
 
 
 def replaced(value: object, number: int, by: object) -> tuple[object, int]:
-    """Return the value with its part at index `number` replaced, and the number of parts left to count."""
+    """Replace the part of the value at index `number`. Return the new value and the number of parts left to count."""
     if number == 0:
         return by, -1
     number -= 1
@@ -379,7 +377,7 @@ def replaced(value: object, number: int, by: object) -> tuple[object, int]:
 
 
 def change(file: Path, way: str, number: int, by: object) -> None:
-    """Damage a file of a home: cut it off, fill it with noise, or replace one value."""
+    """Damage a file by truncating it, filling it with noise, or replacing one value."""
     data = file.read_bytes()
     if way == "noise":
         file.write_bytes(NOISE)
@@ -406,7 +404,6 @@ def change(file: Path, way: str, number: int, by: object) -> None:
 
 
 def read(product: str, root: Path) -> tuple[Found | None, str]:
-    """Return the data in a home, or the reason why it is not a home of the product."""
     try:
         return cast("Found", import_module(f"shoal_import.{product}").read(root)), ""
     except InvalidInput as error:

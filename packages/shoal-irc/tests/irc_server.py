@@ -15,7 +15,7 @@ ACCOUNT, PASSWORD = "shoal-account", "hunter2"
 
 
 class Person(NamedTuple):
-    """A user on the network. `account` is empty if they are not logged in."""
+    """A user on the network. `account` is empty if the user is not logged in."""
 
     nick: str
     mask: str
@@ -32,7 +32,7 @@ PEOPLE = {
 
 
 class Said(NamedTuple):
-    """A line from Shoal, and the token of the PING that asked for its confirmation."""
+    """A line from Shoal, with the token of the PING that requested its confirmation."""
 
     token: str
     target: str
@@ -40,7 +40,7 @@ class Said(NamedTuple):
 
 
 class FakeIrc(FakePlatform):
-    """One server. `capabilities` are the capabilities it offers. `taken` are nicks that others use."""
+    """A fake IRC server. It offers the capabilities in `capabilities`. The nicks in `taken` are in use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class FakeIrc(FakePlatform):
     async def stop(self) -> None:
         assert self._listener is not None
         self._listener.close()
-        for writer in self._talks.values():  # includes clients that are still registering
+        for writer in self._talks.values():  # includes clients that have not finished registering
             writer.transport.abort()
         await asyncio.gather(*self._talks)
         self._talks.clear()
@@ -86,7 +86,6 @@ class FakeIrc(FakePlatform):
         await super().let_go()
 
     async def says(self, target: str, text: str, who: str = "ada") -> str:
-        """Send a user's message to a channel or nick, and return the message's id."""
         self._count += 1
         person = self.people.get(who) or Person(self.nick, "shoal@bots.example")
         tags = [f"msgid=m{self._count}", "time=2026-01-05T08:00:00.000Z"]
@@ -103,7 +102,7 @@ class FakeIrc(FakePlatform):
         return f"m{self._count}"
 
     def tells(self, line: str) -> None:
-        """Send a line to Shoal, or store it until Shoal connects."""
+        """Send a line to Shoal. If Shoal is disconnected, store the line until it connects."""
         if self._writer is None:
             self._kept.append(line)
         else:
@@ -172,7 +171,7 @@ class FakeIrc(FakePlatform):
             writer.close()
 
     def _confirm(self, token: str, pending: tuple[str, str] | None, writer: asyncio.StreamWriter) -> None:
-        """Process the command before a PING, with a failure if one is scheduled, and answer the PING."""
+        """Execute the command before a PING, subject to the next fault, and answer the PING."""
         if pending is None:
             self.tells(f"PONG irc.example :{token}")
             return

@@ -1,4 +1,4 @@
-"""Shoal's contract for chat adapters, run with the IRC adapter."""
+"""Runs Shoal's contract suite for chat adapters against the IRC adapter."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ from shoal.testing.contracts.chat_peer import Counterpart, Inbox, Kind, Lack, Sh
 
 
 class Irc(Counterpart[IrcAdapter, FakeIrc]):
-    """A private conversation with ada, whose account the server confirms."""
+    """A counterpart for a private conversation with ada, whose account the server confirms."""
 
     lacks = frozenset[Lack](
         {"threads", "answers", "replies", "files_in", "edits", "deletions", "reactions", "polls", "greeting"}
@@ -67,8 +67,10 @@ class Irc(Counterpart[IrcAdapter, FakeIrc]):
 
 @pytest.fixture
 async def peer(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Irc]:
-    """Start a network and an adapter. The adapter runs even if the test does not run it, because IRC posts on the
-    connection that it listens on."""
+    """Start a server and an adapter.
+
+    The adapter always runs, because IRC sends posts over the connection that receives messages.
+    """
     server = FakeIrc()
     await server.start()
     made = Irc(tmp_path, server)

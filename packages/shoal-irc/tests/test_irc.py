@@ -31,8 +31,6 @@ async def server() -> AsyncIterator[FakeIrc]:
 
 @pytest.fixture
 def start(server: FakeIrc, tmp_path: Path) -> Start:
-    """Return a function that runs an adapter with these settings while its block runs."""
-
     @asynccontextmanager
     async def started(**settings: object) -> AsyncGenerator[tuple[Irc, Inbox]]:
         peer, inbox = Irc(tmp_path, server, **settings), Inbox()
@@ -86,7 +84,7 @@ async def test_the_nick_addresses_the_bot_in_a_channel(start: Start, server: Fak
 
 
 async def test_a_person_is_identified_by_account_or_host(start: Start, server: FakeIrc) -> None:
-    """A user who takes ada's nick has a different identity and a separate conversation."""
+    """A user who takes ada's nick gets a different identity and a separate conversation."""
     async with start(allow=("ada-account", "role:*!*@*.example")) as (_, inbox):
         await server.says("shoal", "it is me")
         server.people["ada"] = Person("ada", "~eve@elsewhere.example")

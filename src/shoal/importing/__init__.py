@@ -1,7 +1,7 @@
-"""Import of other products' data into a Shoal home, for packages that read such a product.
+"""Import of other products' data into a Shoal home, for packages that read those products.
 
-A reader creates a `Found`: agents with their files and memory, conversations, schedules, accounts, providers, and
-skipped items with the reason. `bring_into` imports it once. Imported items are inactive.
+A reader creates a `Found`. It contains agents with their files and memory, conversations, schedules, accounts,
+providers, and skipped items with the reason. `bring_into` imports it once. Imported items are inactive.
 """
 
 from shoal.files.deep_folders import walk as walk

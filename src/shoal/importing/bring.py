@@ -1,8 +1,8 @@
-"""Imports the contents of another product's home into a Shoal home, once, and reports the outcome of each item.
+"""Imports a `Found` into a Shoal home once, and reports the outcome for each item.
 
-Imported items are inactive: schedules are paused, skills are in a folder that is not searched, accounts are disabled,
-and no agent answers until a person enables it. Agents' files and conversations are untrusted (decisions 010 and 015)
-until a person has read them, so files and conversations are tainted.
+Imported items are inactive: schedules are paused, skills are in a folder that is not searched, accounts are
+disabled, and no agent answers until a person enables it. Files and conversations are tainted until a person has read
+them (decisions 010 and 015).
 """
 
 import hashlib
@@ -67,7 +67,10 @@ Became: TypeAlias = Literal["came", "off", "there", "left"]
 class ImportLine(msgspec.Struct, frozen=True):
     """The outcome for one item.
 
-    The item was imported, imported but disabled, already present, or skipped, with its location or the reason.
+    - `became`: `came` if the item was imported, `off` if it was imported but disabled, `there` if it already exists,
+      or `left` if it was skipped.
+    - `what`: the item.
+    - `detail`: its location, or the reason.
     """
 
     became: Became
@@ -78,10 +81,13 @@ class ImportLine(msgspec.Struct, frozen=True):
 def bring_into(
     context: CommandContext, found: Found, *, dry: bool = False, keys: bool = False, trust: bool = False
 ) -> list[ImportLine]:
-    """Import a reader's result into a command's home, which is created if it does not exist.
+    """Import a `Found` into the home directory of a command. If the directory does not exist, create it.
 
-    `dry` writes nothing, `keys` also imports secrets, and `trust` is set if a person has read everything. Raises
-    HomeLocked, ConfigError, StoreError, OSError.
+    - `dry`: write nothing.
+    - `keys`: also import secrets.
+    - `trust`: do not taint the imported items, because a person has read them.
+
+    Raises HomeLocked, ConfigError, StoreError, OSError.
     """
 
     async def bring(store: Store) -> list[ImportLine]:
@@ -97,10 +103,7 @@ def bring_into(
 
 
 class Bringing:
-    """A single import.
-
-    `dry` writes nothing, `keys` also imports secrets, and `trust` is set if a person has read everything.
-    """
+    """A single import. `bring_into` describes the options."""
 
     def __init__(
         self, found: Found, home: Home, store: Store, config: Config, *, dry: bool, keys: bool, trust: bool
@@ -119,7 +122,6 @@ class Bringing:
         self._secrets: dict[str, str] = {}
 
     async def run(self) -> list[ImportLine]:
-        """Import everything. Raises StoreError, OSError."""
         self._providers(self._found.providers)
         self._accounts(self._found.accounts)
         if (self._settings or self._secrets) and not self._dry:
@@ -203,7 +205,9 @@ class Bringing:
             self._report("off", what, f"read it, then: {todo}{wrong}")
 
     async def _memory(self, agent: FoundAgent, marks: MarkedFiles) -> None:
-        """Import an agent's memory as private to the owner, who was its only user in the other product."""
+        """Import an agent's memory as private to the owner, because the owner was the only user of the other
+        product.
+        """
         if "memory" not in FEATURES:
             if agent.memory or agent.notes:
                 self._report("left", f"{agent.name}: memory", "memory is not installed here")
@@ -236,7 +240,6 @@ class Bringing:
     # ---- settings ----
 
     def _providers(self, providers: Sequence[FoundProvider]) -> None:
-        """Collect the keys of providers that are not configured."""
         for provider in providers:
             table, what = f"providers.{provider.name}", f"provider {provider.name}"
             if provider.name in self._config.providers:
@@ -253,7 +256,6 @@ class Bringing:
                 self._report("came", what, f"[{table}] in shoal.toml{', its key in secrets/' if provider.key else ''}")
 
     def _accounts(self, accounts: Sequence[FoundAccount]) -> None:
-        """Collect the keys of accounts on platforms without an account. The new accounts are disabled."""
         for account in accounts:
             table, what = f"platforms.{account.platform}", f"channel {account.platform}"
             if self._config.platforms.of(account.platform):
@@ -272,7 +274,7 @@ class Bringing:
                 self._report("off", what, f"[{table}] in shoal.toml, {token}, {people}; {todo}")
 
     def _adds(self, what: str, values: dict[str, Value], secrets: dict[str, str]) -> bool:
-        """Collect keys to set and return whether all can be set. Invalid and existing keys are reported and skipped."""
+        """Collect settings and return True if all of them are valid and new. Otherwise, report the item as skipped."""
         if (values | secrets).keys() & (self._settings | self._secrets).keys():
             self._report("left", what, "a setting with this name already exists")
             return False
@@ -286,11 +288,10 @@ class Bringing:
         return True
 
     def _models(self) -> None:
-        """Set the default model and each agent's model, if their providers are configured here."""
         wanted, have = self._found.model, {*self._config.providers}
         have |= {
             key.split(".")[1] for key in (*self._settings, *self._secrets) if key.startswith("providers.")
-        }  # reported in a dry run too
+        }  # a dry run does not write these providers to the configuration
         if wanted and self._config.model.name:
             became: Became = "there" if wanted == self._config.model.name else "left"
             self._report(became, f"model {wanted}", f"{self._config.model.name} is configured here and is kept")
@@ -385,21 +386,20 @@ class Bringing:
 
 
 def _titled(item: FoundAgent | FoundSkill) -> str:
-    """Return an item's name, followed by its original title if that differs."""
     return item.name if item.title.isascii() else f"{item.name} ({item.title})"
 
 
 def _pieces(entry: str) -> list[str]:
-    """Split an entry into pieces that each fit a line of a memory file."""
+    """Split an entry into pieces that each fit on one line of a memory file."""
     words = " ".join(entry.split()).removeprefix("- ").removeprefix("* ").strip()
     size = ENTRY_CHARS_MAX - 10
     return [words[at : at + size] for at in range(0, len(words), size)]
 
 
 def _events(thread_found: FoundThread, thread: ThreadId, source: str) -> "Sequence[Event]":
-    """Yield the conversation's turns.
+    """Convert a conversation to the events of its turns.
 
-    Each begins with a person's message and ends with the last answer before the next.
+    Each turn begins with a person's message and ends with the last answer before the next message.
     """
     events: list[Event] = []
     turn, answer, steps = TurnId(""), "", 0

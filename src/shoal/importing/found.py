@@ -1,4 +1,4 @@
-"""Records of another product's data, and lenient parsing of its values, which never raises.
+"""Records of another product's data, and lenient parsers for its values. The parsers never raise.
 
 Everything that a reader skips is listed with a reason.
 """
@@ -24,7 +24,7 @@ EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo
 
 
 class ImportedMessage(msgspec.Struct, frozen=True):
-    """A message with its time and author. `name` is set for a known person."""
+    """A message with its time and author. `name` is the author's name, if known."""
 
     role: Literal["user", "assistant"]
     text: str
@@ -42,7 +42,7 @@ class FoundThread(msgspec.Struct, frozen=True):
 
 
 class FoundSkill(msgspec.Struct, frozen=True):
-    """A skill, with its files by their paths in its folder. `title` is its original name."""
+    """A skill. `files` contains its files by their path in the skill's folder. `title` is its original name."""
 
     name: str
     files: dict[str, bytes]
@@ -50,8 +50,6 @@ class FoundSkill(msgspec.Struct, frozen=True):
 
 
 class FoundAgent(msgspec.Struct):
-    """An agent with its instruction files, memory and skills."""
-
     name: str
     title: str = ""
     """Its original name."""
@@ -65,13 +63,13 @@ class FoundAgent(msgspec.Struct):
     system_prompt: str = ""
 
     def add_skill(self, skill: FoundSkill, origin: str) -> None:
-        """Add a skill. If its name is in use, append a digest of its origin."""
+        """Add a skill. If its name is in use, append a digest of `origin` to it."""
         name = distinct(skill.name, origin, {skill.name for skill in self.skills})
         self.skills.append(msgspec.structs.replace(skill, name=name))
 
 
 class FoundSchedule(msgspec.Struct, frozen=True):
-    """A schedule that starts turns. `schedule` is a cron line, or an ISO time for `one-shot`."""
+    """A schedule that starts turns. `schedule` is a cron expression, or an ISO 8601 time if `kind` is `one-shot`."""
 
     name: str
     kind: Literal["one-shot", "periodic"]
@@ -83,7 +81,12 @@ class FoundSchedule(msgspec.Struct, frozen=True):
 
 
 class FoundAccount(msgspec.Struct, frozen=True):
-    """An account on a platform that Shoal supports, with its allow-list, its section's other keys, and its secrets."""
+    """An account on a platform that Shoal supports.
+
+    - `allow`: people who may write.
+    - `settings`: other keys of the account's configuration section.
+    - `secrets`: secrets of that section, by key.
+    """
 
     platform: str
     allow: tuple[str, ...] = ()
@@ -108,7 +111,7 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct):
-    """The contents of another product's home. `title` is the product's display name.
+    """The contents of another product's home. `title` is the display name of the product.
 
     The first agent was the product's default agent.
     """
@@ -126,12 +129,12 @@ class Found(msgspec.Struct):
     left: list[Left] = []
 
     def leave(self, what: str, why: str) -> None:
-        """Record a skipped item once."""
+        """Record a skipped item. Repeated calls with the same item and reason have no effect."""
         if Left(what, why) not in self.left:
             self.left.append(Left(what, why))
 
     def add_agent(self, agent: FoundAgent, origin: str) -> FoundAgent:
-        """Add an agent. If its name is in use, append a digest of its original name."""
+        """Add an agent. If its name is in use, append a digest of `origin` to it."""
         agent.name = distinct(agent.name, origin, {agent.name for agent in self.agents})
         self.agents.append(agent)
         return agent
@@ -139,14 +142,14 @@ class Found(msgspec.Struct):
     def add_account(
         self, platform: str, allow: tuple[str, ...], settings: dict[str, str], secrets: dict[str, str]
     ) -> None:
-        """Add an account with its non-empty settings and secrets."""
+        """Add an account. Empty settings and secrets are dropped."""
         filled = ({key: value for key, value in setting.items() if value} for setting in (settings, secrets))
         self.accounts.append(FoundAccount(platform, allow, *filled))
 
     def add_thread(self, key: str, agent: str, title: str, entries: Iterable[Entry], since: datetime) -> int:
-        """Add a conversation that began at `since`. Return its number of tool results.
+        """Add a conversation that began at `since`, and return the number of its tool results.
 
-        A message without a time gets the previous message's time.
+        A message without a time gets the time of the previous message.
         """
         messages, results, at = list[ImportedMessage](), 0, since
         for role, content, when in entries:
@@ -162,7 +165,6 @@ class Found(msgspec.Struct):
         return results
 
     def leave_results(self, agent: str, results: int) -> None:
-        """Record that an agent's tool results are skipped, if there are any."""
         if results:
             what = counted(results, "tool result", "tool results")
             self.leave(f"{agent}: {what}", "messages are imported, tool results are not")
@@ -170,7 +172,10 @@ class Found(msgspec.Struct):
     def add_schedule(
         self, name: str, text: str, at: datetime | None, line: str, zone: str, agent: str, reports_to: str = ""
     ) -> None:
-        """Add a one-time or cron schedule in a time zone. Skip a schedule of any other kind."""
+        """Add a one-time schedule if `at` is set, or a cron schedule if `line` is set.
+
+        Any other schedule, and a schedule without text, is recorded as skipped.
+        """
         if not text:
             self.leave(f"schedule {name}", "it has no text for an agent")
         elif at is not None:
@@ -185,9 +190,9 @@ class Found(msgspec.Struct):
 
 
 def slug(name: str) -> str:
-    """Convert a name to a valid name for agents and skills: lowercase letters, digits and single hyphens.
+    """Convert a name to a valid name for an agent or skill: lowercase letters, digits and single hyphens.
 
-    If characters are lost, the result ends with a digest of the original name, which keeps different names different.
+    If characters are lost, append a digest of the original name, which keeps different names different.
     """
     safe = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     is_whole = safe and len(safe) <= 48 and not any(char.isalnum() and not char.isascii() for char in name)
@@ -195,7 +200,7 @@ def slug(name: str) -> str:
 
 
 def distinct(name: str, origin: str, taken: Container[str]) -> str:
-    """Return the name, with a digest of its origin if the name is in use."""
+    """Return the name. If it is in `taken`, append a digest of `origin`."""
     return f"{name[:80]}-{_digest(origin)}" if name in taken else name
 
 
@@ -211,7 +216,7 @@ def counted(number: int, one: str, many: str) -> str:
 
 
 def parsed(text: object) -> Json:
-    """Parse JSON text and clean it. Return an empty table if it is damaged."""
+    """Parse JSON text and apply `clean` to it. Return an empty dict if the text is not valid JSON."""
     try:
         value = cast("Json", json.loads(text)) if isinstance(text, str) else {}
         return clean(value) if isinstance(text, str) and "\\u" in text else value
@@ -220,7 +225,7 @@ def parsed(text: object) -> Json:
 
 
 def clean(value: Json) -> Json:
-    """Return the value without lone surrogates and NULs, which JSON allows but UTF-8 or a database does not."""
+    """Return the value without NULs and lone surrogates. JSON allows them, but UTF-8 or a database does not."""
     if isinstance(value, str):
         return value.replace("\0", "").encode("utf-8", "replace").decode()
     if isinstance(value, dict):
@@ -229,22 +234,20 @@ def clean(value: Json) -> Json:
 
 
 def as_dict(value: object) -> dict[str, Json]:
-    """Return the value if it is a table, otherwise an empty one."""
     return cast("dict[str, Json]", value) if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> "list[Json]":
-    """Return the value if it is a list, otherwise an empty one."""
     return cast("list[Json]", value) if isinstance(value, list) else []
 
 
 def text_of(value: object) -> str:
-    """Convert a text or a number to text. Return an empty string for any other value."""
+    """Convert a string or number to a string without surrounding whitespace. Return "" for any other value."""
     return str(value).strip() if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
 
 
 def number_of(value: object) -> float:
-    """Convert a number or a text to a number. Return 0 for any other value and for non-finite numbers."""
+    """Convert a number or numeric string to a float. Return 0 for any other value and for non-finite numbers."""
     try:
         number = float(text_of(value) or 0)
     except ValueError:
@@ -253,7 +256,7 @@ def number_of(value: object) -> float:
 
 
 def day_of(name: str) -> date | None:
-    """Return the day in the name of a note."""
+    """Return the date in the file name of a daily note, or None."""
     match = DAY.search(name)
     try:
         return date(int(match[1]), int(match[2]), int(match[3])) if match else None
@@ -262,10 +265,10 @@ def day_of(name: str) -> date | None:
 
 
 def time_of(value: object, zone: tzinfo | None = None) -> datetime | None:
-    """Parse a time in seconds, milliseconds or nanoseconds since 1970, or in ISO 8601.
+    """Parse a Unix time in seconds, milliseconds or nanoseconds, or an ISO 8601 time.
 
-    A time without an offset is in `zone`, or in this machine's zone. Returns None for any other value, including
-    implausible times.
+    A time without an offset is in `zone`, or in the local time zone if `zone` is None. Return None for any other
+    value and for implausible times.
     """
     try:
         if number := number_of(value):
@@ -281,7 +284,7 @@ def time_of(value: object, zone: tzinfo | None = None) -> datetime | None:
 
 
 def message_text(content: object) -> str:
-    """Return a message's text: its string, or the text blocks of its list without calls, results and images."""
+    """Return the text of a message. If the content is a list of blocks, only its text blocks count."""
     if isinstance(content, str):
         plain = content.removeprefix("\0json:")  # Hermes Agent marks blocks with this prefix
         return (message_text(parsed(plain)) if plain.startswith("[{") else "") or plain.replace("\0", "").strip()
@@ -295,7 +298,7 @@ def message_text(content: object) -> str:
 
 
 def cron_of(seconds: float) -> str:
-    """Return a cron line with the same interval. Empty if none exists."""
+    """Return a cron expression with this interval, or an empty string if none exists."""
     minutes, rest = divmod(round(seconds), 60)
     if rest == 0 and minutes and minutes < 60 and 60 % minutes == 0:
         return f"*/{minutes} * * * *"

@@ -1,8 +1,9 @@
 """Fakes, wire-level test servers and contract suites, for Shoal's own tests and for extensions.
 
-Import the fakes from this module. `FakeModel` and `FakeChat` replace a provider and a platform in memory.
-`FakeTelegram`, `FakeDiscord` and the other platform fakes are HTTP servers that speak a platform's wire protocol. To
-test your own adapter, provider, store, tool or sandbox, subclass a suite in `shoal.testing.contracts`.
+Import the fakes from this module. `FakeModel` replaces a model provider, and `FakeChat` replaces a chat platform.
+Both work in memory. `FakeTelegram`, `FakeDiscord` and the other platform fakes are HTTP servers that speak the
+protocol of the real platform. To test your own adapter, provider, store, tool or sandbox, subclass a suite from
+`shoal.testing.contracts`.
 """
 
 from importlib import import_module
@@ -45,7 +46,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    """Import a fake on first use, because some fakes need the packages of a platform's extra."""
+    """Import a fake on first use, because some fakes need the packages of an optional extra."""
     if name not in _HOMES:
         raise AttributeError(f"module 'shoal.testing' has no attribute {name!r}")
     return getattr(import_module(f"shoal.testing.{_HOMES[name]}"), name)

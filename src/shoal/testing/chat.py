@@ -31,7 +31,7 @@ LIMITS = ChatLimits(
 
 
 class Posted(msgspec.Struct):
-    """A message on the platform. Edits change `markdown` and `buttons`; `post` keeps the original request."""
+    """A message on the platform. An edit changes `markdown` and `buttons` but not `post`."""
 
     id: str
     post: OutboundPost
@@ -42,18 +42,21 @@ class Posted(msgspec.Struct):
 class FakeChat:
     """An in-memory chat platform. Implements `ChatAdapter` and `ChannelHost`.
 
-    `says`, `writes`, `asks` and `reacts` act as a person. `posted`, `typed`, `texts` and `sees` show what the agent
-    did. Set these attributes to simulate failures and history:
+    Use `says`, `writes`, `asks` and `reacts` to act as a person. Use `posted`, `typed`, `texts` and `sees` to check
+    the agent's output. These attributes simulate failures and history:
 
-    - `troubles`: errors that the next posts raise, one error per post. With `outcome_unknown`, the platform accepts the
-      post before the error, as if the connection broke too late.
-    - `shut`: errors for all posts to a thread or a channel, by thread id or by the channel's prefix of thread ids.
-    - `history_trouble`, `channel_trouble`: errors that `history` and the channel methods raise.
+    - `troubles`: errors that the next posts raise, one per post. If an error has `outcome_unknown` set, the platform
+      accepts the post before it raises the error.
+    - `shut`: errors that all posts to a thread or channel raise. Each key is a thread id, or the prefix of the
+      thread ids in a channel.
+    - `history_trouble`: an error that `history` raises.
+    - `channel_trouble`: an error that `create_channel` and `has_channel` raise.
     - `past`: messages that `history` returns.
-    - `channels`, `gone`: channels that the agent created, and ids of channels that no longer exist.
-    - `told`: answers to commands sent with `writes`.
+    - `channels`: channels that the agent created.
+    - `gone`: ids of channels that no longer exist.
+    - `told`: answers that `writes` received, such as the output of a command.
 
-    If `limits.idempotent_posts` is set, posting a key again returns the first message.
+    If `limits.idempotent_posts` is set, posting a key again returns the id of the first message.
     """
 
     def __init__(
@@ -106,7 +109,7 @@ class FakeChat:
     ) -> Receipt:
         """Deliver a person's message to a thread. Set `direct` for a private chat.
 
-        Send the same `message_id` again to simulate a duplicate delivery.
+        To simulate a duplicate delivery, call this again with the same `message_id`.
         """
         await self._connected.wait()
         assert self.inbox is not None
@@ -120,10 +123,10 @@ class FakeChat:
     async def writes(
         self, channel: str, text: str, *, user: str = "ada", roles: tuple[str, ...] = (), answers: str = ""
     ) -> ThreadId:
-        """Deliver a person's message in a channel and return its thread.
+        """Deliver a person's message to a channel and return the thread that the message belongs to.
 
-        A plain message opens a thread. With `answers`, a reply to the agent's message of that id, it goes to that
-        message's thread.
+        The message opens a new thread unless `answers` is the id of an agent's message. In that case, it is a reply
+        and joins the thread of that message.
         """
         await self._connected.wait()
         assert self.inbox is not None
@@ -156,7 +159,7 @@ class FakeChat:
         roles: tuple[str, ...] = (),
         direct: bool = False,
     ) -> str:
-        """Deliver a person's chat command in a thread and return the answer."""
+        """Send a chat command as a person and return the reply."""
         await self._connected.wait()
         assert self.inbox is not None
         key = self._clock.new_id()
@@ -166,7 +169,7 @@ class FakeChat:
         return await submit(prompt, self.inbox)
 
     async def reacts(self, message_id: str, emoji: str, *, user: str = "ada") -> None:
-        """Deliver a person's reaction to a message. The agent's answer, if any, is a reply to that message."""
+        """React to a message as a person. If the agent responds with a text, post it as a reply to that message."""
         await self._connected.wait()
         assert self.inbox is not None
         thread = next(made.post.thread for made in self.posted if made.id == message_id)
@@ -181,13 +184,11 @@ class FakeChat:
         return name
 
     async def has_channel(self, channel: str) -> bool:
-        """Return whether a channel still exists. Raises `channel_trouble` if set."""
         if self.channel_trouble is not None:
             raise self.channel_trouble
         return channel not in self.gone
 
     async def post(self, post: OutboundPost) -> str:
-        """Post a message and return its id. Raises PlatformError."""
         shut = self.shut.get(post.thread) or self.shut.get(channel_of(post.thread))
         if shut is not None:
             raise shut
@@ -212,13 +213,11 @@ class FakeChat:
         return made.id
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Replace a message's text and buttons. Raises PlatformError if it does not exist."""
         made = self._find(thread, message_id)
         made.markdown, made.buttons = markdown, buttons
         self._tell()
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
-        """Delete a message. Raises PlatformError if it does not exist."""
         self.posted.remove(self._find(thread, message_id))
         self._tell()
 
@@ -229,22 +228,18 @@ class FakeChat:
         raise PlatformError(f"Message {message_id} does not exist.", permanent=True)
 
     async def typing(self, thread: ThreadId, status: str) -> None:
-        """Record the typing status in `typed`."""
         self.typed.append((thread, status))
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a channel and return the thread that the post opens. The same key returns the same thread."""
         thread = make_thread_id(self.platform, channel, key or self._clock.new_id())
         await self.post(OutboundPost(thread, f"open:{thread}", text, maybe_posted=maybe_posted))
         return thread
 
     def around(self, thread: ThreadId) -> ThreadId | None:
-        """Return the thread id of a thread's whole channel, or None if it is that already."""
         whole = make_thread_id(self.platform, thread_address(thread).channel, WHOLE_CHANNEL)
         return whole if thread != whole else None
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Return up to `limit` messages from `past` in a thread, oldest first. Raises `history_trouble` if set."""
         if self.history_trouble is not None:
             raise self.history_trouble
         prompts = [prompt for prompt in self.past if prompt.thread == thread and (after is None or prompt.at > after)]
@@ -252,7 +247,6 @@ class FakeChat:
             yield prompt
 
     def texts(self, thread: ThreadId) -> list[str]:
-        """Return the texts of a thread's messages, oldest first."""
         return [made.markdown for made in self.posted if made.post.thread == thread]
 
     async def sees(self, thread: ThreadId, part: str) -> Posted:

@@ -1,5 +1,4 @@
-"""A clock that only a test advances, so that a week of schedules runs in milliseconds and gives the same result each
-time."""
+"""A clock that only the test advances. A week of schedules runs in milliseconds, with the same result each time."""
 
 import asyncio
 import heapq
@@ -29,11 +28,12 @@ clock."""
 class ManualClock:
     """A `Clock` for tests. Time passes only when the test calls `advance` or a similar method.
 
-    Sleepers wake in order of their wake-up times; sleepers due at the same time wake in the order they went to sleep.
-    Ids are sequential, so they sort by creation and are the same in every run.
+    Sleepers wake in the order of their wake-up times. Sleepers with the same time wake in the order in which they
+    went to sleep. Ids are sequential and the same in every run.
 
-    `wait_idle` waits until every woken task waits again. The default runs a few iterations of the event loop.
-    `timezone` is the time zone of `local`.
+    - `wait_idle`: a function that returns once every woken task waits again. By default, it runs a few iterations of
+      the event loop.
+    - `timezone`: the time zone of `local`.
     """
 
     __slots__ = ("_arrived", "_count", "_elapsed", "_ids", "_now", "_sleepers", "_wait_idle", "_who", "_zone")
@@ -51,24 +51,20 @@ class ManualClock:
         self._wait_idle = wait_idle or _wait_idle
 
     def now(self) -> datetime:
-        """Return the current test time in UTC."""
         return self._now
 
     def local(self) -> datetime:
-        """Return the current test time in the clock's time zone."""
         return self._now.astimezone(self._zone)
 
     def monotonic(self) -> float:
-        """Return the seconds that passed on this clock since its creation."""
         return self._elapsed.total_seconds()
 
     def new_id(self) -> str:
-        """Return the next ULID, built from the clock's time in milliseconds and a counter."""
         self._ids += 1
         return format_ulid(int(self._now.timestamp() * 1000), self._ids.to_bytes(10, "big"))
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the test has advanced the clock by `seconds`. Zero or less only yields to other tasks."""
+        """Wait until the test advances the clock by `seconds`. A value of zero or less only yields to other tasks."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -79,7 +75,6 @@ class ManualClock:
             self._get_up(waiter)
 
     async def wait(self, event: asyncio.Event, seconds: float) -> None:
-        """Wait until the event is set or the test has advanced the clock by `seconds`."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -95,22 +90,27 @@ class ManualClock:
         return sum(not waiter.done() for _, _, waiter in self._sleepers)
 
     def next_wake_at(self) -> datetime | None:
-        """Return the wake-up time of the next sleeper, or None if no task sleeps."""
+        """Return the next wake-up time, or None if no task sleeps."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return self._now + self._sleepers[0][0] - self._elapsed if self._sleepers else None
 
     async def sleepers(self, count: int = 1) -> None:
-        """Wait, in real time, until at least `count` tasks sleep on this clock."""
+        """Wait in real time until at least `count` tasks sleep on this clock."""
         while self.sleeping() < count:
             await self._next_arrival()
 
     async def advance(self, seconds: float) -> None:
-        """Advance the clock by `seconds`. Sleepers wake one at a time, each at its own time, including new sleepers."""
+        """Advance the clock by `seconds`.
+
+        Sleepers wake one at a time, each at its own time. This includes tasks that go to sleep during the call.
+        """
         await self.advance_to(self._now + timedelta(seconds=seconds))
 
     async def advance_to(self, at: datetime) -> None:
-        """Advance the clock to `at` and wake the sleepers due on the way. Raises ValueError if `at` is in the past."""
+        """Advance the clock to `at` and wake the sleepers that are due by then. Raises ValueError if `at` is in
+        the past.
+        """
         self._check_future(at)
         await self._wait_idle()
         while (wake_at := self.next_wake_at()) is not None and wake_at <= at:
@@ -121,11 +121,11 @@ class ManualClock:
         self._move_to(at)
 
     async def jump_to(self, at: datetime) -> None:
-        """Advance the clock to `at` in one step, like a machine that wakes from suspend. Due sleepers wake late and
+        """Advance the clock to `at` in one step, as if the machine resumed from suspend. Due sleepers wake late and
         only once.
 
-        Returns when every woken task sleeps again, has ended, or waits for something other than the clock, and no
-        thread or child process is busy. A week with pollers takes a moment. Raises ValueError if `at` is in the past.
+        Returns when each woken task sleeps again, has ended, or waits for something other than the clock, and no
+        thread or child process is busy. Raises ValueError if `at` is in the past.
         """
         self._check_future(at)
         await self._wait_idle()
@@ -146,7 +146,7 @@ class ManualClock:
         await self._wait_idle()
 
     async def advance_to_next(self) -> datetime:
-        """Wait until a task sleeps, advance the clock to the next wake-up time, and return that time."""
+        """Wait until a task sleeps, advance the clock to the next wake-up time and return that time."""
         await self.sleepers()
         wake_at = self.next_wake_at()
         assert wake_at is not None
@@ -158,8 +158,10 @@ class ManualClock:
         self._move_to(self._now + timedelta(seconds=seconds))
 
     def jump(self, seconds: float) -> None:
-        """Change the wall clock by `seconds`, which may be negative, like a time server that corrects it. Sleepers keep
-        their remaining time."""
+        """Change the wall clock by `seconds`, as if a time server corrected it. A negative value moves it back.
+
+        Sleepers keep their remaining time.
+        """
         self._now += timedelta(seconds=seconds)
 
     def _move_to(self, at: datetime) -> None:
@@ -197,7 +199,7 @@ class ManualClock:
 
 
 async def _wait_idle() -> None:
-    ready: object = getattr(asyncio.get_running_loop(), "_ready", True)  # only asyncio's own event loops have it
+    ready: object = getattr(asyncio.get_running_loop(), "_ready", True)  # only asyncio's own event loops have `_ready`
     idle = 0
     for _ in range(_PASSES):
         await asyncio.sleep(0)
@@ -207,14 +209,14 @@ async def _wait_idle() -> None:
 
 
 def _let_others_work() -> None:
-    """Let other threads and processes run. They do not report when they are idle."""
+    """Sleep briefly to let other threads and processes run, because they do not report when they are idle."""
     threading.Event().wait(0.001)
 
 
 def _is_at_work(process: int) -> bool:
-    """Return whether a child process, or another thread of a process, is running or waits for a CPU or a disk.
+    """Return True if another thread or a child process is running, or waits for a CPU or a disk.
 
-    Only Linux reports this. Elsewhere the result is False.
+    Only Linux reports this. On other systems, the result is always False.
     """
     tasks = f"/proc/{process}/task"
     try:
@@ -235,7 +237,7 @@ def _is_at_work(process: int) -> bool:
 async def in_time(clock: ManualClock, coming: Coroutine[object, object, T], seconds: float = 0.5) -> T:
     """Advance the clock in steps of `seconds` until `coming` is done, and return its result.
 
-    Each step waits for a worker thread, which gives other threads time to run on a slow machine.
+    After each step, wait for a worker thread. This gives other threads time to run on a slow machine.
     """
     waiting = asyncio.ensure_future(coming)
     try:

@@ -1,10 +1,13 @@
-"""Crash tests: a child process answers people's messages until a chosen durable write kills it.
+"""Crash tests: a child process answers messages until a chosen durable write kills it.
 
-`python -m shoal.testing.crash` reads orders from standard input as JSON, one per line, and writes one outcome per
-order. For each order it forks a child that opens the app on the order's home directory and delivers the same messages.
-The child exits when all messages are answered, or dies by SIGKILL at the ordered write. Files under `world` record its
-visible effects: `model.jsonl` (requests), `tools.jsonl` (executions) and `chat.jsonl` (messages on the platform, by
-idempotency key).
+`python -m shoal.testing.crash` reads orders from standard input, one line of JSON each, and writes one outcome per
+order. For each order, it forks a child that opens the app in the order's home directory and delivers the same
+messages. The child exits when all messages are answered. If the order names a write, SIGKILL ends the child at that
+write. The directory `world` records the effects of the child:
+
+- `model.jsonl`: requests to the model.
+- `tools.jsonl`: executed tool calls.
+- `chat.jsonl`: messages on the platform, by idempotency key.
 """
 
 import asyncio
@@ -48,10 +51,13 @@ ANSWER_SECONDS_MAX = 60.0
 
 
 class Order(msgspec.Struct, frozen=True):
-    """One child process to run. `at` is the number of the write that kills it, or 0 for none.
+    """A child process to run.
 
-    `threads` people write `messages` messages each, in an order drawn from `seed`. `delegating` names a tool, subagent
-    or spawn, that hands each message to a subagent.
+    - `at`: the number of the write that kills the process, or 0 to let it finish.
+    - `threads`: the number of people. Each writes in a separate thread.
+    - `messages`: the number of messages from each person.
+    - `seed`: selects the order in which people write.
+    - `delegating`: the tool (subagent or spawn) that passes each message to a subagent, or empty.
     """
 
     home: str
@@ -65,7 +71,11 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """A child's exit code, or the negative signal number, and its number of durable writes, or 0 if it was killed."""
+    """The result of a child process.
+
+    - `status`: the exit code, or the negative number of the signal that killed it.
+    - `writes`: the number of durable writes, or 0 if it was killed.
+    """
 
     status: int
     writes: int = 0
@@ -77,26 +87,25 @@ class _End(msgspec.Struct, frozen=True):
 
 
 class World:
-    """Observations of a child process, appended to files that survive it."""
+    """Observations of a child process, stored in files that survive it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def note(self, kind: str, **fields: str | float) -> None:
-        """Append an observation as one JSON line in a single write."""
+        """Append an observation as one line of JSON. A single write prevents partial lines."""
         line = json.dumps(fields) + "\n"
         file = os.open(self._folder / f"{kind}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(file, line.encode())
         os.close(file)
 
     def read(self, kind: str) -> list[Mapping[str, str | float]]:
-        """Return all observations of a kind, oldest first."""
         path = self._folder / f"{kind}.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def note_tool(world: World, name: str = "note") -> Tool:
-    """Build a tool that records each of its executions. It must never run twice for one call."""
+    """Return a tool that records its executions. It must never run twice for the same call."""
 
     @tool(Traits(origin="own"), name=name)
     def note(context: ToolContext, text: str = "") -> Invocation:
@@ -117,9 +126,9 @@ def thread_of(number: int) -> ThreadId:
 
 
 def sayings(order: Order) -> list[tuple[int, str, str]]:
-    """Return the messages of an order as rows of person, message id and text.
+    """Return the order's messages as rows of person, message id and text.
 
-    Each person's messages are in order; the seed decides how the people's messages interleave.
+    The seed decides how the messages of different people interleave.
     """
     drawn = random.Random(order.seed)
     left = {person: 0 for person in range(order.threads)}
@@ -141,7 +150,6 @@ def sayings(order: Order) -> list[tuple[int, str, str]]:
 
 
 async def live(order: Order) -> int:
-    """Execute the order in this process and return the number of durable writes."""
     world = World(Path(order.world))
     drivers: list[KillingDriver] = []
 
@@ -189,10 +197,9 @@ async def live(order: Order) -> int:
 
 
 def serve_forked(kind: type[T], live: Callable[[T], Coroutine[object, object, int]]) -> None:
-    """Serve orders of type `kind` from standard input until it ends, each in a forked child.
+    """Execute each order from standard input in a forked child.
 
-    Children inherit this process's caches: the modules that earlier children imported and anything compiled in a first
-    turn.
+    Children inherit the caches of this process, such as the modules that earlier children imported.
     """
     default_tls()
     asyncio.run(_take_a_turn())

@@ -1,4 +1,4 @@
-"""An empty, migrated database, copied from memory because thousands of tests start with one."""
+"""Provides an empty, migrated database. It is copied from memory, because thousands of tests start with one."""
 
 import contextlib
 import functools
@@ -8,7 +8,7 @@ from shoal.store.sqlite import connect, migrate
 
 
 def empty_database(path: Path) -> Path:
-    """Create a database with the newest schema and no rows, unless it exists, and return its path."""
+    """Create a database with the newest schema and no rows, unless the file exists, and return its path."""
     if not any(path.parent.glob(f"{path.name}*")):
         path.parent.mkdir(0o700, parents=True, exist_ok=True)
         path.touch(0o600)

@@ -13,7 +13,7 @@ Side = Literal["before", "after"]
 
 
 class WrappedDriver:
-    """A `Driver` that forwards everything to another one. Override `around` to add behaviour to each script."""
+    """A `Driver` that forwards all calls to another driver. Override `around` to add behavior to each script."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -28,14 +28,13 @@ class WrappedDriver:
         await self._driver.close()
 
     async def around(self, work: Awaitable[T]) -> T:
-        """Run one script. `work` is the call of the wrapped driver."""
         return await work
 
 
 class KillingDriver(WrappedDriver):
     """A `Driver` that kills the process with SIGKILL at write number `at`, counted from 1.
 
-    If `side` is "before", the write is lost. If it is "after", the write is durable, but the caller never learns that.
+    If `side` is "before", the write is lost. If it is "after", the write is durable, but the caller gets no result.
     `writes` counts the writes so far.
     """
 
@@ -46,7 +45,6 @@ class KillingDriver(WrappedDriver):
         self.writes = 0
 
     async def write(self, script: Script[T]) -> T:
-        """Write, or kill the process if this is the chosen write."""
         self.writes += 1
         mine = self.writes == self._at
         if mine and self._side == "before":

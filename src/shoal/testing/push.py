@@ -11,7 +11,7 @@ from shoal.testing.platforms.wire import Answered, Called, LoopbackServer
 
 
 class Pushed(msgspec.Struct, frozen=True):
-    """A notification as a browser decrypted it, with the headers that the push service received."""
+    """A notification that a browser has decrypted, with the headers that the push service received."""
 
     browser: str
     content: dict[str, str | bool]
@@ -21,7 +21,7 @@ class Pushed(msgspec.Struct, frozen=True):
 
 
 class _Decryption(Protocol):
-    """The part of http_ece in use; the package has no type annotations."""
+    """The part of http_ece that this module uses. The package has no type annotations."""
 
     def decrypt(
         self, content: bytes, *, private_key: object, auth_secret: bytes, version: Literal["aes128gcm"]
@@ -29,10 +29,10 @@ class _Decryption(Protocol):
 
 
 class FakePush:
-    """A Web Push service. `browser` adds a subscribed browser; `received` lists the notifications, oldest first.
+    """A Web Push service. `browser` adds a subscribed browser, and `received` lists the notifications, oldest first.
 
-    Set `application_key` to the key that the browsers subscribed with. The service answers messages signed with another
-    key with 403, and messages to browsers in `gone` or to unknown ones with 410.
+    Set `application_key` to the key that the browsers subscribed with. The service responds with 403 if a message is
+    signed with another key. It responds with 410 if the browser is unknown or in `gone`.
     """
 
     def __init__(self) -> None:
@@ -47,11 +47,10 @@ class FakePush:
         await self.server.start()
 
     async def stop(self) -> None:
-        """Stop the server. `received` keeps its notifications."""
         await self.server.stop()
 
     def browser(self, name: str) -> dict[str, str]:
-        """Add a browser and return its subscription as the browser would post it: `endpoint`, `p256dh` and `auth`."""
+        """Add a browser and return the subscription that it would post: `endpoint`, `p256dh` and `auth`."""
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 

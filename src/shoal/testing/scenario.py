@@ -1,4 +1,4 @@
-"""Scenarios: the whole app with a scripted model and an in-memory chat, driven as its users drive it.
+"""Scenarios: the complete app with a scripted model and an in-memory chat, used the way people use it.
 
 async with scenario(tmp_path, answers("Hello")) as world:
     await world.ada.says("hi")
@@ -49,7 +49,7 @@ SECONDS_MAX = 60.0
 
 
 class FakeModels:
-    """A `Models` that maps model names to fakes. Names missing from `named` use `model`."""
+    """A `Models` that maps model names to fakes. A name that is missing from `named` uses `model`."""
 
     def __init__(
         self, model: FakeModel, *, named: Mapping[str, FakeModel] | None = None, context_tokens: int = 200_000
@@ -62,12 +62,11 @@ class FakeModels:
         return Route(self._named.get(name, self._default), name, self.context_tokens)
 
     def usd(self, route: Route, usage: Usage) -> float | None:
-        """Return None, an unknown price."""
         return None
 
 
 class WatchedDriver(WrappedDriver):
-    """A `Driver` that counts the scripts in flight, which shows when the app is idle."""
+    """A `Driver` that counts the scripts in flight. Tests use the counts to detect that the app is idle."""
 
     def __init__(self, driver: Driver) -> None:
         super().__init__(driver)
@@ -75,7 +74,7 @@ class WatchedDriver(WrappedDriver):
         self._moved = asyncio.Event()
 
     async def rests(self) -> None:
-        """Wait until no script is in flight and none follows."""
+        """Wait until no script is in flight and no other script follows."""
         while True:
             begun = self.begun
             while self.ended != self.begun:
@@ -86,7 +85,7 @@ class WatchedDriver(WrappedDriver):
                 return
 
     async def moves(self) -> None:
-        """Wait until a script ends, or for a moment, because the reason for more work may lie outside the database."""
+        """Wait until a script ends, but at most MOMENT_SECONDS, because work may also start outside the database."""
         self._moved.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(MOMENT_SECONDS):
@@ -102,7 +101,7 @@ class WatchedDriver(WrappedDriver):
 
 
 class Person:
-    """A person who writes in one thread of the fake platform. A `direct` thread is a private chat."""
+    """A person who writes in one thread of the fake platform. If `direct` is set, the thread is a private chat."""
 
     def __init__(self, world: "World", name: str, thread: str, channel: str, *, direct: bool) -> None:
         self.name = name
@@ -113,7 +112,6 @@ class Person:
         self._where = thread
 
     async def says(self, text: str, *, message_id: str = "") -> Receipt:
-        """Write a message in the thread."""
         chat, where = self._world.chat, self._where
         return await chat.says(self._channel, where, text, user=self.name, message_id=message_id, direct=self.direct)
 
@@ -123,12 +121,10 @@ class Person:
             return await self._world.chat.sees(self.thread, part)
 
     async def asks(self, text: str, *, roles: tuple[str, ...] = ()) -> str:
-        """Send a chat command and return its answer."""
         chat, where = self._world.chat, self._where
         return await chat.asks(self._channel, where, text, user=self.name, roles=roles, direct=self.direct)
 
     async def steers(self, text: str) -> Receipt:
-        """Steer the running turn with a message."""
         clock = self._world.app[Clock]
         return await self._world.app[Orchestrator].send(
             Steer(self.thread, clock.new_id(), text, Author(self.name, trusted=True), clock.now())
@@ -142,7 +138,7 @@ class Person:
         )
 
     async def stops(self, *, everything: bool = False) -> Receipt:
-        """Abort the running turn, like /stop. With `everything`, also empty the queue, like /stop all."""
+        """Abort the running turn, like /stop. If `everything` is set, also empty the queue, like /stop all."""
         return await self._world.app[Orchestrator].send(Abort(self.thread, Author(self.name, trusted=True), everything))
 
     async def is_asked(self) -> Approval:
@@ -153,7 +149,6 @@ class Person:
 
     @property
     def asker(self) -> Asker:
-        """This person as the app identifies them in approvals."""
         return Asker(trust="trusted", user=self.name, platform=self._world.chat.platform)
 
     async def decides(self, approval: ApprovalId, *, allow: bool, whole_thread: bool = False) -> str:
@@ -163,7 +158,7 @@ class Person:
 
 
 class World:
-    """A running app with its fake chat, its model and its people. `ada` is a person in thread "1"."""
+    """A running app with its fake chat, its model and its people. `ada` is a person in thread 1."""
 
     def __init__(self, app: Services, chat: FakeChat, model: FakeModel, driver: WatchedDriver | None = None) -> None:
         self.app = app
@@ -173,11 +168,10 @@ class World:
         self.ada = self.person("ada", "1")
 
     def person(self, name: str, thread: str, channel: str = "harbour", *, direct: bool = False) -> Person:
-        """Return a person who writes in this thread of the channel."""
         return Person(self, name, thread, channel, direct=direct)
 
     async def journal(self, thread: ThreadId | None = None) -> list[Event]:
-        """Return the events of a thread, by default Ada's."""
+        """Return the events of a thread, by default ada's."""
         return await self.app[Store].journal.events(thread or self.ada.thread)
 
     async def happens(self, thread: ThreadId, kind: str, times: int = 1) -> Event:
@@ -193,18 +187,18 @@ class World:
                             break
 
     async def rests(self) -> None:
-        """Wait until no database request is in flight and none follows."""
+        """Wait until no database request is in flight and no other request follows."""
         assert self._driver is not None, "World.rests and World.is_quiet need a WatchedDriver"
         await self._driver.rests()
 
     async def is_quiet(self) -> None:
-        """Wait until the app has nothing left to do before time advances; see `quiet`."""
+        """Wait until the app has no work left to do before time advances. See `quiet`."""
         assert self._driver is not None, "World.rests and World.is_quiet need a WatchedDriver"
         async with asyncio.timeout(SECONDS_MAX):
             await quiet(self.app, self._driver)
 
     async def types(self, thread: ThreadId | None = None) -> list[str]:
-        """Return the types of a thread's events, by default Ada's."""
+        """Return the types of the events in a thread, by default ada's."""
         return [event.type for event in await self.journal(thread)]
 
 
@@ -219,7 +213,7 @@ async def quiet(app: Services, driver: WatchedDriver) -> None:
 
 
 async def replays_alike(app: Services, changes: Collection[DifferenceKind] = ()) -> None:
-    """Rebuild every model request from the journals and assert that it equals the recorded one.
+    """Rebuild every model request from the journals and assert that it equals the recorded request.
 
     `changes` lists the kinds of differences to ignore.
     """
@@ -256,13 +250,13 @@ async def scenario(
 ) -> AsyncGenerator[World]:
     """Open the app on `home` with a scripted model and an in-memory chat.
 
-    - `models` replaces `model`.
-    - `settings` are configuration sections, such as `{"turns": {"steps_max": 3}}`.
-    - `access` decides who may write and who is trusted.
-    - `wrap_driver` wraps the database driver.
-    - `file_clock` sets the modification times of files.
-    - `replays`: at the end, rebuild every model request from the journal and compare it with the recorded one, ignoring
-      the kinds of differences in `changes`.
+    - `models`: replaces `model`.
+    - `access`: decides who may write and who is trusted.
+    - `settings`: configuration sections, such as `{"turns": {"steps_max": 3}}`.
+    - `wrap_driver`: wraps the database driver.
+    - `file_clock`: sets the modification times of files.
+    - `replays`: at the end, rebuild every model request from the journal and compare it with the recorded request.
+    - `changes`: kinds of differences that this comparison ignores.
 
     Turns start without the usual pause for further messages, unless `settings` sets `mailbox.pause_seconds`.
     """

@@ -1,7 +1,7 @@
-"""The tools `i2c_scan`, `i2c_read`, `i2c_write` and `spi_transfer` for devices on this machine's buses.
+"""The tools `i2c_scan`, `i2c_read`, `i2c_write` and `spi_transfer` for devices on the buses of this machine.
 
-Shoal offers them only with `tools.hardware = true`, and only to agents whose profile allows them, because a write to
-the wrong device can break it. The packages smbus2 and spidev are imported on first use.
+Shoal offers them only if `tools.hardware` is true, and only to agents whose profile allows them, because a write to
+the wrong device can damage it. The packages smbus2 and spidev are imported on first use.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ ADDRESSES = range(0x08, 0x78)
 
 
 class SMBus(Protocol):
-    """The required methods of smbus2.SMBus. Each raises OSError if no device answers."""
+    """The methods of smbus2.SMBus that the tools use. Each raises OSError if the device does not respond."""
 
     def read_byte(self, i2c_addr: int) -> int: ...
     def read_i2c_block_data(self, i2c_addr: int, register: int, length: int) -> list[int]: ...
@@ -39,7 +39,7 @@ class SMBus(Protocol):
 
 
 class SpiDev(Protocol):
-    """The required methods of spidev.SpiDev."""
+    """The methods of spidev.SpiDev that the tools use."""
 
     max_speed_hz: int
     mode: int
@@ -64,7 +64,7 @@ BUS = Traits(
 
 
 def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[FunctionTool[Invocation], ...]:
-    """Create the four tools in the order of their names. `load` imports smbus2 or spidev."""
+    """Return the four tools, sorted by name. `load` imports smbus2 or spidev."""
 
     def package(name: str) -> object:
         try:
@@ -119,7 +119,8 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
 
         def work() -> str:
             first, *rest = content
-            with i2c(bus) as opened:  # with commands that every adapter supports: one byte, or bytes to a register
+            # using only commands that every adapter supports: one byte, or bytes to a register
+            with i2c(bus) as opened:
                 if not rest:
                     opened.write_byte(address, first)
                 elif len(rest) == 1:
@@ -155,7 +156,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
 
 
 def _planned(name: str, detail: str, device: str, work: Callable[[], str], more: str = "") -> Invocation:
-    """Return a call whose action is the tool's name and `detail`. `more` is also shown for approval."""
+    """Return a call whose action is the tool's name and `detail`. The approval also shows `more`."""
 
     async def run() -> ToolOutput:
         try:

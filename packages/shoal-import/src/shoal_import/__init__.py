@@ -1,6 +1,6 @@
-"""`shoal import`: agents, memory, skills, schedules, channels, models and conversations of another product.
+"""`shoal import`: imports agents, memory, skills, schedules, channels, models and conversations of another product.
 
-A reader (`openclaw`, `hermes`, `nanobot`, `openwebui`) fills a `Found` of `shoal.importing`, which writes its content
+A reader (`openclaw`, `hermes`, `nanobot`, `openwebui`) creates a `Found`, and `shoal.importing` writes its contents
 to a Shoal home.
 """
 
@@ -36,9 +36,10 @@ def import_home(context: CommandContext, product: str, path: Path | None, dry: b
                 as_json: bool) -> None:  # fmt: skip
     """Import agents, memory, skills, schedules, channels, models and conversations of another product.
 
-    PATH is its home directory, by default the usual one. For Open WebUI it is the folder with webui.db, or a file of
-    exported chats. Nothing there is changed, and running it again imports only what is new. Nothing that arrives acts
-    by itself: schedules are paused, skills and channels are off, and all text counts as untrusted.
+    PATH is the home directory of the other product, by default its usual location. For Open WebUI, PATH is the
+    folder with webui.db, or a file of exported chats. The import does not change the other product. Running it again
+    imports only new items. Imported schedules are paused, imported skills and channels are disabled, and all
+    imported text is untrusted.
     """
     places = [Path(place).expanduser() for place in HOMES[product]]
     root = path or next((place for place in places if place.exists()), places[0])

@@ -1,6 +1,6 @@
 """Read the files and databases of another product's home without changing them.
 
-Every file is accounted for: files that cannot be read completely are listed with a reason. The module also parses
+Every file is accounted for. Files that cannot be read completely are listed with a reason. The module also parses
 configuration files (JSON5, a subset of YAML, .env) and tracks which of their keys were read.
 """
 
@@ -58,7 +58,7 @@ Database: TypeAlias = Callable[[str], Iterator[dict[str, Json]]]
 
 
 class Tree:
-    """A directory, and a record of its files that were read. Links out of it are not followed."""
+    """A directory, and a record of the files in it that were read. Links to files outside it are not followed."""
 
     def __init__(self, found: Found, root: Path) -> None:
         self.root = root
@@ -66,8 +66,9 @@ class Tree:
         self._used: set[Path] = set()
 
     def text(self, path: Path) -> str:
-        """Return the content of a text file without carriage returns, or an empty string if it is missing or not
-        text."""
+        """Return the text of a file without carriage returns. Return an empty string if the file is missing or not
+        text.
+        """
         data = self.data(path)
         if b"\0" in data:
             self.leave(path, "it is not text")
@@ -75,7 +76,7 @@ class Tree:
         return data.decode("utf-8", "replace").replace("\r\n", "\n").strip("\ufeff")
 
     def json(self, path: Path) -> Json:
-        """Return the value of a JSON file, or an empty table if it is missing or unreadable."""
+        """Return the value of a JSON file, or an empty dict if the file is missing or unreadable."""
         text = self.data(path, JSON_BYTES_MAX).decode("utf-8", "replace")
         value = parsed(text.strip("\ufeff"))
         if text.strip() and not value and text.strip() not in ("{}", "[]"):
@@ -83,7 +84,7 @@ class Tree:
         return value
 
     def lines(self, path: Path) -> Iterator[dict[str, Json]]:
-        """Yield the tables of a file with one JSON table per line. Damaged lines are counted and skipped."""
+        """Yield the objects of a JSON Lines file. Invalid lines are skipped and their number is reported."""
         damaged = 0
         try:
             if self._takes(path):
@@ -99,7 +100,7 @@ class Tree:
             self.leave(path, f"it has {counted(damaged, 'line', 'lines')} of invalid JSON")
 
     def data(self, path: Path, bytes_max: int = TEXT_BYTES_MAX) -> bytes:
-        """Return the content or beginning of a file, or an empty value if it is missing."""
+        """Return the first `bytes_max` bytes of a file. Return empty bytes if the file is missing."""
         try:
             if not self._takes(path):
                 return b""
@@ -113,7 +114,7 @@ class Tree:
         return content[:bytes_max]
 
     def _takes(self, path: Path) -> bool:
-        """Return whether the directory contains this file, and mark it as accounted for."""
+        """Return True if the directory contains the file, and record the file as read."""
         if not path.is_file() or not path.resolve().is_relative_to(self.root.resolve()):
             return False
         self._used.add(path)
@@ -121,8 +122,10 @@ class Tree:
 
     @contextmanager
     def database(self, path: Path) -> Generator[Database]:
-        """Open an SQLite database including its write-ahead log. A missing or unreadable database is opened as an empty
-        one."""
+        """Open an SQLite database without changing it, including its write-ahead log.
+
+        A missing or unreadable database appears as an empty database.
+        """
         log = path.with_name(f"{path.name}-wal")
         with ExitStack() as stack:
             connection = stack.enter_context(closing(sqlite3.connect(":memory:")))
@@ -157,16 +160,16 @@ class Tree:
             yield rows
 
     def workspace(self, given: str, usual: Path) -> tuple["Tree", Path]:
-        """Return the tree and path of the workspace.
+        """Return the tree and the path of the workspace.
 
-        In a home copied from another machine, the workspace is looked up next to the configuration.
+        If the home was copied from another machine, look for the workspace next to the configuration.
         """
         try:
             path = Path(given).expanduser() if given else usual
             if not path.is_dir() and path.name:
                 path = self.root / path.name
             path = path.resolve()
-        except (RuntimeError, OSError, ValueError):  # an unknown user, a loop of links, a NUL
+        except (RuntimeError, OSError, ValueError):  # an unknown user, a symlink loop, or a NUL in the path
             path = usual
         root = self.root.resolve()
         if path.is_relative_to(root):
@@ -174,7 +177,9 @@ class Tree:
         return Tree(self._found, path), path
 
     def skill(self, folder: Path) -> FoundSkill | None:
-        """Return the skill in a folder, from SKILL.md in upper or lower case, or None."""
+        """Return the skill in a folder, or None if the folder has no SKILL.md. The case of that name does not
+        matter.
+        """
         named = next((path for path in folders_and_files(folder) if is_skill_file(path.name) and path.is_file()), None)
         if named is None:
             return None
@@ -183,7 +188,9 @@ class Tree:
         return FoundSkill(slug(folder.name), files, folder.name)
 
     def skills(self, folder: Path, depth: int = SKILL_DEPTH_MAX) -> Iterator[tuple[FoundSkill, Path]]:
-        """Yield the skills in a folder's subfolders, including category folders, with their paths."""
+        """Yield the skills below a folder with their paths. Skills may be in category folders, up to `depth`
+        levels deep.
+        """
         for path in folders_and_files(folder):
             if path.name.startswith(".") or path.is_symlink() or not path.is_dir():
                 continue
@@ -197,7 +204,7 @@ class Tree:
         self._used.add(path)
 
     def unread(self, folder: Path) -> list[str]:
-        """Return the names in a folder that were not read completely, and mark them as accounted for."""
+        """Return the names in a folder that were not read completely, and mark the folder as accounted for."""
         names = [path.name for path in folders_and_files(folder) if any(map(self._is_unread, _files(path)))]
         self.use(folder)
         return names
@@ -206,12 +213,11 @@ class Tree:
         return path not in self._used and not any(parent in self._used for parent in path.parents)
 
     def leave(self, path: Path, why: str) -> None:
-        """Report the part of a file that was not read."""
         name = path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
         self._found.leave(name, why)
 
     def leave_rest(self, reasons: Mapping[str, str]) -> None:
-        """Report files at the top, and folders, that were not read completely."""
+        """Report the files and folders that were not read completely. `reasons` contains the reasons by name."""
         seen: dict[str, int] = {}
         for path in filter(self._is_unread, _files(self.root)):
             parts = path.relative_to(self.root).parts
@@ -223,8 +229,10 @@ class Tree:
 
 
 def unzstd(data: bytes, bytes_max: int) -> str | None:
-    """Decompress zstd data. Returns an empty string if it is damaged or too long, or None if no installed package reads
-    zstd."""
+    """Decompress zstd data.
+
+    Return an empty string if the data is damaged or too long, and None if no installed package supports zstd.
+    """
     try:
         from backports import zstd
     except ImportError:
@@ -246,12 +254,12 @@ def folders_and_files(folder: Path) -> list[Path]:
 
 
 def changed_at(path: Path) -> datetime:
-    """Return a file's modification time, which replaces missing times of its entries."""
+    """Return the modification time of a file. Entries without a time get this time."""
     return datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """Yield a file, or the files and links below a folder, except those of git and caches. Links are not followed."""
+    """Yield a file, or all files and links below a folder. Git folders and caches are skipped."""
     if path.is_symlink() or not path.is_dir():
         yield path
         return
@@ -265,7 +273,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def read_workspace(found: Found, tree: Tree, folder: Path, agent: FoundAgent) -> None:
-    """Read the persona, documents, memory, daily notes and skills in a workspace. Its other files are not copied."""
+    """Read the persona, documents, memory, daily notes and skills in a workspace. Other files are not copied."""
     for name in PERSONA:
         if text := tree.text(folder / name).strip():
             agent.files[name] = text
@@ -290,7 +298,6 @@ def read_workspace(found: Found, tree: Tree, folder: Path, agent: FoundAgent) ->
 
 
 def leave_files(found: Found, tree: Tree, folder: Path, agent: str) -> None:
-    """Report the files of a workspace that were not read, if any."""
     if names := tree.unread(folder):
         shown = f"{', '.join(names[:5])}{' …' if len(names) > 5 else ''}"
         what = f"{agent}: other files in {folder} ({shown})"
@@ -298,13 +305,13 @@ def leave_files(found: Found, tree: Tree, folder: Path, agent: str) -> None:
 
 
 def entries_of(text: str) -> list[str]:
-    """Return the lines of a memory file, including headings but without horizontal rules and empty lines."""
+    """Return the lines of a memory file. Headings are included. Horizontal rules and empty lines are not."""
     lines = (line.strip() for line in text.splitlines())
     return [line.lstrip("#").strip() if line.startswith("#") else line for line in lines if line.strip("-=*_# ")]
 
 
 def notes_of(agent: FoundAgent, day_text: str, words: object) -> bool:
-    """Add the daily notes in a text. Returns whether there were any."""
+    """Add a daily note. Return False if `day_text` contains no date or the note is empty."""
     day, text = day_of(day_text), " ".join(re.sub(r"\0", "", words).split()) if isinstance(words, str) else ""
     if day is not None and text:
         agent.notes.setdefault(day, []).append(text)
@@ -315,14 +322,14 @@ def notes_of(agent: FoundAgent, day_text: str, words: object) -> bool:
 
 
 class Options:
-    """A configuration, and a record of its keys that were read. Keys may be written in camelCase or snake_case."""
+    """A configuration, and a record of the keys that were read. Keys may be in camelCase or snake_case."""
 
     def __init__(self, content: Json) -> None:
         self.content = content
         self._used: set[tuple[str, ...]] = set()
 
     def get(self, *path: str) -> Json:
-        """Return the value at a path, or None, and mark it as read."""
+        """Return the value at a path, or None, and record the key as read."""
         value, taken = self.content, list[str]()
         for name in path:
             table = as_dict(value)
@@ -333,17 +340,16 @@ class Options:
         return value
 
     def text(self, *path: str) -> str:
-        """Return a text or number as text, or an empty string for other types."""
         return text_of(self.get(*path))
 
     def texts(self, *path: str) -> tuple[str, ...]:
-        """Return a list of texts or numbers as texts. A single value becomes a list with one item."""
+        """Return a list of strings or numbers as strings. A single value becomes a tuple with one item."""
         value = self.get(*path)
         items = value if isinstance(value, list) else [value]
         return tuple(str(item).strip() for item in items if isinstance(item, str | int) and not isinstance(item, bool))
 
     def table(self, *path: str) -> dict[str, Json]:
-        """Return the table at a path without marking its keys as read."""
+        """Return the table at a path without recording its keys as read."""
         value = self.content
         for name in path:
             table = as_dict(value)
@@ -351,7 +357,7 @@ class Options:
         return as_dict(value)
 
     def rest(self, *path: str) -> Iterator[str]:
-        """Yield the unread keys at a path. A table without read keys is one entry."""
+        """Yield the unread keys at a path. A table in which no key was read counts as one key."""
         for name, value in self.table(*path).items():
             here = (*path, name)
             if here in self._used or value in (None, "", [], {}):
@@ -374,7 +380,7 @@ _TOKEN = re.compile(
 
 
 def json5(text: str, where: Path) -> Json:
-    """Parse JSON with comments, trailing commas, single quotes and bare keys. Raises InvalidInput."""
+    """Parse JSON with comments, trailing commas, single quotes and unquoted keys. Raises InvalidInput."""
     words = [word for word in _TOKEN.findall(text) if not word.startswith(("//", "/*"))]
     out: list[str] = []
     for number, word in enumerate(words):
@@ -405,9 +411,9 @@ def dotenv(text: str) -> dict[str, str]:
 
 
 def yaml_subset(text: str) -> dict[str, Json]:
-    """Parse the subset of YAML in configuration files: nested keys, lists, plain and quoted values, text blocks.
+    """Parse the YAML that configuration files use: nested keys, lists, plain and quoted values, and text blocks.
 
-    Other syntax (anchors, tags, multi-line flow mappings) is read as text or omitted.
+    Other syntax, such as anchors, tags and multi-line flow mappings, is read as text or omitted.
     """
     lines = [line.rstrip() for line in text.replace("\t", "  ").splitlines()]
     try:
@@ -422,7 +428,6 @@ def _indent(line: str) -> int:
 
 
 def _yaml_block(lines: list[str], at: int, indent: int) -> tuple[Json, int]:
-    """Return the value whose lines start at `at` with indentation `indent`, and the position after it."""
     table, items = dict[str, Json](), list[Json]()
     while at < len(lines) and _indent(lines[at]) >= indent:
         line = lines[at]

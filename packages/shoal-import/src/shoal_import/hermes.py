@@ -1,9 +1,13 @@
-"""Read the home directory of Hermes Agent (`~/.hermes`) and its profiles, which are homes below it.
+"""Read the home directory of Hermes Agent (`~/.hermes`). A profile is another home directory inside it.
 
-`config.yaml` and `.env` contain the models and channels, `SOUL.md` the persona, `memories/` the memory (entries
-separated by lines of §), `skills/` the skills in folders by category, `state.db` the conversations, and
-`cron/jobs.json` the schedules. Source: the documentation in its repository (developer-guide/session-storage,
-user-guide/features).
+- `config.yaml`, `.env`: models and channels.
+- `SOUL.md`: persona.
+- `memories/`: memory. Entries are separated by lines that contain only §.
+- `skills/`: skills, in folders by category.
+- `state.db`: conversations.
+- `cron/jobs.json`: schedules.
+
+Source: the documentation in its repository (developer-guide/session-storage, user-guide/features).
 """
 
 import re
@@ -54,7 +58,7 @@ NOT_TALK = {"cron": "a run of a schedule", "subagent": "a subagent", "kanban": "
 
 
 def read(root: Path) -> Found:
-    """Read the home. Raises OSError, or InvalidInput if it is not a home of Hermes Agent."""
+    """Read a home directory. Raises OSError, or InvalidInput if it does not belong to Hermes Agent."""
     found = Found("hermes", root)
     tree = Tree(found, root)
     with tree.database(root / "state.db") as database:
@@ -73,7 +77,6 @@ def read(root: Path) -> Found:
 
 
 def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> None:
-    """Read a profile as an agent with its own files and settings."""
     found.add_agent(agent, home.name)
     is_first = len(found.agents) == 1
     for name, path in (("SOUL.md", home / "SOUL.md"), ("USER.md", home / "memories" / "USER.md"),
@@ -105,7 +108,6 @@ def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> Non
 
 
 def _entries(text: str) -> list[str]:
-    """Split memory into entries, which are separated by lines of a single §."""
     return [" ".join(entry.split()) for entry in re.split(r"(?m)^[ \t]*§[ \t]*$", text) if entry.strip()]
 
 
@@ -142,7 +144,6 @@ def read_models(
 
 
 def read_channels(found: Found, variables: dict[str, str], *, is_first: bool) -> None:
-    """Read the accounts on platforms that Shoal supports, and the people allowed there."""
     for platform, names in ACCOUNTS.items():
         secrets = {key: variables.pop(name, "") for key, name in names.items()}
         plain = {key: variables.pop(name, "") for key, name in PLAIN.get(platform, {}).items()}
@@ -159,7 +160,6 @@ def read_channels(found: Found, variables: dict[str, str], *, is_first: bool) ->
 
 
 def read_threads(found: Found, tree: Tree, file: Path, agent: str) -> None:
-    """Read the conversations in a state.db of any version."""
     spoken: dict[str, list[Mapping[str, object]]] = {}
     results = 0
     with tree.database(file) as database:

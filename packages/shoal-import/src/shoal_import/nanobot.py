@@ -1,8 +1,13 @@
 """Read the home directory of nanobot (`~/.nanobot`).
 
-`config.json` contains the models and channels, the workspace the persona, memory and skills, and `cron/jobs.json` the
-schedules. The conversations are in `sessions/WORKSPACE/sessions.sqlite3`. Older versions have files `sessions/*.jsonl`,
-here or in the workspace, with their key in the first line. Source: nanobot/session and nanobot/cron in its repository.
+- `config.json`: models and channels.
+- the workspace: persona, memory and skills.
+- `cron/jobs.json`: schedules.
+- `sessions/WORKSPACE/sessions.sqlite3`: conversations.
+
+Older versions store conversations in `sessions/*.jsonl`, here or in the workspace, with the key in the first line.
+
+Source: nanobot/session and nanobot/cron in its repository.
 """
 
 import re
@@ -49,7 +54,7 @@ ENTRY = re.compile(r"^\[(\d{4}-\d{2}-\d{2})[ T\d:]*\]\s*", re.MULTILINE)
 
 
 def read(root: Path) -> Found:
-    """Read the home. Raises OSError, or InvalidInput if it is not a home of nanobot."""
+    """Read a home directory. Raises OSError, or InvalidInput if it does not belong to nanobot."""
     found = Found("nanobot", root)
     tree = Tree(found, root)
     if not (root / "config.json").is_file():
@@ -88,7 +93,7 @@ def read(root: Path) -> Found:
 
 
 def read_threads(found: Found, tree: Tree, folder: Path, known: set[str]) -> int:
-    """Read the conversations below a folder that are not in `known`. Returns the number of tool results in them."""
+    """Read the conversations below a folder, except those in `known`. Return the number of their tool results."""
     results = 0
     files = sorted(place / name for place, _, names in walk(folder) for name in names)
     for path in [file for file in files if file.name == "sessions.sqlite3"]:
@@ -121,7 +126,7 @@ def read_threads(found: Found, tree: Tree, folder: Path, known: set[str]) -> int
 def read_thread(
     found: Found, key: str, title: str, entries: Sequence[dict[str, Json]], since: datetime, known: set[str]
 ) -> int:
-    """Read an entry list as a conversation if it is one. Returns the number of tool results in it."""
+    """Read a conversation and return the number of its tool results. Scheduled runs are skipped."""
     known.add(key)
     if key.startswith(("cron:", "heartbeat")):
         found.leave(f"nanobot: {key}", "a scheduled run, not a conversation")
@@ -131,7 +136,7 @@ def read_thread(
 
 
 def read_schedules(found: Found, jobs: Sequence[object], zone: str) -> None:
-    """Read the schedules. The time zone is the schedule's own, the one in config.json, or local time."""
+    """Read the schedules. A schedule without a time zone uses the zone in config.json, or local time."""
     for entry in jobs:
         job = Options(as_dict(entry))
         found.add_schedule(
@@ -164,7 +169,6 @@ def read_models(found: Found, options: Options) -> None:
 
 
 def read_channels(found: Found, options: Options) -> None:
-    """Read the accounts on platforms that Shoal supports, and the people allowed there."""
     for name, value in options.table("channels").items():
         table = Options(value)
         if not as_dict(value) or not as_dict(value).get("enabled"):

@@ -1,10 +1,15 @@
 """Read the home directory of OpenClaw (`~/.openclaw`).
 
 `openclaw.json` (JSON5) contains the agents, channels and models. Each agent has a workspace with its persona, memory
-and skills. Since 2026.9, conversations and keys are in `agents/ID/agent/openclaw-agent.sqlite`, and schedules and
-pairings in `state/openclaw.sqlite`. Before, they were in `agents/ID/sessions/*.jsonl`, `auth-profiles.json` and
-`cron/jobs.json`. A conversation is a tree of entries, in which the branch to the last leaf is current. Source:
-src/state/*.sql and docs/ in its repository.
+and skills.
+
+- since 2026.9: conversations and keys are in `agents/ID/agent/openclaw-agent.sqlite`, schedules and pairings in
+  `state/openclaw.sqlite`.
+- before 2026.9: they are in `agents/ID/sessions/*.jsonl`, `auth-profiles.json` and `cron/jobs.json`.
+
+The entries of a conversation form a tree. The branch to the last leaf is the current conversation.
+
+Source: src/state/*.sql and docs/ in its repository.
 """
 
 import re
@@ -93,7 +98,7 @@ SCHEDULE = {"kind": "schedule_kind", "expr": "schedule_expr", "tz": "schedule_tz
 
 
 def read(root: Path) -> Found:
-    """Read the home. Raises OSError, or InvalidInput if it is not a home of OpenClaw."""
+    """Read a home directory. Raises OSError, or InvalidInput if it does not belong to OpenClaw."""
     found = Found("openclaw", root)
     tree = Tree(found, root)
     file = next((root / name for name in NAMES if (root / name).is_file()), None)
@@ -114,7 +119,7 @@ def read(root: Path) -> Found:
     with tree.database(root / "state" / "openclaw.sqlite") as state:
         read_models(found, tree, options, variables, state)
         read_channels(found, tree, options, variables, state)
-        written = tree.json(root / "cron" / "jobs.json")  # a plain list in older versions
+        written = tree.json(root / "cron" / "jobs.json")  # older versions store a plain list
         jobs = [as_dict(job) for job in as_list(as_dict(written).get("jobs", written))]
         stored = [job_of(row) for row in state("cron_jobs")]
         for job in stored + [
@@ -128,7 +133,7 @@ def read(root: Path) -> Found:
 
 
 def read_agents(found: Found, tree: Tree, options: Options) -> dict[str, str]:
-    """Read the agents and their workspaces, starting with the default agent. Returns their names in Shoal."""
+    """Read the agents and their workspaces, starting with the default agent. Return the name of each agent in Shoal."""
     listed = {
         text_of(as_dict(entry).get("id")) or "main": as_dict(entry) for entry in as_list(options.get("agents", "list"))
     }
@@ -171,7 +176,7 @@ def _model_name(value: Json) -> str:
 
 
 def read_database(found: Found, tree: Tree, database: Database, agent: str) -> set[str]:
-    """Read the conversations in an agent's database. Returns their ids."""
+    """Read the conversations in an agent's database and return their ids."""
     about = {text_of(row.get("current_session_id")): row for row in database("session_nodes")}
     windows = {text_of(row.get("session_id")): row for row in database("session_windows")}
     leaves = {text_of(row.get("session_id")): row.get("leaf_event_id") for row in
@@ -192,7 +197,7 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
         sessions.setdefault(session, []).append((number_of(row.get("seq")), entry))
     damaged = {place: entry for place, entry in damaged.items() if text_of(place[0]) not in closed}
     if damaged:
-        for row in database("transcript_event_identities"):  # contains each entry's parent
+        for row in database("transcript_event_identities"):  # this table contains each entry's parent
             place = (row.get("session_id"), row.get("seq"))
             if place in damaged:
                 damaged[place].update(id=row.get("event_id"), parentId=row.get("parent_id"))
@@ -251,7 +256,7 @@ def read_thread(
     found: Found, agent: str, session: str, key: str, title: str, entries: list[dict[str, Json]], leaf: str,
     since: datetime,
 ) -> int:  # fmt: skip
-    """Read one conversation along the branch that ends in its leaf. Returns the number of tool results in it."""
+    """Read a conversation along the branch that ends at `leaf`. Return the number of its tool results."""
     if ":cron:" in key or ":subagent:" in key or key.startswith(("cron:", "hook:")):
         found.leave(f"{agent}: {key}", "a run by a schedule, hook or subagent, not a conversation")
         return 0
@@ -263,9 +268,10 @@ def read_thread(
 
 
 def branch_of(entries: list[dict[str, Json]], leaf: str) -> list[dict[str, Json]]:
-    """Return the entries from the first one to the leaf, which is the last entry by default.
+    """Return the entries from the first one to the leaf. If the leaf is unknown, the last entry is the leaf.
 
-    Older files without a tree return all entries. A damaged parent is replaced by the entry before it.
+    Older files have no tree, so all entries are returned. If an entry has an invalid parent, the preceding entry is
+    used.
     """
     if not any(entry.get("parentId") for entry in entries):
         return entries
@@ -317,7 +323,7 @@ def read_models(found: Found, tree: Tree, options: Options, variables: Mapping[s
 
 
 def secret_of(value: Json, variables: Mapping[str, str]) -> str:
-    """Return a literal secret, or the secret in an OpenClaw variable: ${NAME}, or {source: "env", id: NAME}."""
+    """Return a secret that is given literally, as `${NAME}`, or as `{source: "env", id: NAME}`."""
     reference = as_dict(value)
     if reference:
         return variables.get(text_of(reference.get("id")), "") if reference.get("source") == "env" else ""
@@ -326,7 +332,6 @@ def secret_of(value: Json, variables: Mapping[str, str]) -> str:
 
 
 def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping[str, str], state: Database) -> None:
-    """Read the accounts on platforms that Shoal supports, and the people allowed there."""
     paired = [(row.get("channel_key"), text_of(row.get("entry"))) for row in
               state("channel_pairing_allow_entries")]  # fmt: skip
     for name, value in options.table("channels").items():
@@ -365,7 +370,7 @@ def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping
 
 
 def job_of(row: Mapping[str, Json]) -> dict[str, Json]:
-    """Convert a row of `cron_jobs` to the older file format. A column overrides the value in the row's JSON."""
+    """Convert a row of `cron_jobs` to the older file format. Columns override the values in the row's JSON."""
     job = as_dict(parsed(row.get("job_json")))
     own = {key: row[column] for key, column in SCHEDULE.items() if row.get(column) is not None}
     payload = as_dict(job.get("payload"))

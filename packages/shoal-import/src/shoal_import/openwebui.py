@@ -1,7 +1,9 @@
 """Read Open WebUI: the folder with its `webui.db`, or a JSON file of exported chats.
 
-A chat's messages form a tree by `parentId`, and `history.currentId` is the visible leaf. If there are several people,
-only the first administrator's data is imported. Source: the models in its repository.
+The messages of a chat form a tree through `parentId`, and `history.currentId` is the visible leaf. If several people
+have accounts, only the data of the first administrator is imported.
+
+Source: the models in its repository.
 """
 
 import re
@@ -42,7 +44,7 @@ DAYS = {"MO": "1", "TU": "2", "WE": "3", "TH": "4", "FR": "5", "SA": "6", "SU": 
 
 
 def read(path: Path) -> Found:
-    """Read the folder or file. Raises OSError, or InvalidInput if it is not from Open WebUI."""
+    """Read a folder or a file. Raises OSError, or InvalidInput if it does not belong to Open WebUI."""
     root = path if path.is_dir() else path.parent
     found = Found("openwebui", path)
     tree = Tree(found, root)
@@ -69,12 +71,11 @@ def read(path: Path) -> Found:
 
 
 def _table(value: Json) -> dict[str, Json]:
-    """Decode a JSON column. Its value may be text."""
+    """Decode a JSON column, which may be stored as text."""
     return as_dict(parsed(value) if isinstance(value, str) else value)
 
 
 def read_database(found: Found, database: Database, person: Mapping[str, Json], main: FoundAgent) -> None:
-    """Read the first administrator's data."""
     owner = text_of(person.get("id"))
     others = dict[str, int]()
 
@@ -85,7 +86,7 @@ def read_database(found: Found, database: Database, person: Mapping[str, Json], 
 
     main.memory = [" ".join(text_of(row.get("content")).split()) for row in mine("memory")]
     spoken: dict[str, dict[str, Json]] = {}
-    for row in database("chat_message"):  # stored since 2026 in addition to the messages in `chat`
+    for row in database("chat_message"):  # since 2026, messages are stored here as well as in `chat`
         chat = text_of(row.get("chat_id"))
         content = row.get("content")
         spoken.setdefault(chat, {})[text_of(row.get("id")).removeprefix(f"{chat}-")] = {
@@ -118,7 +119,7 @@ def read_database(found: Found, database: Database, person: Mapping[str, Json], 
         if count := sum(1 for _ in database(table)):
             found.leave(f"{counted(count, 'row', 'rows')} of {table}", why)
     settings: dict[str, Json] = {}
-    for row in database("config"):  # one row for all keys, or one row per key
+    for row in database("config"):  # either one row for all keys, or one row per key
         settings |= _table(row.get("data"))
         name, value = text_of(row.get("key")), row.get("value")
         section, _, rest = name.partition(".")
@@ -143,7 +144,6 @@ def read_providers(found: Found, settings: Mapping[str, Json]) -> None:
 
 
 def read_skill(row: Mapping[str, Json]) -> tuple[FoundSkill, str]:
-    """Return a skill and its name in Open WebUI."""
     origin = text_of(row.get("id"))
     title = text_of(row.get("name")) or origin
     name = slug(title)
@@ -161,7 +161,7 @@ def read_skill(row: Mapping[str, Json]) -> tuple[FoundSkill, str]:
 
 
 def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], since: datetime) -> None:
-    """Read a chat along the visible branch. `stored` contains messages from outside the chat's row."""
+    """Read a chat along its visible branch. `stored` contains messages that are not in the chat's row."""
     key, chat = text_of(row.get("id")), _table(row.get("chat"))
     title = text_of(row.get("title")) or text_of(chat.get("title"))
     history = as_dict(chat.get("history"))
@@ -174,7 +174,7 @@ def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], si
         at = text_of(branch[-1].get("parentId"))
     branch = branch[::-1] or [as_dict(message) for message in as_list(chat.get("messages"))]
     talk: list[Entry] = []
-    for message in branch:  # the markup of thoughts and tools is not part of the message
+    for message in branch:  # the message text does not include the markup of thoughts and tools
         text = re.sub(r"<details(?:[^<]|<(?!/?details))*+</details>", "", message_text(message.get("content")))
         talk.append((message.get("role"), text, message.get("timestamp")))
     found.add_thread(key, "openwebui", title, talk, since)
@@ -184,7 +184,7 @@ def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], si
 
 
 def read_schedule(found: Found, row: Mapping[str, Json], agent: str, zone: str) -> None:
-    """Read a schedule. The time zone is the person's, or local time."""
+    """Read a schedule. Its times are in the person's time zone, or in local time."""
     data, name = _table(row.get("data")), text_of(row.get("name")) or text_of(row.get("id"))
     rule = dict(re.findall(r"(?<!\w)(\w++)=([^;\n]++)", text_of(data.get("rrule"))))
     minute, hour = rule.get("BYMINUTE", "0"), rule.get("BYHOUR", "9")

@@ -28,8 +28,8 @@ NOT_SAVED = "I could not save that. Please send it again in a moment."
 class IrcAdapter(ChatAccount[IrcSettings]):
     """Connects Shoal to an IRC network.
 
-    A person's id is their account if the server confirms it, otherwise USER@HOST. A private conversation belongs to
-    this id and not to the nick, which another person may use later.
+    The id of a person is the account that the server confirms, or USER@HOST if there is no account. A private
+    conversation belongs to this id and not to the nick, because another person may use the nick later.
     """
 
     limits = ChatLimits(text_chars_max=350, markup=IRC_MARKUP, text_unit="bytes", windows=(Window(4, 4.0, "account"),))
@@ -51,7 +51,8 @@ class IrcAdapter(ChatAccount[IrcSettings]):
             while True:
                 line = await connection.next()
                 text = spoken(line, connection.nick) if line.command == "PRIVMSG" else None
-                if text is not None:  # a separate task, because confirmations of its answers arrive in later lines
+                # run in a separate task, because the confirmations of its replies arrive in later lines
+                if text is not None:
                     self._takes.create_task(self._take(line, text, inbox))
         finally:
             self.connected.clear()
@@ -119,7 +120,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
         return message_id
 
     async def _nick_of(self, person: str, connection: Connection) -> str:
-        """Return a person's current nick after checking that it still belongs to them. Raises PlatformError."""
+        """Return a person's current nick after checking that it still belongs to this person. Raises PlatformError."""
         nick = await self._store.get(f"nicks:{self.platform}", person)
         if nick is None:
             raise PlatformError(f"{person} has not written to me on IRC.", permanent=True)

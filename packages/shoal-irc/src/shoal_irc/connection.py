@@ -42,9 +42,9 @@ class IrcSettings(AccountSettings, frozen=True, kw_only=True):
 
 
 class Connection:
-    """Connection to a server.
+    """A connection to a server.
 
-    Await `next` continuously, because it reads the replies that `say` and `whois` wait for.
+    The caller must await `next` continuously, because it reads the responses that `say` and `whois` wait for.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, settings: IrcSettings) -> None:
@@ -56,18 +56,17 @@ class Connection:
         self._known: dict[str, set[str]] = {}
 
     def send(self, *words: str) -> None:
-        """Write a line. Raises PlatformError if IRC cannot carry it."""
+        """Send a line. Raises PlatformError if the words cannot be sent as one IRC line."""
         self._writer.write(written(*words))
 
     def close(self) -> None:
-        """Close the connection. Calls that wait for a confirmation fail."""
+        """Close the connection. Calls that wait for a confirmation raise PlatformError."""
         self._writer.close()
         for _, waiting in self._unconfirmed.values():
             if not waiting.done():
                 waiting.set_exception(PlatformError("The connection to IRC broke.", outcome_unknown=True))
 
     async def register(self) -> None:
-        """Register with the server and wait for its welcome. Raises PlatformError."""
         own, offered = self._settings, set[str]()
         password = own.password.reveal()
         if own.server_password:
@@ -110,8 +109,7 @@ class Connection:
             self.send("JOIN", channel)
 
     async def next(self) -> Line:
-        """Return the next line. Its changes to the nick, confirmations and WHOIS replies are already applied. Raises
-        PlatformError."""
+        """Return the next line after applying nick changes, confirmations and WHOIS responses. Raises PlatformError."""
         line = parse(await self._read())
         about, text = line.param(1), line.params[-1] if line.params else ""
         match line.command:
@@ -139,14 +137,16 @@ class Connection:
         return line
 
     async def say(self, target: str, text: str, token: str) -> None:
-        """Send a message and wait until the server confirms it. Raises PlatformError."""
+        """Send a message and wait until the server has confirmed it. Raises PlatformError."""
         if "," in target:
             raise PlatformError(f"{target!r} contains more than one recipient.", permanent=True)
         await self._confirmed(target, token, "PRIVMSG", target, text)
 
     async def whois(self, nick: str) -> set[str]:
-        """Return the identity of a nick's user: USER@HOST, and the account if they are logged in. Raises
-        PlatformError."""
+        """Return the identities of the user with this nick: USER@HOST, and the account if the user is logged in.
+
+        Raises PlatformError.
+        """
         self._known.pop(nick.lower(), None)
         try:
             await self._confirmed(nick, f"whois.{nick}", "WHOIS", nick)
@@ -187,7 +187,7 @@ class Connection:
                     break
                 self.send("PING", "shoal")
                 continue
-            except (OSError, ValueError) as error:  # broken, or the line is too long
+            except (OSError, ValueError) as error:  # the connection broke, or the line is too long
                 raise PlatformError(f"The connection to {self._settings.server} broke: {error}.") from error
             if raw.endswith(b"\n"):
                 return raw

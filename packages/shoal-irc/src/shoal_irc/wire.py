@@ -24,7 +24,7 @@ IRC_MARKUP = Dialect(
 
 
 class Line(NamedTuple):
-    """A line from the server. `source` is a server or NICK!USER@HOST."""
+    """A line from the server. `source` is a server name or NICK!USER@HOST."""
 
     tags: dict[str, str]
     source: str
@@ -32,12 +32,11 @@ class Line(NamedTuple):
     params: tuple[str, ...]
 
     def param(self, number: int) -> str:
-        """Return a parameter, or an empty string if the server omitted it."""
         return self.params[number] if len(self.params) > number else ""
 
 
 def parse(raw: bytes) -> Line:
-    """Parse a line. Nothing is rejected because servers differ."""
+    """Parse a line. Any input is accepted, because servers differ."""
     rest, tags, source = raw.decode("utf-8", "replace").strip("\r\n"), dict[str, str](), ""
     if rest.startswith("@"):
         given, _, rest = rest[1:].partition(" ")
@@ -63,8 +62,10 @@ class Spoken(NamedTuple):
 
 
 def spoken(line: Line, me: str) -> Spoken | None:
-    """Parse a PRIVMSG for the bot with the nick `me`. Returns None for the bot's own messages, CTCP queries and
-    messages to others."""
+    """Parse a PRIVMSG. `me` is the nick of the bot.
+
+    Return None for the bot's own messages, CTCP queries and messages to other recipients.
+    """
     (nick, _, mask), target, words = line.source.partition("!"), line.param(0), line.param(1)
     if words.startswith("\x01ACTION "):
         words = f"({nick} {words[8:]})"
@@ -79,12 +80,11 @@ def spoken(line: Line, me: str) -> Spoken | None:
 
 
 def is_channel(name: str) -> bool:
-    """Return whether a target is a channel and not a nick."""
     return name.startswith(("#", "&", "+", "!"))
 
 
 def written(*words: str) -> bytes:
-    """Encode a line. Raises PlatformError if a server would read it as a different line or as two lines."""
+    """Encode a line. Raises PlatformError if a server would parse it differently or as two lines."""
     *first, last = words
     if any(not word or word[0] == ":" or " " in word for word in first) or any(
         end in "".join(words) for end in "\r\n\0"
@@ -95,12 +95,12 @@ def written(*words: str) -> bytes:
 
 
 def plain(text: str) -> str:
-    """Return the text without control characters and colors. Line breaks stay."""
+    """Remove control characters and colors from the text. Line breaks are kept."""
     return _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def pieces(text: str, target: str) -> list[str]:
-    """Split a text into lines that fit into one message to `target`, between words if possible."""
+    """Split a text into lines that each fit into one message to `target`, between words if possible."""
     room, lines = LINE_BYTES_MAX - MASK_BYTES_MAX - len(f"PRIVMSG {target} :\r\n".encode()), list[str]()
     for line in text.split("\n"):
         rest = line

@@ -1,5 +1,5 @@
-"""Contract suites, one per port. Shoal runs each suite against all its implementations of a port, including the fake
-one.
+"""Contract suites, one for each port. Shoal runs each suite against all of its own implementations, including the
+fakes.
 
-To test your own implementation, subclass a suite and write its fixtures; each suite's docstring names them.
+To test your own implementation, subclass a suite and write the fixtures that its docstring names.
 """

@@ -4,8 +4,8 @@
         @pytest.fixture
         async def peer(self): ...  # yields a new Counterpart and stops it after the test
 
-A `Counterpart` connects your adapter to a fake of its platform, and acts as the people on it. List the features that
-the platform does not have in its `lacks`, and the suite skips their tests.
+A `Counterpart` connects your adapter to a fake of its platform and acts as the people there. Add the features that
+the platform does not have to `Counterpart.lacks`, and the suite skips their tests.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ CHANGED_HEADERS: tuple[Mapping[str, str], ...] = (
 
 
 def words(text: str) -> list[str]:
-    """Return a text's visible words, ignoring line breaks and zero-width spaces."""
+    """Return the words of a text, ignoring line breaks and zero-width spaces."""
     return text.replace("\u200b", "").split()
 
 
@@ -73,7 +73,7 @@ class ChatContract(ChatInbound, ChatOrder, ChatReach, ChatOutages):
 
     @pytest.fixture
     async def inbox(self) -> Inbox:
-        """Return the recording inbox to run the adapter with."""
+        """Return the inbox that records the adapter's calls."""
         return Inbox()
 
     # ---- lifecycle ----

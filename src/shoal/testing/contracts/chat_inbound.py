@@ -1,4 +1,4 @@
-"""Contract tests for other inbound messages: references, files, messages of unknown kinds, and changes out of order."""
+"""Contract tests for references, files, unknown kinds of messages, edits that arrive out of order, and greetings."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ class ChatInbound:
 
     @pytest.mark.parametrize("kind", ["reply", "quote", "forward"])
     async def test_a_message_includes_the_message_it_refers_to(self, peer: Peer, inbox: Inbox, kind: Refers) -> None:
-        """The reference carries its author's text. The text taints the turn unless its author is trusted."""
+        """The message contains the text that it refers to. This text taints the turn unless its author is trusted."""
         needs(peer, "people")
         if kind not in peer.refers:
             pytest.skip("the platform does not report such references to bots")
@@ -152,7 +152,9 @@ class ChatInbound:
 
     @pytest.mark.parametrize("kind", KINDS)
     async def test_every_kind_of_message_is_delivered_or_answered(self, peer: Peer, inbox: Inbox, kind: Kind) -> None:
-        """The agent learns what arrived, or the sender learns that the bot cannot read it."""
+        """Either the agent gets a description of the message, or the sender gets a notice that the bot cannot
+        read it.
+        """
         needs(peer, "people")
         if kind not in peer.kinds:
             pytest.skip("the platform has no such messages")
@@ -222,7 +224,7 @@ class ChatInbound:
 
 
 def _event(prompt: Prompt) -> Event:
-    """Return the message as a journal event from a trusted person."""
+    """Return the message as the journal event of a trusted person."""
     author = msgspec.structs.replace(prompt.author, trusted=True)
     event = UserSaid(prompt.text, author, attachments=prompt.attachments, refers_to=prompt.refers_to)
     return Event(1, prompt.thread, TurnId("T1"), START, event)

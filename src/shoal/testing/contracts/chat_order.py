@@ -1,7 +1,7 @@
 """Contract tests for order: each post appears exactly once, in the order in which the outbox accepted the posts.
 
 The tests preview answers while the model writes them, post from tools in between, make the platform refuse or lose
-calls, and kill the process at any moment. At the end, people must see the posts in the order of the outbox's rows.
+calls, and kill the process at any moment. At the end, people must see the posts in the order of the outbox rows.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ STEP_SECONDS = 0.3
 
 
 class _Mortal(WrappedDriver):
-    """The database of a process that the test can kill. Afterwards its calls fail with StoreUnavailable."""
+    """The database connection of a process. After the test has killed the process, calls raise StoreUnavailable."""
 
     is_dead = False
 
@@ -55,7 +55,7 @@ class _Mortal(WrappedDriver):
 
 
 class Process:
-    """A process that delivers posts, with its own hub, previews and sender."""
+    """A simulated process that delivers posts, with its own hub, previews and sender."""
 
     def __init__(self, peer: Peer, driver: Driver, clock: Clock) -> None:
         self._driver = _Mortal(driver)
@@ -65,14 +65,14 @@ class Process:
         self._running = asyncio.ensure_future(Sender(peer.adapter, outbox, clock, previews).run())
 
     async def kill(self) -> None:
-        """Kill the process. Its calls to the platform may still complete, but it records nothing."""
+        """Kill the process. Its calls to the platform may still complete, but it records no results."""
         self._driver.is_dead = True
         self._running.cancel()
         await asyncio.wait({self._running})
 
 
 class Life:
-    """A conversation that several processes deliver, one after another."""
+    """A conversation whose posts are delivered by several processes, one after another."""
 
     def __init__(self, peer: Peer, driver: Driver) -> None:
         self._peer = peer
@@ -93,7 +93,7 @@ class Life:
         self.accepted.append(text)
 
     def writes(self, turn: TurnId, text: str) -> None:
-        """Stream text as the model."""
+        """Stream `text` as the output of the model."""
         self._process.hub.show(self._peer.thread, turn, TextStreamed(text, 0))
 
     async def answers(self, turn: TurnId, text: str) -> None:
@@ -109,7 +109,7 @@ class Life:
         await self.started()
 
     async def passes(self, steps: int) -> None:
-        """Advance the clock by `steps` times STEP_SECONDS."""
+        """Advance the clock by `steps` steps of STEP_SECONDS."""
         for _ in range(steps):
             await in_time(self._peer.clock, self._outbox.depth(), STEP_SECONDS)
 
@@ -126,7 +126,7 @@ class Life:
 
 @asynccontextmanager
 async def living(peer: Peer, folder: Path) -> AsyncGenerator[Life]:
-    """Yield a conversation. Its posts are delivered inside the block."""
+    """Yield a conversation whose posts are delivered while the block runs."""
     if not peer.adapter.limits.has_preview:
         pytest.skip("the platform has no previews of answers")
     driver = SqliteDriver(empty_database(folder / "outbox.db"), synchronous="OFF")
@@ -140,7 +140,7 @@ async def living(peer: Peer, folder: Path) -> AsyncGenerator[Life]:
 
 
 class ChatOrder:
-    """Tests of order, mixed into `ChatContract`."""
+    """Tests of message order, mixed into `ChatContract`."""
 
     async def test_deleting_a_message_twice_fails_permanently_or_does_nothing(self, peer: Peer) -> None:
         if not isinstance(peer.adapter, Deletes):
@@ -172,7 +172,9 @@ class ChatOrder:
             assert [post.text.removeprefix(REPEATED) for post in peer.shown()][-2:] == ["said 0.", "said 1."]
 
     async def test_an_answer_appears_after_posts_made_while_it_was_written(self, peer: Peer, tmp_path: Path) -> None:
-        """The answer's preview is deleted, or links to the answer if the platform cannot delete."""
+        """The preview of the answer is deleted. If the platform cannot delete messages, the preview links to the
+        answer.
+        """
         needs(peer, "view")
         async with living(peer, tmp_path) as life:
             life.writes(TurnId("T1"), "draft 1")
@@ -190,7 +192,9 @@ class ChatOrder:
 
     @pytest.mark.parametrize("seed", SEEDS)
     async def test_posts_appear_once_in_the_order_of_acceptance(self, peer: Peer, tmp_path: Path, seed: int) -> None:
-        """Without idempotency keys, a repeat is allowed if it is marked as one."""
+        """A post may appear twice only if the platform has no idempotency keys. The second one is marked as a
+        repeat.
+        """
         needs(peer, "view", "weather")
         chance = random.Random(seed)
         async with living(peer, tmp_path) as life:
@@ -209,7 +213,7 @@ class ChatOrder:
 
 
 async def _turn(life: Life, peer: Peer, chance: random.Random, number: int) -> None:
-    """Run a turn with a previewed answer, posts in between, and random failures."""
+    """Run a turn with a previewed answer, posts from tools, and random failures."""
     turn = TurnId(f"T{number}")
     for step in range(chance.randrange(4)):
         peer.server.troubles.extend(chance.choices(MISHAPS, k=chance.choice((0, 0, 1, 3))))

@@ -1,6 +1,6 @@
-"""Contract tests for failures: lost calls and answers, refusals, outages, duplicates, and events out of order.
+"""Contract tests for failures: lost calls and responses, refusals, outages, duplicates, and events out of order.
 
-A sender delivers posts from an outbox, as in the app. The tests check the messages that people see in the end.
+As in the app, a sender delivers posts from an outbox. The tests check the messages that people see at the end.
 """
 
 import asyncio
@@ -48,20 +48,22 @@ class Out:
             await self._outbox.put(NewPost(self._peer.clock.new_id(), thread or self._peer.thread, text))
 
     async def until_left(self, posts: int) -> None:
-        """Advance the clock until exactly `posts` posts are left in the outbox. Raises TimeoutError."""
+        """Advance the clock until exactly `posts` posts remain in the outbox. Raises TimeoutError."""
         async with asyncio.timeout(WAIT_SECONDS):
             while await self._outbox.depth() != posts:
                 await self._peer.clock.advance(STEP_SECONDS)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Advance the clock until `holds` returns True. The server checks it after each call. Raises TimeoutError."""
+        """Advance the clock until `holds` returns True. The fake platform evaluates it after each call. Raises
+        TimeoutError.
+        """
         async with asyncio.timeout(WAIT_SECONDS):
             await in_time(self._peer.clock, self._peer.server.until(holds), STEP_SECONDS)
 
 
 @asynccontextmanager
 async def delivering(peer: Peer, folder: Path) -> AsyncGenerator[Out]:
-    """Yield an outbox. A sender delivers its posts inside the block."""
+    """Yield an outbox whose posts are delivered by a sender while the block runs."""
     driver = SqliteDriver(empty_database(folder / "outbox.db"), synchronous="OFF")
     outbox = Outbox(driver, peer.clock)
     sending = asyncio.ensure_future(Sender(peer.adapter, outbox, peer.clock).run())
@@ -74,7 +76,7 @@ async def delivering(peer: Peer, folder: Path) -> AsyncGenerator[Out]:
 
 
 def numbers(peer: Peer) -> list[int]:
-    """Return the numbers of the replies in the conversation, in the order people see them."""
+    """Return the numbers in the replies of the conversation, in the order in which people see them."""
     matches = [re.search(r"reply (\d+)", post.text) for post in peer.shown()]
     return [int(match[1]) for match in matches if match is not None]
 
@@ -130,7 +132,7 @@ class ChatOutages:
             assert len(peer.shown()) == 2
 
     async def test_after_failures_and_an_outage_every_reply_appears_in_order(self, peer: Peer, tmp_path: Path) -> None:
-        """Replies appear once if the platform has idempotency keys. Otherwise repeats are marked."""
+        """Replies appear once if the platform has idempotency keys. Otherwise, repeats are marked."""
         needs(peer, "weather")
         peer.server.troubles.extend(STORM)
         async with delivering(peer, tmp_path) as out:
@@ -150,7 +152,7 @@ class ChatOutages:
         assert len(numbers_posted) - 8 <= (0 if peer.adapter.limits.idempotent_posts else min(marked, lost))
 
     async def test_an_answer_lost_before_a_long_outage_is_posted_once(self, peer: Peer, tmp_path: Path) -> None:
-        """A platform with idempotency keys must not repeat the post even after it has forgotten the key."""
+        """A platform with idempotency keys must not show the post twice, even after it has forgotten the key."""
         needs(peer, "weather")
         peer.server.troubles.append(("lose", 0.0))
         async with delivering(peer, tmp_path) as out:
@@ -206,7 +208,7 @@ class ChatOutages:
         assert [(asked.name, asked.argument) for asked in inbox.requests] == [("stop", "all")]
 
     async def test_late_deliveries_in_reverse_order_are_not_lost(self, peer: Peer, inbox: Inbox) -> None:
-        """Messages keep the platform's order if it has one."""
+        """If the platform numbers its messages, they keep that order."""
         needs(peer, "people", "weather")
         async with serving(peer.adapter, inbox):
             await peer.says("begin")
@@ -289,7 +291,7 @@ class ChatOutages:
 
 
 async def _in_time(peer: Peer, inbox: Inbox, count: int) -> None:
-    """Wait for `count` prompts, and let each pause of the adapter pass on the clock."""
+    """Wait for `count` prompts, and advance the clock whenever the adapter pauses."""
     while len(inbox.said()) < count:
         passing = asyncio.ensure_future(peer.clock.advance_to_next())
         coming = asyncio.ensure_future(inbox.prompts(count))

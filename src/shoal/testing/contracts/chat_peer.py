@@ -1,4 +1,4 @@
-"""The counterpart of a chat adapter in its contract tests, and an inbox that records calls."""
+"""The other side of a chat adapter in its contract tests, and an inbox that records the adapter's calls."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -70,8 +70,10 @@ Who: TypeAlias = Literal["ada", "bot", "itself", "stranger"]
 class Shown(msgspec.Struct):
     """A message as people see it.
 
-    `text` has no markup. `file` and each item of `album` are a name and content. `kind` is `image`, `voice` or `file`
-    if the platform shows them differently, otherwise empty.
+    - `text`: the text without markup.
+    - `file`: the name and content of a file.
+    - `album`: the names and contents of several files.
+    - `kind`: `image`, `voice` or `file` if the platform shows these differently, otherwise empty.
     """
 
     id: str
@@ -84,7 +86,7 @@ class Shown(msgspec.Struct):
 
 
 class MemorySettings:
-    """Settings in memory. While `broken` is set, reads raise StoreError."""
+    """Settings in memory. While `broken` is set, `get` raises StoreError."""
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, str], str] = {}
@@ -99,21 +101,23 @@ class MemorySettings:
         self.values[scope, key] = value
 
     async def swap(self, scope: str, key: str, expected: str | None, value: str) -> bool:
-        """Store a value if the current one equals `expected`. Returns whether it did."""
+        """Store `value` and return True if the current value equals `expected`."""
         if self.values.get((scope, key)) != expected:
             return False
         self.values[scope, key] = value
         return True
 
     async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
-        """Return up to `limit` keys and values of a scope after the key `after`, sorted by key."""
+        """Return up to `limit` keys and values of a scope, sorted by key. Keys up to and including `after` are
+        skipped.
+        """
         rows = sorted(
             (key, value) for (scope_of_row, key), value in self.values.items() if scope_of_row == scope and key > after
         )
         return rows[:limit]
 
     async def drop(self, scope: str, key: str, expected: str) -> bool:
-        """Delete a value if it equals `expected`. Returns whether it did."""
+        """Delete the value and return True if it equals `expected`."""
         return self.values.get((scope, key)) == expected and self.values.pop((scope, key)) == expected
 
 
@@ -124,15 +128,20 @@ P_co = TypeVar("P_co", bound=FakePlatform, covariant=True)
 class Counterpart(Generic[A_co, P_co]):
     """A platform, its people, and the adapter under test. Subclass it for your adapter.
 
-    Set `adapter`, `thread` and `other`, and implement the methods that people's actions need. List missing features in
-    `lacks`; methods of a feature in `lacks` are never called. Some methods skip their test by default; override them if
-    the platform can do what they describe. `ada` is a person who may use the bot.
+    Set `adapter`, `thread` and `other`, and implement the methods for people's actions. The suite never calls the
+    methods of a feature in `lacks`. Some methods skip their test by default. Override them if the platform supports
+    the action that they describe. `ada` is a person who may use the bot.
 
-    - `thread`: an existing conversation with ada. `other` is a second one.
+    - `thread`: an existing conversation with ada.
+    - `other`: a second conversation with ada.
     - `stranger`: the id of a person who may not use the bot.
-    - `refers`, `kinds`, `routes`: the references, messages and files that the platform delivers to bots.
-    - `mixes`: whether a message can contain another person's text that the adapter cannot tell from ada's.
-    - `order`: the order of events that arrive out of order: `written` if the platform numbers them, else `arrived`.
+    - `lacks`: features that the platform or its fake does not have.
+    - `refers`: kinds of references that the platform delivers to bots.
+    - `kinds`: kinds of messages without text or file that the platform delivers to bots.
+    - `routes`: ways in which the platform delivers another person's file to bots.
+    - `mixes`: True if a message can contain another person's text that the adapter cannot distinguish from ada's.
+    - `order`: the order of events that arrive out of order. It is `written` if the platform numbers them, otherwise
+      `arrived`.
     - `kept`: the adapter's stored settings.
     """
 
@@ -158,20 +167,21 @@ class Counterpart(Generic[A_co, P_co]):
         raise NotImplementedError
 
     def told(self) -> Sequence[str]:
-        """Return the texts that ada sees in `thread`, including those that only she sees."""
+        """Return the texts that ada sees in `thread`, including those that only she can see."""
         return [post.text for post in self.shown()]
 
     async def says(self, text: str, *, author: Who = "ada") -> str:
-        """Write a message in `thread` and return the platform's id of it."""
+        """Write a message in `thread` and return its id on the platform."""
         raise NotImplementedError
 
     async def in_channel(
         self, text: str, *, named: bool = False, inside: str = "", answers: str = "", author: Who = "ada"
     ) -> str:
-        """Write a message in a new channel with several people, and return the message's id.
+        """Write a message in a channel with several people and return its id.
 
-        `named` mentions the bot. `inside` is the id of the message whose thread to write in. `answers` is the id of a
-        message of the bot to reply to.
+        - `named`: mention the bot.
+        - `inside`: the id of a message. The new message joins the thread of that message.
+        - `answers`: the id of a message from the bot. The new message replies to it.
         """
         raise NotImplementedError
 
@@ -196,18 +206,22 @@ class Counterpart(Generic[A_co, P_co]):
         raise NotImplementedError
 
     async def refers_to(self, kind: Refers, said: str, text: str) -> None:
-        """Write `said` as the stranger. As ada, refer to that message with `text`, or forward it."""
+        """Write `said` as the stranger. Then write `text` as ada, with a reference of this kind to the stranger's
+        message.
+        """
         raise NotImplementedError
 
     async def mixed(self, text: str, message_id: str = "") -> None:
-        """Forward another person's text as ada, in a form that the adapter cannot tell from her own words.
+        """Forward another person's text as ada, in a form that the adapter cannot distinguish from her own words.
 
-        With `message_id`, edit that message to contain the text.
+        If `message_id` is set, edit that message instead, and add the text to it.
         """
         raise NotImplementedError
 
     async def brings(self, route: Route, name: str, content: bytes) -> None:
-        """Send a file as the stranger. As ada, reply to it with a question, forward it, or mention the bot after it."""
+        """Send a file as the stranger. Then, as ada, reply to it, forward it, or mention the bot, depending on
+        `route`.
+        """
         raise NotImplementedError
 
     async def answers_bot(self, message_id: str, text: str) -> None:
@@ -219,7 +233,7 @@ class Counterpart(Generic[A_co, P_co]):
         return await self.adapter.post(OutboundPost(self.thread, "said before", text))
 
     async def sends(self, kind: Kind) -> None:
-        """Send a message of a kind without text or file as ada."""
+        """Send a message of this kind as ada. It contains neither text nor a file."""
         raise NotImplementedError
 
     async def adds(self, by: Literal["ada", "stranger"] = "ada") -> None:
@@ -227,15 +241,15 @@ class Counterpart(Generic[A_co, P_co]):
         raise NotImplementedError
 
     def greeted(self) -> Sequence[str]:
-        """Return the messages in the chat to which the bot was added."""
+        """Return the messages in the chat that the bot was added to."""
         raise NotImplementedError
 
     async def names_by_edit(self, message_id: str, text: str) -> None:
-        """Edit a message of ada's in the channel so that it mentions the bot."""
+        """Edit one of ada's messages in the channel so that it mentions the bot."""
         pytest.skip("the platform does not report mentions that an edit adds")
 
     async def resembles(self, text: str) -> None:
-        """Write as ada in the channel, mentioning someone whose name starts or ends like the bot's."""
+        """Write in the channel as ada, and mention someone whose name starts or ends like the bot's name."""
         pytest.skip("the platform marks mentions, so names cannot be confused")
 
     async def alerts(self, text: str) -> None:
@@ -243,7 +257,7 @@ class Counterpart(Generic[A_co, P_co]):
         pytest.skip("the platform does not deliver other apps' cards to bots")
 
     async def seals(self, text: str) -> None:
-        """Write an encrypted message as ada. The adapter gets its key with `hands_keys`."""
+        """Write an encrypted message as ada. `hands_keys` delivers its key to the adapter."""
         pytest.skip("the platform does not encrypt messages to bots")
 
     async def hands_keys(self) -> None:
@@ -255,26 +269,29 @@ class Counterpart(Generic[A_co, P_co]):
         pytest.skip("the platform has no anonymous messages in channels")
 
     async def moves(self, *, in_other_order: bool = False) -> None:
-        """Give the channel a new id, and report that twice. Afterwards `in_channel` writes under the new id."""
+        """Give the channel a new id and notify the bot. After that, `in_channel` writes under the new id.
+
+        `in_other_order` changes the order of the notifications.
+        """
         pytest.skip("the platform's channels keep their ids")
 
     async def bars(self, place: Literal["thread", "chat"], *, gone: bool = False) -> ThreadId:
-        """Make a thread or a whole channel refuse posts, and return a thread in it.
+        """Make a thread or an entire channel refuse posts, and return a thread in it.
 
-        With `gone`, it refuses them permanently. Skips the test if this cannot happen on the platform.
+        If `gone` is set, the refusal is permanent. Skips the test if the platform cannot refuse posts.
         """
         pytest.skip("the platform cannot keep the bot from posting")
 
     def around(self) -> Sequence[str]:
-        """Return the texts of the bot's messages in the channel, outside the thread from `bars`."""
+        """Return the texts of the bot's messages in the channel, except those in the thread that `bars` returned."""
         raise NotImplementedError
 
     def refuse(self, retry_after_seconds: float) -> None:
-        """Make the platform refuse the next post or edit, with this retry delay in seconds."""
+        """Make the platform refuse the next post or edit, with a retry delay of `retry_after_seconds`."""
         self.server.troubles.append(("refuse", retry_after_seconds))
 
     def lose_answer(self) -> None:
-        """Make the platform accept the next post and drop the connection before its answer."""
+        """Make the platform accept the next post but drop the connection before it responds."""
         self.server.troubles.append(("lose", 0.0))
 
 
@@ -285,9 +302,17 @@ Peer: TypeAlias = Counterpart[ChatAdapter, FakePlatform]
 class Inbox:
     """An `InboxPort` that records the calls of the adapter under test.
 
-    `came` lists messages, edits, deletions and reactions; `requests` lists commands; `decided`, `decided_cards` and
-    `chosen` list clicks on approvals. To change its answers, set `strangers` (ids of people who may not use the bot),
-    `threads` (the thread of each message id), `listen`, `reacted` and `suggested`.
+    - `came`: messages, edits, deletions and reactions.
+    - `requests`: commands.
+    - `decided`, `decided_cards`, `chosen`: clicks on approvals.
+
+    To change the results of its methods, set these attributes:
+
+    - `strangers`: ids of people who may not use the bot.
+    - `threads`: the thread of each message id.
+    - `listen`: the result of `listens`.
+    - `reacted`: the result of `react`.
+    - `suggested`: the result of `suggestions`.
     """
 
     def __init__(self) -> None:
@@ -311,7 +336,8 @@ class Inbox:
     async def send(self, message: Inbound) -> Receipt:
         """Record a message and return its receipt.
 
-        A repeated key is a duplicate, a command runs, and a message from `strangers` is dropped.
+        If the key was already recorded, the message is a duplicate. If the text is a command, run it. Messages from
+        people in `strangers` are dropped.
         """
         if isinstance(message, Prompt):
             if message.author.id in self.strangers:
@@ -328,7 +354,7 @@ class Inbox:
         return Receipt(self.answer if isinstance(message, Prompt) else "delivered")
 
     async def admits(self, message: Prompt) -> bool:
-        """Return whether the author is not in `strangers`."""
+        """Return True unless the author is in `strangers`."""
         return message.author.id not in self.strangers
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
@@ -340,13 +366,13 @@ class Inbox:
     async def decide_card(
         self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
     ) -> str:
-        """Record a decision on several calls."""
+        """Record a decision on the calls of an approval message."""
         self.decided_cards.append((card, allow, tuple(numbers)))
         await self._tell()
         return "Allowed." if allow else "Denied."
 
     async def choose(self, card: CardId, ticked: Sequence[int], by: Asker) -> str:
-        """Record the ticked calls of an approval message."""
+        """Record the calls that a person ticked in an approval message."""
         self.chosen.append((card, tuple(ticked)))
         await self._tell()
         return CHOOSING
@@ -354,7 +380,7 @@ class Inbox:
     async def always(
         self, asked: ApprovalId | CardId, by: Asker, numbers: Sequence[int] = (), *, or_thread: bool = False
     ) -> str:
-        """Record an "always allow"."""
+        """Record a click on the button to always allow a call."""
         self.decided.append((ApprovalId(asked), True, by, "always"))
         await self._tell()
         return "Always allowed."
@@ -366,7 +392,7 @@ class Inbox:
         return "Removed the rule."
 
     async def undo_files(self, card: CardId, by: Asker) -> str:
-        """Record that the file changes of an approval are undone."""
+        """Record a request to undo the file changes of an approval."""
         self.undone.append(card)
         await self._tell()
         return "Restored 1 file."
@@ -381,7 +407,7 @@ class Inbox:
         return self.reacted
 
     async def command(self, asked: CommandRequest) -> str:
-        """Record a command and return its answer. A repeated key is a duplicate and returns ""."""
+        """Record a command and return its answer. Return an empty string if its key was already recorded."""
         if any(request.key == asked.key for request in self.requests):
             return ""
         self.requests.append(asked)
@@ -389,21 +415,24 @@ class Inbox:
         return f"Did /{asked.name}."
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
-        """Return `suggested`, or nothing to people in `strangers`."""
+        """Return `suggested`, or no suggestions for a person in `strangers`."""
         return () if asked.author.id in self.strangers else self.suggested
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
-        """Return the thread in `threads` of the message id or key, or else the thread of the prompt with this key."""
+        """Return the thread that `threads` contains for the message id or key.
+
+        If it contains neither, return the thread of the recorded prompt with this key, or None.
+        """
         went = next((prompt.thread for prompt in self.said() if key and prompt.key == key), None)
         return self.threads.get(message_id) or self.threads.get(key) or went
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until `holds` returns True. It is checked after each recorded call. Raises TimeoutError."""
+        """Wait until `holds` returns True. It is evaluated after each recorded call. Raises TimeoutError."""
         async with asyncio.timeout(WAIT_SECONDS), self._changed:
             await self._changed.wait_for(holds)
 
     async def prompts(self, count: int) -> list[Prompt]:
-        """Wait for `count` prompts and return all prompts. Raises TimeoutError."""
+        """Wait until at least `count` prompts are recorded, and return all of them. Raises TimeoutError."""
         await self.until(lambda: len(self.said()) >= count)
         return self.said()
 
@@ -418,7 +447,7 @@ class Inbox:
 
 @asynccontextmanager
 async def serving(adapter: ChatAdapter, inbox: Inbox) -> AsyncGenerator[asyncio.Task[None]]:
-    """Run an adapter inside the block. Leaving the block cancels it and waits for its end."""
+    """Run the adapter while the block runs, then cancel it and wait until it has ended."""
     task = asyncio.ensure_future(adapter.run(inbox))
     try:
         yield task
@@ -429,12 +458,12 @@ async def serving(adapter: ChatAdapter, inbox: Inbox) -> AsyncGenerator[asyncio.
 
 
 def needs(peer: Peer, *features: Lack) -> None:
-    """Skip the test if the platform lacks one of these features."""
+    """Skip the test if the platform lacks any of these features."""
     missing: list[Lack] = [feature for feature in features if feature in peer.lacks]
     if missing:
         pytest.skip(LACKS[missing[0]])
 
 
 def post(peer: Peer, markdown: str, key: str = "k1", **fields: object) -> OutboundPost:
-    """Return a post to `peer.thread`. `fields` replace fields of `OutboundPost`."""
+    """Return a post to `peer.thread`. `fields` override fields of `OutboundPost`."""
     return msgspec.structs.replace(OutboundPost(peer.thread, key, markdown), **fields)

@@ -1,4 +1,4 @@
-"""Contract tests for reaching people: chats that refuse posts, chats that move, and messages meant for the bot."""
+"""Contract tests for chats that refuse posts, chats that get a new id, and messages that mention the bot."""
 
 import logging
 
@@ -16,7 +16,7 @@ TIDE = "High tide is at six."
 
 
 class ChatReach:
-    """Tests of reach, mixed into `ChatContract`."""
+    """Tests of refused posts, moved chats and mentions, mixed into `ChatContract`."""
 
     @pytest.mark.parametrize("gone", [False, True])
     async def test_a_closed_threads_channel_still_accepts_posts(self, peer: Peer, inbox: Inbox, gone: bool) -> None:
@@ -101,7 +101,7 @@ class ChatReach:
         assert {prompt.thread for prompt in prompts} == {peer.thread}
 
     async def test_an_anonymous_channel_post_that_mentions_the_bot_is_delivered(self, peer: Peer, inbox: Inbox) -> None:
-        """The message is the channel's own, so it does not count as the owner's."""
+        """The author of an anonymous post is the channel, so the post does not count as the owner's."""
         needs(peer, "people", "channels")
         async with serving(peer.adapter, inbox):
             await peer.announces("The tide is in.")
@@ -113,7 +113,7 @@ class ChatReach:
 
     @pytest.mark.parametrize("in_other_order", [False, True])
     async def test_a_chat_continues_under_a_new_id(self, peer: Peer, inbox: Inbox, in_other_order: bool) -> None:
-        """A move changes no thread id, even after a restart. People and the owner get one notice."""
+        """Thread ids stay the same, even after a restart. The chat and the owner each get one notice."""
         needs(peer, "people", "channels")
         texts: list[str] = []
 

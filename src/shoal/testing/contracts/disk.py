@@ -1,10 +1,10 @@
-"""The contract of a sandbox's disk limits. Each test is an attempt to fill the disk.
+"""The contract of a sandbox's disk limits. Each test tries to fill the disk.
 
     class TestMySandbox(DiskContract):
         @pytest.fixture
         async def inner(self): ...  # yields a sandbox; the contract wraps it in BoundedSandbox
 
-The suite needs bash, coreutils and util-linux where the commands run. Commands that write too much then sleep, so
+The suite needs bash, coreutils and util-linux where the commands run. After writing too much, the commands sleep, so
 only the sandbox can end them.
 """
 
@@ -56,7 +56,9 @@ class DiskContract:
 
     @pytest.fixture
     def small_disk(self, workspace: Path) -> Iterator[Path]:
-        """Mount a small disk as the workspace, so that nothing else fills it."""
+        """Mount a small disk as the workspace, which only the test fills. Skips the test if this user cannot mount
+        disks.
+        """
         size = f"size={DISK_BYTES},mode=777"
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", workspace], check=False)
         if mounted.returncode != 0:
@@ -107,7 +109,7 @@ class DiskContract:
     async def test_sparse_files_and_hard_links_count_by_their_content(
         self, bounded: BoundedSandbox, workspace: Path
     ) -> None:
-        """A sparse file counts by its content. A file with several hard links counts once."""
+        """A sparse file counts only its content. A file with several hard links counts once."""
         with (workspace / "sparse").open("wb") as file:
             file.truncate(100 * BYTES_MAX)
         (workspace / "one").write_bytes(bytes(MEBIBYTE))
@@ -157,7 +159,7 @@ class DiskContract:
             await self.run(sandbox, small_disk, slowly + FOREVER)
 
     async def test_short_commands_count_together(self, bounded: BoundedSandbox, small_disk: Path) -> None:
-        """Some commands are too short for a measurement."""
+        """Some commands end before the sandbox can measure the disk."""
         errors = ""
         for number in range(24):
             try:

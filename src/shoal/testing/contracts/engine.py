@@ -1,4 +1,4 @@
-"""The contract of `shoal.kernel.ports.Engine`, in one process or over many workers.
+"""The contract of `shoal.kernel.ports.Engine`, for a single process and for many workers.
 
 class TestMyEngine(EngineContract):
     @pytest.fixture
@@ -19,7 +19,9 @@ DRAIN_SECONDS = 10.0
 
 
 class Cluster(Protocol):
-    """Engines that share one backend, each like a separate process. `workers_max` limits their number."""
+    """Engines that share one backend. Each acts as a separate process. `workers_max` is the maximum number of
+    engines.
+    """
 
     workers_max: int
 
@@ -33,7 +35,7 @@ def named(name: str) -> ThreadId:
 
 
 class Recorder:
-    """A thread handler that records its calls. It can hold threads until the test releases them."""
+    """A thread handler that records its calls. A test can hold threads and release them."""
 
     def __init__(self) -> None:
         self.starts: list[ThreadId] = []
@@ -47,7 +49,7 @@ class Recorder:
         self._changed = asyncio.Condition()
 
     def hold(self, held: ThreadId) -> None:
-        """Make advances of this thread wait until `let_go`."""
+        """Make advances of this thread wait until `let_go` is called."""
         self._held[held] = asyncio.Event()
 
     def let_go(self, held: ThreadId) -> None:
@@ -55,7 +57,7 @@ class Recorder:
         self._held.pop(held).set()
 
     async def advance(self, thread: ThreadId) -> None:
-        """Record an advance. Waits while the thread is held."""
+        """Record an advance. While the thread is held, wait."""
         self.starts.append(thread)
         self.running[thread] += 1
         self.most_at_once[thread] = max(self.most_at_once[thread], self.running[thread])
@@ -77,16 +79,16 @@ class Recorder:
         asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(self._tell()))
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until `holds` returns True. It is checked after each recorded call. Raises TimeoutError."""
+        """Wait until `holds` returns True. It is evaluated after each recorded call. Raises TimeoutError."""
         async with asyncio.timeout(WAIT_SECONDS), self._changed:
             await self._changed.wait_for(holds)
 
     async def started(self, asked: ThreadId, times: int = 1) -> None:
-        """Wait until the thread's advance has started `times` times."""
+        """Wait until advances of the thread have started `times` times."""
         await self.until(lambda: self.starts.count(asked) >= times)
 
     async def ended(self, asked: ThreadId, times: int = 1) -> None:
-        """Wait until the thread's advance has returned `times` times."""
+        """Wait until advances of the thread have returned `times` times."""
         await self.until(lambda: self.ends.count(asked) >= times)
 
     async def _tell(self) -> None:
@@ -95,9 +97,9 @@ class Recorder:
 
 
 async def quiet(engine: Engine, recorder: Recorder, name: str = "probe") -> None:
-    """Wait until all earlier wakes are handled.
+    """Wait until all earlier wakes are processed.
 
-    The engine handles wakes in order, so this wakes another thread and waits for it.
+    The engine processes wakes in order, so this function wakes another thread and waits for it.
     """
     await engine.wake(named(name))
     await recorder.ended(named(name))
@@ -128,7 +130,7 @@ class EngineContract:
         assert recorder.starts.count(named("b")) == 1
 
     async def test_wakes_of_a_running_thread_make_it_run_once_more(self, cluster: Cluster) -> None:
-        """Messages may have arrived after the first run had read the mailbox."""
+        """A message may arrive after the first run has read the mailbox."""
         recorder = Recorder()
         recorder.hold(named("a"))
         engine = await cluster.start(recorder)

@@ -1,4 +1,4 @@
-"""The contract of an isolating sandbox. Each test is an attempt to escape or to exhaust the machine.
+"""The contract of an isolating sandbox. Each test tries to escape or to exhaust the machine.
 
 class TestMySandbox(IsolationContract):
     @pytest.fixture
@@ -56,7 +56,7 @@ class IsolationContract:
 
     @pytest.fixture
     def victim(self) -> Iterator[int]:
-        """Yield the id of a process outside the sandbox, run by this user."""
+        """Yield the id of a process that this user runs outside the sandbox."""
         with subprocess.Popen(["sleep", "600"], env={"SECRET": CANARY}) as process:
             yield process.pid
             assert process.poll() is None, "the command killed a process outside its sandbox"
@@ -81,7 +81,7 @@ class IsolationContract:
     async def run(
         sandbox: Sandbox, mounts: tuple[Mount, ...], text: str, timeout_seconds: float = PATIENCE_SECONDS
     ) -> CommandResult:
-        """Run a command in the workspace, and check that its output does not contain the canary."""
+        """Run a command in the workspace and assert that its output does not contain the canary."""
         result = await sandbox.run(Command(text, mounts[0].host, mounts, timeout_seconds=timeout_seconds))
         assert CANARY.encode() not in result.stdout + result.stderr
         return result
@@ -89,7 +89,7 @@ class IsolationContract:
     async def test_secrets_in_the_home_directory_cannot_be_read(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], home: Path
     ) -> None:
-        """The attempts use absolute names, `..`, /proc, and links."""
+        """The test tries absolute paths, `..`, /proc and links."""
         (mounts[0].host / "link").symlink_to(home / "token")
         (mounts[0].host / "up").symlink_to("../")
         names = [
@@ -163,7 +163,7 @@ class IsolationContract:
     async def test_a_command_cannot_change_device_permissions(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...]
     ) -> None:
-        """Changed permissions of a host device would apply to everyone."""
+        """Changed permissions of a host device would apply to every user of the machine."""
         devices = "null zero full random urandom tty"
         text = f"for name in {devices}; do chmod 644 /dev/$name 2>/dev/null && echo WORKED $name; done; echo end"
         result = await self.run(sandbox, mounts, text)
@@ -186,7 +186,7 @@ class IsolationContract:
         await self.run(sandbox, mounts, "for file in /proc/*/environ; do tr '\\0' '\\n' < $file; done; true")
 
     async def test_the_network_is_unreachable(self, sandbox: Sandbox, mounts: tuple[Mount, ...], server: int) -> None:
-        """The attempts include this machine's loopback and a cloud metadata address."""
+        """The test includes the loopback interface of this machine and a cloud metadata address."""
         addresses = [f"127.0.0.1/{server}", "169.254.169.254/80", "192.0.2.1/80", f"localhost/{server}"]
         text = "\n".join(f"(exec 3<>/dev/tcp/{address}) 2>/dev/null && echo REACHED" for address in addresses)
         result = await self.run(sandbox, mounts, f"{text}\necho end")
@@ -220,7 +220,7 @@ class IsolationContract:
         assert int(result.stdout) != 0
 
     async def test_other_limits_cannot_be_raised(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """The limits apply to open files, CPU time and core dumps. A command can only lower them."""
+        """The test covers open files, CPU time and core dumps. A command can only lower these limits."""
         result = await self.run(sandbox, mounts, "ulimit -Hn; ulimit -Ht; ulimit -Hc; ulimit -n 4096 && echo RAISED")
         assert result.stdout.split() == [str(OPEN_FILES_MAX).encode(), str(CPU_SECONDS_MAX).encode(), b"0"]
         busy = await self.run(sandbox, mounts, "while :; do :; done")

@@ -1,6 +1,6 @@
 """The contract of `Provider`, run against a scripted model.
 
-A provider that calls a server over HTTP subclasses `HttpProviderContract`, which adds failures of the server:
+To test a provider that calls a server over HTTP, subclass `HttpProviderContract`, which adds tests for server failures:
 
     class TestMyProvider(HttpProviderContract):
         kind = "openai"  # the API that the fake server speaks
@@ -58,7 +58,7 @@ class Stage(NamedTuple):
 
 
 def request(*messages: ModelMessage, tools: tuple[ToolSpec, ...] = TOOLS, key: str = "thread") -> ModelRequest:
-    """Return a request like those of the turn loop."""
+    """Return a request like the ones that the turn loop sends."""
     return ModelRequest("model-1", "You are terse.", messages, tools, cache_key=key)
 
 
@@ -67,21 +67,21 @@ async def collect(provider: Provider, asked: ModelRequest) -> list[ModelEvent]:
 
 
 async def answer(provider: Provider, asked: ModelRequest) -> ModelDone:
-    """Return the final event of a call that must succeed."""
+    """Make a call that must succeed. Return its final event."""
     last = (await collect(provider, asked))[-1]
     assert isinstance(last, ModelDone), last
     return last
 
 
 async def failure(provider: Provider, asked: ModelRequest) -> ModelFailed:
-    """Return the final event of a call that must fail."""
+    """Make a call that must fail. Return its final event."""
     last = (await collect(provider, asked))[-1]
     assert isinstance(last, ModelFailed), last
     return last
 
 
 def shown(events: Sequence[ModelEvent]) -> str:
-    """Return the streamed text."""
+    """Return the text that the events contain."""
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
@@ -172,7 +172,7 @@ class ProviderContract:
         assert (done.message.text, done.message.tool_calls, done.stop) == ("", (), "end")
 
     async def test_images_are_sent(self, stage: Stage, tmp_path: Path) -> None:
-        """The provider sends the images in a person's message and those in a tool result."""
+        """The provider sends images from a person's message and images from a tool result."""
         path = tmp_path / "pixel.png"
         path.write_bytes(PIXEL)
         image = Image(str(path), "image/png")
@@ -245,7 +245,7 @@ class HttpProviderContract(ProviderContract):
             await provider.close()
 
     async def test_thinking_is_sent_back_unchanged(self, stage: Stage) -> None:
-        """The fake server rejects changed thinking, and requires thinking if it is signed."""
+        """The fake server rejects changed thinking. It also rejects a request that omits signed thinking."""
         thinking = "Ein Gedanke: 大\n"
         stage.fake.add(
             Reply("I look.", (Call("bash", "{}"),), thinking=thinking, redacted_thinking="hidden=="), "Done."
@@ -253,7 +253,7 @@ class HttpProviderContract(ProviderContract):
         message = UserMessage("go")
         first = await answer(stage.provider, request(message))
         result = ToolMessage(first.message.tool_calls[0].id, "bash", "ok")
-        # As after a restart: the same content in new objects.
+        # After a restart, the same content is in new objects.
         opaque = first.message.opaque
         again = AssistantMessage(first.message.text, first.message.tool_calls, opaque)
         await answer(stage.provider, request(message, again, result))
@@ -294,7 +294,7 @@ class HttpProviderContract(ProviderContract):
         assert "one two three four five six".startswith(shown(events))
 
     async def test_an_error_inside_the_stream_is_a_failure(self, stage: Stage) -> None:
-        """An error after status 200 counts like an error status."""
+        """An error that follows status 200 is treated like an error status."""
         code = {"anthropic": "overloaded_error", "gemini": "UNAVAILABLE"}.get(self.kind, "server_error")
         stage.fake.add(Refusal(503, "too many fish", code, in_stream=True))
         failed = await failure(stage.provider, request(UserMessage("hi")))
@@ -302,13 +302,13 @@ class HttpProviderContract(ProviderContract):
         assert "too many fish" in failed.message
 
     async def test_a_context_overflow_has_its_own_kind(self, stage: Stage) -> None:
-        """A shorter conversation can fix this failure, so it has its own kind."""
+        """The caller can fix this failure by shortening the conversation."""
         stage.fake.settings = FakeSettings(context_tokens=200)
         failed = await failure(stage.provider, request(UserMessage("word " * 1000)))
         assert failed.kind == "context_overflow"
 
     async def test_errors_never_contain_the_key(self, stage: Stage) -> None:
-        """The server echoes the key in its error, but the provider's message must not contain it."""
+        """The server's error contains the key. The provider's message must not contain it."""
         provider = self.build(stage.fake.url, key="sk-wrong-abcdefghijkl", idle_seconds=30.0)
         failed = await failure(provider, request(UserMessage("hi")))
         assert failed.kind == "auth"
@@ -381,7 +381,7 @@ class HttpProviderContract(ProviderContract):
 
     @pytest.mark.parametrize("part", range(4))
     async def test_an_incomplete_answer_is_a_failure(self, stage: Stage, part: int) -> None:
-        """A stream may end anywhere without an error."""
+        """A stream can end at any point without an error."""
         frames = frames_of(self.kind, Reply("one two", (Call("bash", '{"command":"ls"}'),)))
         whole = b"".join(frames)
         stage.fake.add(Recorded((whole,)))
@@ -403,14 +403,16 @@ class HttpProviderContract(ProviderContract):
         assert failed.kind == "dropped"
 
     async def test_a_lone_surrogate_does_not_fail_the_answer(self, stage: Stage) -> None:
-        """A lone surrogate is not valid text, so a replacement character replaces it."""
+        """A lone surrogate is not valid text, so the provider replaces it with a replacement character."""
         whole = b"".join(frames_of(self.kind, Reply("one two")))
         stage.fake.add(Recorded((whole.replace(b"one", b"\\ud83d"),)))
         done = await answer(stage.provider, request(UserMessage("hi")))
         assert done.message.text.startswith("\ufffd")
 
     async def test_a_truncated_stream_and_a_wrong_body_have_different_kinds(self, stage: Stage) -> None:
-        """A truncated stream may be temporary; a body that is not a stream means a wrong address."""
+        """A truncated stream may be a temporary failure. A body that is not a stream means that the address is
+        wrong.
+        """
         stage.fake.add(Recorded((b'{"id":"x","cho',), content_type="application/json"))
         stage.fake.add(Recorded((b'{"id":"x"}',), content_type="application/json"))
         kinds = [(await failure(stage.provider, request(UserMessage("hi")))).kind for _ in range(2)]

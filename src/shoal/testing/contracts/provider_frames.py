@@ -1,4 +1,4 @@
-"""Streams in the format of each model API, and variations that must make no difference."""
+"""Streams in the format of each model API, and equivalent variations of them."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ _WIRES: dict[str, Wire] = {
 
 
 def frames_of(kind: str, reply: Reply) -> list[bytes]:
-    """Return a reply as the frames of a stream in this API's format."""
+    """Return the frames of a stream that contains this reply, in the format of the API `kind`."""
     calls = tuple(
         call if call.id else Call(call.name, call.arguments, f"call_{index}") for index, call in enumerate(reply.calls)
     )
@@ -33,10 +33,15 @@ def frames_of(kind: str, reply: Reply) -> list[bytes]:
 
 
 def damage(frames: Sequence[bytes], how: str) -> tuple[bytes, ...]:
-    """Return a variation of a stream that means the same: other chunks, line ends, comments, or data over several
-    lines.
+    """Return an equivalent variation of a stream.
 
-    `how` is `bytes`, `crlf`, `cr`, `comments` or `lines`. Any other value removes the final empty line.
+    `how` selects the variation:
+
+    - `bytes`: chunks of one byte.
+    - `crlf`, `cr`: other line endings.
+    - `comments`: additional comments and events.
+    - `lines`: data over several lines.
+    - any other value: no empty line at the end.
     """
     whole = b"".join(frames)
     match how:

@@ -33,8 +33,8 @@ ENDING_MILLISECONDS = 2000
 class Witness:
     """Context manager that watches the process that DAEMON starts.
 
-    It creates two named pipes in the workspace. DAEMON holds `alive` open; `cat up` waits until DAEMON has started.
-    `started` is set at that time.
+    It creates two named pipes in the workspace. The process keeps `alive` open until it ends. `cat up` waits until
+    the process has started. The event `started` is set when the process starts.
     """
 
     def __init__(self, workspace: Path) -> None:
@@ -58,7 +58,7 @@ class Witness:
         self.started.set()
 
     def has_ended(self) -> bool:
-        """Return whether the process has ended. Waits up to ENDING_MILLISECONDS, because processes end gradually."""
+        """Return True if the process has ended. Waits up to ENDING_MILLISECONDS for the end."""
         ends = select.poll()
         ends.register(self._pipe, 0)
         return bool(ends.poll(ENDING_MILLISECONDS))
@@ -221,7 +221,7 @@ class SandboxContract:
             await sandbox.run(command)
 
     async def test_a_command_that_cannot_start_is_an_error(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """For example, a program's arguments cannot contain a NUL."""
+        """For example, the arguments of a program cannot contain a NUL."""
         with pytest.raises(SandboxError):
             await self.run(sandbox, mounts, "echo a\0b")
 
@@ -234,7 +234,7 @@ class SandboxContract:
 
     async def test_no_descriptor_or_child_process_is_left(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
         await self.run(sandbox, mounts, "true")
-        before, children = _descriptors(), _children()  # other code's descriptors may close during the test
+        before, children = _descriptors(), _children()  # descriptors of other code may close during the test
         await self.run(sandbox, mounts, "sleep 600", timeout_seconds=SHORT_SECONDS / 4)
         await self.run(sandbox, mounts, "sleep 600 & exit 4")
         await self.run(sandbox, mounts, "head -c 100000 /dev/zero")
@@ -248,7 +248,7 @@ def _descriptors() -> set[str]:
         try:
             names.add(f"{name} {os.readlink(f'/proc/self/fd/{name}').partition('socket:')[0]}")
         except FileNotFoundError:
-            continue  # the listing's own descriptor
+            continue  # the descriptor of the listing itself
     return names
 
 

@@ -1,4 +1,4 @@
-"""Records and turn steps that the contract suites share."""
+"""Records and turn steps that several contract suites use."""
 
 from datetime import UTC, datetime
 
@@ -19,7 +19,7 @@ def prompt(key: str, thread: ThreadId = THREAD, text: str = "hello") -> Prompt:
 
 
 def line(key: str, person: Author = PERSON) -> Prompt:
-    """Return a person's message from a chat."""
+    """Return a message that a person wrote in a chat."""
     return Prompt(THREAD, key, f"line {key}", person, SENT_AT, in_chat=True)
 
 
@@ -48,7 +48,7 @@ def answer(turn: str, text: str = "hi") -> Commit:
 
 
 def ending(turn: str, outcome: Outcome = "done", *before: EventData) -> Commit:
-    """Return the last commit of a turn, with its reply."""
+    """Return the final commit of a turn, including its reply."""
     finished = TurnFinished(outcome, "hi")
     return Commit(TurnId(turn), (*before, finished), posts=(NewPost(f"{turn}:reply", THREAD, "hi"),))
 

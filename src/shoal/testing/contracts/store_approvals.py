@@ -1,4 +1,4 @@
-"""Contract tests for approvals. Each is decided once, used once, ends with its turn, and expires."""
+"""Contract tests for approvals. An approval is decided once, used once, and ends with its turn or when it expires."""
 
 import asyncio
 from datetime import timedelta
@@ -235,8 +235,9 @@ class ApprovalRules:
     async def test_only_a_grant_for_the_thread_can_be_reused(
         self, store: Store, clock: ManualClock, scope: Scope, *, granted: bool
     ) -> None:
-        """The call must be exactly the same and in the same thread. It does not matter whether the approval was
-        used."""
+        """A grant applies only to exactly the same call in the same thread. Using the approval does not end the
+        grant.
+        """
         lease = await asked(store, clock, digest="d1")
         assert not await store.approvals.grants(THREAD, "call-d1")
         await store.approvals.record_decision(ApprovalId("A1"), "allow", scope, "u1", "owner")
@@ -276,7 +277,7 @@ class ApprovalRules:
         assert [approval.id for approval in await search(thread=THREAD)] == ["A2"]
 
     async def test_a_decision_wakes_the_thread(self, store: Store, clock: ManualClock) -> None:
-        """The lease of a waiting turn has the sequence number of the decision."""
+        """The lease of a waiting turn contains the sequence number of the decision."""
         await asked(store, clock)
         await store.approvals.record_decision(ApprovalId("A1"), "allow", "once", "u1", "owner")
         assert (await leased(store)).last_seq == 4

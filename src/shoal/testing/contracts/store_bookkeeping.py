@@ -1,5 +1,7 @@
-"""Contract tests for deleting old rows. Rows that only served delivery are deleted long after they are done; rows
-that can still be requested remain."""
+"""Contract tests for the deletion of old rows.
+
+Rows that were needed only for delivery are deleted long after the delivery. Rows that can still be requested remain.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -44,7 +46,7 @@ async def months(clock: ManualClock, days: float = DAYS + 1) -> None:
 
 
 async def answered(store: Store, name: str, thread: ThreadId = THREAD) -> None:
-    """Finish a turn that answers message `m-NAME`."""
+    """Finish a turn that answers the message `m-NAME`."""
     await closed(store, await opened(store, name, thread), name)
 
 
@@ -55,7 +57,7 @@ async def sent(store: Store, post_id: str, message_id: str = "", thread: ThreadI
 
 
 async def delivered(store: Store, post_id: str, message_id: str = "") -> None:
-    """Deliver all due posts, including this one."""
+    """Deliver all due posts and assert that this one is among them."""
     names: list[str] = []
     while rows := await store.outbox.claim(["web"], 10, 60.0):
         for row in rows:
@@ -65,7 +67,7 @@ async def delivered(store: Store, post_id: str, message_id: str = "") -> None:
 
 
 async def reserved(store: Store, clock: ManualClock, *ceilings: tuple[str, str], tokens: int = 10) -> list[int]:
-    """Reserve tokens under limits without releasing them, and return the tokens reserved so far under each limit."""
+    """Reserve tokens under these limits without releasing them. Return the tokens reserved under each limit so far."""
     bounds = tuple(Ceiling(scope, day, 10.0, 1000) for scope, day in ceilings)
     reserved = await store.budget.reserve(
         Reservation(clock.new_id(), bounds, 0.0, tokens, clock.now() + timedelta(days=900))
@@ -85,7 +87,7 @@ async def until(clock: ManualClock, at: datetime) -> None:
 
 @asynccontextmanager
 async def running(bookkeeping: Bookkeeping, days: float) -> AsyncGenerator[None]:
-    """Run bookkeeping inside the block."""
+    """Run bookkeeping while the block runs."""
     task = asyncio.ensure_future(bookkeeping.run(days))
     try:
         yield
@@ -173,7 +175,7 @@ class BookkeepingRules:
         assert (await store.journal.backfill(lease, missed)).events == ()
 
     async def test_missed_messages_keep_their_taint(self, store: Store) -> None:
-        """A missed message that forwards another person's text taints like one that arrived in time."""
+        """A missed message that forwards another person's text taints the turn, like a message that arrived in time."""
         lease = await opened(store)
         forwarded = msgspec.structs.replace(prompt("h1"), tainted_by="a forwarded message")
         (event,) = (await store.journal.backfill(lease, [forwarded])).events
@@ -214,7 +216,7 @@ class BookkeepingRules:
         assert await store.outbox.depth() == 4
 
     async def test_a_post_that_was_sent_late_is_known_as_long_as_others(self, store: Store, clock: ManualClock) -> None:
-        """A post's age counts from its completion."""
+        """The age of a post is counted from its delivery."""
         await store.outbox.put(post("late"))
         row = await claimed_one(store)
         await store.outbox.retry(row, clock.now() + timedelta(days=DAYS), "away")
@@ -226,7 +228,7 @@ class BookkeepingRules:
         assert await store.outbox.fate("late") == DeliveryStatus("sent")
 
     async def test_a_lifetime_notice_is_sent_only_once(self, store: Store, clock: ManualClock) -> None:
-        """The notice about a lifetime limit is sent only once, so its key is kept permanently."""
+        """The store keeps the key of this notice permanently."""
         await sent(store, "budget:total:")
         await sent(store, "budget:day:2026-01-05")
         await sent(store, "newer")
@@ -267,7 +269,7 @@ class BookkeepingRules:
     # ---- batches and schedule ----
 
     async def test_deletion_works_in_batches_and_skips_no_row(self, store: Store, clock: ManualClock) -> None:
-        """Rows that must remain do not stop the deletion of newer rows."""
+        """Rows that must remain do not prevent the deletion of newer rows."""
         for number in range(11):
             thread = make_thread_id("web", "lobby", str(number))
             if number % 3:

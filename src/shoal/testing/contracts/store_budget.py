@@ -15,7 +15,7 @@ STANDS_SECONDS = 600
 
 
 class Purse:
-    """Reservations under several limits of one day."""
+    """Reservations for one day, under several limits."""
 
     def __init__(self, store: Store, clock: ManualClock, **ceilings: tuple[float, int]) -> None:
         self._store = store
@@ -24,7 +24,7 @@ class Purse:
         self.ceilings = tuple(Ceiling(scope, self.day, *bounds) for scope, bounds in ceilings.items())
 
     async def reserve(self, identity: str, usd: float = 0.0, tokens: int = 0) -> Reserved:
-        """Reserve an amount until STANDS_SECONDS from now."""
+        """Reserve an amount. The reservation expires after STANDS_SECONDS."""
         until = self._clock.now() + timedelta(seconds=STANDS_SECONDS)
         return await self._store.budget.reserve(Reservation(identity, self.ceilings, usd, tokens, until))
 
@@ -62,7 +62,7 @@ class BudgetRules:
         assert await purse.spent("day") == (0, 0)
 
     async def test_a_repeated_call_replaces_its_reservation(self, store: Store, clock: ManualClock) -> None:
-        """After a crash, repeating a call costs nothing extra."""
+        """Repeating a call after a crash reserves nothing extra."""
         purse = Purse(store, clock, day=(1.0, 0))
         await purse.reserve("r1", 0.9, 10)
         assert (await purse.reserve("r1", 0.8, 20)).blocked is None
@@ -77,7 +77,7 @@ class BudgetRules:
         assert await purse.spent("day") == (25, 5)
 
     async def test_a_reservation_expires(self, store: Store, clock: ManualClock) -> None:
-        """A process that dies leaves its reservation behind."""
+        """A process that crashes does not release its reservation."""
         purse = Purse(store, clock, day=(1.0, 0))
         await purse.reserve("r1", 0.9)
         assert (await purse.reserve("r2", 0.9)).blocked is not None
@@ -96,7 +96,9 @@ class BudgetRules:
         assert await purse.spent("day") == (25, 120)
 
     async def test_a_spend_with_an_expired_reservation_counts_once(self, store: Store, clock: ManualClock) -> None:
-        """A reservation may expire during a slow call, or when the wall clock is changed. The cost still counts."""
+        """A reservation may expire during a slow call or after a change of the wall clock. The cost is still
+        counted.
+        """
         purse = Purse(store, clock, day=(1.0, 0), user=(0.5, 0))
         lease = await opened(store)
         await purse.reserve("T1:1", 0.5, 5000)

@@ -1,4 +1,4 @@
-"""Contract tests for checkpoints: snapshots of workspaces before and after turns and undos."""
+"""Contract tests for checkpoints, which are snapshots of workspaces before and after turns and undos."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Contract tests for child threads, which a turn's tool call starts."""
+"""Contract tests for child threads. A tool call in a turn starts a child thread."""
 
 import msgspec
 
@@ -12,7 +12,7 @@ from shoal.testing.contracts.steps import PERSON, SENT_AT, THREAD, closed, lease
 
 
 def called(call: str = "c1", turn: str = "T1", mode: str = "wait") -> Prompt:
-    """Return the prompt that a call of THREAD's turn sends to its child."""
+    """Return the prompt that a tool call in THREAD sends to its child."""
     caller = msgspec.convert(
         {
             "line": [[THREAD, turn]],
@@ -28,12 +28,12 @@ def called(call: str = "c1", turn: str = "T1", mode: str = "wait") -> Prompt:
 
 
 async def begun(store: Store, prompt: Prompt) -> Receipt:
-    """Begin a child thread. At most two may run."""
+    """Start a child thread. At most two may run at the same time."""
     return await store.children.begin(prompt, 2)
 
 
 async def ended(store: Store, prompt: Prompt, turn: str = "C1") -> ThreadId:
-    """Run the child's turn to its end and report the result to its parent."""
+    """Run the turn of a child thread to its end, and report the result to the parent."""
     lease = await leased(store, prompt.thread)
     await store.journal.open_turn(lease, prompt, opening(turn, prompt))
     finished = TurnFinished("done", "seven")
@@ -47,7 +47,7 @@ class ChildRules:
     """Tests of `ChildStore`, mixed into `StoreContract`."""
 
     async def test_a_call_begins_one_child_even_if_it_runs_again(self, store: Store) -> None:
-        """A call may run again after a crash."""
+        """A tool call may run again after a crash."""
         await opened(store)
         assert (await begun(store, called())).status == "accepted"
         assert (await begun(store, called())).status == "duplicate"
@@ -88,7 +88,7 @@ class ChildRules:
         assert (child.works, child.finished.reply) == (False, "seven")
 
     async def test_a_spawned_childs_result_is_journaled_in_the_same_transaction(self, store: Store) -> None:
-        """The journal entry belongs to none of the parent's turns."""
+        """The journal entry does not belong to any turn of the parent."""
         await opened(store)
         prompt = called(mode="tell")
         await begun(store, prompt)

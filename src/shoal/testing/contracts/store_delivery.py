@@ -1,5 +1,6 @@
-"""Contract tests for the outbox. A thread's posts are sent in order, one process sends each post, and unknown
-outcomes are recorded."""
+"""Contract tests for the outbox. The posts of a thread are sent in order, each by one process, and unknown
+outcomes are recorded.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ class DeliveryRules:
         assert await store.outbox.depth() == 1
 
     async def test_a_posts_note_is_journaled_once_even_in_a_new_thread(self, store: Store) -> None:
-        """The note's agent becomes the agent of the new thread."""
+        """The agent in the note becomes the agent of the new thread."""
         noted = replace(post("a"), note=NOTE)
         assert [await store.outbox.put(noted) for _ in range(2)] == [True, False]
         assert [event.data for event in await store.journal.events(THREAD)] == [NOTE]
@@ -90,7 +91,7 @@ class DeliveryRules:
         assert await claimed(store) == []
 
     async def test_the_end_of_a_turn_may_claim_its_answer(self, store: Store, clock: ManualClock) -> None:
-        """If the process dies, another one may send the answer again after the claim expires."""
+        """If the process dies, another process may send the answer again after the claim expires."""
         lease = await opened(store)
         ended = await store.journal.finish_turn(lease, replace(ending("T1"), claim_seconds=60))
         (row,) = ended.claimed
@@ -158,7 +159,7 @@ class DeliveryRules:
         assert [row.id for row in await claimed(store)] == ["b"]
 
     async def test_the_next_attempt_learns_of_an_unknown_outcome(self, store: Store, clock: ManualClock) -> None:
-        """The next attempt looks for the post on the platform, or marks it as a possible repeat."""
+        """The next attempt looks up the post on the platform, or marks it as a possible repeat."""
         await store.outbox.put(post("a"))
         (row,) = await claimed(store)
         await store.outbox.retry(row, clock.now(), "timeout", maybe_sent=True)
@@ -193,8 +194,9 @@ class DeliveryRules:
         assert [row.id for row in await claimed(store)] == ["a", "b"]
 
     async def test_a_former_claimant_cannot_release_a_post(self, store: Store, clock: ManualClock) -> None:
-        """The claimant was suspended while another process took over the post. It can still record that it posted a
-        part."""
+        """The claimant was suspended while another process claimed the post. It can still record the parts that it
+        posted.
+        """
         await store.outbox.put(post("a"))
         (former,) = await claimed(store)
         await store.outbox.release("web")
@@ -295,7 +297,7 @@ class DeliveryRules:
             assert await asking is None
 
     async def test_a_message_id_or_key_identifies_its_thread(self, store: Store) -> None:
-        """The bot's messages are found by id, and prompts by key, within their channel."""
+        """Within a channel, the bot's messages are found by id and prompts by key."""
         await store.outbox.begin_preview(THREAD, TurnId("T1"))
         await store.outbox.previewed(THREAD, TurnId("T1"), "m1")
         assert (await store.outbox.posted_ids("preview:T1"))[0] == "m1"

@@ -1,4 +1,4 @@
-"""Contract tests for deleting old decisions, schedules, totals and measurements that nothing can need again."""
+"""Contract tests for the deletion of old decisions, schedules, totals and measurements."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ from shoal.testing.contracts.store_bookkeeping import forgotten, months, reserve
 
 
 def question_of(clock: ManualClock, turn: str, name: str, days: float = 1) -> Commit:
-    """Return a commit that requests an approval, which expires after `days` days."""
+    """Return a commit that requests an approval. The approval expires after `days` days."""
     new_question = question(clock, name)
     (approval,) = new_question.approvals
     return replace(
@@ -23,12 +23,12 @@ def question_of(clock: ManualClock, turn: str, name: str, days: float = 1) -> Co
 
 
 def timed(clock: ManualClock, turn: str, number: int) -> Commit:
-    """Return a commit with the duration of a step."""
+    """Return a commit that records the duration of a step."""
     return Commit(TurnId(turn), steps=(Step(number, "model", clock.now(), 200),))
 
 
 class ExpiryRules:
-    """Tests of `Bookkeeping` outside delivery, mixed into `StoreContract`."""
+    """Tests of how `Bookkeeping` deletes rows unrelated to delivery, mixed into `StoreContract`."""
 
     # ---- approvals ----
 
@@ -79,7 +79,7 @@ class ExpiryRules:
         assert [step.step.number for step in await store.journal.steps(THREAD)] == [3]
 
     async def test_budget_totals_of_old_days_and_turns_are_deleted(self, store: Store, clock: ManualClock) -> None:
-        """Lifetime totals and the limits of open turns remain."""
+        """Lifetime totals and the totals of open turns remain."""
         day = clock.now().date().isoformat()
         over, open_turn = clock.new_id(), clock.new_id()
         await opened(store, open_turn)

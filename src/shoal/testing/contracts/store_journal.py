@@ -1,5 +1,6 @@
-"""Contract tests for the journal. A thread has one holder, its sequence numbers have no gaps, and commits are
-atomic."""
+"""Contract tests for the journal. Only one process holds a thread, sequence numbers have no gaps, and commits are
+atomic.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -66,7 +67,9 @@ def everything(clock: ManualClock) -> Commit:
 
 
 def starting(last_seq: int) -> Commit:
-    """Return a commit with a message and its tool call, admitted when `last_seq` was the last event."""
+    """Return a commit with a message and a tool call. The call starts only if the last event of the thread is
+    `last_seq`.
+    """
     call = ToolCall(CallId("c1"), "bash", "{}")
     audit = (AuditEntry("action", "tool:bash:ls", "allow"),)
     starts = AdmittedCalls(last_seq, (ToolStarted(call.id, call.name, ("tool:bash:ls",)),), audit)
@@ -152,7 +155,7 @@ class JournalRules:
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
 
     async def test_a_prompt_opens_one_turn(self, store: Store) -> None:
-        """One transaction takes the prompt and opens the turn."""
+        """One transaction removes the prompt from the mailbox and opens the turn."""
         lease = await opened(store, key="a")
         with pytest.raises(QueueChanged):
             await store.journal.open_turn(lease, prompt("a"), opening("T2", prompt("a")))
@@ -214,7 +217,7 @@ class JournalRules:
         assert [event.seq for event in await store.journal.events(THREAD)] == [1, 2, 3]
 
     async def test_calls_start_with_their_message_if_the_thread_is_unchanged(self, store: Store) -> None:
-        """Messages that only wait for the end of the turn do not change the thread."""
+        """Messages that only wait for the end of the turn do not count as changes."""
         lease = await opened(store)
         await store.inbox.accept_now(follow_up("later"))
         committed = await store.journal.commit(lease, starting(last_seq=2))

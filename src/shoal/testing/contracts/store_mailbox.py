@@ -1,4 +1,4 @@
-"""Contract tests for the mailbox: acceptance, order and limits of prompts, and steers, follow-ups and aborts."""
+"""Contract tests for the mailbox: acceptance, order and limits of prompts, as well as steers, follow-ups and aborts."""
 
 import asyncio
 from datetime import timedelta
@@ -66,7 +66,7 @@ class MailboxRules:
         assert (await store.inbox.accept(prompt("a", elsewhere), 5)).status == "accepted"
 
     async def test_a_full_mailbox_is_busy_and_stores_no_refused_prompt(self, store: Store) -> None:
-        """The prompt being answered takes no room in the mailbox."""
+        """The prompt of the running turn does not count toward the limit."""
         for key in ("a", "b"):
             assert (await store.inbox.accept(prompt(key), 2)).status == "accepted"
         assert (await store.inbox.accept(prompt("c"), 2)).status == "busy"
@@ -192,7 +192,7 @@ class MailboxRules:
         assert len(await store.outbox.claim(["web"], 10, 60)) == 1
 
     async def test_a_lease_reports_waiting_steers(self, store: Store) -> None:
-        """After a crash, no signal for a steer is repeated."""
+        """Signals for steers are not repeated after a crash."""
         await opened(store)
         assert not (await leased(store)).steers
         await store.inbox.accept_now(steer("s1"))
@@ -224,8 +224,9 @@ class MailboxRules:
         assert not (await leased(store)).aborting
 
     async def test_a_commit_of_a_stopping_turn_reports_the_stop(self, store: Store) -> None:
-        """No further work starts, even before the abort signal arrives. The journal keeps the answer's text, but
-        Shoal does not post it."""
+        """The turn starts no further work, even before the abort signal arrives. The journal keeps the text of the
+        answer, but Shoal does not post it.
+        """
         lease = await opened(store)
         assert not (await store.journal.commit(lease, answer("T1"))).aborting
         await store.inbox.abort(Abort(THREAD, PERSON))
@@ -317,7 +318,7 @@ class MailboxRules:
         assert await types(store) == ["turn_started", "user_message", "revised", "revised"]
 
     async def test_an_edit_by_a_person_who_lost_trust_is_untrusted(self, store: Store) -> None:
-        """An edit by a person who gained trust does not make old text trusted either."""
+        """A later edit by a trusted person does not make the prompt trusted again."""
         guest = msgspec.structs.replace(PERSON, trusted=False)
         await store.inbox.accept(prompt("a"), 5)
         await store.inbox.revise(Edit(THREAD, "a", "better", guest, "m1"))

@@ -1,4 +1,6 @@
-"""Contract tests for posts that open a thread for a prompt. The prompt is accepted once, together with the post."""
+"""Contract tests for posts that open a thread for a prompt. The store accepts the prompt once, together with
+the post.
+"""
 
 from msgspec.structs import replace
 
@@ -24,13 +26,13 @@ def beginning(trigger: str = "", *, disables: bool = False, recurs: bool = False
 
 
 async def claimed_one(store: Store) -> OutboxRow:
-    """Claim the due row. There must be exactly one."""
+    """Claim the only due row."""
     (row,) = await store.outbox.claim(["web"], 10, 60.0)
     return row
 
 
 async def opens(store: Store, row: OutboxRow, thread: ThreadId = THREAD, prompts_max: int = 5) -> str:
-    """Record that the post opened a thread, and return the prompt's receipt status."""
+    """Record that the post opened a thread. Return the status of the prompt's receipt."""
     receipt = await store.outbox.opened(row, thread, [post("rest", thread)], replace(SAID, thread=thread), prompts_max)
     assert receipt is not None
     return receipt.status
@@ -49,7 +51,7 @@ class OpeningRules:
         assert await store.outbox.fate(SAID.key) == DeliveryStatus("sent")
 
     async def test_a_prompt_is_accepted_once_even_if_its_post_opens_two_threads(self, store: Store) -> None:
-        """A sender may be suspended while another one takes over its post."""
+        """A sender may be suspended while another sender claims its post."""
         await store.outbox.put(beginning())
         former = await claimed_one(store)
         await store.outbox.release("web")

@@ -1,4 +1,4 @@
-"""Contract tests for audit chains, spend and settings."""
+"""Contract tests for audit chains, usage and settings."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ def entry(action: str) -> AuditEntry:
 
 
 def is_chained(rows: list[AuditRow], head: str) -> bool:
-    """Return whether the rows are a complete chain that ends in the hash `head`."""
+    """Return True if the rows are a complete chain that ends with the hash `head`."""
     previous = GENESIS
     for number, row in enumerate(rows, 1):
         expected = entry_hash(previous, row.chain, number, to_micros(row.at), canonical_entry(row.entry))
@@ -63,7 +63,7 @@ class RecordRules:
     # ---- ledger and settings ----
 
     async def test_usage_is_summed_by_day_agent_and_model(self, store: Store, clock: ManualClock) -> None:
-        """An unknown price is None, never 0."""
+        """An unknown price is None and not 0."""
         lease = await opened(store)
 
         async def spend(identity: str, model: str, usd: float | None) -> None:

@@ -12,7 +12,7 @@ from shoal.testing.contracts.steps import THREAD, opened
 
 
 def spoken(event: Event) -> str:
-    """Return the text of an event with a message."""
+    """Return the text of a message event."""
     return event.data.text if isinstance(event.data, UserSaid | AssistantSaid) else ""
 
 
@@ -40,14 +40,14 @@ class SearchRules:
         assert len(await store.search.messages("stripe")) == 1
 
     async def test_scripts_without_spaces_are_searched_by_character(self, store: Store) -> None:
-        """Adjacent characters of the search must be adjacent in the message."""
+        """Characters that are adjacent in the query must be adjacent in the message."""
         await said(store, "今日の東京は雨です", "GPT模型和工具", "東と京", "서울의 날씨")
         assert [spoken(event) for event in await store.search.messages("東京")] == ["今日の東京は雨です"]
         assert [spoken(event) for event in await store.search.messages("gpt模型 工具")] == ["GPT模型和工具"]
         assert [spoken(event) for event in await store.search.messages("날씨")] == ["서울의 날씨"]
 
     async def test_a_search_can_be_limited_to_a_channel(self, store: Store) -> None:
-        """A channel is the prefix of its thread ids."""
+        """A channel is given as the prefix of its thread ids."""
         await said(store, "treasure")
         platform, channel, _ = THREAD.split(":")
         assert len(await store.search.messages("treasure", within=f"{platform}:{channel}:")) == 1
@@ -62,7 +62,7 @@ class SearchRules:
         assert [spoken(event) for event in await store.search.messages("needle")] == ["a needle I say"]
 
     async def test_an_artifact_is_stored_with_its_event(self, store: Store, clock: ManualClock) -> None:
-        """A lookup accepts the beginning of a digest."""
+        """A lookup accepts the first characters of a digest."""
         lease = await opened(store)
         result = ToolFinished(CallId("c1"), "bash", "…", artifact="ab" * 16, artifact_bytes=9000, tainted_by="page")
         await store.journal.commit(lease, Commit(TurnId("T1"), (result,)))

@@ -15,7 +15,7 @@ from shoal.testing.contracts.steps import OTHER, PERSON, THREAD, answer, closed,
 
 
 def digest_of(events: list[Event]) -> str:
-    """Return the digest of these events as the audit log stores it."""
+    """Return the digest of these events in the form that the audit log stores."""
     lines = [
         f"{event.thread}\t{event.seq}\t{event.turn}\t{event.type}\t{to_micros(event.at)}\t"
         f"{encode_data(event.data).decode()}\n"

@@ -1,4 +1,4 @@
-"""Contract tests for access tokens, and for the threads that a token's channels contain."""
+"""Contract tests for access tokens, and for lists of the threads in a token's channels."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ from shoal.testing.contracts.steps import opened
 
 
 def token(clock: ManualClock, name: str = "ben", digest: str = "d1") -> AccessToken:
-    """Return a chat token for one agent that expires in a day."""
+    """Return a chat token that is limited to one agent and expires in a day."""
     until = clock.now() + timedelta(days=1)
     return AccessToken(name, digest, "chat", f"web:{name}", "web:owner", clock.now(), "main", until)
 

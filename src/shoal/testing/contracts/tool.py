@@ -1,4 +1,4 @@
-"""Contract of `shoal.kernel.ports.Tool`, for built-in tools and tools of extensions.
+"""The contract of `shoal.kernel.ports.Tool`, for built-in tools and tools of extensions.
 
 class TestMyTool(ToolContract):
     @pytest.fixture
@@ -53,7 +53,7 @@ class FakeServices:
 class FakeSandbox:
     """A `Sandbox` that records commands without running them.
 
-    It returns the given results in order, then empty ones.
+    It returns the given results in order, and empty results after them.
     """
 
     name = "fake"
@@ -69,14 +69,14 @@ class FakeSandbox:
         return self._results.pop(0) if self._results else CommandResult(b"", b"", 0)
 
     def inside(self, path: Path, mounts: Sequence[Mount]) -> str:
-        """Return a host path's name inside the sandbox. A path outside all mounts stays unchanged."""
+        """Return the path inside the sandbox for a host path. A path outside all mounts stays unchanged."""
         for mount in mounts:
             if path.is_relative_to(mount.host):
                 return f"{mount.inside}/{path.relative_to(mount.host)}".removesuffix("/.")
         return str(path)
 
     def outside(self, path: str, mounts: Sequence[Mount]) -> Path:
-        """Return the host path of a name inside the sandbox. A path outside all mounts stays unchanged."""
+        """Return the host path for a path inside the sandbox. A path outside all mounts stays unchanged."""
         for mount in mounts:
             if Path(path).is_relative_to(mount.inside):
                 return mount.host / Path(path).relative_to(mount.inside)
@@ -86,9 +86,10 @@ class FakeSandbox:
 
 
 def tool_context(folder: Path, sandbox: Sandbox | None = None) -> ToolContext:
-    """Return a tool call's context for agent `main`, with a home directory in `folder` and a manual clock.
+    """Return a context for a tool call of agent `main`. Its home directory is in `folder`, and its clock is a
+    `ManualClock`.
 
-    The context has all four mounts. Without `sandbox`, commands are recorded and not run.
+    The context has all four mounts. If `sandbox` is None, commands are recorded and not run.
     """
     home, clock = Home(folder), ManualClock()
     workspace = home.agent("main") / "workspace"
@@ -116,8 +117,10 @@ def tool_context(folder: Path, sandbox: Sandbox | None = None) -> ToolContext:
 
 
 def example_arguments(tool: Tool) -> str:
-    """Return the tool's `example` as JSON. Without one, make the shortest arguments from the schema; patterns and
-    formats are ignored."""
+    """Return the tool's `example` as JSON. If it has none, build the shortest arguments that the schema allows.
+
+    Patterns and formats in the schema are ignored.
+    """
     schema = json.loads(tool.spec.parameters)
     return json.dumps(dict(getattr(tool, "example", {})) or _example(schema, schema.get("$defs", {})))
 
@@ -148,12 +151,12 @@ class ToolContract:
 
     @pytest.fixture
     def good(self, tool: Tool) -> str:
-        """Valid arguments, as JSON."""
+        """Return valid arguments as JSON."""
         return example_arguments(tool)
 
     @pytest.fixture
     def context(self, tmp_path: Path) -> ToolContext:
-        """Return a call's context in an empty home directory."""
+        """Return the context of a call in an empty home directory."""
         return tool_context(tmp_path)
 
     def test_every_provider_accepts_the_name(self, tool: Tool) -> None:
@@ -172,7 +175,7 @@ class ToolContract:
             assert described.get("description"), name
 
     def test_invalid_arguments_raise_a_tool_error(self, tool: Tool, context: ToolContext) -> None:
-        """A tool may accept unexpected arguments, but must raise nothing except ToolError."""
+        """A tool may accept unexpected arguments. If it rejects them, it must raise ToolError."""
         for text in RUBBISH:
             try:
                 assert tool.prepare(text, context).actions, text
@@ -190,7 +193,7 @@ class ToolContract:
         assert invocation.shown.strip()
 
     def test_the_canonical_form_is_stable_json(self, tool: Tool, context: ToolContext, good: str) -> None:
-        """Neither the order of keys nor the spaces in the model's JSON matter."""
+        """The order of keys and the spaces in the model's JSON do not matter."""
         arguments = json.loads(good)
         turned = json.dumps(dict(reversed(arguments.items())), indent=2)
         first, second = tool.prepare(good, context), tool.prepare(turned, context)
@@ -199,7 +202,7 @@ class ToolContract:
         assert msgspec.json.encode(json.loads(first.canonical), order="sorted").decode() == first.canonical
 
     def test_preparing_changes_nothing(self, tool: Tool, context: ToolContext, good: str) -> None:
-        """Shoal prepares a call before anyone has allowed it."""
+        """Shoal prepares a call before anyone approves it."""
         before = _everything(context.home.root)
         tool.prepare(good, context)
         assert _everything(context.home.root) == before

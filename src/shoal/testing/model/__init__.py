@@ -1,4 +1,4 @@
-"""A scripted model: `FakeModel`, used in process or as a loopback server that speaks four model APIs. See `fake.py`."""
+"""A scripted model. `FakeModel` runs in process or as a loopback server that speaks four model APIs. See `fake.py`."""
 
 from shoal.testing.model.fake import FakeModel, FakeSettings
 from shoal.testing.model.script import (

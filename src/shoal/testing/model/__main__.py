@@ -12,7 +12,7 @@ from shoal.testing.model.troubled import troubled
 
 
 def parse(arguments: list[str]) -> tuple[str, int, FakeSettings, Script | None]:
-    """Parse the command line into host, port, settings and, for `--log` or `--trouble`, the script."""
+    """Return the host, the port, the settings and the script. The script is None without `--log` and `--trouble`."""
     parser = argparse.ArgumentParser(prog="shoal.testing.model", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 picks a free port")
@@ -42,7 +42,6 @@ def parse(arguments: list[str]) -> tuple[str, int, FakeSettings, Script | None]:
 
 
 async def serve(host: str, port: int, settings: FakeSettings, script: Script | None = None) -> None:
-    """Serve until SIGTERM or SIGINT."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""An answer in a form that every model API can render, and helpers for JSON and event streams."""
+"""The form of an answer that every model API can render, and helpers for JSON and event streams."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -15,7 +15,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """An answer to send. The text is the joined `pieces`. Every call has an id."""
+    """An answer to send. Its text consists of the `pieces`. Every call has an id."""
 
     id: str
     model: str
@@ -39,7 +39,7 @@ class Wire(Protocol):
         ...
 
     def events(self, answer: Answer, seen: Seen) -> list[bytes]:
-        """Return the answer as frames of an event stream, with one frame per piece of text."""
+        """Return the answer as the frames of an event stream, with one frame for each piece of text."""
         ...
 
     def whole(self, answer: Answer) -> bytes:
@@ -51,7 +51,7 @@ class Wire(Protocol):
         ...
 
     def refuse_in_stream(self, refusal: Refusal) -> bytes:
-        """Return an error as a frame of a stream that started with status 200."""
+        """Return an error as the frame of a stream that already started with status 200."""
         ...
 
 
@@ -60,7 +60,7 @@ def text_json(text: str) -> bytes:
 
 
 def fill(template: str, *values: str | bytes | int) -> bytes:
-    """Replace each `~` of a template with a value as JSON. A value of type bytes is JSON already."""
+    """Replace each `~` in a template with a value encoded as JSON. Values of type bytes are inserted unchanged."""
     parts = template.encode().split(b"~")
     out = [parts[0]]
     for value, part in zip(values, parts[1:], strict=True):
@@ -74,18 +74,16 @@ def data_frame(data: bytes) -> bytes:
 
 
 def named_frame(name: str, data: bytes) -> bytes:
-    """Return a stream frame with an event name and data."""
     return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
 def fragments(arguments: str) -> Iterable[str]:
-    """Split a call's arguments into small pieces, as providers stream them."""
     for start in range(0, len(arguments), ARGUMENT_CHARS):
         yield arguments[start : start + ARGUMENT_CHARS]
 
 
 def object_json(arguments: str) -> bytes:
-    """Return a call's arguments as a JSON object. Text that is not one becomes `{"malformed": text}`."""
+    """Return the arguments of a call as a JSON object. Text that is not a JSON object becomes `{"malformed": text}`."""
     try:
         msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError:

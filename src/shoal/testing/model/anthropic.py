@@ -1,4 +1,4 @@
-"""The server side of Anthropic's Messages API. Like the real one, it rejects changed thinking blocks."""
+"""The server side of Anthropic's Messages API. Like the real API, it rejects changed thinking blocks."""
 
 import hashlib
 
@@ -73,7 +73,6 @@ _tool_decoder = msgspec.json.Decoder(_Tool)
 
 
 def sign(thinking: str) -> str:
-    """Return the fake's signature for a thinking block."""
     return "sig-" + hashlib.sha256(thinking.encode()).hexdigest()[:32]
 
 
@@ -86,7 +85,6 @@ def _images(content: str | list[_Block]) -> int:
 
 
 def _split(message: _Message) -> list[SeenMessage]:
-    """Split a message into its tool results, one message each, and the rest."""
     if isinstance(message.content, str):
         return [SeenMessage("assistant" if message.role == "assistant" else "user", message.content)]
     if message.role == "assistant":
@@ -106,7 +104,6 @@ def _split(message: _Message) -> list[SeenMessage]:
 
 
 def _check_references(seen: Seen, request: _Request) -> None:
-    """Report a problem in `seen` if deferred tools are declared or referenced incorrectly."""
     known = {tool.name for tool in request.tools}
     blocks = [
         block for message in request.messages if not isinstance(message.content, str) for block in message.content
@@ -139,13 +136,10 @@ def _check_thinking(seen: Seen, messages: list[_Message]) -> None:
 
 
 def _thread_key(raw: _RawRequest) -> str:
-    """Return an id for a thread from the beginning of its prompt, without cache marks."""
     return b"".join((raw.system, *raw.messages[:1])).replace(MARK, b"").decode()
 
 
 class AnthropicWire:
-    """The `Wire` of the Messages API."""
-
     def read(self, body: bytes, path: str) -> Seen:
         request = _decoder.decode(body)
         raw = _raw_decoder.decode(body)

@@ -25,14 +25,14 @@ class _Asked(msgspec.Struct):
 
 
 class _Request(msgspec.Struct):
-    """A request. OpenAI's API uses `input`, Gemini's uses `requests`."""
+    """A request to either API. OpenAI's API uses `input`, and Gemini's uses `requests`."""
 
     input: list[str] = []
     requests: list[_Asked] = []
 
 
 def answer(body: bytes) -> bytes:
-    """Answer a request of either API. Raises msgspec.DecodeError."""
+    """Return the response to a request of either API. Raises msgspec.DecodeError."""
     asked = msgspec.json.decode(body, type=_Request)
     if asked.requests:
         texts = [" ".join(part.text for part in request.content.parts) for request in asked.requests]
@@ -42,7 +42,7 @@ def answer(body: bytes) -> bytes:
 
 
 def vector(text: str) -> list[float]:
-    """Return a vector of a text's words. Only the first five letters of a word count."""
+    """Return a vector for the words of a text. Only the first five letters of each word count."""
     vector = [0.01] * DIMENSIONS
     for word in _WORD.findall(text.casefold()):
         digest = hashlib.blake2b(word[:5].encode(), digest_size=9).digest()

@@ -1,4 +1,4 @@
-"""A scripted model. It is a `Provider` in process, and a loopback server for four model APIs."""
+"""A scripted model. It is a `Provider` in process and a loopback server for four model APIs."""
 
 import asyncio
 from collections import deque
@@ -63,13 +63,14 @@ _encode = msgspec.json.Encoder().encode
 class FakeSettings(msgspec.Struct, frozen=True):
     """Settings of a fake model, apart from its script.
 
-    - `latency_seconds`: delay before each answer. `token_seconds`: delay between its chunks.
-    - `chunks`: chunks per text, or 0 for one chunk per word.
-    - `context_tokens`: reject longer prompts, or 0 to accept all.
+    - `latency_seconds`: delay before each answer.
+    - `token_seconds`: delay between the chunks of an answer.
+    - `chunks`: number of chunks for each text, or 0 for one chunk per word.
+    - `context_tokens`: maximum length of a prompt, or 0 for no maximum.
     - `strict`: reject tool calls without results.
-    - `api_key`: the only accepted key, or empty to accept any.
-    - `models`: names in the list of models.
-    - `log_max`: number of requests to keep, the newest ones.
+    - `api_key`: the only accepted key, or empty to accept any key.
+    - `models`: names of the models to list.
+    - `log_max`: number of recent requests to keep.
     - `words`: the transcript of recordings that `speech.recording` did not create.
     """
 
@@ -87,14 +88,17 @@ class FakeSettings(msgspec.Struct, frozen=True):
 class FakeModel:
     """A model that answers from a script.
 
-    - `FakeModel("Hi.", Reply(calls=(Call("bash", "{}"),)))` answers with these steps in order, and fails requests
-      after the last.
+    - `FakeModel("Hi.", Reply(calls=(Call("bash", "{}"),)))` answers with these steps in order and fails all later
+      requests.
     - `FakeModel(script=function)` calls the function for each request.
-    - `FakeModel()` follows directives in the user's message; see `follow_directive`.
+    - `FakeModel()` follows directives in the user's message. See `follow_directive`.
 
-    Pass it where a `Provider` is expected, or use `serve` to run it as a server. `log` keeps the requests as the
-    fake parsed them, and `calls` counts them. `audio` keeps requests for speech and transcription as path and body;
-    `audio_troubles` are errors for the next ones.
+    Pass it as a `Provider`, or call `serve` to run it as a server. Attributes:
+
+    - `log`: the requests as the fake parsed them.
+    - `calls`: the number of requests.
+    - `audio`: the path and body of each speech or transcription request.
+    - `audio_troubles`: errors for the next speech or transcription requests.
     """
 
     def __init__(
@@ -129,12 +133,10 @@ class FakeModel:
         return self._name
 
     def add(self, *steps: Step | str) -> None:
-        """Append steps to the script."""
         self._scripted = True
         self._steps.extend(steps)
 
     def follow(self, script: Script) -> None:
-        """Replace the script with a function."""
         self._script = script
 
     async def wait_for_calls(self, count: int) -> None:
@@ -146,7 +148,6 @@ class FakeModel:
     # ---- in process ----
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Answer with the next step; see `Provider.stream`."""
         self.requests.append(request)
         seen = _seen_in_process(request)
         step = self._step(seen)
@@ -188,7 +189,6 @@ class FakeModel:
         return [ModelInfo(model, self.settings.context_tokens) for model in self.settings.models]
 
     async def close(self) -> None:
-        """Stop the server if it is running."""
         await self.stop()
 
     # ---- HTTP server ----
@@ -205,7 +205,6 @@ class FakeModel:
         return Connection(self._respond, self._connections)
 
     async def stop(self) -> None:
-        """Stop accepting connections and close the open ones."""
         if self._server is not None:
             await stop_accepting(self._server.sockets)
             self._server.close()
@@ -216,7 +215,7 @@ class FakeModel:
 
     @asynccontextmanager
     async def serve(self) -> AsyncGenerator[str]:
-        """Run the server inside the block, and yield its URL."""
+        """Run the server while the block runs, and yield its URL."""
         try:
             yield await self.start()
         finally:
@@ -317,7 +316,6 @@ class FakeModel:
         return Plan([document(200, embeddings.answer(incoming.body))])
 
     def _audio(self, incoming: Incoming, path: str) -> Plan | None:
-        """Answer a speech or transcription request. Returns None for another kind of Gemini request."""
         wire: Wire = GeminiWire() if path.endswith("Content") else OpenAiWire()
         refused, body, media_type = self._refused_key(incoming), incoming.body, "application/json"
         try:
@@ -416,7 +414,7 @@ def _failed(wire: Wire, refusal: Refusal) -> Plan:
 
 
 def _spread(sends: list[Send]) -> list[Send]:
-    """Let the client read between two writes."""
+    """Add pauses that let the client read between two writes."""
     spread: list[Send] = []
     for send in sends:
         spread.extend((send, 0.0))

@@ -85,7 +85,6 @@ _text_decoder = msgspec.json.Decoder(str)
 
 
 def sign(call: str) -> str:
-    """Return the fake's thought signature for a part."""
     return base64.b64encode(hashlib.sha256(call.encode()).digest()[:18]).decode()
 
 
@@ -126,7 +125,7 @@ def _check_signatures(seen: Seen, contents: list[_Content]) -> None:
 
 
 def usage_json(usage: Usage) -> bytes:
-    """Return the `usageMetadata` object. Thoughts are not part of the candidates' token count."""
+    """Return the `usageMetadata` object. Its `candidatesTokenCount` does not include thoughts."""
     return fill(
         '{"promptTokenCount":~,"candidatesTokenCount":~,"totalTokenCount":~,"cachedContentTokenCount":~,'
         '"thoughtsTokenCount":~}',
@@ -139,10 +138,8 @@ def usage_json(usage: Usage) -> bytes:
 
 
 class GeminiWire:
-    """The `Wire` of generateContent."""
-
     def read(self, body: bytes, path: str) -> Seen:
-        """Parse a request; see `Wire`. The path has the model's name, and says whether to stream."""
+        """Parse a request. The path contains the name of the model and selects streaming."""
         request = _decoder.decode(body)
         raw = _raw_decoder.decode(body)
         messages: list[SeenMessage] = []
@@ -194,7 +191,7 @@ class GeminiWire:
         return self._chunk(answer, parts, b',"finishReason":' + text_json(_FINISH.get(answer.stop, "STOP")))
 
     def refuse(self, refusal: Refusal) -> bytes:
-        """Return an error; see `Wire`. A `retry-after` header becomes Gemini's RetryInfo detail."""
+        """Return an error as JSON. A `retry-after` header becomes Gemini's RetryInfo detail."""
         status = refusal.code or _STATUS.get(refusal.status, "UNKNOWN")
         wait = dict(refusal.headers).get("retry-after", "")
         kind = b'"type.googleapis.com/google.rpc.RetryInfo"'

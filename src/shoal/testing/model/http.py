@@ -1,4 +1,4 @@
-"""A minimal HTTP/1.1 server for a scripted model, with keep-alive, paced chunks and broken connections."""
+"""A minimal HTTP/1.1 server for a scripted model. It supports keep-alive, paced chunks and broken connections."""
 
 import asyncio
 import socket
@@ -33,7 +33,9 @@ Send: TypeAlias = bytes | float | Gate | Drop
 
 
 class Plan(msgspec.Struct):
-    """Everything to send for one request, in order. `seen.cancelled` is set if the client disconnects earlier."""
+    """The steps of the response to one request. If the client disconnects before the last step, `seen.cancelled`
+    is set.
+    """
 
     sends: Sequence[Send]
     seen: Seen | None = None
@@ -45,9 +47,9 @@ ACCEPTING_STEPS = 3
 
 
 async def stop_accepting(listening: Iterable[socket.socket]) -> None:
-    """Stop accepting connections, and wait for those already being accepted.
+    """Stop accepting connections, and wait for the connections that are being accepted.
 
-    Otherwise asyncio never closes a connection that arrives while the server closes.
+    Otherwise, asyncio never closes a connection that arrives while the server closes.
     """
     loop = asyncio.get_running_loop()
     for connection in listening:
@@ -57,7 +59,7 @@ async def stop_accepting(listening: Iterable[socket.socket]) -> None:
 
 
 def head(status: int, content_type: str, headers: Sequence[tuple[str, str]] = (), length: int | None = None) -> bytes:
-    """Return the status line and headers. Without `length`, the body must be chunked."""
+    """Return the status line and headers. If `length` is None, the body must be chunked."""
     lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}", f"content-type: {content_type}"]
     lines.append("transfer-encoding: chunked" if length is None else f"content-length: {length}")
     lines.extend(f"{name}: {value}" for name, value in headers)
@@ -65,7 +67,6 @@ def head(status: int, content_type: str, headers: Sequence[tuple[str, str]] = ()
 
 
 def document(status: int, body: bytes, headers: Sequence[tuple[str, str]] = ()) -> bytes:
-    """Return a complete response with a JSON body."""
     return head(status, "application/json", headers, len(body)) + body
 
 
@@ -77,7 +78,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 
 
 class Connection(asyncio.Protocol):
-    """A client's connection. It answers requests one after another with their plans."""
+    """A client's connection. It processes requests one after another."""
 
     def __init__(self, respond: Respond, open_connections: set["Connection"]) -> None:
         self._respond = respond
@@ -95,7 +96,6 @@ class Connection(asyncio.Protocol):
         self._all.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the rest of the plan, and mark its request as cancelled."""
         self._transport = None
         self._all.discard(self)
         if self._timer is not None:
@@ -105,7 +105,6 @@ class Connection(asyncio.Protocol):
         self._sends.clear()
 
     def close(self) -> None:
-        """Close the connection immediately."""
         if self._transport is not None:
             self._transport.abort()
 

@@ -72,7 +72,6 @@ def _seen(message: _Message) -> SeenMessage:
 
 
 def usage_json(usage: Usage) -> bytes:
-    """Return the `usage` object."""
     return fill(
         '{"prompt_tokens":~,"completion_tokens":~,"total_tokens":~,'
         '"prompt_tokens_details":{"cached_tokens":~},"completion_tokens_details":{"reasoning_tokens":~}}',
@@ -85,8 +84,6 @@ def usage_json(usage: Usage) -> bytes:
 
 
 class OpenAiWire:
-    """The `Wire` of Chat Completions."""
-
     def read(self, body: bytes, path: str) -> Seen:
         request = _decoder.decode(body)
         raw = _raw_decoder.decode(body)

@@ -1,4 +1,4 @@
-"""The server side of OpenAI's Responses API. Like the real one, it rejects changed encrypted reasoning."""
+"""The server side of OpenAI's Responses API. Like the real API, it rejects encrypted reasoning that was changed."""
 
 import hashlib
 from typing import Protocol
@@ -62,7 +62,6 @@ _items = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def encrypt(thinking: str) -> str:
-    """Return the fake's encrypted form of reasoning."""
     return "enc-" + hashlib.sha256(thinking.encode()).hexdigest()[:32]
 
 
@@ -75,7 +74,7 @@ def _images(content: str | list[_Part] | None) -> int:
 
 
 def _messages(items: list[_Item]) -> list[SeenMessage]:
-    """Convert the items, and join consecutive calls and the text before them into one assistant message."""
+    """Convert the items. Consecutive calls and the text that precedes them become one assistant message."""
     messages: list[SeenMessage] = []
     for item in items:
         last = messages[-1] if messages else None
@@ -114,7 +113,6 @@ def _check_reasoning(seen: Seen, items: list[_Item]) -> None:
 
 
 def usage_json(usage: Usage) -> bytes:
-    """Return the `usage` object."""
     return fill(
         '{"input_tokens":~,"input_tokens_details":{"cached_tokens":~,"cache_write_tokens":0},"output_tokens":~,'
         '"output_tokens_details":{"reasoning_tokens":~},"total_tokens":~}',
@@ -127,8 +125,6 @@ def usage_json(usage: Usage) -> bytes:
 
 
 class ResponsesWire:
-    """The `Wire` of the Responses API."""
-
     def read(self, body: bytes, path: str) -> Seen:
         request = _decoder.decode(body)
         raw = _raw_decoder.decode(body)

@@ -26,9 +26,9 @@ _ARGS = "args="
 
 
 class Gate:
-    """A gate that holds an answer until the test opens it.
+    """A gate that blocks an answer until the test opens it.
 
-    Use it as `await gate.reached.wait()`, then check the state, then `gate.open()`.
+    Call `await gate.reached.wait()`, check the state of the app, and then call `gate.open()`.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Gate:
         await self._open.wait()
 
     def when_open(self, go_on: Callable[[], None]) -> None:
-        """Set `reached` and call `go_on` when the gate is open, or immediately if it is."""
+        """Set `reached`, and call `go_on` as soon as the gate is open."""
         self.reached.set()
         if self._open.is_set():
             go_on()
@@ -58,7 +58,7 @@ class Gate:
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A tool call to make. `arguments` is sent unchanged, even if malformed. An empty `id` gets a generated one."""
+    """A tool call to make. `arguments` is sent unchanged, even if malformed. If `id` is empty, an id is generated."""
 
     name: str
     arguments: str = "{}"
@@ -68,9 +68,10 @@ class Call(msgspec.Struct, frozen=True):
 class Reply(msgspec.Struct, frozen=True):
     """An answer.
 
-    - `usage`: reported token counts; computed if None.
-    - `drop_after`: number of chunks after which the connection breaks; 0 breaks it before any byte.
-    - `gate`: a gate to wait for before chunk number `gate_at`; 0 waits before anything is sent.
+    - `usage`: the token counts to report. If None, they are computed.
+    - `drop_after`: the number of chunks after which the connection breaks. If 0, it breaks before the first byte.
+    - `gate`: the gate to wait for before chunk number `gate_at`. If `gate_at` is 0, nothing is sent before the gate
+      opens.
     """
 
     text: str = ""
@@ -85,8 +86,11 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """An error in the provider's own format, unless `body` replaces it. `in_stream` sends it in a stream with status
-    200."""
+    """An error in the provider's own format.
+
+    - `body`: replaces the generated body.
+    - `in_stream`: sends the error inside a stream with status 200.
+    """
 
     status: int = 500
     message: str = "The fake model's script failed this request."
@@ -97,7 +101,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Recorded(msgspec.Struct, frozen=True):
-    """Bytes to send unchanged, one write per chunk. `drop` breaks the connection after the last one."""
+    """Bytes to send unchanged, one write per chunk. `drop` breaks the connection after the last chunk."""
 
     chunks: tuple[bytes, ...]
     status: int = 200
@@ -109,7 +113,7 @@ Step: TypeAlias = Reply | Refusal | Recorded
 
 
 class SeenMessage(msgspec.Struct, frozen=True):
-    """A message of the conversation, parsed from any of the APIs."""
+    """A message of the conversation, in a form that is independent of the API."""
 
     role: Literal["system", "user", "assistant", "tool"]
     text: str
@@ -119,11 +123,12 @@ class SeenMessage(msgspec.Struct, frozen=True):
 
 
 class Seen:
-    """A request to the fake model, parsed from any of the APIs.
+    """A request to the fake model, in a form that is independent of the API.
 
-    `signed` counts thinking blocks with a valid signature. `problem` is the reason to reject the request, or empty.
-    `searches` is set if the model can find more tools with the provider's own tool search. `cancelled` is set when
-    the client disconnects.
+    - `signed`: the number of thinking blocks with a valid signature.
+    - `problem`: the reason to reject the request, or empty.
+    - `searches`: True if the model can find more tools with the provider's own tool search.
+    - `cancelled`: an event that is set when the client disconnects.
     """
 
     __slots__ = (
@@ -151,7 +156,6 @@ class Seen:
 
     @property
     def user_text(self) -> str:
-        """The last user message."""
         return next((message.text for message in reversed(self.messages) if message.role == "user"), "")
 
     @property
@@ -179,7 +183,10 @@ Script: TypeAlias = Callable[[Seen], Step | str]
 
 
 def pairing_problem(messages: tuple[SeenMessage, ...]) -> str:
-    """Return the error of real providers for a call without a result, or a result without its call, or ""."""
+    """Return the error with which real providers reject a call without a result or a result without a call.
+
+    Return an empty string if all calls and results match.
+    """
     waiting: list[str] = []
     for message in messages:
         if message.role == "tool":
@@ -194,17 +201,19 @@ def pairing_problem(messages: tuple[SeenMessage, ...]) -> str:
 
 
 def own_words(text: str) -> str:
-    """Return a message without quoted messages and without Shoal's context block."""
+    """Return the text of a message without quoted messages and without Shoal's context block."""
     return _CONTEXT.sub("", _REFERRED.sub("", text))
 
 
 def follow_directive(seen: Seen) -> Step:
     """Answer according to directives in the last user message.
 
-    For `tools=3 tool=bash args={"command":"true"} words=30 id=abc`, the model makes three rounds of that call, if
-    the request offers the tool or a way to find it, and then answers `DONE 3 abc word word …` with 30 words. Without
-    directives it answers `DONE 0 -` and 20 words. If a message has several lines, the first directive of each kind
-    counts, and the answer names every id: `DONE 3 abc+def`. Directives in quoted messages do not count.
+    For `tools=3 tool=bash args={"command":"true"} words=30 id=abc`, the model makes the call in three rounds and
+    then answers `DONE 3 abc word word …` with 30 words. It makes no calls if the request offers neither the tool nor
+    a way to find it. Without directives, it answers `DONE 0 -` and 20 words.
+
+    If a message has several lines, the first directive of each kind counts. Only `id` counts in every line, and the
+    answer contains all ids: `DONE 3 abc+def`. Directives in quoted messages are ignored.
     """
     text = own_words(seen.user_text)
     rounds = _number(_TOOLS, text, 0)
@@ -238,7 +247,7 @@ def _arguments(text: str) -> str:
 
 
 def pieces_of(text: str, chunks: int) -> list[str]:
-    """Split a text into `chunks` nearly equal pieces, or after every word if `chunks` is 0."""
+    """Split a text into `chunks` nearly equal pieces. If `chunks` is 0, split it after every word."""
     if not text:
         return []
     if chunks <= 0:

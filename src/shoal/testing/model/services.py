@@ -1,9 +1,9 @@
 # ruff: noqa: E501 - the services' error texts are quoted literally
 """Model services that reject certain requests, with the status and text of each rejection.
 
-`FakeModel(script=Strict(SERVICES["DeepSeek"]))` answers like any fake model, except for requests that DeepSeek
-rejects. Each service names its sources: its documentation, the types of its SDK, or public reports that quote its
-answer.
+`FakeModel(script=Strict(SERVICES["DeepSeek"]))` rejects the requests that DeepSeek rejects and answers all others. A
+comment at each service names the sources: its documentation, the types of its SDK, or public reports that quote its
+response.
 """
 
 import re
@@ -35,7 +35,7 @@ class _Call(msgspec.Struct):
 
 
 class _Block(msgspec.Struct):
-    """A part of a message in any of the APIs. Similar fields share one name."""
+    """A part of a message in any of the APIs. Similar fields share a name."""
 
     type: str = ""
     text: str | None = None
@@ -70,7 +70,6 @@ class _Message(msgspec.Struct):
 
     @property
     def blocks(self) -> list[_Block]:
-        """Return the message's parts, including those inside tool results."""
         lists = [part for part in (self.content, self.parts, self.output) if isinstance(part, list)]
         parts = [part for several in lists for part in several]
         return [*parts, *(inner for part in parts if isinstance(part.content, list) for inner in part.content)]
@@ -330,9 +329,10 @@ def _strings_only(sent: Sent) -> Refusal | None:
 
 
 class Service(msgspec.Struct, frozen=True):
-    """A model service: its API, a model, its rules, and its rejection of foreign reasoning.
+    """A model service with its API, a model and its rules.
 
-    `foreign` is None if the service does not check reasoning or has a rule for it.
+    `foreign` is the rejection of reasoning from another service. It is None if the service does not check reasoning
+    or has a rule for it.
     """
 
     name: str
@@ -382,7 +382,7 @@ SERVICES = {
     for service in (
         # platform.openai.com (object reference); ids: vercel/ai and litellm reports of string_above_max_length
         Service("OpenAI Chat", "openai", "gpt-5.1", (_short_ids,)),
-        # the same for o1-mini: Azure's and OpenAI's text for a model without images and tools
+        # error texts of Azure, and of OpenAI for o1-mini, for a model that supports neither images nor tools
         Service(
             "Azure, a text model",
             "openai",
@@ -409,7 +409,7 @@ SERVICES = {
                 "invalid_encrypted_content",
             ),
         ),
-        # anthropics/claude-code#63284, hermes-agent#24107 (which forms are refused)
+        # anthropics/claude-code#63284, hermes-agent#24107 (rejected forms)
         Service(
             "Anthropic",
             "anthropic",
@@ -417,7 +417,7 @@ SERVICES = {
             (_portable_uses, _tools_for_uses),
             _anthropic(400, "messages.1.content.0: Invalid `signature` in `thinking` block"),
         ),
-        # opencode#49443: Converse behind a gateway; images in results alone are refused
+        # opencode#49443: Converse behind a gateway, which rejects images only in results
         Service(
             "Bedrock gateway",
             "anthropic",
@@ -485,13 +485,13 @@ SERVICES = {
                 _wants_reasoning(lambda _: _DEEPSEEK_THINKING, of_calls=False, blank=True),
             ),
         ),
-        # new-api#3121, crush#2696 (an empty one is refused)
+        # new-api#3121, crush#2696 (empty reasoning is rejected)
         Service("Kimi", "openai", "my-kimi", (_wants_reasoning(_kimi, of_calls=True, blank=False), _no_blank)),
-        # mastra#23731, CloudBase-AI-Toolkit#626 (schemas of tools that Kimi's service does not take)
+        # mastra#23731, CloudBase-AI-Toolkit#626 (tool schemas that Kimi's service rejects)
         Service("Kimi, strict schemas", "openai", "my-moonshot", (_one_type_each,)),
         # vllm (entrypoints/chat_utils.py), --limit-mm-per-prompt
         Service("vLLM, one image", "openai", "my-vision-model", (_one_image,)),
-        # ggml-org/llama.cpp#19851; its server's text for a model without a projector
+        # ggml-org/llama.cpp#19851: the server's error for a model without a projector
         Service(
             "llama.cpp, Devstral",
             "openai",
@@ -564,7 +564,7 @@ SERVICES = {
                 _no_tools(_openai(400, "registry.ollama.ai/library/my-llama does not support tools", kind="api_error")),
             ),
         ),
-        # lmstudio-bug-tracker: its text for a model without images
+        # lmstudio-bug-tracker: the server's error for a model that does not accept images
         Service(
             "LM Studio",
             "openai",
@@ -679,7 +679,7 @@ SERVICES = {
         ),
         # continuedev/continue and langchain-nvidia reports
         Service("NVIDIA NIM", "openai", "my-nim", (_single_calls,)),
-        # a gateway without a message (agent gateways strip the upstream's text: multica#6228)
+        # a gateway without an error message (agent gateways remove the upstream message: multica#6228)
         Service(
             "a silent gateway",
             "openai",
@@ -700,7 +700,10 @@ SERVICES = {
 
 
 class Strict:
-    """A script that rejects what a service rejects, and otherwise runs `script`. `refusals` lists the rejections."""
+    """A script that rejects the requests that `service` rejects, and passes all others to `script`.
+
+    `refusals` lists the rejections.
+    """
 
     def __init__(self, service: Service, script: Script = follow_directive) -> None:
         self.service = service

@@ -1,4 +1,4 @@
-"""The server side of speech APIs. Recordings are silent, with their text in metadata tags."""
+"""The server side of speech APIs. Recordings are silent, and their text is in metadata tags."""
 
 import base64
 import re
@@ -26,8 +26,9 @@ class _SpeechRequest(msgspec.Struct):
 
 
 def recording(text: str, form: str = "ogg") -> bytes:
-    """Record a text as `ogg` (Opus), `mp3` or `wav`. It lasts one second per CHARS_A_SECOND
-    characters."""
+    """Return a recording of the text as `ogg` (Opus), `mp3` or `wav`. It lasts one second per CHARS_A_SECOND
+    characters.
+    """
     words, frames = b"WORDS=" + text.encode() + b"\0", max(1, 50 * len(text) // CHARS_A_SECOND)
     if form == "mp3":
         size = len(words) + 10
@@ -51,7 +52,9 @@ def words_in(audio: bytes, unknown: str = "") -> str:
 
 
 def transcription(content_type: str, body: bytes, unknown: str) -> bytes:
-    """Answer POST /audio/transcriptions. Raises ValueError if a real server would reject the request."""
+    """Return the response to POST /audio/transcriptions. Raises ValueError if a real server would reject the
+    request.
+    """
     fields: dict[str, tuple[bytes, bytes]] = {}
     for part in body.split(b"--" + content_type.partition("boundary=")[2].encode())[1:-1]:
         head, _, content = part.partition(b"\r\n\r\n")
@@ -68,7 +71,7 @@ def transcription(content_type: str, body: bytes, unknown: str) -> bytes:
 
 
 def speech(body: bytes) -> tuple[bytes, str]:
-    """Answer POST /audio/speech with the recording and its media type. Raises msgspec.DecodeError or ValueError."""
+    """Return the recording and its media type for POST /audio/speech. Raises msgspec.DecodeError or ValueError."""
     asked = msgspec.json.decode(body, type=_SpeechRequest)
     forms = {"opus": ("ogg", "audio/ogg"), "mp3": ("mp3", "audio/mpeg"), "wav": ("wav", "audio/wav")}
     if asked.response_format not in forms or not 0 < len(asked.input) <= 4096 or not asked.voice:
@@ -78,7 +81,7 @@ def speech(body: bytes) -> tuple[bytes, str]:
 
 
 class _InlineData(msgspec.Struct):
-    """Inline media. Google's own package spells the media type in two ways, and uses the URL-safe base64 alphabet."""
+    """Inline media. Google's own package spells the media type in two ways and uses the URL-safe base64 alphabet."""
 
     data: str
     mimeType: str = ""  # noqa: N815
@@ -104,7 +107,9 @@ class _GeminiRequest(msgspec.Struct, rename="camel"):
 
 
 def gemini_answer(body: bytes, unknown: str) -> bytes | None:
-    """Answer generateContent for a transcription or speech. Returns None if the request asks for neither."""
+    """Return the response of generateContent to a transcription or speech request. Return None for any other
+    request.
+    """
     asked = msgspec.json.decode(body, type=_GeminiRequest)
     parts = asked.contents[-1].parts
     heard = next((part.inline_data for part in parts if part.inline_data is not None), None)

@@ -1,4 +1,4 @@
-"""Token counts as a provider reports them. Cached tokens result from comparing prompts by their prefixes."""
+"""Token counts in the form that a provider reports. Cached tokens are computed from the common prefixes of prompts."""
 
 from collections import OrderedDict
 
@@ -10,7 +10,6 @@ MARK = b',"cache_control":{"type":"ephemeral"}'
 
 
 def shared_prefix_bytes(left: bytes, other: bytes) -> int:
-    """Return the length of the common prefix in bytes."""
     low, high = 0, min(len(left), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -22,19 +21,22 @@ def shared_prefix_bytes(left: bytes, other: bytes) -> int:
 
 
 class PromptCache:
-    """The last prompt of each thread, for the THREADS_MAX most recently used threads."""
+    """The last prompt of each thread. Only the THREADS_MAX most recently used threads are kept."""
 
     def __init__(self) -> None:
         self._prompts: OrderedDict[str, tuple[bytes, ...]] = OrderedDict()
 
     def implicit(self, key: str, prompt: bytes) -> tuple[int, int]:
-        """Return the prompt's tokens, and how many of them its thread's previous prompt also starts with."""
+        """Return the number of tokens in the prompt, and the number of cached tokens.
+
+        The cached part is the common prefix with the previous prompt of the thread.
+        """
         before = self._swap(key, (prompt,))
         shared = shared_prefix_bytes(before[0], prompt) if before else 0
         return len(prompt) // BYTES_PER_TOKEN, shared // BYTES_PER_TOKEN
 
     def explicit(self, key: str, marked: bytes) -> tuple[int, int, int]:
-        """Return total, read and written tokens of a prompt with cache marks. Only marked prefixes are cached."""
+        """Return the total, read and written tokens of a prompt with cache marks. Only marked prefixes are cached."""
         parts = marked.split(MARK)
         prompt = b"".join(parts)
         ends: list[int] = []
@@ -56,10 +58,10 @@ class PromptCache:
 
 
 def count(text: str) -> int:
-    """Return the number of tokens in an answer, at least 1 unless the text is empty."""
+    """Return the number of tokens in an answer, rounded up."""
     return -(-len(text.encode()) // BYTES_PER_TOKEN)
 
 
 def add_output(input_tokens: int, cached: int, written: int, output: int, reasoning: int) -> Usage:
-    """Return a `Usage`. Reasoning is part of the output tokens."""
+    """Return a `Usage` whose output tokens include the reasoning tokens."""
     return Usage(input_tokens, output + reasoning, cached, written, reasoning)

@@ -1,4 +1,4 @@
-"""A scripted model that logs every request, and fails some of them by a seed."""
+"""A scripted model that logs every request and fails some of them, selected by a seed."""
 
 import json
 import random
@@ -25,13 +25,14 @@ _FILE = re.compile(r"file=([\d.]+)")
 
 
 def troubled(share: float, seed: int, log: Path | None) -> Script:
-    """Return a script that follows directives and fails a `share` of requests at first.
+    """Return a script that follows directives and fails a `share` of the requests at first.
 
-    A failure is a 429, a 500, or a broken connection. Only requests whose last user message has an id can fail.
+    A failure is a 429, a 500, or a broken connection. Only requests whose last user message has an id can fail. A
+    request fails at most TROUBLES_MAX times.
 
-    Each request is a line of JSON in `log`: the message's `id` and `round`, the time, the sender (header `x-node`),
-    the outcome, the tokens, everything with an id that the request contains (messages, steers, subagents' results,
-    attachments and file contents), and the beginning of the last tool result.
+    Each line of `log` describes one request as JSON. It contains the message's `id` and `round`, the time, the
+    sender (header `x-node`), the outcome, the tokens, all ids that occur in the request, and the beginning of the
+    last tool result.
     """
     attempts: Counter[tuple[str, int]] = Counter()
 
@@ -52,7 +53,6 @@ def troubled(share: float, seed: int, log: Path | None) -> Script:
 
 
 def _directed(seen: Seen) -> Seen:
-    """Return the request without context blocks and other text that the person did not write."""
     messages: list[SeenMessage] = []
     for message in seen.messages:
         text = _NOTES.sub("", message.text) if message.role == "user" else message.text

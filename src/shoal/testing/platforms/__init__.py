@@ -1,1 +1,3 @@
-"""Chat platforms as wire-level fakes on loopback. They reject what the real ones reject, and fail on request."""
+"""Wire-level fakes of chat platforms, on loopback. They reject the calls that the real platforms reject, and
+simulate failures.
+"""

@@ -1,5 +1,7 @@
-"""Render Markdown as text, like a platform with a CommonMark parser. Sources: spec.commonmark.org, plus `~~` for
-strikethrough."""
+"""Render Markdown as visible text, like a platform with a CommonMark parser.
+
+Sources: spec.commonmark.org, plus `~~` for strikethrough.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
@@ -12,17 +14,17 @@ Run: TypeAlias = tuple[str, frozenset[str]]
 
 
 def shown_text(text: str, *, html: bool, break_: str) -> str:
-    """Return the visible text. `break_` replaces single line breaks. With `html`, HTML tags are dropped."""
+    """Return the visible text. `break_` replaces single line breaks. If `html` is set, HTML tags are dropped."""
     return "".join(part for part, _ in shown_runs(text, html=html, break_=break_)).removesuffix("\n")
 
 
 def shown_runs(text: str, *, html: bool, break_: str) -> list[Run]:
-    """Return the visible text in runs with the same styles."""
+    """Return the visible text as runs of text with the same styles."""
     parser = MarkdownIt("commonmark", {"html": html}).enable("strikethrough")
     if not html:
         parser.disable(["html_block", "html_inline"])
     plain, out = frozenset[str](), list[Run]()
-    # The next number of each open list. Only the first item's number counts (spec.commonmark.org, 5.3).
+    # The next number of each open list. Only the number of its first item counts (spec.commonmark.org, 5.3).
     numbers: list[int] = []
     for token in parser.parse(text):
         if token.type == "inline":

@@ -25,11 +25,12 @@ _LIMITED = re.compile(r"POST /channels/\d+/messages|(?:PATCH|DELETE) /channels/\
 class FakeDiscord(FakePlatform):
     """A fake Discord with one bot. It rejects invalid calls with Discord's error codes.
 
-    Add servers with `add_server`. People write with `says`, click with `clicks` and run slash commands with
-    `commands`. `said` lists the bot's messages in a channel, and `calls` all its calls.
+    Add servers with `add_server`. Use `says`, `clicks` and `commands` to act as a person. `said` returns the bot's
+    messages in a channel, and `calls` lists all of its calls.
 
-    Each channel allows five posts and five edits in five seconds of `clock`. The answers' headers report the
-    remaining budget; `exceeded` counts the calls rejected with 429. `gateway` controls the WebSocket connections.
+    Each channel allows five posts and five edits in five seconds of `clock`. Response headers report the remaining
+    budget, and `exceeded` counts the calls that were rejected with 429. `gateway` controls the WebSocket
+    connections.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -47,18 +48,15 @@ class FakeDiscord(FakePlatform):
         self._windows: dict[str, deque[float]] = {}
 
     async def start(self) -> None:
-        """Start the API and the gateway. After `stop`, they use the same ports again."""
         await super().start()
         self.world.address = self.server.address
         await self.gateway.start()
 
     async def stop(self) -> None:
-        """Stop the API and the gateway. The state remains."""
         await self.gateway.stop()
         await super().stop()
 
     def drop(self) -> None:
-        """Break every open connection."""
         self.gateway.drop()
         super().drop()
 
@@ -69,22 +67,19 @@ class FakeDiscord(FakePlatform):
     # ---- people ----
 
     def add_server(self) -> tuple[str, str]:
-        """Add a server with one channel, and return both ids."""
+        """Add a server with one channel. Return the ids of the server and the channel."""
         guild = self.world.fresh()
         return guild, self.add_channel(guild)
 
     def add_channel(self, guild: str, *, name: str = "harbour", kind: int = 0) -> str:
-        """Add a channel to a server and return its id. `kind` is Discord's channel type."""
         room = Room(self.world.fresh(), kind, guild, name=name)
         self.world.rooms[room.id] = room
         return room.id
 
     def direct(self, user: str = ADA) -> str:
-        """Return the id of the direct channel with a person."""
         return self.world.direct(user).id
 
     def open_thread(self, channel: str, message_id: str, name: str = "a thread") -> str:
-        """Open a thread on a message as a person. Returns its id, which equals the message's id."""
         guild = self.world.rooms[channel].guild
         self.world.rooms[message_id] = Room(message_id, 11, guild, channel, name)
         return message_id
@@ -93,18 +88,16 @@ class FakeDiscord(FakePlatform):
         self, channel: str, text: str, *, user: str = ADA, reply_to: str = "", file: tuple[str, bytes] | None = None,
         more: Given | None = None,
     ) -> str:  # fmt: skip
-        """Write as a person and return the message's id. `more` adds fields to the gateway event."""
         self.world.names.setdefault(user, f"User{user[-3:]}")
         sent = Sent(self.world.fresh(), channel, user, "", text, reply_to=reply_to, file=file, more=more or {})
         await self.happens("MESSAGE_CREATE", self.world.event(self.world.keep(sent)))
         return sent.id
 
     def quietly(self, channel: str, text: str, *, user: str, file: tuple[str, bytes] | None = None) -> str:
-        """Write or send a file without an event for the bot, and return the message's id."""
+        """Write a message or send a file without an event for the bot, and return the message's id."""
         return self.world.keep(Sent(self.world.fresh(), channel, user, "", text, file=file)).id
 
     async def changes(self, message_id: str, text: str) -> None:
-        """Edit a message as its author."""
         sent = self._sent(message_id)
         sent.raw = text
         sent.edits += 1
@@ -112,7 +105,6 @@ class FakeDiscord(FakePlatform):
         await self.happens("MESSAGE_UPDATE", self.world.event(sent))
 
     async def deletes(self, message_id: str) -> None:
-        """Delete a message as its author."""
         sent = self._sent(message_id)
         self.world.messages.remove(sent)
         gone: Given = {"id": sent.id, "channel_id": sent.channel}
@@ -120,7 +112,6 @@ class FakeDiscord(FakePlatform):
         await self.happens("MESSAGE_DELETE", {**gone, "guild_id": guild} if guild else gone)
 
     async def reacts(self, message_id: str, emoji: str, *, user: str = ADA) -> None:
-        """React to a message as a person."""
         sent = self._sent(message_id)
         data: Given = {
             "user_id": user, "channel_id": sent.channel, "message_id": sent.id, "message_author_id": sent.user,
@@ -132,13 +123,11 @@ class FakeDiscord(FakePlatform):
         await self.happens("MESSAGE_REACTION_ADD", data)
 
     async def clicks(self, message_id: str, label: str, *, user: str = ADA) -> Heard:
-        """Click a button of a message as a person."""
         sent = self._sent(message_id)
         data: Given = {"component_type": 2, "custom_id": dict(sent.buttons)[label], "id": 2}
         return await self._interacts(3, sent.channel, user, data, {"message": self.world.message(sent)})
 
     async def commands(self, channel: str, name: str, text: str = "", *, user: str = ADA) -> Heard:
-        """Run a registered slash command as a person."""
         known = next(command for command in self.world.commands if command["name"] == name)
         options: list[Json] = [{"type": 3, "name": "text", "value": text}] if text else []
         data: Given = {"id": known["id"], "name": name, "type": 1, "options": options}
@@ -154,11 +143,10 @@ class FakeDiscord(FakePlatform):
         return heard.choices or []
 
     async def happens(self, name: str, data: Given) -> None:
-        """Deliver an event to the bot. A repeated delivery has a new sequence number, as in a resumed session."""
+        """Deliver an event to the bot. A repeated delivery gets a new sequence number, as in a resumed session."""
         await self.happen(lambda: self.gateway.tell(name, data))
 
     def said(self, channel: str) -> list[Sent]:
-        """Return the bot's visible messages in a channel, oldest first."""
         return [
             message
             for message in self.world.messages
@@ -166,7 +154,6 @@ class FakeDiscord(FakePlatform):
         ]
 
     async def sees(self, channel: str, part: str) -> Sent:
-        """Wait until a finished message of the bot in the channel contains `part`, and return it."""
         return await self.seen(lambda: self.said(channel), part, lambda message: message.text)
 
     async def hears(self, heard: Heard) -> str:
@@ -176,11 +163,9 @@ class FakeDiscord(FakePlatform):
     # ---- for the gateway ----
 
     def welcomes(self, token: str) -> bool:
-        """Return whether the bot's token is valid."""
         return token == TOKEN and not self.token_refused
 
     def ready(self, session: str, url: str) -> Given:
-        """Return the READY payload."""
         guilds = dict.fromkeys(room.guild for room in self.world.rooms.values() if room.guild)
         return {
             "v": 10, "user": self.world.user(BOT), "guilds": [{"id": guild, "unavailable": True} for guild in guilds],
@@ -188,14 +173,12 @@ class FakeDiscord(FakePlatform):
         }  # fmt: skip
 
     def servers(self) -> list[Given]:
-        """Return the GUILD_CREATE payload of each server."""
         guilds = dict.fromkeys(room.guild for room in self.world.rooms.values() if room.guild)
         return [self.world.server(guild) for guild in guilds]
 
     # ---- HTTP ----
 
     async def respond(self, called: Called) -> Answered:
-        """Answer an API call, or serve a file."""
         path = unquote(called.path.partition("?")[0])
         if path.startswith("/attachments/"):
             found = self.world.files.get(path)
@@ -227,7 +210,7 @@ class FakeDiscord(FakePlatform):
         return await self.weathered(make)
 
     def too_many(self, seconds: float) -> Answered:
-        """Return a 429 answer. After the fault `refuse_all`, it applies to all of the account's calls."""
+        """Return a 429 response. After the fault `refuse_all`, it applies to all calls of the account."""
         content: Given = {"message": "You are being rate limited.", "retry_after": seconds, "global": self._everywhere}
         headers = (("retry-after", f"{max(1, round(seconds))}"), ("via", "1.1 google"))
         scope = (("x-ratelimit-scope", "user"),)
@@ -251,7 +234,7 @@ class FakeDiscord(FakePlatform):
         return Answered(status, msgspec.json.encode(content) if content is not None else b"")
 
     def _budget(self, route: str) -> tuple[tuple[str, str], ...] | None:
-        """Take one call from a route's rate limit and return the headers, or return None if the limit is exhausted."""
+        """Count one call against the rate limit of a route. Return the headers, or None if the limit is exhausted."""
         taken = self._windows.setdefault(route, deque())
         now = self.clock.monotonic()
         while taken and taken[0] <= now - WINDOW_SECONDS:
@@ -272,7 +255,7 @@ class FakeDiscord(FakePlatform):
         return max(0.0, self._windows[route][0] + WINDOW_SECONDS - self.clock.monotonic())
 
     async def tell(self) -> None:
-        """Report the bot's own actions to the gateway, and notify waiting tasks."""
+        """Send the events of the bot's own actions to the gateway, and notify waiting tasks."""
         while self.world.coming:
             await self.gateway.tell(*self.world.coming.popleft())
         await super().tell()

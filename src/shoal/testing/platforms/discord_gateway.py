@@ -21,7 +21,7 @@ _NEEDS = {"MESSAGE": (1 << 9, 1 << 12), "MESSAGE_REACTION": (1 << 10, 1 << 13)}
 
 
 class BotSession(msgspec.Struct):
-    """A gateway session with the events delivered so far. An event's position is its sequence number."""
+    """A gateway session with the events that were delivered so far. The position of an event is its sequence number."""
 
     id: str
     events: list[tuple[str, Given]]
@@ -30,14 +30,11 @@ class BotSession(msgspec.Struct):
 
 
 class Line:
-    """A connection to the gateway."""
-
     def __init__(self, socket: "ServerConnection", *, compressed: bool) -> None:
         self.socket = socket
         self._deflate = zlib.compressobj() if compressed else None
 
     async def send(self, op: int, data: Json = None, name: str | None = None, seq: int | None = None) -> None:
-        """Send a frame, unless the connection is closed."""
         from websockets.exceptions import ConnectionClosed
 
         frame = msgspec.json.encode({"op": op, "d": data, "t": name, "s": seq})
@@ -64,7 +61,7 @@ class FakeGateway(LoopbackSocket):
         self.deaf = False
 
     def forget(self) -> None:
-        """Make it impossible to resume any session."""
+        """Invalidate all sessions. None of them can be resumed."""
         self.sessions.clear()
 
     async def recall(self) -> None:
@@ -73,12 +70,11 @@ class FakeGateway(LoopbackSocket):
             await line.send(7)
 
     async def end(self, code: int) -> None:
-        """Close every connection with a close code."""
         for line in tuple(self._lines):
             await line.socket.close(code)
 
     async def tell(self, name: str, data: Given) -> None:
-        """Deliver an event to every session. A disconnected session gets it on resume."""
+        """Deliver an event to every session. A disconnected session receives it when it resumes."""
         for session in tuple(self.sessions.values()):
             seen = _seen(name, data, session.intents)
             if seen is not None:
@@ -87,7 +83,6 @@ class FakeGateway(LoopbackSocket):
                     await session.line.send(0, seen, name, len(session.events))
 
     async def serve(self, connection: "ServerConnection") -> None:
-        """Send hello, and handle frames until the connection ends."""
         from websockets.exceptions import ConnectionClosed
 
         path = connection.request.path if connection.request is not None else ""
@@ -159,7 +154,6 @@ class FakeGateway(LoopbackSocket):
 
 
 def _seen(name: str, data: Given, intents: int) -> Given | None:
-    """Return an event as a session with these intents receives it, or None if it does not."""
     kind = name.rpartition("_")[0]
     if kind in _NEEDS and not intents & _NEEDS[kind]["guild_id" not in data]:
         return None

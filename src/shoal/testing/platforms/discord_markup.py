@@ -1,10 +1,10 @@
 """Render Discord's markup as people see it.
 
-At each position the first matching rule wins. A backslash escapes only punctuation, and not in URLs or code. Code
-fences have exactly three backticks. Only for `_` does it matter whether letters surround it.
+At each position, the first matching rule applies. A backslash escapes only punctuation, and has no effect in URLs
+and code. Code fences have exactly three backticks. Adjacent letters matter only for `_`.
 
 Sources: docs.discord.com/developers/reference#message-formatting, Discord's guide to text formatting, and the npm
-packages discord-markdown-parser and simple-markdown, which match the observed behaviour of Discord's clients.
+packages discord-markdown-parser and simple-markdown, which match the observed behavior of Discord's clients.
 """
 
 import re
@@ -39,7 +39,6 @@ _ADDRESS = re.compile(r"https?://")
 
 
 def shown_text(source: str) -> str:
-    """Return a message's visible text."""
     out: list[str] = []
     at = 0
     while at < len(source):

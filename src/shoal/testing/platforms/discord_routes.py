@@ -1,4 +1,4 @@
-"""The HTTP routes of the fake Discord. They reject what Discord rejects."""
+"""The HTTP routes of the fake Discord. They reject the calls that Discord rejects."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -26,13 +26,14 @@ NOTHING: Json = None
 
 
 class Routes:
-    """The API routes, which read and change `world`."""
-
     def __init__(self, world: DiscordWorld) -> None:
         self.world = world
 
     def answer(self, method: str, path: str, asked: Asked) -> tuple[bool, Json]:
-        """Return whether the route is known, and its result. Raises Refusal if Discord would reject the call."""
+        """Return True and the result of the route, or False and None if the route is unknown.
+
+        Raises Refusal if Discord would reject the call.
+        """
         for known, pattern, handler in TABLE:
             match = pattern.fullmatch(path) if known == method else None
             if match is not None:
@@ -75,7 +76,6 @@ class Routes:
         return NOTHING
 
     def make_channel(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Create a channel in a server."""
         given = _object(asked)
         if not any(room.guild == ids[0] for room in self.world.rooms.values()):
             raise Refusal(10004)
@@ -88,7 +88,7 @@ class Routes:
         return self.world.channel(room)
 
     def open_thread(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Open a thread on a message. The thread's id equals the message's id."""
+        """Open a thread on a message. The thread gets the id of the message."""
         parent, message_id = ids
         given = _object(asked)
         room = self.world.room(parent)
@@ -107,7 +107,7 @@ class Routes:
         return self.world.channel(thread)
 
     def open_in_forum(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Open a forum thread with its first message. Both have the same id."""
+        """Open a forum thread with its first message. Both get the same id."""
         room, given = self.world.room(ids[0]), _object(asked)
         if room.type not in (15, 16):
             raise Refusal(50024)
@@ -174,7 +174,7 @@ class Routes:
         return self.world.message(self.world.find(ids[0], ids[1]))
 
     def page(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Return a page of a channel's messages before or after an id, newest first."""
+        """Return a page of messages in a channel, before or after an id, newest first."""
         self.world.room(ids[0])
         query = asked[2]
         limit = int(query.get("limit", 50))
@@ -190,7 +190,7 @@ class Routes:
     # ---- interactions ----
 
     def callback(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Answer, defer or acknowledge an interaction, which the bot must do first."""
+        """Answer, defer or acknowledge an interaction. Discord requires this call before any other answer."""
         given = _object(asked)
         heard = self._heard(ids[1])
         if heard.id != ids[0]:
@@ -211,7 +211,7 @@ class Routes:
         return NOTHING
 
     def original(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Answer, defer or acknowledge an interaction. Discord requires this before any other answer."""
+        """Send the deferred answer to an interaction, or edit the answer."""
         given = _object(asked)
         heard = self._heard(ids[1])
         if heard.state == "new":
@@ -225,7 +225,6 @@ class Routes:
         return self.world.message(heard.message)
 
     def follow_up(self, ids: tuple[str, ...], asked: Asked) -> Json:
-        """Add another answer to an interaction."""
         given = _object(asked)
         heard = self._heard(ids[1])
         if heard.state == "new":

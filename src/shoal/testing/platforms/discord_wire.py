@@ -50,7 +50,7 @@ _REASONS = {
 
 
 class Refusal(Refused):
-    """Raised to answer a call with a JSON error code of Discord. `field` names the invalid field of code 50035."""
+    """Raised to reject a call with one of Discord's error codes. `field` names the invalid field for code 50035."""
 
     def __init__(self, code: int, field: str = "", message: str = "") -> None:
         status, reason = _REASONS[code]
@@ -61,7 +61,9 @@ class Refusal(Refused):
 
 
 class Sent(msgspec.Struct):
-    """A message as people see it. `raw` is its source text; only the person who ran a command sees `hidden` answers."""
+    """A message as people see it. `raw` is its source text. A `hidden` message is visible only to the person who
+    ran the command.
+    """
 
     id: str
     channel: str
@@ -81,7 +83,7 @@ class Sent(msgspec.Struct):
 
 
 class Room(msgspec.Struct):
-    """A channel: type 0 in a server, 1 for a direct channel, 11 for a thread in the channel `parent`."""
+    """A channel. `type` is 0 in a server, 1 for a direct channel, and 11 for a thread in the channel `parent`."""
 
     id: str
     type: int = 0
@@ -94,7 +96,7 @@ class Room(msgspec.Struct):
 
 
 class Heard(msgspec.Struct):
-    """A person's command, click or typing, and the bot's answer so far."""
+    """A person's command, click or typing, with the bot's answer so far."""
 
     id: str
     token: str
@@ -106,12 +108,11 @@ class Heard(msgspec.Struct):
 
 
 def refused(field: str, message: str) -> Refusal:
-    """Return an error 50035 about a field."""
+    """Return the error for an invalid field (code 50035)."""
     return Refusal(50035, field, message)
 
 
 def body_of(called: Called) -> tuple[Json, tuple[Part, ...]]:
-    """Return the JSON body of a call, and its files."""
     if called.headers.get("content-type", "").startswith("multipart/"):
         fields = form_of(called.headers, called.body)
         payload: Json = msgspec.json.decode(fields["payload_json"].content) if "payload_json" in fields else {}
@@ -122,7 +123,6 @@ def body_of(called: Called) -> tuple[Json, tuple[Part, ...]]:
 
 
 def checked_message(given: Given, files: tuple[Part, ...], *, new: bool) -> None:
-    """Raise Refusal for a message that Discord would reject."""
     content = given.get("content")
     if content is not None and not isinstance(content, str):
         raise refused("content", "Could not interpret as string.")
@@ -152,7 +152,6 @@ def checked_message(given: Given, files: tuple[Part, ...], *, new: bool) -> None
 
 
 def is_voice(given: Given) -> bool:
-    """Return whether the bot sends a voice message."""
     flags = given.get("flags")
     return isinstance(flags, int) and bool(flags & 1 << 13)
 
@@ -165,7 +164,6 @@ def _chars(embed: Json) -> int:
 
 
 def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
-    """Return the labels and values of a message's buttons. Raises Refusal for invalid buttons."""
     rows = given.get("components") or []
     if not isinstance(rows, list) or len(rows) > 5:
         raise refused("components", "Must be 5 or fewer in length.")
@@ -194,7 +192,6 @@ def _button(button: Json) -> tuple[str, str]:
 
 
 def checked_commands(given: Json) -> list[Given]:
-    """Return the slash commands. Raises Refusal for invalid commands."""
     if not isinstance(given, list) or len(given) > COMMANDS_MAX:
         raise refused("commands", "Must be 100 or fewer in length.")
     commands: list[Given] = []
@@ -211,7 +208,6 @@ def checked_commands(given: Json) -> list[Given]:
 
 
 def checked_choices(data: Given) -> list[str]:
-    """Return the values of suggested choices. Raises Refusal for invalid choices."""
     choices = data.get("choices")
     if not isinstance(choices, list) or len(choices) > 25:
         raise refused("data.choices", "Must be 25 or fewer in length.")

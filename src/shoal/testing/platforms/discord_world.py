@@ -42,12 +42,10 @@ class DiscordWorld:
         self._count = 0
 
     def fresh(self) -> str:
-        """Return a new id. Ids sort by creation time."""
         self._count += 1
         return str(((int(self.clock.now().timestamp() * 1000) - EPOCH_MS) << 22) + self._count)
 
     def room(self, room_id: str) -> Room:
-        """Return a channel. Raises Refusal if the bot cannot see it."""
         if room_id not in self.rooms:
             raise Refusal(10003)
         if self.rooms[room_id].locked:
@@ -55,7 +53,6 @@ class DiscordWorld:
         return self.rooms[room_id]
 
     def find(self, room_id: str, message_id: str) -> Sent:
-        """Return a message. Raises Refusal if it does not exist or the bot cannot see its channel."""
         self.room(room_id)
         for message in self.messages:
             if message.id == message_id and message.channel == room_id and not message.hidden:
@@ -63,8 +60,10 @@ class DiscordWorld:
         raise Refusal(10008)
 
     def direct(self, user: str) -> Room:
-        """Return the direct channel with a person, and create it if needed. Raises Refusal if they accept no
-        messages."""
+        """Return the direct channel with a person, and create it if needed.
+
+        Raises Refusal if the person accepts no messages.
+        """
         if user in self.shut:
             raise Refusal(50007)
         known = next((room for room in self.rooms.values() if room.type == 1 and room.user == user), None)
@@ -74,7 +73,6 @@ class DiscordWorld:
         return known
 
     def keep(self, sent: Sent) -> Sent:
-        """Store a message in its channel."""
         sent.at = self.clock.now().timestamp()
         sent.text = shown_text(sent.raw)
         self.messages.append(sent)
@@ -83,11 +81,10 @@ class DiscordWorld:
         return sent
 
     def retext(self, sent: Sent) -> None:
-        """Update the visible text after an edit."""
         sent.text = shown_text(sent.raw)
 
     def repeated(self, nonce: str, user: str) -> Sent | None:
-        """Return a person's message that was created with this nonce within NONCE_SECONDS, or None."""
+        """Return the message that this person created with this nonce within NONCE_SECONDS, or None."""
         since = self.clock.now().timestamp() - NONCE_SECONDS
         matches = (
             message
@@ -102,7 +99,6 @@ class DiscordWorld:
         return user_json(user, self.names.get(user, f"User{user[-3:]}"), bot=user in self.bots)
 
     def member(self, user: str) -> Given:
-        """Return a server member without the user object, as in message events."""
         return {
             "roles": list[Json](self.roles.get(user, ())), "nick": None, "joined_at": "2025-01-01T00:00:00+00:00",
             "deaf": False, "mute": False, "flags": 0, "premium_since": None, "pending": False, "avatar": None,
@@ -110,7 +106,7 @@ class DiscordWorld:
         }  # fmt: skip
 
     def message(self, sent: Sent, *, whole: bool = True) -> Given:
-        """Return a message object. Unless `whole` is False, it contains the message that it replies to."""
+        """Return a message object. If `whole` is set, it includes the message that it replies to."""
         edited: Json = self.time(sent.at + sent.edits) if sent.edits else None
         described: Given = {
             "id": sent.id, "channel_id": sent.channel, "author": self.user(sent.user), "content": sent.raw,
@@ -128,7 +124,6 @@ class DiscordWorld:
         return described | dict(sent.more)
 
     def event(self, sent: Sent) -> Given:
-        """Return a message in the format of gateway events."""
         described = self.message(sent)
         room = self.rooms[sent.channel]
         if room.guild:
@@ -138,7 +133,6 @@ class DiscordWorld:
         return described
 
     def channel(self, room: Room) -> Given:
-        """Return a channel object."""
         described: Given = {
             "id": room.id, "type": room.type, "last_message_id": room.last or None, "flags": 0,
         }  # fmt: skip
@@ -157,7 +151,6 @@ class DiscordWorld:
                             "rate_limit_per_user": 0}  # fmt: skip
 
     def server(self, guild: str) -> Given:
-        """Return a server in the format of GUILD_CREATE."""
         rooms = [room for room in self.rooms.values() if room.guild == guild]
         bot: Json = {**self.member(BOT), "user": self.user(BOT)}
         return {
@@ -172,7 +165,7 @@ class DiscordWorld:
         }  # fmt: skip
 
     def guild_roles(self, guild: str) -> list[Json]:
-        """Return a server's roles: @everyone, a role that people have, and the role that Discord creates for the
+        """Return the roles of a server: @everyone, a role that people have, and the role that Discord creates for the
         bot.
 
         Source: docs.discord.com/developers/topics/permissions, role tags.

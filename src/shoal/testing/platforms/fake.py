@@ -1,23 +1,24 @@
-"""Base class of the platform fakes: a loopback server, people who write and read, and injected faults.
+"""Base class of the platform fakes: a loopback server, simulated people, and injected faults.
 
-    fault of a call           `troubles` affect posts and edits, `poll_troubles` affect polling; one call each
-    ------------------------  ------------------------------------------------------------------------------------
-    refuse                    answer 429 with a retry delay in seconds
-    refuse_all                the same, for all calls of the account
-    fail                      answer with `failed`, by default a 502; the call has no effect
-    cut                       break the connection; the call has no effect
-    lose                      the call succeeds, but the connection breaks before the answer
-    delay                     the call succeeds, but the answer waits for `let_go`
+Each fault in `troubles` affects one post or edit, and each fault in `poll_troubles` affects one poll:
 
-    fault of events
-    ------------------------  ------------------------------------------------------------------------------------
-    event_copies              number of deliveries of each event
-    hold, release             stop deliveries, then deliver all events in order or backwards
-    redeliver                 deliver the last event again
-    slow_files                block file downloads until `let_go`
-    barred                    chats and threads that refuse posts, with the platform's reason
+    refuse          respond with 429 and a retry delay in seconds
+    refuse_all      respond in the same way, for all calls of the account
+    fail            respond with `failed`, by default a 502, without executing the call
+    cut             break the connection without executing the call
+    lose            execute the call, but break the connection before the response
+    delay           execute the call, but respond only after `let_go`
 
-`stop` and `start` make an outage, during which people can still write. `drop` breaks every connection once.
+These attributes and methods affect events, downloads and chats:
+
+    event_copies    the number of times that each event is delivered
+    hold            stop the delivery of events
+    release         deliver the held events, in order or backwards
+    redeliver       deliver the last event again
+    slow_files      block file downloads until `let_go`
+    barred          chats and threads that refuse posts, with the platform's reason
+
+`stop` and `start` simulate an outage, during which people can write. `drop` breaks every connection once.
 """
 
 import asyncio
@@ -50,8 +51,8 @@ Deliver: TypeAlias = Callable[[Mapping[str, str], bytes], Awaitable[HttpAnswer]]
 class FakePlatform:
     """Base class of the platform fakes.
 
-    A subclass answers the bot's calls in `respond` and reports each event with `happen`. On platforms with webhooks,
-    it sends events to `deliver`.
+    A subclass responds to the bot's calls in `respond` and reports each event with `happen`. On platforms with
+    webhooks, it sends events to `deliver`.
     """
 
     def __init__(self) -> None:
@@ -75,19 +76,18 @@ class FakePlatform:
         await self.server.start()
 
     async def stop(self) -> None:
-        """Stop the server. The platform's state remains."""
+        """Stop the server, but keep the platform's state."""
         await self.server.stop()
 
     def drop(self) -> None:
-        """Break every open connection."""
         self.server.drop()
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call of the bot. Raises Refused to reject it."""
+        """Respond to a call of the bot. Raises Refused to reject it."""
         raise NotImplementedError
 
     def too_many(self, seconds: float) -> Answered:
-        """Return a 429 answer in the platform's format."""
+        """Return a 429 response in the platform's format."""
         return ok({}, 429, (("retry-after", f"{seconds:g}"),))
 
     async def _served(self, called: Called) -> Answered:
@@ -103,7 +103,7 @@ class FakePlatform:
         return answer
 
     def call(self, url: str) -> None:
-        """Send webhook calls to this URL."""
+        """Send events as webhook calls to this URL."""
         import httpx2
 
         async def deliver(headers: Mapping[str, str], body: bytes) -> HttpAnswer:
@@ -116,19 +116,19 @@ class FakePlatform:
     # ---- what people see ----
 
     async def until(self, found: Callable[[], T | None]) -> T:
-        """Wait until `found` returns a true value, and return that. It is called after each change."""
+        """Wait until `found` returns a true value, and return that value. It is called after each change."""
         async with self._changed:
             seen = await self._changed.wait_for(found)
         assert seen is not None
         return seen
 
     async def tell(self) -> None:
-        """Notify waiting tasks of a change."""
+        """Notify the tasks that wait in `until`."""
         async with self._changed:
             self._changed.notify_all()
 
     async def seen(self, said: Callable[[], Iterable[T]], part: str, text_of: Callable[[T], str]) -> T:
-        """Wait until a message contains `part`, and return it. Previews that are still being written do not count."""
+        """Wait until a message contains `part`, and return the message. Unfinished previews do not count."""
         return await self.until(
             lambda: next(
                 (post for post in said() if part in text_of(post) and not text_of(post).endswith(WRITING)), None
@@ -138,7 +138,7 @@ class FakePlatform:
     # ---- faults ----
 
     async def weathered(self, make: Callable[[], Answered], *, polls: bool = False) -> Answered:
-        """Execute a call with the next fault in `troubles` or, for `polls`, in `poll_troubles`."""
+        """Execute a call with the next fault from `troubles`, or from `poll_troubles` if `polls` is set."""
         troubles = self.poll_troubles if polls else self.troubles
         kind, seconds = troubles.popleft() if troubles else ("", 0.0)
         match kind:
@@ -157,13 +157,15 @@ class FakePlatform:
         return BREAK if kind == "lose" else answer
 
     async def let_go(self) -> None:
-        """Release delayed answers and downloads."""
+        """Release delayed responses and downloads."""
         self._delayed = self.slow_files = False
         await self.tell()
 
     async def happen(self, deliver: Delivery[T]) -> T | None:
-        """Deliver an event to the bot with the current faults. Returns the bot's answer, or None if the event is
-        held."""
+        """Deliver an event to the bot, subject to the current faults.
+
+        Return the bot's response, or None if the event is held.
+        """
         self._last = deliver
         answer = None
         for _ in range(self.event_copies):
@@ -175,17 +177,17 @@ class FakePlatform:
         return answer
 
     async def redeliver(self) -> None:
-        """Deliver the last event again, as if the bot's confirmation were lost."""
+        """Deliver the last event again, as if the bot's confirmation had been lost."""
         assert self._last is not None, "no event was delivered yet"
         await self._last()
         await self.tell()
 
     def hold(self) -> None:
-        """Hold all events until `release`."""
+        """Hold all events until `release` is called."""
         self._held = []
 
     async def release(self, *, backwards: bool = False) -> None:
-        """Deliver the held events, newest first if `backwards` is set."""
+        """Deliver the held events, in reverse order if `backwards` is set."""
         held, self._held = self._held or [], None
         for deliver in held[::-1] if backwards else held:
             await deliver()

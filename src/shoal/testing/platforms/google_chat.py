@@ -43,9 +43,10 @@ _MESSAGE = re.compile(r"/v1/(spaces/[^/]+/messages/[^/]+)")
 class FakeGoogleChat(FakePlatform):
     """A fake Google Chat with one app. It rejects invalid calls with Google's status codes.
 
-    Add spaces with `add`. People write with `says` and click with `clicks`; `messages` lists all messages, oldest
-    first. Events are signed HTTP calls to `deliver`. If `pulls` is set, they wait in a Pub/Sub subscription instead.
-    Edits, deletions and reactions always arrive through Pub/Sub.
+    Add spaces with `add`. Use `says` and `clicks` to act as a person. `messages` lists all messages, oldest first.
+
+    Events are signed HTTP calls to `deliver`. If `pulls` is set, they wait in a Pub/Sub subscription instead. Edits,
+    deletions and reactions always arrive through Pub/Sub.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -67,7 +68,7 @@ class FakeGoogleChat(FakePlatform):
         self._count = 0
 
     def settings(self) -> dict[str, str]:
-        """Return the account settings with which an adapter connects to this fake. Write `key_file` to its key file."""
+        """Return the account settings for an adapter that connects to this fake. The caller must write the key file."""
         address = self.server.address
         return {
             "audience": PROJECT, "api_base": address, "certs_url": f"{address}/certs",
@@ -76,7 +77,6 @@ class FakeGoogleChat(FakePlatform):
         }  # fmt: skip
 
     def key_file(self) -> bytes:
-        """Return the service account's key as Google's JSON file."""
         return msgspec.json.encode(
             {
                 "type": "service_account", "client_email": APP_ACCOUNT, "private_key_id": self.app_signer.kid,
@@ -90,13 +90,11 @@ class FakeGoogleChat(FakePlatform):
         self.spaces[space] = kind
 
     def person(self, user: str) -> Given:
-        """Return a user resource in Google's format."""
         if user in ("app", "otherbot"):
             return {"name": f"users/{user}", "displayName": user.title(), "type": "BOT"}
         return {"name": f"users/{user}", "displayName": f"Person {user}", "type": "HUMAN", "email": f"{user}@x.org"}
 
     def space(self, space: str) -> Given:
-        """Return a space resource in Google's format."""
         kind = self.spaces[space]
         old = "DM" if kind == "DIRECT_MESSAGE" else "ROOM"
         return {"name": f"spaces/{space}", "type": old, "spaceType": kind, "spaceThreadingState": "THREADED_MESSAGES"}
@@ -105,8 +103,10 @@ class FakeGoogleChat(FakePlatform):
         self, space: str, text: str, *, user: str = "1001", thread: str = "", named: bool = True, quotes: str = "",
         attachment: tuple[Given, ...] = (), passes_on: bool = False, more: "Given | None" = None,
     ) -> str:  # fmt: skip
-        """Write as a person and return the message's name. In a space, the message mentions the app unless `named`
-        is False."""
+        """Write as a person and return the name of the message.
+
+        In a space, the message mentions the app unless `named` is False.
+        """
         is_direct = self.spaces[space] == "DIRECT_MESSAGE"
         shown = text if is_direct or not named else f"@Shoal {text}"
         message = self._keep(space, thread, user, shown, attachment=attachment)
@@ -130,7 +130,7 @@ class FakeGoogleChat(FakePlatform):
         return await self.says(space, "", user=user, named=named, attachment=(file,))
 
     def quietly(self, space: str, text: str, *, user: str = "1001") -> str:
-        """Write without an event for the app, and return the message's name."""
+        """Write a message without an event for the app, and return the name of the message."""
         return self._keep(space, "", user, text).name
 
     async def adds(self, space: str, *, user: str = "1001") -> None:
@@ -150,7 +150,6 @@ class FakeGoogleChat(FakePlatform):
         await self.publishes("message.v1.updated", {"message": about})
 
     async def deletes(self, name: str) -> None:
-        """Delete a message as its author."""
         message = self.message(name)
         self.messages.remove(message)
         now = iso(self._clock.now())
@@ -158,32 +157,27 @@ class FakeGoogleChat(FakePlatform):
         await self.publishes("message.v1.deleted", {"message": gone})
 
     async def reacts(self, name: str, emoji: str, *, user: str = "1001") -> None:
-        """React to a message as a person."""
         reaction: Given = {"name": f"{name}/reactions/r1", "user": self.person(user), "emoji": {"unicode": emoji}}
         await self.publishes("reaction.v1.created", {"reaction": reaction})
 
     async def clicks(self, name: str, label: str, *, user: str = "1001") -> None:
-        """Click a button of a message as a person."""
         message = self.message(name)
         parameters: Json = [{"key": "shoal", "value": dict(message.buttons)[label]}]
         action: Given = {"actionMethodName": "shoal", "parameters": parameters}
         await self._happens("CARD_CLICKED", message.space, user, message=self.about(message), action=action)
 
     async def chooses(self, space: str, number: int, *, user: str = "1001") -> None:
-        """Choose one of the app's commands from its menu."""
+        """Select a command from the app's menu."""
         chosen: Given = {"appCommandId": number, "appCommandType": "QUICK_COMMAND"}
         await self._happens("APP_COMMAND", space, user, appCommandMetadata=chosen)
 
     def message(self, name: str) -> ChatMessage:
-        """Return a message by its resource name."""
         return next(message for message in self.messages if message.name == name)
 
     def said(self, space: str) -> list[ChatMessage]:
-        """Return the app's messages in a space, oldest first."""
         return [message for message in self.messages if message.space == space and message.sender == "app"]
 
     async def sees(self, space: str, part: str) -> ChatMessage:
-        """Wait until a finished message of the app contains `part`, and return it."""
         return await self.seen(lambda: self.said(space), part, lambda message: message.shown)
 
     def fresh(self) -> int:
@@ -204,7 +198,7 @@ class FakeGoogleChat(FakePlatform):
             await self._call(event)
 
     async def publishes(self, kind: str, content: Given) -> None:
-        """Report a change to a message through Pub/Sub, which pushes it or holds it for the next pull."""
+        """Report a change to a message through Pub/Sub, either by push or in the next pull."""
         await self._publish({"data": _encoded(content), "attributes": {"ce-type": f"google.workspace.chat.{kind}"}})
 
     async def _publish(self, content: Given) -> None:
@@ -228,7 +222,9 @@ class FakeGoogleChat(FakePlatform):
         await self.happen(deliver)
 
     def signed(self, *, push: bool = False, by: Signer | None = None, **claims: Json) -> dict[str, str]:
-        """Return the signed headers of an event, or of a Pub/Sub push. `claims` replace claims of the token."""
+        """Return the signed headers of an event, or of a Pub/Sub push if `push` is set. `claims` override claims
+        of the token.
+        """
         now = int(self._clock.now().timestamp())
         given: Given = {"iss": CHAT_ACCOUNT, "aud": PROJECT, "iat": now, "exp": now + 3600}
         if push:
@@ -244,7 +240,6 @@ class FakeGoogleChat(FakePlatform):
     # ---- HTTP ----
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call to any of the services."""
         self.calls.append((called.method, called.path, called.body))
         if called.path == f"/v1/{SUBSCRIPTION}:pull":
             self._check_token(called, "pubsub")
@@ -364,7 +359,6 @@ class FakeGoogleChat(FakePlatform):
         return made
 
     def about(self, message: ChatMessage) -> Given:
-        """Return a message resource in Google's format."""
         data: Given = {
             "name": message.name, "sender": self.person(message.sender), "createTime": message.created_at,
             "text": message.text, "space": {"name": f"spaces/{message.space}"},

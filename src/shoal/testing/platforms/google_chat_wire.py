@@ -19,7 +19,6 @@ Given: TypeAlias = "dict[str, Json]"
 
 
 def refused(status: int, code: str) -> Refused:
-    """Return the exception that rejects a call with this status."""
     return Refused(ok({"error": {"code": status, "message": code, "status": code}}, status))
 
 
@@ -100,7 +99,7 @@ def _read(given: Given) -> _Message:
 def check_message(given: Given, times: Mapping[str, str]) -> Parts:
     """Parse a message. Raises Refused if it is invalid.
 
-    `times` maps the names of the messages that it may quote to their last update times.
+    `times` maps the name of each message that may be quoted to the time of its last update.
     """
     message = _read(given)
     too_long = len(message.text) > TEXT_CHARS_MAX or len(msgspec.json.encode(given)) > MESSAGE_BYTES_MAX
@@ -113,7 +112,6 @@ def check_message(given: Given, times: Mapping[str, str]) -> Parts:
 
 
 def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
-    """Return the labels and values of a message's buttons."""
     cards = _read(given).cards_v2
     widgets = [widget for card in cards for section in card.card.sections for widget in section.widgets]
     return tuple(
@@ -124,7 +122,6 @@ def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
 
 
 def check_assertion(form: Mapping[str, str], key: Signer, account: str, audience: str, now: datetime) -> str:
-    """Return the scopes that a service account requests. Raises Refused if its assertion is invalid."""
     import jwt
 
     try:
@@ -146,7 +143,7 @@ _PEOPLE = re.compile(r"<(users/(?:all|[0-9]+))>", re.IGNORECASE)
 
 
 def shown_text(text: str) -> str:
-    """Return the visible text of Markdown, with mentions as `<users/…>`.
+    """Return the visible text of Markdown. Mentions become `<users/…>`.
 
     Source: developers.google.com/workspace/chat, format messages: MARKUP_SYNTAX_MARKDOWN is CommonMark.
     """
@@ -154,12 +151,11 @@ def shown_text(text: str) -> str:
 
 
 def shown_runs(text: str) -> list[commonmark.Run]:
-    """Return the visible text in runs with the same styles."""
     return commonmark.shown_runs(_PEOPLE.sub(r"\\<\1\\>", text), html=False, break_="\n")
 
 
 class ChatMessage(msgspec.Struct):
-    """A message in its current state. `text` is the source, `shown` the visible text."""
+    """A message in its current state. `text` is the source, and `shown` is the visible text."""
 
     name: str
     space: str
@@ -182,7 +178,7 @@ class ChatMessage(msgspec.Struct):
 
 
 def page_of(messages: Sequence[ChatMessage], params: Mapping[str, str]) -> tuple[Sequence[ChatMessage], str]:
-    """Return a page of messages, at most three, and the token of the next page."""
+    """Return a page of at most three messages, and the token of the next page."""
     wanted = params.get("filter", "")
     thread = re.search(r"thread\.name = (\S+)", wanted)
     after = re.search(r'create_time > "([^"]+)"', wanted)

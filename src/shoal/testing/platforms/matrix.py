@@ -23,9 +23,8 @@ _DOWNLOAD = f"{_CLIENT}/v1/media/download/{SERVER}/"
 class FakeMatrix(FakePlatform):
     """A fake homeserver with one bot. It rejects invalid calls with Matrix's error codes.
 
-    Add rooms with `add_room`. People write with `says`, react with `reacts` and invite the bot with `invites`.
-    `said` lists the bot's messages in a room. The fake does not implement encryption: the bot cannot read messages
-    in encrypted rooms.
+    Add rooms with `add_room`. Use `says`, `reacts` and `invites` to act as a person. `said` returns the bot's
+    messages in a room. The fake does not implement encryption, so the bot cannot read messages in encrypted rooms.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -50,12 +49,11 @@ class FakeMatrix(FakePlatform):
         return self.world.add_room(BOT, *(people or (ADA,)), name=name, encrypted=encrypted).id
 
     async def invites_to(self, room: str, *, user: str = ADA) -> None:
-        """Invite the bot to an existing room."""
         self.world.move(self.world.rooms[room], BOT, "invite", user)
         await self.tell()
 
     async def invites(self, *, user: str = ADA, name: str = "", direct: bool = False) -> str:
-        """Create a room as a person, invite the bot, and return the room's id."""
+        """Create a room as a person, invite the bot, and return the id of the room."""
         room = self.world.add_room(user, name=name)
         self.world.move(room, BOT, "invite", user, direct=direct)
         await self.tell()
@@ -65,7 +63,7 @@ class FakeMatrix(FakePlatform):
         self, room: str, text: str, *, user: str = ADA, thread: str = "", reply_to: str = "", kind: str = "m.text",
         more: Given | None = None,
     ) -> str:  # fmt: skip
-        """Write as a person and return the event's id. The message mentions the bot if it contains the bot's id."""
+        """Write as a person and return the event's id. A text that contains the bot's id mentions the bot."""
         mentioned: Given = {"user_ids": [BOT]} if BOT in text else {}
         content: Given = {"msgtype": kind, "body": text, "m.mentions": mentioned}
         relation: Given = {"m.in_reply_to": {"event_id": reply_to}} if reply_to else {}
@@ -79,14 +77,13 @@ class FakeMatrix(FakePlatform):
         return await self.happens(room, user, "m.room.message", content | (more or {}))
 
     async def sends_file(self, room: str, name: str, content: bytes, *, user: str = ADA, thread: str = "") -> str:
-        """Send a file without text as a person, and return the event's id."""
         uploaded = self._routes.upload(name, content)
         info: Given = {"mimetype": mimetypes.guess_type(name)[0] or "text/plain", "size": len(content)}
         more: Given = {"url": uploaded["content_uri"], "info": info}
         return await self.says(room, name, user=user, thread=thread, kind="m.file", more=more)
 
     async def sends_key(self) -> None:
-        """Send the bot an encryption key from a device. Matrix does not say which events it decrypts.
+        """Send the bot an encryption key from a device. Matrix does not report which events the key decrypts.
 
         Source: spec.matrix.org, client-server API, send-to-device messaging and m.room_key.
         """
@@ -97,7 +94,7 @@ class FakeMatrix(FakePlatform):
         await self.tell()
 
     async def upgrades(self, room: str, *, public: bool = True) -> str:
-        """Upgrade a room as ada and return the new room's id. If `public` is set, anyone may join the new room.
+        """Upgrade a room as ada and return the id of the new room. If `public` is set, anyone may join the new room.
 
         Source: spec.matrix.org, client-server API, room upgrades (m.room.tombstone).
         """
@@ -112,7 +109,6 @@ class FakeMatrix(FakePlatform):
         return new.id
 
     async def changes(self, room: str, event_id: str, text: str, *, user: str = ADA) -> None:
-        """Edit a person's own message."""
         named: Given = {"user_ids": [BOT]} if text.startswith(BOT) else {}
         new: Given = {"msgtype": "m.text", "body": text, "m.mentions": named}
         relation: Given = {"rel_type": "m.replace", "event_id": event_id}
@@ -120,17 +116,14 @@ class FakeMatrix(FakePlatform):
         await self.happens(room, user, "m.room.message", content)
 
     async def deletes(self, room: str, event_id: str, *, user: str = ADA) -> None:
-        """Delete a person's own message."""
         self.world.event(self.world.rooms[room], event_id).content = {}
         await self.happens(room, user, "m.room.redaction", {"redacts": event_id}, redacts=event_id)
 
     async def reacts(self, room: str, event_id: str, emoji: str, *, user: str = ADA) -> None:
-        """React to a message as a person."""
         relation: Given = {"rel_type": "m.annotation", "event_id": event_id, "key": emoji}
         await self.happens(room, user, "m.reaction", {"m.relates_to": relation})
 
     async def happens(self, room: str, user: str, kind: str, content: Given, *, redacts: str = "") -> str:
-        """Add an event to a room and return its id."""
         event = self.world.written(self.world.rooms[room], user, kind, content, redacts=redacts)
 
         async def deliver() -> None:
@@ -144,13 +137,12 @@ class FakeMatrix(FakePlatform):
     def said(self, room: str, *, thread: str | None = None) -> list[Written]:
         """Return the bot's messages in a room, oldest first.
 
-        `thread` selects a thread, "" the messages outside threads, and None all messages.
+        `thread` selects a thread. An empty string selects messages outside threads, and None selects all messages.
         """
         messages = [self._written(self.world.rooms[room], event) for event in self.world.rooms[room].events]
         return [message for message in messages if message is not None and thread in (None, message.thread)]
 
     async def sees(self, room: str, part: str) -> Written:
-        """Wait until a finished message of the bot in the room contains `part`, and return it."""
         return await self.seen(lambda: self.said(room), part, lambda message: message.text)
 
     def _written(self, room: Room, event: Happened) -> Written | None:
@@ -178,7 +170,6 @@ class FakeMatrix(FakePlatform):
     # ---- HTTP ----
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call of the client-server API or the media API."""
         path = unquote(called.path.partition("?")[0])
         if path == f"{_CLIENT}/v3/login":
             login: Given = msgspec.json.decode(called.body)

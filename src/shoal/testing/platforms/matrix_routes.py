@@ -14,8 +14,6 @@ Handler: TypeAlias = Callable[[tuple[str, ...], Given, Query], Given]
 
 
 class Routes:
-    """The API routes, which read and change `world`."""
-
     def __init__(self, world: MatrixWorld) -> None:
         self._world = world
         room = r"/v3/rooms/([^/]+)"
@@ -44,7 +42,6 @@ class Routes:
         )
 
     def answer(self, method: str, path: str, given: Given, query: Query) -> Given:
-        """Return the result of a call. Raises Refusal to reject it."""
         for pattern, handler in self._table:
             match = pattern.fullmatch(f"{method} {path}")
             if match is not None:
@@ -74,7 +71,7 @@ class Routes:
             if self._world.thread_root(root):
                 raise Refusal("M_INVALID_PARAM", "Cannot start threads from an event with a relation")
         if relation.get("rel_type") == "m.replace":
-            # Homeservers store such an edit and clients ignore it. The fake rejects it, to reveal the mistake.
+            # Homeservers store such an edit, and clients ignore it. The fake rejects it to reveal the mistake.
             edited = self._world.event(room, text_in(relation, "event_id"))
             reason = "The edit needs m.new_content and one of your own messages"
             if edited.sender != BOT or not part_of(given, "m.new_content"):
@@ -171,13 +168,11 @@ class Routes:
         return {}
 
     def _keys(self, parts: tuple[str, ...], given: Given, query: Query) -> Given:
-        """Accept the bot's keys. No other device has any."""
         if parts[0] == "upload":
             return {"one_time_key_counts": {"signed_curve25519": 50}}
         return {"device_keys" if parts[0] == "query" else "one_time_keys": {}, "failures": {}}
 
     def upload(self, name: str, content: bytes) -> Given:
-        """Store a file and return its content URI."""
         media = self._world.fresh("m")
         self._world.files[media] = (name, content)
         return {"content_uri": f"mxc://{SERVER}/{media}"}

@@ -22,7 +22,7 @@ _STATUS = {
 
 
 class Refusal(Refused):
-    """Raised to answer a call with a Matrix error code."""
+    """Raised to reject a call with a Matrix error code."""
 
     def __init__(self, code: str, reason: str, retry_after_ms: int | None = None) -> None:
         content: Given = {"errcode": code, "error": reason}
@@ -34,7 +34,7 @@ class Refusal(Refused):
 
 
 class Happened(msgspec.Struct):
-    """An event of a room, with its position in the stream of all events."""
+    """An event in a room, with its position in the stream of all events."""
 
     position: int
     event_id: str
@@ -47,7 +47,6 @@ class Happened(msgspec.Struct):
     redacts: str = ""
 
     def told(self) -> Given:
-        """Return the event in the API's format."""
         event: Given = {
             "type": self.type, "event_id": self.event_id, "room_id": self.room, "sender": self.sender,
             "origin_server_ts": self.at_ms, "content": self.content, "unsigned": {"age": 1},
@@ -60,7 +59,7 @@ class Happened(msgspec.Struct):
 
     @property
     def relation(self) -> Given:
-        """The event's relation to another event, or {}."""
+        """The event's relation to another event, or {} if it has none."""
         relation = self.content.get("m.relates_to")
         return relation if isinstance(relation, dict) else {}
 
@@ -111,7 +110,7 @@ class _Text(HTMLParser):
 def shown_text(html: str) -> str:
     """Return the visible text of HTML.
 
-    Raises Refusal for elements that clients need not render, although a homeserver would accept them.
+    Raises Refusal for elements that clients need not render. A real homeserver would accept them.
     """
     reader = _Text()
     reader.feed(html)
@@ -122,7 +121,6 @@ def shown_text(html: str) -> str:
 
 
 def shown_runs(html: str) -> list[Run]:
-    """Return the visible text in runs with the same styles."""
     reader = _Text()
     reader.feed(html)
     reader.close()
@@ -130,19 +128,16 @@ def shown_runs(html: str) -> list[Run]:
 
 
 def text_in(content: Given, name: str) -> str:
-    """Return a text field of an event's content, or ""."""
     value = content.get(name)
     return value if isinstance(value, str) else ""
 
 
 def part_of(content: Given, name: str) -> Given:
-    """Return an object in an event's content, or {}."""
     value = content.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def check_message(content: Given) -> None:
-    """Raise Refusal for an invalid message."""
     if len(msgspec.json.encode(content)) > EVENT_BYTES_MAX:
         raise Refusal("M_TOO_LARGE", "event too large")
     for part in (content, part_of(content, "m.new_content")):

@@ -12,8 +12,6 @@ ADA = f"@ada:{SERVER}"
 
 
 class Room(msgspec.Struct):
-    """A room with its memberships and events."""
-
     id: str
     name: str = ""
     members: dict[str, str] = {}
@@ -23,13 +21,10 @@ class Room(msgspec.Struct):
     events: list[Happened] = []
 
     def joined(self) -> list[str]:
-        """Return the ids of the members."""
         return [user for user, membership in self.members.items() if membership == "join"]
 
 
 class MatrixWorld:
-    """The state of the fake homeserver."""
-
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.position = 0
@@ -54,7 +49,7 @@ class MatrixWorld:
         return room
 
     def move(self, room: Room, user: str, membership: str, sender: str, *, direct: bool = False) -> None:
-        """Change a person's membership. `direct` marks an invitation to a direct chat."""
+        """Change a person's membership. If `direct` is set, the invitation is for a direct chat."""
         room.members[user] = membership
         content: Given = {"membership": membership, **({"is_direct": True} if direct else {})}
         self.happen(room, sender, "m.room.member", content, state_key=user)
@@ -75,19 +70,17 @@ class MatrixWorld:
         return Happened(0, self.fresh("$"), room.id, sender, kind, content, at, state_key=state_key, redacts=redacts)
 
     def tell(self, event: Happened) -> None:
-        """Put an event into the stream. It may be put there again, as homeservers do after a failure."""
+        """Append an event to the stream. Call it twice to repeat an event, as homeservers do after a failure."""
         self.position += 1
         self.rooms[event.room].events.append(msgspec.structs.replace(event, position=self.position))
 
     def room(self, room_id: str, user: str = BOT) -> Room:
-        """Return a room that a person has joined. Raises Refusal otherwise."""
         room = self.rooms.get(room_id)
         if room is None or room.locked or room.members.get(user) != "join":
             raise Refusal("M_FORBIDDEN", f"User {user} not in room {room_id}")
         return room
 
     def event(self, room: Room, event_id: str) -> Happened:
-        """Return an event of a room. Raises Refusal if it does not exist."""
         for event in room.events:
             if event.event_id == event_id:
                 return event
@@ -96,7 +89,7 @@ class MatrixWorld:
     # ---- sync ----
 
     def news(self, since: int, limit: int) -> Given | None:
-        """Return the sync response for everything after the position `since`, or None if nothing is new."""
+        """Return the sync response for all events after the position `since`, or None if there are no new events."""
         joined: Given = {}
         invited: Given = {}
         for room in self.rooms.values():
@@ -125,12 +118,11 @@ class MatrixWorld:
     # ---- what people see ----
 
     def thread_root(self, event: Happened) -> str:
-        """Return the id of the first message in an event's thread, or ""."""
+        """Return the id of the first message in the event's thread, or an empty string."""
         relation = event.relation
         return text_in(relation, "event_id") if relation.get("rel_type") == "m.thread" else ""
 
     def latest(self, event: Happened) -> tuple[Given, int]:
-        """Return a message's current content and its number of edits."""
         changes = [
             past.content for past in self.rooms[event.room].events
             if past.relation.get("rel_type") == "m.replace" and past.relation.get("event_id") == event.event_id

@@ -28,9 +28,11 @@ EMOJI = {"❌": "x", "🛑": "octagonal_sign", "👍": "+1", "👎": "-1", "✅"
 class FakeSlack(FakePlatform, Workspace):
     """A fake Slack workspace with one app. It rejects invalid calls with Slack's error codes.
 
-    Add people with `add_user` and channels with `add_room`. People write with `says` and click with `clicks`;
-    `messages` lists all messages, oldest first, and `said` the bot's messages in a channel. Events are sent by
-    Socket Mode, or signed to `deliver` if that is set. Slack sends unconfirmed events again.
+    Add people with `add_user` and channels with `add_room`. Use `says` and `clicks` to act as a person. `messages`
+    lists all messages, oldest first, and `said` returns the bot's messages in a channel.
+
+    Events are sent through Socket Mode. If `deliver` is set, they are sent as signed calls instead. Unconfirmed
+    events are sent again.
     """
 
     def __init__(self, started_at: float = STARTED_AT) -> None:
@@ -46,18 +48,15 @@ class FakeSlack(FakePlatform, Workspace):
         self.add_user("UOTHERBOT", "Alerts", is_bot=True)
 
     async def start(self) -> None:
-        """Start the server and Socket Mode. After `stop`, they use the same ports again."""
         await super().start()
         self.address = self.server.address
         await self.socket.start()
 
     async def stop(self) -> None:
-        """Stop the server and Socket Mode. The state remains."""
         await super().stop()
         await self.socket.stop()
 
     def drop(self) -> None:
-        """Break every open connection."""
         super().drop()
         self.socket.drop()
 
@@ -76,7 +75,6 @@ class FakeSlack(FakePlatform, Workspace):
         self, channel: str, text: str, *, user: str = "UADA", thread_ts: str = "", files: tuple[str, ...] = (),
         more: Given | None = None,
     ) -> str:  # fmt: skip
-        """Write as a person and return the message's timestamp. `more` adds fields to Slack's event."""
         is_bot = bool(self.users[user]["is_bot"])
         bot_id = BOT_ID if user == BOT else "BOTHER" if is_bot else ""
         sent = Sent(self.stamp(), channel, user, text, thread_ts, file_ids=files, bot_id=bot_id, more=more or {})
@@ -93,7 +91,9 @@ class FakeSlack(FakePlatform, Workspace):
         self, channel: str, name: str, content: bytes, *, text: str = "", thread_ts: str = "", user: str = "UADA",
         uploaded_by: str = "",
     ) -> str:  # fmt: skip
-        """Send a file, or share one that `uploaded_by` uploaded. That person remains the file's `user`.
+        """Send a file as a person.
+
+        With `uploaded_by`, share a file that another person uploaded. That person remains the file's `user`.
 
         Source: docs.slack.dev/reference/objects/file-object.
         """
@@ -102,7 +102,6 @@ class FakeSlack(FakePlatform, Workspace):
         return await self.says(channel, text, user=user, thread_ts=thread_ts, files=(file,))
 
     async def changes(self, ts: str, text: str) -> None:
-        """Edit a message as its author."""
         sent = self.message(ts)
         before = self.about(sent)
         sent.text = text
@@ -129,13 +128,11 @@ class FakeSlack(FakePlatform, Workspace):
         await self.happens({"type": "reaction_added", "user": user, "reaction": name, "item": item})
 
     async def adds(self, channel: str, *, user: str = "UADA") -> None:
-        """Invite the bot to a channel as a person."""
         await self.happens(
             {"type": "member_joined_channel", "user": BOT, "channel": channel, "channel_type": "C", "inviter": user}
         )
 
     async def clicks(self, ts: str, label: str, *, user: str = "UADA") -> None:
-        """Click a button of a message as a person."""
         sent = self.message(ts)
         value = dict(sent.buttons)[label]
         action: Given = {"type": "button", "action_id": "choice-0", "value": value, "action_ts": self.stamp()}
@@ -164,23 +161,18 @@ class FakeSlack(FakePlatform, Workspace):
         self._unconfirmed.clear()
 
     async def opens_home(self, user: str, tab: str = "home") -> None:
-        """Open the app's home, or another of its tabs, as a person."""
         await self.happens({"type": "app_home_opened", "user": user, "channel": "D00000001", "tab": tab})
 
     def message(self, ts: str) -> Sent:
-        """Return a message by its timestamp."""
         return next(message for message in self.messages if message.ts == ts)
 
     def said(self, channel: str) -> list[Sent]:
-        """Return the bot's messages in a channel, oldest first."""
         return [message for message in self.messages if message.channel == channel and message.user == BOT]
 
     def shown(self, message: Sent) -> str:
-        """Return a message's visible text."""
         return message.source if message.streamed and not message.edits else shown_text(message.source)
 
     async def sees(self, channel: str, part: str) -> Sent:
-        """Wait until a finished message of the bot in the channel contains `part`, and return it."""
         return await self.seen(
             lambda: [message for message in self.said(channel) if not message.streaming], part, self.shown
         )
@@ -196,7 +188,6 @@ class FakeSlack(FakePlatform, Workspace):
         await self.happens({"type": "message", "subtype": subtype, "channel": sent.channel, "ts": self.stamp(), **more})
 
     async def happens(self, event: Given) -> None:
-        """Deliver an event to the bot."""
         authorization: Given = {"team_id": TEAM, "user_id": BOT, "is_bot": True, "is_enterprise_install": False}
         call: Given = {
             "type": "event_callback", "token": "unused", "team_id": TEAM, "api_app_id": APP, "event": event,
@@ -212,7 +203,7 @@ class FakeSlack(FakePlatform, Workspace):
         await self.deliver_unconfirmed()
 
     async def deliver_unconfirmed(self) -> None:
-        """Deliver the unconfirmed events in order. Slack repeats an event until the answer is 200.
+        """Deliver the unconfirmed events in order. Slack repeats an event until the response is 200.
 
         If the bot is slow, several calls may be in flight at the same time.
         """
@@ -243,7 +234,6 @@ class FakeSlack(FakePlatform, Workspace):
         await self.deliver(self.signed(body, "application/x-www-form-urlencoded"), body)
 
     def signed(self, body: bytes, kind: str, *, at: int = STARTED_AT, secret: str = SIGNING_SECRET) -> dict[str, str]:
-        """Return the signed headers of a call to the app."""
         digest = hmac.new(secret.encode(), b"v0:%d:%b" % (at, body), hashlib.sha256).hexdigest()
         return {"content-type": kind, "x-slack-request-timestamp": str(at), "x-slack-signature": f"v0={digest}"}
 
@@ -253,7 +243,6 @@ class FakeSlack(FakePlatform, Workspace):
     # ---- HTTP ----
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call of the Web API, or serve a file."""
         path = called.path.partition("?")[0]
         if path.startswith("/api/"):
             return await self._call(path.removeprefix("/api/"), called)

@@ -1,10 +1,10 @@
 """Render Slack's mrkdwn as people see it.
 
-Style marks take effect only at the ends of words; a zero-width space next to a mark is enough. The wide forms of
-`*`, `_`, `` ` `` and `>` work too. Marks cannot be escaped, but the fallback of an invalid time is shown literally.
-A soft hyphen prevents `>` from starting a quote. Slack accepts all markup and shows unpaired marks literally.
+Style marks apply only at the ends of words. A zero-width space next to a mark is enough. The wide forms of `*`, `_`,
+`` ` `` and `>` also work. Marks cannot be escaped, but the fallback text of an invalid time is shown literally. A
+soft hyphen prevents `>` from starting a quote. Slack accepts all markup and shows unpaired marks literally.
 
-Sources: docs.slack.dev/messaging/formatting-message-text and, where that has gaps, yhatt/jsx-slack,
+Sources: docs.slack.dev/messaging/formatting-message-text and, for its gaps, yhatt/jsx-slack,
 docs/about-escape-and-exact-mode.md.
 """
 
@@ -29,7 +29,6 @@ _INVISIBLE = str.maketrans("", "", "\u200b\u00ad")
 
 
 def shown_text(source: str) -> str:
-    """Return the visible text."""
     pieces: list[str] = []
 
     def keep(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The Web API methods of the fake Slack. They reject what Slack rejects.
+"""The Web API methods of the fake Slack. They reject the calls that Slack rejects.
 
 Source: docs.slack.dev/reference/methods.
 """
@@ -38,8 +38,6 @@ Method = Callable[[Given], Mapping[str, Json]]
 
 
 def _checked(look: Callable[[Given], object]) -> Method:
-    """Return a method that only checks whether its subject exists."""
-
     def method(given: Given) -> Mapping[str, Json]:
         look(given)
         return {}
@@ -48,7 +46,7 @@ def _checked(look: Callable[[Given], object]) -> Method:
 
 
 class Workspace:
-    """A workspace's people, channels and messages, with the methods that read and change them."""
+    """The people, channels and messages of a workspace, with the methods that read and change them."""
 
     barred: dict[str, str]
 
@@ -111,7 +109,6 @@ class Workspace:
         }  # fmt: skip
 
     def fresh(self) -> int:
-        """Return the next number for ids and times."""
         return next(self._numbers)
 
     def stamp(self) -> str:
@@ -124,14 +121,12 @@ class Workspace:
         return sent
 
     def room(self, given: Mapping[str, Json], name: str = "channel") -> Room:
-        """Return the channel that a call names. Raises Refused if it does not exist."""
         room = self.rooms.get(text_in(given, name))
         if room is None:
             raise refused("channel_not_found")
         return room
 
     def find(self, given: Mapping[str, Json], name: str = "ts") -> Sent:
-        """Return the message that a call names. Raises Refused if it does not exist."""
         room, ts = self.room(given), text_in(given, name)
         for message in self.messages:
             if message.channel == room.id and message.ts == ts and not message.only_for:
@@ -139,7 +134,6 @@ class Workspace:
         raise refused("message_not_found")
 
     def about(self, message: Sent, *, metadata: bool = False) -> Given:
-        """Return a message object in Slack's format."""
         data: Given = {"type": "message", "user": message.user, "text": message.text, "ts": message.ts}
         roots = [root for root in self.messages if root.ts == message.thread_ts and root is not message]
         if message.thread_ts:
@@ -159,9 +153,9 @@ class Workspace:
     # ---- messages ----
 
     def _place(self, given: Given) -> tuple[Room, str]:
-        """Return a post's channel and thread. Raises Refused if the bot may not post there.
+        """Return the channel and thread of a post. Raises Refused if the bot may not post there.
 
-        If the thread's message was deleted without replies, Slack posts to the channel without an error.
+        If the first message of the thread was deleted and has no replies, Slack posts to the channel without an error.
 
         Source: github.com/slack-go/slack/issues/1571.
         """
@@ -382,7 +376,6 @@ class Workspace:
         return {"upload_url": f"{self.address}/upload/{file}", "file_id": file}
 
     def new_file(self, name: str, size: int, user: str) -> str:
-        """Create a file and return its id."""
         file = f"F{self.fresh():08d}"
         self.files[file] = {
             "id": file, "name": name, "title": name, "mimetype": "text/plain", "size": size, "user": user,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SocketSide(LoopbackSocket):
-    """A Socket Mode server. It sends envelopes to the newest connection, and repeats unconfirmed ones."""
+    """A Socket Mode server. It sends envelopes to the newest connection and repeats unconfirmed envelopes."""
 
     def __init__(self, on_change: Callable[[], Awaitable[None]]) -> None:
         super().__init__()
@@ -25,13 +25,13 @@ class SocketSide(LoopbackSocket):
         self._numbers = itertools.count(1)
 
     def ticket(self) -> str:
-        """Return the URL of the next connection. It can be used once."""
+        """Return the URL for the next connection. The URL works only once."""
         ticket = f"ticket-{next(self._numbers)}"
         self._tickets.add(ticket)
         return f"{self.url}/link/?ticket={ticket}&app_id=A1"
 
     async def send(self, kind: str, payload: Json) -> None:
-        """Send an envelope to the newest connection, or to the next one if there is none."""
+        """Send an envelope to the newest connection. If no client is connected, send it to the next connection."""
         envelope_id = f"envelope-{next(self._numbers)}"
         envelope: Given = {
             "envelope_id": envelope_id, "type": kind, "payload": payload,
@@ -42,12 +42,11 @@ class SocketSide(LoopbackSocket):
             await self._write(self.connections[-1], envelope)
 
     async def ask_to_reconnect(self, reason: str = "refresh_requested") -> None:
-        """Ask the newest connection to reconnect, as Slack does every few hours. It receives nothing more."""
+        """Ask the newest connection to reconnect, as Slack does every few hours. It receives no more envelopes."""
         connection = self.connections.pop()
         await self._write(connection, {"type": "disconnect", "reason": reason, "debug_info": {"host": "applink-1"}})
 
     async def serve(self, connection: "ServerConnection") -> None:
-        """Send hello and the pending envelopes, and accept confirmations until the connection ends."""
         from websockets.exceptions import ConnectionClosed
 
         request = connection.request

@@ -25,7 +25,7 @@ READS = frozenset(
 
 
 def refused(code: str, *, needed: str = "") -> Refused:
-    """Return the exception that answers a call with an error. Slack sends errors with status 200."""
+    """Return the exception for an error response. Slack sends errors with status 200."""
     about = {"needed": needed, "provided": "chat:write"} if needed else {}
     return Refused(ok({"ok": False, "error": code, **about}))
 
@@ -33,7 +33,8 @@ def refused(code: str, *, needed: str = "") -> Refused:
 class Sent(msgspec.Struct):
     """A message in a channel.
 
-    `only_for` is the only person who sees it, or empty. A `streaming` message is still incomplete.
+    - `only_for`: the only person who sees the message, or empty if everyone does.
+    - `streaming`: True while the message is incomplete.
     """
 
     ts: str
@@ -60,7 +61,7 @@ class Sent(msgspec.Struct):
 
     @property
     def source(self) -> str:
-        """The mrkdwn that people see: the text of the blocks, or of the message if it has no blocks."""
+        """The mrkdwn that people see. It is the text of the blocks, or the message's text if it has no blocks."""
         texts = [_inner(block) for block in self.blocks if isinstance(block, dict)]
         return "\n".join(text for text in texts if text) if self.blocks else self.text
 
@@ -71,8 +72,6 @@ def _inner(holder: dict[str, Json]) -> str:
 
 
 class Room(msgspec.Struct):
-    """A channel or a conversation."""
-
     id: str
     name: str
     kind: Literal["im", "mpim", "channel", "private"]
@@ -81,7 +80,10 @@ class Room(msgspec.Struct):
 
 
 def parameters_of(called: Called, method: str) -> Given:
-    """Return a call's parameters from its query, form or JSON body. JSON counts only if the method accepts it."""
+    """Return the parameters of a call from its query, form or JSON body.
+
+    A JSON body counts only if the method accepts JSON.
+    """
     given: Given = {name: _plain(name, value) for name, value in query_of(called).items()}
     kind = called.headers.get("content-type", "")
     if kind.startswith("application/json"):
@@ -92,7 +94,7 @@ def parameters_of(called: Called, method: str) -> Given:
 
 
 def _plain(name: str, value: str) -> Json:
-    """Parse lists and objects, which are JSON in forms."""
+    """Decode the form fields that contain JSON."""
     if name not in ("blocks", "metadata", "files", "attachments", "prompts", "chunks"):
         return value
     try:
@@ -103,7 +105,6 @@ def _plain(name: str, value: str) -> Json:
 
 
 def text_in(given: Mapping[str, Json], name: str) -> str:
-    """Return a text parameter, or "" if it is missing."""
     value = given.get(name)
     return "" if value is None else str(value)
 
@@ -113,7 +114,6 @@ def is_true(given: Mapping[str, Json], name: str) -> bool:
 
 
 def check_text(given: Mapping[str, Json], chars_max: int, *, has_blocks: bool) -> str:
-    """Return the text of a message. Raises Refused if it is missing or too long."""
     text = text_in(given, "text")
     if not text.strip() and not has_blocks:
         raise refused("no_text")
@@ -123,7 +123,6 @@ def check_text(given: Mapping[str, Json], chars_max: int, *, has_blocks: bool) -
 
 
 def check_blocks(value: Json) -> list[Json]:
-    """Return the blocks of a message. Raises Refused if they are invalid."""
     if value is None:
         return []
     if not isinstance(value, list) or len(value) > BLOCKS_MAX:
@@ -163,7 +162,6 @@ def _text_of(holder: dict[str, Json], kinds: tuple[str, ...]) -> str:
 
 
 def check_metadata(value: Json) -> Json:
-    """Return the metadata of a message. Raises Refused if it is invalid."""
     if value is None:
         return None
     if not isinstance(value, dict) or not value.get("event_type") or not isinstance(value.get("event_payload"), dict):

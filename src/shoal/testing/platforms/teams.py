@@ -1,5 +1,6 @@
-"""A fake of the Bot Framework's services for a Teams bot, on loopback. Source: learn.microsoft.com, Bot Framework
-REST."""
+"""A fake of the Bot Framework services for a Teams bot, on loopback. Source: learn.microsoft.com, Bot Framework
+REST.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,8 @@ Kind: TypeAlias = Literal["personal", "groupChat", "channel"]
 
 class TeamsPosted(msgspec.Struct):
     """A message of the bot in its current state. Edits change it in place. `source` is the text before Markdown is
-    parsed."""
+    parsed.
+    """
 
     id: str
     conversation: str
@@ -50,17 +52,15 @@ class TeamsPosted(msgspec.Struct):
 
 
 def refused(status: int, code: str) -> Refused:
-    """Return the exception that rejects a call with an error code."""
     return Refused(ok({"error": {"code": code, "message": code}}, status))
 
 
 class FakeTeams(FakePlatform):
-    """A fake Teams with one bot. It signs activities, issues access tokens, and rejects invalid calls of the Connector
+    """A fake Teams with one bot. It signs activities, issues access tokens, and rejects invalid calls to the Connector
     API.
 
-    Add chats with `add`. People write with `says`, click with `clicks` and accept files with `accepts`. `messages`
-    lists the bot's messages, oldest first, and `typed` the conversations with a typing indicator. Activities go to
-    `deliver`.
+    Add chats with `add`. Use `says`, `clicks` and `accepts` to act as a person. `messages` lists the bot's messages,
+    oldest first, and `typed` lists the conversations with a typing indicator. Activities are sent to `deliver`.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -81,11 +81,10 @@ class FakeTeams(FakePlatform):
 
     @property
     def service_url(self) -> str:
-        """The service URL in activities."""
         return f"{self.server.address}/service/"
 
     def settings(self) -> dict[str, object]:
-        """Return the account settings with which an adapter connects to this fake."""
+        """Return the account settings for an adapter that connects to this fake."""
         address = self.server.address
         return {
             "app_id": APP_ID,
@@ -101,7 +100,7 @@ class FakeTeams(FakePlatform):
         self.conversations[conversation] = kind
 
     def activity(self, kind: str, conversation: str, user: str, root: str = "", **more: Json) -> Given:
-        """Return a person's activity in a chat, or in the channel thread of the message `root`."""
+        """Return a person's activity in a chat, or in the channel thread that starts with the message `root`."""
         bot: Given = {"id": BOT, "name": "Shoal"}
         person: Given = {"id": f"29:{user}", "name": user.title(), "aadObjectId": f"aad-{user}"}
         if user == "bot":
@@ -118,8 +117,10 @@ class FakeTeams(FakePlatform):
     async def says(
         self, conversation: str, text: str, *, user: str = "ada", root: str = "", named: bool = False, **more: Json
     ) -> str:
-        """Write as a person and return the message's id. In a channel, `root` is the thread to reply in; without it,
-        start a thread."""
+        """Write as a person and return the message's id.
+
+        In a channel, `root` is the thread to reply in. Without `root`, the message starts a thread.
+        """
         entities: list[Json] = []
         if named:
             text = f"<at>Shoal</at> {text}"
@@ -149,7 +150,6 @@ class FakeTeams(FakePlatform):
         return await self.says(conversation, "", user=user, attachments=[attached])
 
     async def changes(self, conversation: str, message_id: str, text: str, *, root: str = "", **more: Json) -> None:
-        """Edit a message as its author."""
         data: Json = {"eventType": "editMessage", "tenant": {"id": TENANT}}
         given: Given = {"id": message_id, "text": text, "channelData": data, **more}
         await self.tells(self.activity("messageUpdate", conversation, "ada", root, **given))
@@ -161,22 +161,22 @@ class FakeTeams(FakePlatform):
         await self.tells(self.activity("installationUpdate", conversation, user, action="add"))
 
     async def deletes(self, conversation: str, message_id: str, *, root: str = "") -> None:
-        """Delete a message as its author."""
         data: Json = {"eventType": "softDeleteMessage", "tenant": {"id": TENANT}}
         await self.tells(self.activity("messageDelete", conversation, "ada", root, id=message_id, channelData=data))
 
     async def reacts(
         self, conversation: str, message_id: str, reaction: str, *, root: str = "", user: str = "ada"
     ) -> None:
-        """React to a message as a person. `reaction` is Teams's name of it, such as `like`, `heart` or
-        `274c_crossmark`."""
+        """React to a message as a person. `reaction` is the name that Teams uses, such as `like`, `heart` or
+        `274c_crossmark`.
+        """
         added: Json = [{"type": reaction}]
         await self.tells(
             self.activity("messageReaction", conversation, user, root, replyToId=message_id, reactionsAdded=added)
         )
 
     async def clicks(self, message_id: str, label: str, *, user: str = "ada", submits: bool = False) -> HttpAnswer:
-        """Click a button as a person. With `submits`, the click arrives as a message, as from an old client."""
+        """Click a button as a person. With `submits`, the click arrives as a message, as it does from an old client."""
         message = self.message(message_id)
         data: Json = {"shoal": dict(message.buttons)[label]}
         channel, _, root = message.conversation.partition(";messageid=")
@@ -190,7 +190,6 @@ class FakeTeams(FakePlatform):
         return await self.tells(self.activity("invoke", channel, user, root, **given))
 
     async def accepts(self, message_id: str, *, accepted: bool = True) -> HttpAnswer:
-        """Accept or decline an offered file as a person."""
         message = self._offered.get(message_id) or self.message(message_id)
         self._offered[message_id] = message  # the answer may be delivered again after the card was deleted
         file = self.fresh()
@@ -204,7 +203,7 @@ class FakeTeams(FakePlatform):
         return await self.tells(self.activity("invoke", message.conversation, "ada", "", **given))
 
     async def tells(self, activity: Mapping[str, Json]) -> HttpAnswer:
-        """Deliver a signed activity and return the bot's answer. The status is 0 if the activity is held."""
+        """Deliver a signed activity and return the bot's response. The status is 0 if the activity is held."""
         headers = self.signed(service_url=str(activity.get("serviceUrl")))
 
         async def deliver() -> HttpAnswer:
@@ -215,33 +214,30 @@ class FakeTeams(FakePlatform):
         return await self.happen(deliver) or HttpAnswer(0)
 
     def signed(self, *, service_url: str = "", by: Signer | None = None, **claims: Json) -> dict[str, str]:
-        """Return the signed headers of an activity. `claims` replace claims of the token."""
+        """Return the signed headers of an activity. `claims` override claims of the token."""
         now = int(self._clock.now().timestamp())
         given: Given = {"iss": ISSUER, "aud": APP_ID, "nbf": now - 60, "exp": now + 3600, "serviceurl": service_url}
         token = (by or self.signer).token({**given, **claims})
         return {"authorization": f"Bearer {token}", "content-type": "application/json"}
 
     def message(self, message_id: str) -> TeamsPosted:
-        """Return a message of the bot by its id."""
         return next(message for message in self.messages if message.id == message_id)
 
     def said(self, conversation: str) -> list[TeamsPosted]:
-        """Return the bot's messages in a chat, or in a channel with all its threads, oldest first."""
+        """Return the bot's messages in a chat or in a channel, oldest first. A channel includes all of its threads."""
         return [message for message in self.messages if message.conversation.partition(";")[0] == conversation]
 
     async def sees(self, conversation: str, part: str) -> TeamsPosted:
-        """Wait until a finished message of the bot contains `part`, and return it."""
         return await self.seen(lambda: self.said(conversation), part, lambda message: message.text)
 
     def fresh(self) -> str:
-        """Return an unused id. Like Teams, it looks like a time in milliseconds."""
+        """Return an unused id. It looks like a time in milliseconds, as the ids of Teams do."""
         self._count += 1
         return str(1_767_603_600_000 + self._count)
 
     # ---- HTTP ----
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call to any of the services."""
         self.calls.append((called.method, unquote(called.path)))
         path = called.path
         if path.startswith("/service/"):
@@ -283,7 +279,6 @@ class FakeTeams(FakePlatform):
         self._tokens.clear()
 
     async def _service(self, called: Called) -> Answered:
-        """Answer a call of the Connector service. Raises Refused without a valid token."""
         if called.headers.get("authorization", "").removeprefix("Bearer ") not in self._tokens:
             raise refused(401, "Unauthorized")
         if called.path.startswith("/service/v3/attachments/"):
@@ -352,7 +347,6 @@ class FakeTeams(FakePlatform):
         return ok({"id": message.id})
 
     def _read(self, message: TeamsPosted, given: Given) -> None:
-        """Store an activity's content in a message. Raises Refused if it is invalid."""
         attachments = given.get("attachments") or []
         if given.get("type") != "message" or not isinstance(attachments, list):
             raise refused(400, "BadSyntax")

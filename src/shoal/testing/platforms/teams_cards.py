@@ -1,4 +1,6 @@
-"""Parse attachments like Teams, into their visible content or an error."""
+"""Parse attachments as Teams does. The functions return the visible content, or raise ValueError if Teams
+rejects it.
+"""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -35,7 +37,6 @@ def text_of(attached: Attached) -> str:
 
 
 def buttons_of(attached: Attached) -> tuple[tuple[str, str], ...]:
-    """Return the titles and values of a card's buttons. Raises ValueError for invalid buttons."""
     _, actions = _card(attached)
     buttons: list[tuple[str, str]] = []
     for action in map(_of, actions):
@@ -46,7 +47,9 @@ def buttons_of(attached: Attached) -> tuple[tuple[str, str], ...]:
 
 
 def offer_of(attached: Attached) -> str:
-    """Return the value that Teams sends back when a person accepts the file. Raises ValueError for an invalid offer."""
+    """Return the value that Teams sends back when a person accepts the file. Raises ValueError if the offer is
+    invalid.
+    """
     content = _of(attached["content"])
     size = content["sizeInBytes"]
     if not isinstance(size, int) or size <= 0:
@@ -55,7 +58,6 @@ def offer_of(attached: Attached) -> str:
 
 
 def picture_of(attached: Attached) -> bytes:
-    """Return the content of an inline picture. Raises ValueError if it is not one."""
     head, _, data = str(attached["contentUrl"]).partition(",")
     if head != f"data:{attached['contentType']};base64":
         raise ValueError("not an inline picture")

@@ -35,9 +35,12 @@ STARTED_AT = 1_767_603_600
 class FakeTelegram(FakePlatform):
     """A fake Telegram with one bot. It rejects invalid calls with Telegram's own messages.
 
-    Add chats with `add_chat`. People write with `says` and click with `clicks`. `messages` lists all messages,
-    oldest first; `said` lists the bot's messages in a chat. `calls` lists the bot's calls with their parameters, and
-    `answers` its answers to clicks. To receive updates by webhook, set `deliver`.
+    Add chats with `add_chat`. Use `says` and `clicks` to act as a person. To send updates by webhook, set `deliver`.
+
+    - `messages`: all messages, oldest first.
+    - `said`: returns the bot's messages in a chat.
+    - `calls`: the bot's calls with their parameters.
+    - `answers`: the bot's answers to clicks.
     """
 
     def __init__(self) -> None:
@@ -82,7 +85,6 @@ class FakeTelegram(FakePlatform):
     async def says(
         self, chat: int, text: str, *, user: int = 7, topic: int = 0, is_bot: bool = False, reply_to: int = 0
     ) -> int:
-        """Write as a person and return the message's id."""
         sent = self._keep(Sent(0, chat, topic, user, text, reply_to=reply_to))
         message = self._message(sent)
         message["from"] = user_of(user, is_bot=is_bot)
@@ -91,7 +93,8 @@ class FakeTelegram(FakePlatform):
         return sent.id
 
     async def publishes(self, channel: int, text: str, *, signature: str = "") -> int:
-        """Post in a channel and return the message's id. The bot, an administrator there, does not learn the author.
+        """Post in a channel and return the message's id. The bot is an administrator there, but does not learn the
+        author.
 
         Sources: core.telegram.org/bots/api#update (channel_post) and #message (sender_chat, author_signature).
         """
@@ -106,11 +109,10 @@ class FakeTelegram(FakePlatform):
     async def migrates(self, old: int, new: int, *, told: Sequence[int] = (0, 1)) -> None:
         """Turn a group into a supergroup.
 
-        Both chats get a notice. Calls with the old id are refused with the new one. Message ids start again in the
-        supergroup. `told` selects which notices the bot gets and in which order.
+        Both chats get a notice. Calls with the old id fail with an error that contains the new id. Message ids start
+        again in the supergroup. `told` selects the notices that the bot gets, and their order.
 
-        Sources: core.telegram.org/bots/api#message (migrate_to_chat_id, migrate_from_chat_id) and
-        #responseparameters.
+        Sources: core.telegram.org/bots/api#message (migrate_to_chat_id, migrate_from_chat_id) and #responseparameters.
         """
         topics = self.chats.pop(old)[1]
         self.chats[new], self.moved[old] = ("supergroup", topics), new
@@ -118,7 +120,7 @@ class FakeTelegram(FakePlatform):
         await self.migrates_again(old, new, told=told)
 
     async def migrates_again(self, old: int, new: int, *, told: Sequence[int] = (0, 1)) -> None:
-        """Send the notices of a migration again, possibly of an earlier one."""
+        """Send the notices of a migration again. It need not be the latest migration."""
         notes = ((old, "group", {"migrate_to_chat_id": new}), (new, "supergroup", {"migrate_from_chat_id": old}))
         for number in told:
             chat, kind, note = notes[number]
@@ -127,7 +129,6 @@ class FakeTelegram(FakePlatform):
             await self._happens("message", {**message, **note})
 
     async def changes(self, message_id: int, text: str) -> None:
-        """Edit a message as its author."""
         sent = next(message for message in reversed(self.messages) if message.id == message_id)
         sent.text = text
         at = STARTED_AT + self._fresh()
@@ -136,7 +137,6 @@ class FakeTelegram(FakePlatform):
         await self._happens("edited_message", message)
 
     async def reacts(self, message_id: int, emoji: str, *, user: int = 7) -> None:
-        """React to a message as a person."""
         sent = next(message for message in reversed(self.messages) if message.id == message_id)
         message = self._message(sent)
         reaction: dict[str, Json] = {
@@ -153,7 +153,7 @@ class FakeTelegram(FakePlatform):
         await self._happens("my_chat_member", {**change, "old_chat_member": was, "new_chat_member": is_now})
 
     async def sends(self, chat: int, content: Given, *, user: int = 7, topic: int = 0, reply_to: int = 0) -> int:
-        """Send a message without text as a person. `content` is its additional fields, such as a sticker."""
+        """Send a message without text as a person. `content` contains its other fields, such as a sticker."""
         sent = self._keep(Sent(0, chat, topic, user, "", reply_to=reply_to))
         message: dict[str, Json] = {**self._message(sent), "from": user_of(user)}
         message.pop("text", None)
@@ -161,7 +161,7 @@ class FakeTelegram(FakePlatform):
         return sent.id
 
     async def sends_album(self, chat: int, names: Sequence[str], caption: str = "", *, captioned: int = 0) -> None:
-        """Send documents as an album, one message per document. The one at index `captioned` has the caption."""
+        """Send documents as an album, one message per document. The document at index `captioned` has the caption."""
         album = f"album-{self._fresh()}"
         for number, name in enumerate(names):
             words: Given = {"caption": caption, "caption_entities": entities_of(caption)} if number == captioned else {}
@@ -169,7 +169,7 @@ class FakeTelegram(FakePlatform):
             await self.sends(chat, {"media_group_id": album, "document": file, **words})
 
     def quietly(self, chat: int, text: str, *, user: int, file: tuple[str, bytes] | None = None) -> int:
-        """Write or send a file without an update for the bot, and return the message's id."""
+        """Write a message or send a file without an update for the bot, and return the message's id."""
         return self._keep(Sent(0, chat, 0, user, text, file=file)).id
 
     def restart_update_ids(self) -> None:
@@ -180,7 +180,6 @@ class FakeTelegram(FakePlatform):
         self, chat: int, name: str, content: bytes, *, user: int = 7, caption: str = "", topic: int = 0,
         more: Given | None = None,
     ) -> int:  # fmt: skip
-        """Send a document as a person and return the message's id. `more` adds fields to the message."""
         sent = self._keep(Sent(0, chat, topic, user, caption, file=(name, content)))
         file = self._keep_file(name, content)
         message: dict[str, Json] = {**self._message(sent), "from": user_of(user), "document": file, "caption": caption}
@@ -191,7 +190,6 @@ class FakeTelegram(FakePlatform):
     async def sends_voice(
         self, chat: int, content: bytes, *, user: int = 7, topic: int = 0, reply_to: int = 0, more: Given | None = None
     ) -> int:
-        """Send a voice message as a person and return the message's id. `more` adds fields to the message."""
         sent = self._keep(Sent(0, chat, topic, user, "", reply_to=reply_to, file=("", content)))
         file = {**self._keep_file("", content), "duration": 2, "mime_type": "audio/ogg"}
         file.pop("file_name")
@@ -202,7 +200,7 @@ class FakeTelegram(FakePlatform):
         return sent.id
 
     async def clicks(self, message_id: int, label: str, *, user: int = 7, chat: int = 0) -> None:
-        """Click a button of a message as a person. By default, look for the message in all chats."""
+        """Click a button of a message as a person. If `chat` is 0, look for the message in all chats."""
         sent = next(message for message in self.messages if message.id == message_id and chat in (0, message.chat))
         value = dict(sent.buttons)[label]
         click: dict[str, Json] = {
@@ -212,7 +210,7 @@ class FakeTelegram(FakePlatform):
         await self._happens("callback_query", click)
 
     async def redeliver(self) -> None:
-        """Deliver the last update again. A polling bot gets it under a new id, because it confirmed the old one."""
+        """Deliver the last update again. A polling bot gets it with a new id, because it confirmed the old id."""
         if not self.webhook:
             last = {**self.updates[-1], "update_id": self._fresh() + self._numbers_from}
             self._updates.append(last)
@@ -221,7 +219,6 @@ class FakeTelegram(FakePlatform):
             await super().redeliver()
 
     async def sees(self, chat: int, part: str) -> Sent:
-        """Wait until a finished message of the bot in the chat contains `part`, and return it."""
         return await self.seen(lambda: self.said(chat), part, lambda message: message.text)
 
     async def fetched(self) -> None:
@@ -234,17 +231,15 @@ class FakeTelegram(FakePlatform):
         return next(given for name, given in reversed(self.calls) if name == method)
 
     def said(self, chat: int) -> list[Sent]:
-        """Return the bot's messages in a chat, oldest first."""
         return [message for message in self.messages if message.chat == chat and message.user == BOT_ID]
 
     def pending(self) -> bytes:
-        """Remove the oldest pending update and return it as a webhook's body."""
+        """Remove the oldest pending update and return it as the body of a webhook call."""
         return msgspec.json.encode(self._updates.popleft())
 
     # ---- HTTP ----
 
     async def respond(self, called: Called) -> Answered:
-        """Answer a call of the Bot API, or serve a file."""
         path = PurePosixPath(called.path.partition("?")[0])
         if called.path.startswith("/file/bot"):
             file = self._files.get(called.path.rpartition("/")[2])
@@ -292,8 +287,7 @@ class FakeTelegram(FakePlatform):
         await self.happen(lambda: self._deliver(update))
 
     async def _deliver(self, update: Given) -> None:
-        """Queue an update for polling, or call the webhook in order with each update that it has not answered with
-        200.
+        """Queue an update for polling, or send the queued updates to the webhook in order, until a response is not 200.
 
         A slow webhook may get several calls at the same time.
         """

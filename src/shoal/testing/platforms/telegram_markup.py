@@ -1,8 +1,8 @@
-"""Parse Telegram's message entities like the Bot API, into styled parts of a text or an error.
+"""Parse Telegram's message entities and validate them as the Bot API does.
 
 Offsets count UTF-16 code units. An entity that starts or ends inside a character is an error. Empty entities and
-entities that reach beyond the text are dropped without an error, and of overlapping entities only one takes effect.
-Code may be inside a quote, but a quote may not be inside another quote. A message has at most 100 entities.
+entities that extend beyond the text are dropped without an error. Of several overlapping entities, only one takes
+effect. Code may be inside a quote, but a quote may not be inside another quote. A message has at most 100 entities.
 
 Sources: core.telegram.org/bots/api#messageentity and #formatting-options; tdlib/td, td/telegram/MessageEntity.cpp
 (`clean_input_string_with_entities`, `fix_entities`).
@@ -21,11 +21,13 @@ _KINDS = _SPLIT | _QUOTES | {"code", "pre", "text_link", "text_mention", "custom
 
 
 class BadMarkup(Exception):
-    """Raised with Telegram's message if the entities do not fit the text."""
+    """Raised with Telegram's error message if the entities do not fit the text."""
 
 
 class Entity(NamedTuple):
-    """A message entity. `text` is the part that it covers, and `detail` is a link's URL or the language of code."""
+    """A message entity. `text` is the part that it covers. `detail` is the URL of a link or the language of a code
+    block.
+    """
 
     kind: str
     text: str
@@ -63,7 +65,6 @@ def checked_entities(text: str, given: Json) -> list[Entity]:
 
 
 def _goes_with(kind: str, place: tuple[int, int], other: str, there: tuple[int, int]) -> bool:
-    """Return whether an entity takes effect next to one that starts before it or contains it."""
     if place[0] >= there[1]:
         return True
     is_within = place[1] <= there[1]
@@ -75,5 +76,4 @@ def _goes_with(kind: str, place: tuple[int, int], other: str, there: tuple[int, 
 
 
 def shown_styles(entities: Sequence[Entity]) -> set[tuple[str, str]]:
-    """Return each styled part of a text with its style."""
     return {(entity.kind, entity.text) for entity in entities}

@@ -1,4 +1,4 @@
-"""Requests and answers of the Telegram Bot API, for its fake."""
+"""Requests and responses of the Telegram Bot API, for its fake."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ BUTTON_BYTES_MAX = 64
 
 
 class Sent(msgspec.Struct):
-    """A message as people see it. `raw` is the text before markup is parsed; `edits` counts the bot's edits."""
+    """A message as people see it. `raw` is the text before markup is parsed, and `edits` counts the bot's edits."""
 
     id: int
     chat: int
@@ -27,7 +27,6 @@ class Sent(msgspec.Struct):
 
 
 def parameters_of(called: Called) -> tuple[Given, dict[str, Part]]:
-    """Return a call's parameters and its files."""
     if called.headers.get("content-type", "").startswith("multipart/"):
         fields = form_of(called.headers, called.body)
         given: Given = {}
@@ -40,7 +39,6 @@ def parameters_of(called: Called) -> tuple[Given, dict[str, Part]]:
 
 
 def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
-    """Return the labels and values of an inline keyboard. Raises Refused if a value is empty or too long."""
     markup = given.get("reply_markup")
     if not isinstance(markup, dict):
         return ()
@@ -57,7 +55,6 @@ def buttons_of(given: Given) -> tuple[tuple[str, str], ...]:
 
 
 def entities_of(text: str) -> list[Json]:
-    """Return the message entities of the mentions and commands in a text."""
     rows: list[Json] = []
     at = 0
     for word in text.split(" "):
@@ -69,7 +66,7 @@ def entities_of(text: str) -> list[Json]:
 
 
 def check_media(kind: str, content: bytes) -> None:
-    """Reject a photo that is not JPEG, PNG or WebP, and a voice message that is not Opus in Ogg, MP3 or M4A."""
+    """Reject photos that are not JPEG, PNG or WebP, and voice messages that are not Opus in Ogg, MP3 or M4A."""
     if kind == "photo" and not content.startswith((b"\xff\xd8\xff", b"\x89PNG", b"RIFF")):
         raise refused(400, "Bad Request: IMAGE_PROCESS_FAILED")
     is_opus = content.startswith(b"OggS") and b"OpusHead" in content[:4096]
@@ -82,13 +79,11 @@ def user_of(user: int, *, is_bot: bool = False) -> dict[str, Json]:
 
 
 def int_of(given: Mapping[str, Json], name: str) -> int:
-    """Return a numeric parameter, or 0 if it is missing."""
     value = given.get(name)
     return int(value) if isinstance(value, (int, str)) and str(value).lstrip("-").isdecimal() else 0
 
 
 def refused(code: int, description: str, **parameters: Json) -> Refused:
-    """Return the exception that answers a call with an error."""
     content: Given = {"ok": False, "error_code": code, "description": description}
     return Refused(ok(content | {"parameters": parameters} if parameters else content, code))
 

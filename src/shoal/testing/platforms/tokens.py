@@ -1,4 +1,4 @@
-"""Signing keys for fakes whose platform signs tokens, and the formats of their public keys."""
+"""Signing keys for the fakes of platforms that sign tokens, and the formats of their public keys."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ class Signer(NamedTuple):
     key: "RSAPrivateKey"
 
     def token(self, claims: Mapping[str, object], *, kid: str = "", algorithm: str = "RS256") -> str:
-        """Create a signed token. An `algorithm` other than RS256 uses a shared secret, so the signature is invalid."""
+        """Return a signed token. An `algorithm` other than RS256 uses a shared secret, so the signature is invalid."""
         import jwt
 
         key: object = self.key if algorithm == "RS256" else "a secret of thirty-two bytes, or more" * 2
@@ -26,20 +26,17 @@ class Signer(NamedTuple):
         return jwt.encode(dict(claims), key, algorithm=algorithm, headers=headers)  # pyright: ignore[reportArgumentType]
 
     def jwk(self, **more: object) -> dict[str, object]:
-        """Return the public key as an entry of a JSON Web Key Set. `more` adds fields."""
         from jwt.algorithms import RSAAlgorithm
 
         jwk = msgspec.json.decode(RSAAlgorithm.to_jwk(self.key.public_key()), type=dict[str, object])
         return {**jwk, "kid": self.kid, "use": "sig", **more}
 
     def pem(self) -> str:
-        """Return the private key as PEM, as in a service account's file."""
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
     def certificate(self) -> str:
-        """Return the public key in a self-signed PEM certificate."""
         from cryptography import x509
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.serialization import Encoding
@@ -62,7 +59,7 @@ class Signer(NamedTuple):
 
 @cache
 def signer(kid: str) -> Signer:
-    """Return the key pair with this id. It is cached, because creating a key is slow."""
+    """Return the key pair with this id. Key pairs are cached because creating one is slow."""
     from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
 
     return Signer(kid, generate_private_key(public_exponent=65537, key_size=2048))

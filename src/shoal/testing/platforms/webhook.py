@@ -1,4 +1,4 @@
-"""The other side of a webhook chat, on loopback."""
+"""A fake chat that is connected by webhook, on loopback."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class HookPosted(msgspec.Struct):
 class FakeHookChat(FakePlatform):
     """A fake webhook chat. It signs its calls and checks the bot's signatures.
 
-    People write with `says` and click with `clicks`. `messages` lists the messages, oldest first, and `typed` the
+    Use `says` and `clicks` to act as a person. `messages` lists the messages, oldest first, and `typed` lists the
     typing statuses. A repeated idempotency key returns the first message.
     """
 
@@ -51,7 +51,7 @@ class FakeHookChat(FakePlatform):
     async def says(
         self, channel: str, thread: str, text: str, *, user: str = "ada", is_bot: bool = False, **more: Json
     ) -> str:
-        """Write as a person and return the message's id. `status` keeps the HTTP status of the bot's answer."""
+        """Write as a person and return the message's id. `status` is set to the HTTP status of the bot's response."""
         self._count += 1
         message_id = f"in-{self._count}"
         author: Json = {"id": user, "name": user, "is_bot": is_bot}
@@ -60,7 +60,6 @@ class FakeHookChat(FakePlatform):
         return message_id
 
     async def clicks(self, message_id: str, label: str, *, user: str = "ada") -> None:
-        """Click a button as a person."""
         message = next(post for post in self.messages if post.id == message_id)
         value = dict(message.buttons)[label]
         await self.tells(
@@ -71,7 +70,7 @@ class FakeHookChat(FakePlatform):
         )  # fmt: skip
 
     async def tells(self, call: Mapping[str, Json]) -> HttpAnswer:
-        """Send a correctly signed call to the bot and return its answer. The status is 0 if the call is held."""
+        """Send a correctly signed call to the bot and return its response. The status is 0 if the call is held."""
         body = msgspec.json.encode(call)
 
         async def deliver() -> HttpAnswer:
@@ -81,13 +80,11 @@ class FakeHookChat(FakePlatform):
         return await self.happen(deliver) or HttpAnswer(0)
 
     async def sees(self, part: str) -> HookPosted:
-        """Wait until a finished message contains `part`, and return it."""
         return await self.seen(lambda: self.messages, part, lambda post: post.text)
 
     # ---- calls of the bot ----
 
     async def respond(self, called: Called) -> Answered:
-        """Accept a post, an edit or a typing status."""
         if not proofs(called.headers, called.body, self.secret, self._clock.now()):
             return Answered(401, b"{}")
         out = msgspec.json.decode(called.body)

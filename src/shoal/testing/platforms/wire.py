@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 and WebSocket server for platform fakes. Handlers can delay their answers and break connections."""
+"""A small HTTP/1.1 and WebSocket server for platform fakes. Handlers can delay responses and break connections."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,7 +29,7 @@ class Called(msgspec.Struct):
 
 
 class Answered(NamedTuple):
-    """An answer to send. If `status` is None, the server breaks the connection instead."""
+    """A response to send. If `status` is None, the server breaks the connection instead."""
 
     status: int | None
     body: bytes = b""
@@ -41,7 +41,7 @@ BREAK = Answered(None)
 
 
 class Refused(Exception):
-    """Raised by a fake to reject a call with `answer`."""
+    """Raised by a fake to reject a call with the response `answer`."""
 
     def __init__(self, answer: Answered) -> None:
         super().__init__(answer.body.decode())
@@ -64,9 +64,9 @@ class Part(NamedTuple):
 
 
 class LoopbackServer:
-    """An HTTP server on a free loopback port. `respond` answers the requests.
+    """An HTTP server on a free loopback port. `respond` handles the requests.
 
-    Requests for which `mute` returns True take effect, but their answers wait until `unmuted` is set.
+    A request for which `mute` returns True takes effect, but its response waits until `unmuted` is set.
     """
 
     def __init__(self, respond: Respond) -> None:
@@ -87,7 +87,6 @@ class LoopbackServer:
         return self.address
 
     async def stop(self) -> None:
-        """Stop accepting connections and close the open ones."""
         server, self._server = self._server, None
         if server is not None:
             await stop_accepting(server.sockets)
@@ -101,7 +100,6 @@ class LoopbackServer:
             await server.wait_closed()
 
     def drop(self) -> None:
-        """Break every open connection."""
         for writer in tuple(self._writers):
             writer.transport.abort()
 
@@ -153,7 +151,6 @@ async def _read(reader: asyncio.StreamReader) -> Called | None:
 
 
 def form_of(headers: Mapping[str, str], body: bytes) -> dict[str, Part]:
-    """Parse a multipart form into its fields by name."""
     head = f"content-type: {headers['content-type']}\r\n\r\n".encode("latin-1")
     message = BytesParser(policy=HTTP).parsebytes(head + body)
     fields: dict[str, Part] = {}
@@ -178,14 +175,12 @@ class LoopbackSocket:
         return f"ws://127.0.0.1:{self._port}"
 
     async def start(self) -> None:
-        """Start the server. After `stop`, it uses the same port again."""
         from websockets.asyncio.server import serve
 
         self._server = await serve(self.serve, "127.0.0.1", self._port, compression=None, ping_interval=None)
         self._port = int(next(iter(self._server.sockets)).getsockname()[1])
 
     async def stop(self) -> None:
-        """Stop accepting connections and break the open ones."""
         server, self._server = self._server, None
         if server is not None:
             await stop_accepting(server.sockets)
@@ -194,7 +189,6 @@ class LoopbackSocket:
             await server.wait_closed()
 
     def drop(self) -> None:
-        """Break every open connection."""
         for connection in self.connections:
             connection.transport.abort()
         self.connections.clear()

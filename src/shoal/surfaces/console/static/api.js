@@ -5,7 +5,7 @@ import { me } from "./me.js";
 import { readStream } from "./sse.js";
 
 const SILENCE_MS = 60_000; // the server sends a heartbeat more often than this
-const ANSWER_MS = 600_000; // a model may think for long
+const ANSWER_MS = 600_000; // a model may think for minutes
 
 /** Error of a call that failed on the server or never reached it (status 0). */
 export class ApiError extends Error {
@@ -49,7 +49,7 @@ async function ask(method, path, body) {
   return response;
 }
 
-/** Send a file; `told` gets the progress from 0 to 1, which fetch does not report. */
+/** Send a file, and report the progress to `told` from 0 to 1. Uses XMLHttpRequest because fetch reports no progress. */
 function sendFile(path, file, told) {
   return new Promise((done, failed) => {
     const request = new XMLHttpRequest();
@@ -85,28 +85,25 @@ async function readText(path) {
 
 const at = (thread) => `/api/threads/${encodeURIComponent(thread)}`;
 
-/** A URL that the browser loads without our header. The ticket identifies the caller. */
+/** Return a URL that the browser can load without our header. The ticket identifies the caller. */
 const loaded = (address) => (me.ticket ? `${address}${address.includes("?") ? "&" : "?"}ticket=${me.ticket}` : address);
 
-/** The URL of a thread's file by its path in the journal, or an empty string for any other path. */
+/** Return the URL of a thread's file by its path in the journal, or an empty string for any other path. */
 export function fileAddress(thread, path) {
   const name = /\/(attachments\/[^/]+|scratch\/.+)$/.exec(path || "")?.[1];
   return name ? threadFileAddress(thread, name) : "";
 }
 
-/** The URL of a thread's file by its path in the list of files. */
+/** Return the URL of a thread's file by its path in the list of files. */
 export const threadFileAddress = (thread, path) => loaded(`${at(thread)}/files/${path.split("/").map(encodeURIComponent).join("/")}`);
 
-/** The URL of a picture by its path in an answer. */
+/** Return the URL of a picture by its path in a reply. */
 export const pictureAddress = (thread, path) => loaded(`${at(thread)}/picture?${new URLSearchParams({ path })}`);
 
-/** The URL of a turn's spoken answer. */
 export const speechAddress = (thread, turn) => loaded(`${at(thread)}/turns/${encodeURIComponent(turn)}/speech`);
 
-/** The URL of a tool's whole result. */
 export const artifactAddress = (thread, artifact) => loaded(`${at(thread)}/artifacts/${encodeURIComponent(artifact)}`);
 
-/** The URL of a thread's export. */
 export const exportAddress = (thread, format) => loaded(`${at(thread)}/export?format=${format}`);
 
 const atFiles = (agent, path = "") => `/api/agents/${encodeURIComponent(agent)}/files${path && `/${path.split("/").map(encodeURIComponent).join("/")}`}`;
@@ -231,14 +228,14 @@ export const api = {
   audit: async (limit) => (await call("GET", `/api/audit?limit=${limit}`)).reverse(),
   verifyAudit: () => call("GET", "/api/audit/verify"),
 
-  /** Run a comparison's remaining calls until aborted. `take` gets each answer. */
+  /** Run a comparison's remaining calls until aborted. `take` gets each response. */
   runComparison: (id, { signal, take }) =>
     readStream({ url: `/api/comparisons/${encodeURIComponent(id)}/run`, method: "POST", silenceMs: ANSWER_MS, signal, check, take }),
 
-  /** Follow a thread's events after `seq` until the stream ends. Throws ApiError if the server refuses. */
+  /** Follow a thread's events after `seq` until the stream ends. Throws ApiError if the server rejects the request. */
   follow: (thread, seq, { signal, opened, take }) =>
     readStream({ url: `${at(thread)}/events?after=${seq}`, lastEventId: seq, silenceMs: SILENCE_MS, signal, check, opened, take }),
 
-  /** Follow changes to lists, `{changed: ["threads", "approvals"]}`, until the stream ends. Throws ApiError if the server refuses. */
+  /** Follow changes to lists, `{changed: ["threads", "approvals"]}`, until the stream ends. Throws ApiError if the server rejects the request. */
   followChanges: ({ signal, take }) => readStream({ url: "/api/changes", silenceMs: SILENCE_MS, signal, check, take }),
 };

@@ -2,10 +2,10 @@
 //
 // A `branched` event follows the event that it names. Every other event follows the previous one.
 
-/** Pairs of a `branched` event's number and the number of the event it follows, oldest first. */
+/** Return pairs of a `branched` event's number and the number of the event it follows, oldest first. */
 const branchings = (events) => events.filter((event) => event.type === "branched").map((event) => [event.seq, event.data.after]);
 
-/** The ranges [first, last] of the branch that ends with event `seq`, newest first. */
+/** Return the ranges [first, last] of the branch that ends with event `seq`, newest first. */
 function ranges(seq, begun) {
   const found = [];
   for (const [at, after] of begun.toReversed()) {
@@ -19,7 +19,7 @@ function ranges(seq, begun) {
 
 const within = (spans, seq) => spans.some(([first, last]) => first <= seq && seq <= last);
 
-/** The events on the branch of the last event. */
+/** Return the events on the branch of the last event. */
 export function pathOf(events) {
   const begun = branchings(events);
   if (!begun.length) return events;
@@ -27,7 +27,7 @@ export function pathOf(events) {
   return events.filter((event) => within(spans, event.seq));
 }
 
-/** For each turn with alternatives: turn id -> {at, tips}, where `tips` are the ends of their branches. */
+/** Map each turn with alternatives to {at, tips}, where `tips` are the ends of the branches. */
 export function siblingsOf(events) {
   const begun = branchings(events);
   const found = new Map();

@@ -1,6 +1,6 @@
-// Copy text to the clipboard.
+// The clipboard.
 
-/** Copy text to the clipboard; false if the browser refuses. Pages without TLS need the older API. */
+/** Copy text. Returns false if the browser refuses. Pages without TLS need the older API. */
 export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);

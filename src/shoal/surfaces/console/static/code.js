@@ -23,7 +23,7 @@ function load(language) {
 }
 
 /** Highlight a `code` element. Text in an unknown language stays plain. */
-export async function colour(code, name) {
+export async function color(code, name) {
   const language = ALIASES[name.toLowerCase()] || name.toLowerCase();
   const text = code.textContent;
   if (!LANGUAGES.has(language) || text.length > CHARS_MAX) return;
@@ -31,8 +31,8 @@ export async function colour(code, name) {
     const highlighter = await load(language);
     const { value } = highlighter.highlight(text, { language, ignoreIllegals: true });
     const clean = { ALLOWED_TAGS: ["span"], ALLOWED_ATTR: ["class"], RETURN_DOM_FRAGMENT: true };
-    const coloured = globalThis.DOMPurify.sanitize(value, clean);
-    if (coloured.textContent === text) code.replaceChildren(coloured);
+    const colored = globalThis.DOMPurify.sanitize(value, clean);
+    if (colored.textContent === text) code.replaceChildren(colored);
   } catch {
     known.delete(language); // the code stays plain; the next block tries again
   }

@@ -3,17 +3,17 @@
 import { prefer } from "./preferences.js";
 import { PLACES } from "./views/shell.js";
 
-/** Words of a query that carry no meaning. */
+/** Words that a search ignores. */
 const FILLERS = new Set("a an the i my me it this that to of for in on at is are be do does can how what where which when with and or not don dont set add make get show find open see turn use change edit configure".split(" "));
 
-/** The stem of a word: "asking" becomes "ask", "prices" "pric". */
+/** Return the stem of a word: "ask" for "asking", "pric" for "prices". */
 export function stem(word) {
   const bare = word.replace(/(?:ing|ed|es|er|s)$/, "");
   if (bare.length < 3 || bare === word) return word;
   return bare.at(-1) === bare.at(-2) && bare.length > 3 ? bare.slice(0, -1) : bare;
 }
 
-/** The meaningful words of a query, or all of them if none is. */
+/** Return the meaningful words of a query, or all words if none is meaningful. */
 export function meaningful(text) {
   const words = text.toLowerCase().split(/[^\p{L}\p{N}/#@._-]+/u).filter(Boolean);
   const counting = words.filter((word) => !FILLERS.has(word));
@@ -48,7 +48,7 @@ export const SETTINGS = [
   ["skills", "Install a skill", "ability procedure how-to instructions clawhub upload"],
 ];
 
-/** Actions; `thread` if one needs an open thread. */
+/** Actions. Those with `thread` need an open thread. */
 export const ACTIONS = [
   { key: "dark", name: "Use the dark theme", words: "dark night black colours appearance mode look display", act: () => prefer({ theme: "dark" }) },
   { key: "light", name: "Use the light theme", words: "light day white bright colours appearance mode look display", act: () => prefer({ theme: "light" }) },
@@ -61,7 +61,7 @@ export const ACTIONS = [
   { key: "stop", name: "Stop the running turn", words: "cancel abort interrupt halt kill", thread: true, act: ({ session, thread }) => session.stop(thread) },
 ];
 
-/** Views, settings and actions that match a query. */
+/** Find the views, settings and actions that match a query. */
 export function meant(text) {
   const words = meaningful(text);
   const has = (name, others) => words.length > 0 && means(`${name} ${others}`, words);

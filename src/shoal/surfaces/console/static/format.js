@@ -3,7 +3,7 @@
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "narrow" });
 const units = [["year", 31_536_000], ["month", 2_592_000], ["day", 86_400], ["hour", 3_600], ["minute", 60]];
 
-/** "5m ago", "in 2h", "now". */
+/** Format a time relative to now: "5m ago", "in 2h", "now". */
 export function ago(iso, nowMs = Date.now()) {
   const seconds = (Date.parse(iso) - nowMs) / 1000;
   if (!Number.isFinite(seconds)) return "";
@@ -13,7 +13,7 @@ export function ago(iso, nowMs = Date.now()) {
   return "now";
 }
 
-/** A short age: "5m", "2h", "3d". */
+/** Format a short age: "5m", "2h", "3d". */
 export function age(iso, nowMs = Date.now()) {
   const seconds = (nowMs - Date.parse(iso)) / 1000;
   if (!Number.isFinite(seconds)) return "";
@@ -26,7 +26,7 @@ const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-dig
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const WHOLE = new Intl.DateTimeFormat("en-GB", { dateStyle: "full", timeStyle: "medium" });
 
-/** "14:03" today, "3 Mar, 14:03" on another day. */
+/** Format a time: "14:03" for today, "3 Mar, 14:03" for other days. */
 export function clockTime(iso, now = new Date()) {
   const at = new Date(iso);
   if (Number.isNaN(at.getTime())) return "";
@@ -34,13 +34,13 @@ export function clockTime(iso, now = new Date()) {
   return at.toDateString() === now.toDateString() ? time : `${DAY.format(at)}, ${time}`;
 }
 
-/** The date and time in full, for a tooltip. */
+/** Format the date and time in full, for a tooltip. */
 export function fullTime(iso) {
   const at = new Date(iso);
   return Number.isNaN(at.getTime()) ? "" : WHOLE.format(at);
 }
 
-/** "42 ms", "1.4 s", "12 s", "3 min 5 s". */
+/** Format a duration: "42 ms", "1.4 s", "12 s", "3 min 5 s". */
 export function duration(ms) {
   if (!Number.isFinite(ms) || ms < 0) return "";
   if (ms < 1000) return `${Math.round(ms)} ms`;
@@ -52,7 +52,7 @@ export function duration(ms) {
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-/** "980", "1.2k", "3.4M". */
+/** Shorten a number: "980", "1.2k", "3.4M". */
 export function count(number) {
   const value = number || 0;
   if (value < 1000) return String(value);
@@ -60,10 +60,9 @@ export function count(number) {
   return `${(value / 1_000_000).toFixed(1)}M`;
 }
 
-/** "1 file", "3 files". */
 export const files = (number) => `${number.toLocaleString("en")} ${number === 1 ? "file" : "files"}`;
 
-/** US dollars; a dash for an unknown price, never 0. */
+/** Format US dollars. An unknown price is a dash, never 0. */
 export function dollars(usd) {
   if (usd === null || usd === undefined) return "–";
   return usd < 0.01 && usd > 0 ? `$${usd.toFixed(4)}` : `$${usd.toFixed(2)}`;
@@ -77,7 +76,7 @@ export function bytes(size) {
 // A generated id: a ULID, one of the page's own, or hexadecimal digits.
 const MADE_ID = /^(?:[0-9A-HJKMNP-TV-Z]{26}|[0-9a-hjkmnp-tv-z]{26}|[0-9a-z]{8,9}-[0-9a-z]{6,16}|[0-9a-f-]{16,})$/;
 
-/** A thread's title, or the last part of its id if a person chose that id. */
+/** Return a thread's title, or the last part of its id if a person chose that id. */
 export function threadName(info, thread = info?.thread || "") {
   if (info?.title) return info.title;
   let name = thread.split(":").slice(2).join(":");
@@ -89,21 +88,20 @@ export function threadName(info, thread = info?.thread || "") {
   return !name || MADE_ID.test(name) ? "Untitled" : name;
 }
 
-/** Natural order of names: agent-2 before agent-10. */
+/** Compare names in natural order: agent-2 before agent-10. */
 export const byName = new Intl.Collator("en", { numeric: true }).compare;
 
 export const BRIEF = "daily-brief"; // the name of the schedule that sends the daily brief
 
-/** A schedule's display name. */
 export const scheduleName = (name) => (name === BRIEF ? "Daily brief" : name);
 
-/** A message for chats, without its pointer to the page. */
+/** Remove the sentence that points chat users to this page. */
 export const here = (text) => (text || "").replace(" The details are in the console.", "");
 
-/** A path for display. A sent file is shown by name, without its unique id. */
+/** Return a path for display. A sent file loses its unique id. */
 export const shownPath = (path) => visible(path).replace(/^\/?attachments\/[0-9A-HJKMNP-TV-Z]{26}-/, "");
 
-/** A line of Markdown as plain text. */
+/** Convert a line of Markdown to plain text. */
 export const plain = (text) =>
   text
     .replace(/!?\[([^\]]*)\]\([^)\s]*\)|\[\^\w+\]:?/g, "$1")
@@ -114,7 +112,6 @@ export const plain = (text) =>
 
 const day = (at) => new Date(at.getFullYear(), at.getMonth(), at.getDate()).getTime();
 
-/** "Today", "Yesterday", "Last 7 days", "Last 30 days" or "Earlier". */
 export function dayGroup(iso, now = new Date()) {
   const days = Math.round((day(now) - day(new Date(iso))) / 86_400_000);
   if (days <= 0) return "Today";
@@ -122,13 +119,13 @@ export function dayGroup(iso, now = new Date()) {
   return days <= 7 ? "Last 7 days" : days <= 30 ? "Last 30 days" : "Earlier";
 }
 
-/** A model's window, in thousands of tokens: "128k", "1M". */
+/** Format the size of a context window: "128k", "1M". */
 export const windowSize = (tokens) => (tokens >= 1_000_000 ? `${+(tokens / 1_000_000).toFixed(1)}M` : `${Math.round(tokens / 1000)}k`);
 
-/** A number from 0 to 7 derived from a name: its colour. */
+/** Map a name to one of eight colors. */
 export const hueOf = (name) => [...name].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) % 997, 7) % 8;
 
-/** A one-line summary of a call: its main argument, or all of them. */
+/** Summarize a call in one line: its main argument, or all of them. */
 export function summary(argumentsJson) {
   let parsed;
   try {
@@ -147,7 +144,7 @@ function oneLine(text) {
   return line.length > 160 ? `${line.slice(0, 159)}…` : line;
 }
 
-/** Arguments as `[label, text]`: a single text unchanged, anything else as indented JSON. */
+/** Return arguments as `[label, text]`: a single text unchanged, anything else as indented JSON. */
 export function readable(argumentsJson) {
   try {
     const parsed = JSON.parse(argumentsJson);
@@ -163,7 +160,7 @@ export function readable(argumentsJson) {
 const hidden =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\u{e0000}-\u{e0fff}]/gu;
 
-/** The text with invisible and direction-changing characters written out as ⟨U+XXXX⟩. */
+/** Write invisible and direction-changing characters as ⟨U+XXXX⟩. */
 export function visible(text) {
   return text.replace(hidden, (found) => `⟨U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
@@ -171,7 +168,7 @@ export function visible(text) {
 // Spaces in a name, except a single space between other characters.
 const blank = /[\t\n\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]|^ | $| (?= )/gu;
 
-/** A name with spaces and invisible characters made visible. */
+/** Write unusual spaces and invisible characters of a name as ⟨U+XXXX⟩. */
 export function shownName(name) {
   const written = (found) => `⟨U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
   return visible(name).replace(blank, written) || "(a name without characters)";

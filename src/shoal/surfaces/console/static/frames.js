@@ -17,8 +17,8 @@ export class Frames {
     };
   }
 
-  /** Request a drawing. With `isLive`, for streamed text, drawing takes at most an eighth of the time. On a slow machine
- * with many tabs, text then appears in larger pieces and the tabs do not block each other. */
+  /** Request a drawing. With `isLive`, for streamed text, drawing takes at most an eighth of the time. On a slow machine with
+   * many tabs, text then appears in larger pieces and the tabs do not block each other. */
   ask(isLive) {
     if (this.asked) return;
     const { atMs, tookMs } = this.drawn;

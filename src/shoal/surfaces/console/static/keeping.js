@@ -1,4 +1,4 @@
-// Actions on threads; each returns an error message, or nothing.
+// Actions on threads. Each returns an error message or an empty string.
 
 import { api } from "./api.js";
 import { TAIL_EVENTS } from "./session.js";
@@ -7,7 +7,7 @@ import { foldEarlier } from "./store.js";
 
 const BATCH_EVENTS = 5_000; // the server's limit per call
 
-/** Choose a thread's agent and model: from the first message of a new thread, otherwise from the next turn. */
+/** Choose a thread's agent and model. The choice takes effect with a new thread's first message or with the next turn. */
 export async function choose(session, thread, choice) {
   const { views, choices } = session.state;
   if (!views[thread]?.missing) return changeThread(session, thread, choice);
@@ -15,7 +15,6 @@ export async function choose(session, thread, choice) {
   return "";
 }
 
-/** Rename, pin or archive a thread, or change its agent or model. */
 export async function changeThread(session, thread, fields) {
   let info;
   const problem = await session.attempt(async () => (info = await api.changeThread(thread, fields)));
@@ -24,7 +23,6 @@ export async function changeThread(session, thread, fields) {
   return problem;
 }
 
-/** Delete a thread permanently. */
 export async function deleteThread(session, thread) {
   const problem = await session.attempt(() => api.deleteThread(thread));
   if (problem) return problem;
@@ -37,7 +35,7 @@ export async function deleteThread(session, thread) {
   return "";
 }
 
-/** Load a thread's past back to event `seq`. */
+/** Load a thread's events back to event `seq`. */
 export async function loadBackTo(session, thread, seq) {
   const { firstSeq } = session.state.views[thread].state;
   if (!firstSeq || seq >= firstSeq) return "";

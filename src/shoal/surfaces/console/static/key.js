@@ -14,7 +14,7 @@ function stored() {
   }
 }
 
-/** The value of a call's header X-Shoal. */
+/** Return the value of a call's X-Shoal header. */
 export const pageKey = () => fresh || stored();
 
 /** Move the key out of the URL. */
@@ -38,7 +38,7 @@ export function keepKey() {
   self.caches?.open(FOR_WORKER).then((cache) => cache.put("/key", new Response(key))).catch(() => {});
 }
 
-/** Drop a key from the URL that the server rejected. Returns whether an older key is left to try. */
+/** Drop a rejected key that came from the URL. Returns whether an older key is left to try. */
 export function dropKey() {
   const isOther = Boolean(fresh) && fresh !== stored();
   fresh = "";

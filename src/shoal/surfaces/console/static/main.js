@@ -23,7 +23,7 @@ const PARTS = ["files", "context"];
 const WIDE = "(min-width: 48rem)";
 const SUGGESTIONS = ["What can you do?", "List the files", "Remind me in 10 minutes to stretch"];
 
-/** Parse a URL hash into `{place, thread, part, seq}`. An empty hash opens Today, an unknown one the last thread. */
+/** Parse a URL hash into `{place, thread, part, seq}`. An empty hash opens Today. An unknown one opens the last thread. */
 export function routeOf(hash, last) {
   const [place, thread, part, seq] = hash.replace(/^#\/?/, "").split("/");
   if (place === "t" && thread) {
@@ -64,7 +64,7 @@ function useRoute() {
   return route;
 }
 
-/** The current time, updated every `ms` while `on`, for texts like "5m ago". */
+/** Return the current time, updated every `ms` while `on`. */
 function useTime(ms, on) {
   const [time, setTime] = useState(() => Date.now());
   useEffect(() => {
@@ -119,7 +119,7 @@ function App({ session }) {
   useEffect(() => {
     if (drawer || !returning.current) return;
     returning.current = false;
-    document.querySelector(hidden || !matchMedia(WIDE).matches ? ".topbar .rail-opens" : ".rail .rail-hides")?.focus(); // it was hidden until now
+    document.querySelector(hidden || !matchMedia(WIDE).matches ? ".topbar .rail-opens" : ".rail .rail-hides")?.focus(); // only a visible button can take the focus
   }, [drawer, hidden]);
   const rail = useMemo( // streamed text does not change it
     () => html`<${Rail} older=${() => session.loadOlder()} hide=${() => hideRail(true)} state=${state} route=${route} open=${drawer} close=${closeDrawer} minute=${minute}
@@ -163,7 +163,7 @@ const titleOf = (state, thread) => {
   return info ? threadName(info) : "New thread";
 };
 
-/** A thread's agent, and its model if one was chosen or has answered. */
+/** Return a thread's agent, and its model if known. */
 function answererOf(info, choice, view) {
   const last = view && [...view.state.turns.values()].at(-1);
   const agent = choice?.agent || info?.agent || last?.agent || me.answers_as;
@@ -215,7 +215,7 @@ function Welcome({ choose, answerer, chooseAnswerer }) {
   useEffect(() => {
     if (!isOwner()) return;
     api.info().then((info) => setAsks(info.asks), () => {});
-    api.setup().then((setup) => setIsDemo(setup.is_demo), () => {}); // otherwise the page says less
+    api.setup().then((setup) => setIsDemo(setup.is_demo), () => {}); // the page works without it
   }, []);
   return html`
     <div class="log welcome">

@@ -1,5 +1,5 @@
-// Render a model's Markdown as safe nodes. Raw HTML is shown as text and links are checked. Only pictures of the thread and
-// its agent are shown; other images become links.
+// Render a model's Markdown as safe nodes. Raw HTML is shown as text, and links are checked. Pictures are shown only if they
+// belong to the thread or its agent. Other images become links.
 
 import "./vendor/purify.min.js";
 import { Marked, Tokenizer } from "./vendor/marked.js";
@@ -32,7 +32,7 @@ const PICTURE = /^(?![a-z][a-z0-9+.-]*:|\/\/)[^?#]+\.(?:png|jpe?g|gif|webp|avif)
 
 const WINDOW = 500;
 
-/** The first position of one of the signs within a short lookahead. Short, because marked asks for every piece of text. */
+/** Return the first position of one of the signs. The lookahead is short because marked calls this for every piece of text. */
 function firstOf(text, ...signs) {
   const near = text.slice(0, WINDOW);
   const found = signs.map((sign) => near.indexOf(sign)).filter((at) => at >= 0);
@@ -68,7 +68,7 @@ const inlineMath = {
 
 const KEPT = /\ue000(\d+)\ue001/g;
 const KEPT_START = /^\ue000(\d+)\ue001/;
-const MARKS_MAX = 1000; // per block; beyond that they are not emphasis, and marked takes quadratic time
+const MARKS_MAX = 1000; // per block; marked takes quadratic time, so a block with more marks has no emphasis
 let kept = []; // tokens with marks in the current text
 
 /** Replace each token that contains marks with a placeholder, except in a link's URL. */
@@ -118,7 +118,7 @@ const token = {
 
 let pairs = { masked: null, found: null };
 
-/** A styled part that begins here in the current paragraph. */
+/** Return the styled part that begins here in the current paragraph. */
 function styledPart(lexer, text, masked) {
   if (pairs.masked !== masked) pairs = { masked, found: emphasisIn(masked) };
   const pair = pairs.found.get(masked.length - text.length);
@@ -131,7 +131,7 @@ function styledPart(lexer, text, masked) {
   return { type: pair.kind, raw, text: inner, tokens };
 }
 
-let notes = []; // the current text's notes as {id, html}, ordered by number
+let notes = []; // the current text's footnotes as {id, html}, ordered by number
 
 function numberOf(id) {
   const at = notes.findIndex((note) => note.id === id);
@@ -199,7 +199,7 @@ const marked = new Marked({
     },
   },
   hooks: {
-    /** Shift headings so that the document's first level comes below the page's own two levels. */
+    /** Shift headings below the page's own two levels. */
     processAllTokens(tokens) {
       const headings = tokens.filter((token) => token.type === "heading");
       const least = Math.min(...headings.map((token) => token.depth));
@@ -232,7 +232,7 @@ const marked = new Marked({
   },
 });
 
-/** The URL if it is complete and has an allowed scheme, otherwise null. */
+/** Return the URL if it is complete and has an allowed scheme, otherwise null. */
 function address(href) {
   try {
     const url = new URL(href);
@@ -243,8 +243,8 @@ function address(href) {
 }
 
 /** Render text as a document fragment without scripts, styles, forms, frames or foreign images. With `thread`, its pictures
- * are shown. A `live` text is still growing, so it is neither highlighted nor typeset. Links in a `draft` are inactive,
- * because their origins are known only when the answer is complete.
+ * are shown. A `live` text grows, so it is neither highlighted nor typeset. Links in a `draft` are inactive, because their
+ * origins are known only when the reply is complete.
  */
 export function render(text, { thread = "", live = false, draft = false } = {}) {
   let fragment;
@@ -267,7 +267,7 @@ export function render(text, { thread = "", live = false, draft = false } = {}) 
   return fragment;
 }
 
-/** Link numbers to their notes and back. A number without a note is shown as written. */
+/** Link footnote numbers to their notes and back. A number without a note is shown as written. */
 function dressNotes(fragment) {
   const list = fragment.querySelector("section.notes");
   const items = [...(list?.querySelectorAll("ol > li") || [])];
@@ -301,7 +301,7 @@ function dressFormula(formula, live) {
   const box = document.createElement(isBlock ? "div" : "span");
   box.className = isBlock ? "formula is-block" : "formula";
   box.textContent = formula.textContent;
-  if (isBlock) box.tabIndex = 0; // so that the keyboard can scroll it
+  if (isBlock) box.tabIndex = 0; // makes it scrollable by keyboard
   formula.replaceWith(box);
   if (!live) import("./maths.js").then(({ typeset }) => typeset(box, isBlock), () => {});
 }
@@ -370,10 +370,10 @@ function dressCode(block, live) {
   const label = document.createElement("span");
   label.className = "code-language";
   label.textContent = language;
-  block.tabIndex = 0; // so that the keyboard can scroll it
+  block.tabIndex = 0; // makes it scrollable by keyboard
   block.replaceWith(frame);
   frame.append(label, copyButton(() => code.textContent), block);
-  if (language && !live) import("./code.js").then(({ colour }) => colour(code, language), () => {});
+  if (language && !live) import("./code.js").then(({ color }) => color(code, language), () => {});
 }
 
 function dressTable(table) {

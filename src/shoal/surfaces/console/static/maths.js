@@ -2,7 +2,7 @@
 
 let loading = null;
 
-/** KaTeX and its style sheet. Without the styles a formula appears twice, as MathML and as HTML. */
+/** Load KaTeX and its style sheet. Without the styles, a formula appears twice, as MathML and as HTML. */
 async function load() {
   const style = document.createElement("link");
   style.rel = "stylesheet";
@@ -26,6 +26,6 @@ export async function typeset(element, displayMode) {
     element.title = source;
     element.replaceChildren(...box.childNodes);
   } catch (error) {
-    if (error.name !== "ParseError") loading = null; // loading failed: the next formula tries again
+    if (error.name !== "ParseError") loading = null; // the next formula tries again
   }
 }

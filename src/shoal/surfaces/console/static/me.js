@@ -8,23 +8,22 @@ const WHO = "shoal.who";
 const RETRY_MS = 2_000;
 const TICKET_MS = 3_600_000; // a ticket is valid for a day
 
-/** The answer of `GET /api/me`, set once before the page is drawn. */
+/** The response of `GET /api/me`, set once before the page is drawn. */
 export const me = { token: "", scope: "", person: "", author: "", name: "", agent: "", thread_prefix: "", answers_as: "", answers_with: "", ticket: "" };
 
-/** Write messages, steer and stop. */
+/** Whether the person can write messages, steer turns and stop them. */
 export const canTalk = () => ["chat", "admin"].includes(me.scope);
-/** See pending approvals. */
 export const canSeeApprovals = () => me.scope !== "chat";
 export const canDecide = () => ["approve", "admin"].includes(me.scope);
-/** Change agents, schedules, access and the like. */
+/** Whether the person can change agents, schedules and access. */
 export const canChange = () => me.scope === "admin";
 
-/** Set Shoal itself up. */
+/** Whether the person can change Shoal's setup. */
 export const isOwner = () => canChange() && me.person === "web:owner";
 
 const OWNER = /^(web|openai|terminal):owner$/; // on any of the owner's channels
 
-/** The display name of an author: PLATFORM:USER without meaningless parts. */
+/** Return "you", "the owner" or PLATFORM:USER. */
 export const calledBy = (person) => {
   const known = OWNER.test(person) ? "web:owner" : person;
   return known && known === me.person ? "you" : known === "web:owner" ? "the owner" : known;
@@ -58,7 +57,7 @@ export async function signIn(waiting) {
   if (preferred) apply(preferred);
 }
 
-/** Whether a different person has signed in, in another tab of this browser. */
+/** Whether someone else has signed in, in another tab of this browser. */
 export async function isSomebodyElse() {
   const now = await api.me();
   return Object.keys(me).some((key) => ["token", "scope", "person", "agent"].includes(key) && now[key] !== me[key]);

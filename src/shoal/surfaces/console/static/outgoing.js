@@ -1,4 +1,4 @@
-// Outgoing messages, which are not in the journal yet. Pure; the session sends them.
+// Outgoing messages, which are not in the journal yet. The session sends them.
 //
 // state      meaning                                              ends when
 // sending    the request is in flight                             the server answers
@@ -14,7 +14,7 @@ export function newMessage(thread, text, kind, attachments, choice = null, nowMs
   return { id: newId(nowMs), thread, text, kind, attachments, choice, state: "offline", error: "", acceptedMs: 0 };
 }
 
-/** A unique id that sorts by time. Works without TLS, unlike randomUUID. */
+/** Create a unique id that sorts by time. Works without TLS, unlike randomUUID. */
 export function newId(nowMs = Date.now()) {
   const random = crypto.getRandomValues(new Uint32Array(2));
   return `${nowMs.toString(36)}-${[...random].map((part) => part.toString(36)).join("")}`;
@@ -28,13 +28,12 @@ export function without(messages, ids) {
   return messages.some((message) => ids.has(message.id)) ? messages.filter((message) => !ids.has(message.id)) : messages;
 }
 
-/** The next message of a thread to send: the oldest, unless an earlier one is in flight. */
+/** Return the next message of a thread to send: the oldest, unless another one is in flight. */
 export function nextToSend(messages, thread) {
   const open = messages.find((message) => message.thread === thread && ["sending", "offline"].includes(message.state));
   return open?.state === "offline" ? open : null;
 }
 
-/** A message's state after a failed request. */
 export function afterFailure(error) {
   if (error.status === 0 || error.status >= 500 || error.status === 401) return { state: "offline", error: "" };
   if (error.status === 429) return { state: "busy", error: "The agent's queue is full. Try again later." };
@@ -42,8 +41,8 @@ export function afterFailure(error) {
 }
 
 /**
- * Messages that the server accepted and no longer has. No turn of their thread runs or waits, the page has its whole
- * journal, and the server accepted them before `askedMs`, when the thread's state was requested.
+ * Mark messages that the server accepted and no longer has. No turn of their thread runs or waits, the page has the
+ * complete journal, and the server accepted them before `askedMs`, when the thread's state was requested.
  */
 export function takenBack(messages, info, view, askedMs) {
   const idle = !info.open_turn && !info.queued && view && !view.openTurn && view.lastSeq >= info.last_seq;
@@ -54,7 +53,7 @@ export function takenBack(messages, info, view, askedMs) {
   );
 }
 
-/** Messages stored before a reload. A request that was in flight is sent again; its id prevents duplicates. */
+/** Return the messages stored before a reload. A request that was in flight is sent again. Its id prevents duplicates. */
 export function restore(storage) {
   try {
     const kept = JSON.parse(storage.getItem(STORED) || "[]");
@@ -64,7 +63,7 @@ export function restore(storage) {
   }
 }
 
-/** Store messages for a reload. Messages with files that are not uploaded yet are too large. */
+/** Store messages for a reload, except those with files that are not uploaded yet. */
 export function keep(storage, messages) {
   try {
     storage.setItem(STORED, JSON.stringify(messages.filter((message) => message.attachments.every((file) => file.file))));

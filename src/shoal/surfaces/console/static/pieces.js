@@ -1,4 +1,4 @@
-// Split a growing text into pieces.
+// Pieces of a growing text.
 
 /**
  * Split a growing text at blank lines outside code fences, lists and quotes. Later text cannot change the finished pieces,

@@ -8,7 +8,7 @@ const keep = (key, value) => {
   try {
     localStorage.setItem(key, value);
   } catch {
-    // without storage, it lasts until the page is closed
+    // without storage, the choice lasts until the page is closed
   }
 };
 
@@ -22,7 +22,6 @@ const read = (key) => {
 
 export const preferences = { theme: read("shoal.theme") || "system", grouping: read("shoal.grouped") || "day" };
 
-/** Apply the server's preferences. */
 export function apply({ theme = "system", grouping = "day" } = {}) {
   Object.assign(preferences, { theme, grouping });
   keep("shoal.theme", theme);

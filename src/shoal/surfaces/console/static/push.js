@@ -1,4 +1,4 @@
-// This browser's notifications about approvals and answers.
+// This browser's notifications about approvals and replies.
 
 import { api } from "./api.js";
 
@@ -13,7 +13,7 @@ export function startWorker() {
 
 const subscribed = async () => (await navigator.serviceWorker.ready).pushManager.getSubscription();
 
-/** `on`, `off`, `blocked` by the browser's settings, or `none` if the browser or the server does not support notifications. */
+/** Return `on`, `off`, `blocked` (by the browser's settings), or `none` if the browser or the server does not support notifications. */
 export async function pushState() {
   if (!canBe() || !(await worker)) return "none";
   if (!(await api.push()).on) return "none";
@@ -43,7 +43,7 @@ export async function pushOff() {
   await api.unsubscribe(made.endpoint).catch(() => {}); // the server drops dead subscriptions by itself
 }
 
-/** Close a notification that was answered elsewhere. */
+/** Close the notification of an approval that was decided elsewhere. */
 export async function closeNotification(tag) {
   const registration = await worker;
   for (const one of (await registration?.getNotifications?.({ tag })) || []) one.close();

@@ -76,7 +76,7 @@ export class Session {
     this.followChanges();
   }
 
-  /** Close the streams of a page that stays hidden, because a browser has few connections per host. */
+  /** Close the streams of a page that stays hidden, because browsers limit the connections per host. */
   turned() {
     clearTimeout(this.resting);
     if (document.hidden) {
@@ -104,7 +104,7 @@ export class Session {
     }
   }
 
-  /** Follow the stream of changes. To save connections, only one tab of a browser does this; the others poll. */
+  /** Follow the stream of changes. To save connections, only one tab of a browser does this. The others poll. */
   async followChanges() {
     this.changes = new AbortController();
     const { signal } = this.changes;
@@ -131,7 +131,7 @@ export class Session {
     }
   }
 
-  /** Load threads, approvals and the signed-in person, or some of these. */
+  /** Load the given kinds, by default all. */
   async refresh(kinds = KINDS) {
     const askedMs = Date.now();
     const ask = (this.asks += 1);
@@ -173,13 +173,11 @@ export class Session {
     this.set({ threads, hasOlder, seen: this.firstSeen(threads) });
   }
 
-  /** The newest threads, followed by the older threads that were loaded. */
   withOlder(newest) {
     const known = new Set(newest.map((info) => info.thread));
     return this.older.length ? [...newest, ...this.older.filter((info) => !known.has(info.thread))] : newest;
   }
 
-  /** Load another page of older threads. */
   async loadOlder() {
     const { threads } = this.state;
     const oldest = threads?.reduce((least, info) => (!info.pinned && info.updated_at < least ? info.updated_at : least), "9");
@@ -206,7 +204,7 @@ export class Session {
 
   // ---- following a thread ----
 
-  /** Follow a thread. With `isNew`, the thread is created by its first message. */
+  /** Follow a thread. With `isNew`, its first message creates the thread. */
   open(thread, isNew = false) {
     if (this.wanted === thread) return;
     this.wanted = thread;
@@ -275,7 +273,6 @@ export class Session {
     this.putView(thread, { info, loaded: true, missing: false, complete: after === 0 });
   }
 
-  /** Load more of the thread's past. */
   async loadEarlier(thread) {
     const before = this.state.views[thread].state.firstSeq;
     const after = Math.max(0, before - 1 - TAIL_EVENTS);
@@ -385,7 +382,7 @@ export class Session {
     this.keepOutgoing(without(this.state.outgoing, new Set([id])));
   }
 
-  /** Put a text into the open thread's message box. */
+  /** Put text into the open thread's message box. */
   suggest(text) {
     this.set({ suggestion: { text } });
   }
@@ -396,7 +393,6 @@ export class Session {
     this.set({ seen });
   }
 
-  /** Return the answer of a slash command, or the error. */
   async command(thread, text) {
     let answer = "";
     const problem = await this.attempt(async () => ({ answer } = await api.command(thread, text)));
@@ -407,7 +403,7 @@ export class Session {
     await this.attempt(() => api.abort(thread));
   }
 
-  /** Decide an approval and remove it from the list immediately. A decision that comes too late reloads the list and shows why. */
+  /** Decide an approval and remove it from the list immediately. A decision that arrives too late reloads the list and shows the reason. */
   async decide(id, decision, scope, calls = []) {
     const asked = this.state.approvals.find((record) => record.id === id || record.item?.card === id);
     const told = (text, undo, isDecided) => ({ answers: { ...this.state.answers, [id]: { text, undo, thread: asked?.thread, title: asked?.title, isDecided } } });
@@ -427,7 +423,7 @@ export class Session {
     }
   }
 
-  /** Leave out approvals decided on this page. A list requested before the decision still contains them. */
+  /** Leave out approvals decided on this page. A list requested before the decision may contain them. */
   undecided(approvals) {
     const { answers } = this.state;
     return approvals.filter((record) => !answers[record.id]?.isDecided && !answers[record.item?.card]?.isDecided);
@@ -453,7 +449,7 @@ export class Session {
     for (const thread of new Set(this.state.outgoing.map((message) => message.thread))) this.deliver(thread);
   }
 
-  /** Send a thread's waiting messages one after another. */
+  /** Send a thread's unsent messages one after another. */
   async deliver(thread) {
     if (this.sendingTo.has(thread)) return;
     this.sendingTo.add(thread);
@@ -497,7 +493,6 @@ export class Session {
     return known;
   }
 
-  /** Mark a new thread as created by its first message. */
   appeared(thread) {
     if (!this.state.views[thread]?.missing) return;
     this.putView(thread, { missing: false });

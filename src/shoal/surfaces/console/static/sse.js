@@ -1,8 +1,8 @@
-// Server-sent events over fetch: reading the stream (pure) and following it.
+// Server-sent events over fetch.
 
 import { pageKey } from "./key.js";
 
-/** Create a parser. Feed it text as it arrives; it calls `take({id, event, data})` for each complete message. */
+/** Create a parser of streamed text that calls `take({id, event, data})` for each complete message. */
 export function eventParser(take) {
   let rest = "";
   let message = { id: "", event: "", data: [] };
@@ -28,7 +28,7 @@ export function eventParser(take) {
 
 /**
  * Read `url` as an event stream until it ends, fails or `signal` aborts. Calls `opened` when the server answers and
- * `take` with each message's JSON. A stream that is silent for `silenceMs` counts as lost. With `method` POST the server
+ * `take` with each message's JSON. A stream that is silent for `silenceMs` counts as lost. With `method` POST, the server
  * works only while the stream is read. Throws the errors of `check(response)`.
  */
 export async function readStream({ url, method = "GET", lastEventId = 0, signal, silenceMs, check, opened = () => {}, take }) {
@@ -59,7 +59,7 @@ export async function readStream({ url, method = "GET", lastEventId = 0, signal,
   }
 }
 
-/** The pause before retry number `attempt` (from 0): 0.4 s doubling to 10 s, with up to 25 % jitter. */
+/** Return the pause before retry `attempt` (from 0): 0.4 s, doubling to 10 s, with up to 25 % jitter. */
 export function backoffMs(attempt, random = Math.random()) {
   return Math.min(10_000, 400 * 2 ** attempt) * (1 - random / 4);
 }

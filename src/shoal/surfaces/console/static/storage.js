@@ -11,7 +11,7 @@ export function readJson(storage, key) {
 const DRAFTS = "shoal.drafts";
 const DRAFTS_MAX = 50; // threads with stored drafts, most recently edited first
 
-/** A thread's unsent draft, from any tab. */
+/** Return a thread's unsent draft, from any tab. */
 export const readDraft = (thread) => readJson(localStorage, DRAFTS)?.[thread] || "";
 
 export function keepDraft(thread, text) {

@@ -1,8 +1,8 @@
 // The page's state of one thread: a pure fold over journal events and live events.
 //
-// `state.items` is the log in order; items are replaced, never changed, so that views can compare by identity.
-// kinds: user, begin (who answers), assistant, tool, retry, note, end. A tool's state: pending, waiting, running, done,
-// failed, stopped, interrupted, denied, expired, cancelled.
+// `state.items` is the log in order. Items are replaced, never changed, because views compare them by identity.
+// Kinds of items: user, begin (the answering agent), assistant, tool, retry, note, end. States of a tool: pending, waiting,
+// running, done, failed, stopped, interrupted, denied, expired, cancelled.
 
 import { pathOf, siblingsOf } from "./branches.js";
 
@@ -15,15 +15,15 @@ export function emptyThread(thread) {
     items: [],
     calls: new Map(), // "turn/call id" -> position in items
     turns: new Map(), // turn id -> {id, agent, model, startedAt, finishedAt, outcome, usage, steps, mark}
-    said: new Map(), // turn id -> texts of its finished answers
+    said: new Map(), // turn id -> texts of its finished messages
     siblings: new Map(), // turn id -> {at, tips}: alternatives to the turn
     openTurn: "",
-    live: null, // {turn, step, text, thinking, partial}: `partial` if the start of the answer is missing
+    live: null, // {turn, step, text, thinking, partial}: `partial` if the start of the text is missing
     status: null, // {state, text, sinceMs, untilMs}
   };
 }
 
-/** The state after these events. Skips known events and never changes `state`. */
+/** Apply events to a copy of the state. Known events are skipped. */
 export function fold(state, events) {
   const fresh = events.filter((event) => event.seq > state.lastSeq);
   if (!fresh.length) return state;
@@ -54,7 +54,7 @@ function foldOn(state, fresh) {
   return draft;
 }
 
-/** The state with older events prepended. */
+/** Return the state with older events prepended. */
 export function foldEarlier(state, earlier) {
   const older = earlier.filter((event) => event.seq < state.firstSeq);
   if (!older.length) return state;
@@ -62,7 +62,7 @@ export function foldEarlier(state, earlier) {
   return { ...whole, live: state.live, status: state.status };
 }
 
-/** The state after a live event (text_delta, thinking_delta, status, tool_output). A new step restarts the text. */
+/** Apply a live event (text_delta, thinking_delta, status, tool_output) to a copy of the state. A new step restarts the text. */
 export function foldLive(state, event, nowMs = Date.now()) {
   if (event.type === "status") {
     const { state: name, text, seconds } = event.data;
@@ -83,7 +83,7 @@ export function foldLive(state, event, nowMs = Date.now()) {
   return { ...state, live: { ...live, [field]: live[field] + text } };
 }
 
-/** The state after a stream (re)connects, without the live text, which may have a gap. */
+/** Drop the live text after a stream reconnects, because the text may have a gap. */
 export function reconnected(state) {
   return { ...state, live: null, status: null };
 }
@@ -93,7 +93,7 @@ export function follows(state, event) {
   return state.lastSeq === 0 || event.seq <= state.lastSeq + 1;
 }
 
-/** Ids of outgoing messages that have reached the journal. */
+/** Return the ids of outgoing messages that have reached the journal. */
 export function arrivedIds(events) {
   const ids = new Set();
   for (const event of events) {
@@ -103,7 +103,6 @@ export function arrivedIds(events) {
   return ids;
 }
 
-/** The tool items that wait for a decision. */
 export function waitingItems(state) {
   return state.items.filter((item) => item.kind === "tool" && item.state === "waiting");
 }
@@ -328,14 +327,13 @@ const steps = {
   },
 };
 
-/** How a call ended, by its result. */
 function ended(data) {
   if (data.stopped) return "stopped";
   if (!data.is_error) return "done";
   return data.interrupted ? "interrupted" : "failed";
 }
 
-/** The index of the row that shows what the turn waits for, or -1. */
+/** Return the index of the turn's open retry row, or -1. */
 function waitingFor(draft, event) {
   return draft.items.findLastIndex((item) => item.kind === "retry" && item.turn === event.turn && ["waiting", "asked"].includes(item.state));
 }

@@ -1,6 +1,6 @@
 // Our Markdown's differences from CommonMark, the same as in `shoal/markdown/parse.py`. URLs, paths and chat platforms'
 // tokens are read before emphasis. Emphasis works next to Chinese, Japanese and Korean characters
-// (github.com/tats-u/markdown-cjk-friendly, specification.md). A link label's definition takes one line.
+// (github.com/tats-u/markdown-cjk-friendly, specification.md). A link definition takes one line.
 
 const NATIVE =
   "<(?:@[!&]?[0-9]{1,20}|@[UW][A-Z0-9]{1,40}(?:\\|[^<>|\\n]{1,80})?|#[0-9]{1,20}|#[CG][A-Z0-9]{1,40}(?:\\|[^<>|\\n]{0,80})?" +
@@ -21,7 +21,7 @@ const DEFINITION =
 const ESCAPE = /\\([!-/:-@[-`{-~])/g;
 const OPENING = { ")": "(", "]": "[", "}": "{" };
 
-/** The link definition at the beginning of a text, on one line: `[label]: address "title"`; otherwise null. */
+/** Return the link definition at the beginning of a text, `[label]: address "title"` on one line, or null. */
 export function definitionIn(text) {
   const found = DEFINITION.exec(text);
   if (!found || found[1].startsWith("^") || !found[1].trim()) return null;
@@ -32,7 +32,7 @@ export function definitionIn(text) {
   return { raw: found[0], label, href, title: plain(found[4] ?? found[5] ?? found[6] ?? "") };
 }
 
-/** A paragraph's URLs, paths and platform tokens, in order, with positions and texts. */
+/** Find a paragraph's URLs, paths and platform tokens, in order, with their positions. */
 export function tokensIn(text) {
   const found = [];
   let marksSeen = "";
@@ -67,7 +67,7 @@ export function tokensIn(text) {
 
 const unescaped = (url) => url.replace(/\\([!-/:-@[-`{-~])/g, "$1").replaceAll("&amp;", "&");
 
-/** Where to continue after a word that is not a path. Another token may begin within the word or after its marks. */
+/** Return where to continue after a word that is not a path. Another token may begin within the word or after its marks. */
 function nextWord(text, start, end) {
   for (const [sign, others] of [["://", "+.-"], ["@", "+.-_%"]]) {
     const at = text.indexOf(sign, start);
@@ -84,7 +84,7 @@ function nextWord(text, start, end) {
   return marks && start + marks < end ? start + marks : end;
 }
 
-/** The end of a URL, excluding the sentence's punctuation and marks that close emphasis. */
+/** Return the end of a URL, excluding the sentence's punctuation and marks that close emphasis. */
 function urlEnd(text, start, end, marksSeen) {
   const opener = start ? text[start - 1] : "";
   if (opener === "*" || opener === "~") {
@@ -105,7 +105,7 @@ function urlEnd(text, start, end, marksSeen) {
   return end;
 }
 
-/** The path in a word, without the marks around it, or null if the word is not a path or has no marks. */
+/** Return the path in a word, without the marks around it, or null if the word is not a path or has no marks. */
 function pathIn(text, start, end) {
   let word = text.slice(start, end);
   if (text.slice(start, end + 3).includes("://") || !/[*_~\\]/.test(word)) return null;

@@ -21,12 +21,12 @@ self.addEventListener("fetch", (event) => {
   else if (isKept) event.respondWith(fetch(event.request).catch(() => caches.match(pathname)));
 });
 
-// ---- notifications, with buttons that decide approvals by the same call as the page ----
+// ---- notifications ----
 
 const CHOICES = [{ action: "allow", title: "Allow once" }, { action: "deny", title: "Deny" }];
 const SHOWN = { icon: "/console/icon-192.png", badge: "/console/icon-192.png" };
 
-/** The headers of a call. The page stores its key here because a worker has no localStorage (key.js). */
+/** Return a call's headers. The page stores its key in the cache because a worker has no localStorage (key.js). */
 async function headers() {
   const found = await caches.match("/key", { cacheName: KEY });
   return { "Content-Type": "application/json", "X-Shoal": found ? await found.text() : "" };
@@ -38,7 +38,7 @@ self.addEventListener("push", (event) => {
   const note = event.data.json();
   event.waitUntil(
     pages().then((open) => {
-      if (open.some((page) => page.focused)) return undefined; // already visible there
+      if (open.some((page) => page.focused)) return undefined; // a focused page already shows it
       const { kind, title, text, thread, approval, is_cut: isCut } = note;
       const waits = kind === "approval";
       const options = { ...SHOWN, body: waits && isCut ? `${text}\nOpen it to read all of it and to allow it.` : text, tag: approval || thread, renotify: true, requireInteraction: waits, data: { thread, approval } };
@@ -81,7 +81,7 @@ self.addEventListener("pushsubscriptionchange", (event) => {
   event.waitUntil(again.then(async (made) => fetch("/api/push", { method: "PUT", headers: await headers(), body: JSON.stringify(told(made)) })));
 });
 
-/** A subscription in the server's format. */
+/** Convert a subscription to the server's format. */
 function told(subscription) {
   const { endpoint, keys } = subscription.toJSON();
   return { endpoint, p256dh: keys.p256dh, auth: keys.auth };

@@ -8,7 +8,7 @@ import { Sure, useAnswer, useAttempt } from "./lists.js";
 import { Prose } from "./prose.js";
 import { Words } from "./words.js";
 
-const PERSONA = { "AGENTS.md": "instructions", "SOUL.md": "personality", "IDENTITY.md": "identity", "USER.md": "its user" };
+const PERSONA = { "AGENTS.md": "instructions", "SOUL.md": "personality", "IDENTITY.md": "identity", "USER.md": "user" };
 const POLL_MS = 15_000;
 
 export function AgentFiles({ agent }) {
@@ -20,7 +20,7 @@ export function AgentFiles({ agent }) {
   const add = async (event) => {
     const [file] = event.target.files;
     event.target.value = "";
-    if (file && (await attempt(() => api.uploadAgentFile(agent, `docs/${file.name}`, file)))) setSaid(`${file.name} was added.`);
+    if (file && (await attempt(() => api.uploadAgentFile(agent, `docs/${file.name}`, file)))) setSaid(`Added ${file.name}.`);
   };
   const takeBack = () => attempt(async () => setSaid((await api.undoAgent(agent)).said));
   const row = (path, file) => html`<${File} key=${path} agent=${agent} path=${path} file=${file} open=${open === path} toggle=${() => setOpen(open === path ? "" : path)} reload=${reload} />`;
@@ -32,12 +32,12 @@ export function AgentFiles({ agent }) {
         <h3>Persona</h3>
         <ul class="entries">${Object.keys(PERSONA).map((path) => row(path, files.find((one) => one.path === path)))}</ul>
         <h3>Documents</h3>
-        <p class="faint">The agent can search these and read them when needed.</p>
+        <p class="faint">The agent can search and read these documents.</p>
         ${!documents.length && html`<p class="faint">No documents yet.</p>`}
         <ul class="entries">${documents.map((one) => row(one.path, one))}</ul>
         ${canChange() && html`<p class="card-foot">
           <label class="plain file-button">Add a document <input class="offscreen" type="file" onChange=${add} /></label>
-          <${Sure} label="Undo the last change" yes="Undo it" act=${takeBack} />
+          <${Sure} label="Undo the last change" yes="Undo" act=${takeBack} />
         </p>`}
         ${said && html`<p role="status" class="faint breakable">${visible(said)}</p>`}
         ${failure && html`<p class="problem breakable" role="alert"><${Words} text=${failure} /></p>`}`}
@@ -45,9 +45,9 @@ export function AgentFiles({ agent }) {
   `;
 }
 
-/** A file's details next to its name. */
+/** Return the details that appear next to a file's name. */
 export function factsOf(path, file) {
-  if (!file) return `${PERSONA[path]}; empty`;
+  if (!file) return `${PERSONA[path]}, empty`;
   if (file.kind === "persona") return PERSONA[path];
   return [bytes(file.size_bytes), file.problem ? `not indexed: ${file.problem}` : file.searched ? "indexed" : "indexing…"].join(" · ");
 }
@@ -80,7 +80,7 @@ function Opened({ agent, path, toggle, reload }) {
             <p class="card-foot"><span class="faint">Takes effect on the next turn.</span><button type="submit" class="primary">Save</button><button type="button" class="quiet" onClick=${() => setDraft(null)}>Cancel</button></p>
           </form>`
         : html`
-          ${file.is_text ? file.text.trim() && html`<div class="skill-text"><${Prose} text=${file.text} thread="" /></div>` : html`<p class="faint">This file is not text, so there is no preview.</p>`}
+          ${file.is_text ? file.text.trim() && html`<div class="skill-text"><${Prose} text=${file.text} thread="" /></div>` : html`<p class="faint">This file has no preview because it is not text.</p>`}
           ${canChange() && html`<p class="card-foot">
             ${file.is_text && html`<button type="button" class="plain" onClick=${() => setDraft(file.text)}>${file.digest ? "Edit" : "Create"}<span class="offscreen"> ${path}</span></button>`}
             ${file.digest && html`<${Sure} label="Remove" what=${path} yes="Remove it" act=${remove} />`}

@@ -38,7 +38,7 @@ export function Approvals({ state, session }) {
   `;
 }
 
-/** Suggested rules for calls that people were often asked about and always allowed. Each is added separately. */
+/** Suggested rules for calls that people were often asked about and always allowed. */
 function Suggestions() {
   const [rules, , reload] = useAnswer(api.suggestedRules);
   const [attempt, problem] = useAttempt(reload);
@@ -46,7 +46,7 @@ function Suggestions() {
   return html`
     <section class="suggested" aria-labelledby="suggested">
       <h2 id="suggested">Suggested rules</h2>
-      <p class="intro">You allowed each of these every time. With the rule, the agent runs exactly this call without asking, starting with its next turn.</p>
+      <p class="intro">You allowed each of these calls every time. With a rule, the agent runs that call without asking, starting with its next turn.</p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
       <ul class="cards">
         ${rules.map(
@@ -54,11 +54,11 @@ function Suggestions() {
             <li class="card" key=${`${rule.agent} ${rule.allow}`}>
               <p class="card-head"><code class="breakable">${visible(rule.shown)}</code><span class="tag">${rule.agent}</span></p>
               <p class="faint">Asked ${count(rule.asked)} times, first <time datetime=${rule.since} title=${fullTime(rule.since)}>${ago(rule.since)}</time>. </p>
-              <details class="rule"><summary>The rule’s pattern</summary>${rule.allow.map((pattern) => html`<code class="breakable">${visible(pattern)}</code> `)}</details>
+              <details class="rule"><summary>Pattern</summary>${rule.allow.map((pattern) => html`<code class="breakable">${visible(pattern)}</code> `)}</details>
               <p class="card-foot">
                 ${rule.accepted
                   ? html`<span class="faint">Added.</span>`
-                  : html`<${Sure} label="Add the rule" what=${rule.shown} yes="Always allow this" no="Keep asking" act=${() => attempt(() => api.acceptRule(rule.agent, rule.allow))} />`}
+                  : html`<${Sure} label="Add rule" what=${rule.shown} yes="Always allow this" no="Keep asking" act=${() => attempt(() => api.acceptRule(rule.agent, rule.allow))} />`}
               </p>
             </li>
           `,
@@ -68,7 +68,6 @@ function Suggestions() {
   `;
 }
 
-/** Pending calls, grouped by card. */
 const cards = (pending) => pending.filter((one) => cardOf(one, pending)[0] === one).map((one) => cardOf(one, pending));
 
 const fromRecord = (record) => ({

@@ -1,4 +1,4 @@
-// Today's spending, its limits, and suspending them until tomorrow.
+// Today's spending and budget limits, with a button that suspends the limits.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -9,7 +9,7 @@ import { Words } from "./words.js";
 
 const NEAR = 0.8;
 
-/** A limit's use as `[{used, most, share}]` with formatted amounts, or empty without a limit. */
+/** Return the use of limits as `[{used, most, share}]` with formatted amounts. */
 export function bounds({ usd, usd_max: usdMax, tokens, tokens_max: tokensMax }) {
   return [
     usdMax > 0 && { used: dollars(usd), most: dollars(usdMax), share: usd / usdMax },
@@ -17,15 +17,15 @@ export function bounds({ usd, usd_max: usdMax, tokens, tokens_max: tokensMax }) 
   ].filter(Boolean);
 }
 
-/** "All together" for the day, "All time" for the total, otherwise "agent ops", "user discord:123". */
+/** Name a limit's scope: "All agents" for the day, "All time" for the total, otherwise "agent ops" or "user discord:123". */
 export function scopeName(scope) {
   const [kind, ...rest] = scope.split(":");
-  return rest.length ? `${kind} ${rest.join(":")}` : { day: "All together", total: "All time" }[kind] || kind;
+  return rest.length ? `${kind} ${rest.join(":")}` : { day: "All agents", total: "All time" }[kind] || kind;
 }
 
 const DAY_MS = 86_400_000;
 
-/** The start (0) or end (1) of the limits' day, midnight UTC, in local time. */
+/** Return the start (0) or end (1) of the limits' day in local time. Their day starts at midnight UTC. */
 function midnight(days) {
   const at = new Date((Math.floor(Date.now() / DAY_MS) + days) * DAY_MS);
   const words = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
@@ -41,12 +41,12 @@ export function Ceilings({ sum }) {
   return html`
     <section class="card today" aria-label="Today">
       <p class="card-head"><b>Today</b><span class="faint">since ${midnight(0)}</span></p>
-      <p>${sum ? html`<span class="figure">${dollars(sum.usd)}</span> <span class="faint">in ${count(sum.calls)} calls, ${count(sum.input + sum.output)} tokens</span>` : html`<span class="faint">Nothing yet.</span>`}</p>
+      <p>${sum ? html`<span class="figure">${dollars(sum.usd)}</span> <span class="faint">in ${count(sum.calls)} calls, ${count(sum.input + sum.output)} tokens</span>` : html`<span class="faint">No model calls yet.</span>`}</p>
       ${rows.length > 0 && html`<ul class="ceilings">${rows.map((row) => html`<${Ceiling} key=${`${row.scope} ${row.most}`} row=${row} />`)}</ul>`}
-      ${sum && ceilings && !rows.length && html`<p class="faint">No limited model was called today.</p>`}
+      ${sum && ceilings && !rows.length && html`<p class="faint">No budget limit applied today.</p>`}
       ${rows.length > 0 &&
-      html`<p class="card-foot"><span class="faint" role="status">${lifted ? `All limits are suspended until ${midnight(1)}.` : `Once a limit is reached, agents cannot call models until ${midnight(1)}.`}</span>
-        ${canChange() && html`<${Sure} label="Suspend today" kind="plain" yes="Suspend all limits today" act=${async () => setLifted(await attempt(api.lift))} />`}</p>`}
+      html`<p class="card-foot"><span class="faint" role="status">${lifted ? `All budget limits are suspended until ${midnight(1)}.` : `An agent that reaches a limit cannot call models until ${midnight(1)}.`}</span>
+        ${canChange() && html`<${Sure} label="Suspend limits" kind="plain" yes="Suspend all limits today" act=${async () => setLifted(await attempt(api.lift))} />`}</p>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </section>
   `;

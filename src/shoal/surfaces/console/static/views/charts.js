@@ -1,9 +1,8 @@
-// Charts as SVG in the page's colours: stacked columns, a stacked bar, figures. Each also has its content as text for screen
-// readers.
+// Charts as SVG: stacked columns, a stacked bar, figures. Each also has its content as text for screen readers.
 
 import { html, useLayoutEffect, useRef, useState } from "../dom.js";
 
-/** An element's width, and the ref that measures it. */
+/** Return an element's width, and the ref that measures it. */
 export function useWidth() {
   const box = useRef(null);
   const [width, setWidth] = useState(0);
@@ -17,14 +16,14 @@ export function useWidth() {
   return [width, box];
 }
 
-/** The end of an axis: the smallest round number at or above `value` whose half is also round. */
+/** Return the end of an axis: the smallest round number at or above `value` whose half is also round. */
 export function ceiling(value) {
   if (!(value > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((step) => step >= value * 0.999999);
 }
 
-/** The `most` names with the largest sums in `{name: value}`, and one name for the rest. */
+/** Return the `most` names with the largest sums in `{name: value}`. */
 export function largest(rows, most = 5) {
   const sums = new Map();
   for (const row of rows) for (const [name, value] of Object.entries(row)) sums.set(name, (sums.get(name) || 0) + value);
@@ -37,8 +36,8 @@ const AXIS = 46;
 const END = 14; // room for the last label
 const LABEL = 54; // width of a label with its margin
 
-/** Stacked columns. `columns` are `{key, label, said, parts: {series name: value}}`, `series` `[{name, kind}]` from
- * bottom to top; `kind` is the colour's class. */
+/** Stacked columns. `columns` are `{key, label, said, parts: {series name: value}}`. `series` are `{name, kind}` from bottom
+ * to top, where `kind` is the class of the color. */
 export function Columns({ label, columns, series, format, height = 180 }) {
   const [width, box] = useWidth();
   const total = (column) => series.reduce((sum, { name }) => sum + (column.parts[name] || 0), 0);
@@ -78,14 +77,13 @@ export function Columns({ label, columns, series, format, height = 180 }) {
   `;
 }
 
-/** The legend. */
 export const Legend = ({ series }) => html`
   <ul class="legend">
     ${series.map(({ name, shown, kind, value }) => html`<li key=${name}><svg viewBox="0 0 10 10" aria-hidden="true"><rect class=${kind} width="10" height="10" rx="2" /></svg><span class="breakable">${shown || name}</span>${value && html`<span class="faint">${value}</span>`}</li>`)}
   </ul>
 `;
 
-/** A bar with parts `[{name, kind, value}]` of `whole`; `marks` are lines across it. */
+/** A bar with parts `[{name, kind, value}]` of `whole`. `marks` are lines across the bar. */
 export function Stack({ label, parts, whole, marks = [] }) {
   let at = 0;
   return html`

@@ -5,7 +5,7 @@ import { visible } from "../format.js";
 
 const SENTENCE_CHARS_MAX = 280;
 
-/** The first line of a text, cut between words. */
+/** Return the first line of a text, cut between words. */
 export function glance(text) {
   const line = text.trim().split("\n", 1)[0];
   return line.length <= SENTENCE_CHARS_MAX ? line : `${line.slice(0, SENTENCE_CHARS_MAX).replace(/\s+\S*$/, "")}…`;

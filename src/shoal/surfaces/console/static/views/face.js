@@ -1,9 +1,9 @@
-// An agent's avatar: letters of its name on a colour of its own.
+// An agent's avatar: its initials on a color derived from its name.
 
 import { html } from "../dom.js";
 import { hueOf } from "../format.js";
 
-/** The initials of a name's first two words, its number ("agent-10"), or its first two letters. */
+/** Return the initials of a name's first two words, an initial with a number ("A10" for "agent-10"), or the first two letters. */
 export function initials(name) {
   const [first = "", second = ""] = name.split(/[^\p{L}\p{N}]+/u).filter(Boolean);
   const [letter = "?", next = ""] = first;

@@ -8,7 +8,6 @@ import { Words } from "./words.js";
 const BYTES_MAX = 26_214_400;
 const FILES_MAX = 10;
 
-/** A thumbnail of a chosen file, if the browser can show it. */
 function Thumbnail({ file }) {
   const [address, setAddress] = useState("");
   useEffect(() => {
@@ -31,8 +30,8 @@ export function Files({ files, change, box, word }) {
     const taken = [...list];
     const large = taken.filter((file) => file.size > BYTES_MAX);
     const all = [...latest.current, ...taken.filter((file) => file.size <= BYTES_MAX)];
-    if (large.length) setProblem(`${large.map((file) => file.name).join(", ")}: larger than 25 MB`);
-    else setProblem(all.length > FILES_MAX ? `A message can have at most ${FILES_MAX} files` : "");
+    if (large.length) setProblem(`A file can have at most 25 MB. Not attached: ${large.map((file) => file.name).join(", ")}`);
+    else setProblem(all.length > FILES_MAX ? `A message can have at most ${FILES_MAX} files. The others were not attached.` : "");
     change(all.slice(0, FILES_MAX));
   };
 

@@ -6,7 +6,7 @@ export const GROUPINGS = [["day", "By day"], ["agent", "By agent"], ["platform",
 const DAYS = ["Today", "Yesterday", "Last 7 days", "Last 30 days", "Earlier"];
 const PLATFORMS = { web: "This page", terminal: "Terminal", openai: "API", agent: "Subagents" };
 
-/** Whether a thread is a single question from `shoal ask`. */
+/** Whether `shoal ask` created the thread for a single question. */
 export const isAskedOnce = ({ thread }) => thread.startsWith("terminal:ask:");
 
 /**
@@ -43,7 +43,7 @@ function rootOf(info, known) {
 const platformOf = ({ thread }) => thread.split(":")[0];
 const capital = (text) => text[0].toUpperCase() + text.slice(1).replaceAll("_", " ");
 
-/** Threads as `{info, depth}`, with subagents' threads below their caller. A thread whose caller is not listed is at the top level. */
+/** Return threads as `{info, depth}`, with subagents' threads below their caller. A thread whose caller is not listed is at the top level. */
 export function asTree(threads) {
   const known = new Set(threads.map((info) => info.thread));
   const below = new Map();

@@ -31,7 +31,7 @@ export function Artifact({ thread, artifact, name, sizeBytes = 0 }) {
       <a class="quiet" href=${artifactAddress(thread, artifact)} download=${`${name}-${artifact.slice(0, 12)}.txt`}>Download</a>
     </p>
     ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
-    ${text !== null && html`<${TextBlock} label="Full output" text=${text || "(nothing)"} />`}
+    ${text !== null && html`<${TextBlock} label="Full output" text=${text || "(empty)"} />`}
   `;
 }
 
@@ -73,7 +73,7 @@ function Result({ thread, result }) {
   return html`
     <li>
       <p class="kept-line">
-        <span><code>${result.name}</code> ${result.tainted_by && html`<span class="faint">from outside: ${visible(result.tainted_by)}</span>`}</span>
+        <span><code>${result.name}</code> ${result.tainted_by && html`<span class="faint">untrusted content from ${visible(result.tainted_by)}</span>`}</span>
         <span class="faint">${bytes(result.size_bytes)} · <time datetime=${result.created_at} title=${fullTime(result.created_at)}>${age(result.created_at)}</time></span>
       </p>
       <${Artifact} thread=${thread} artifact=${result.artifact} name=${result.name} sizeBytes=${result.size_bytes} />

@@ -1,8 +1,7 @@
-// Views loaded on first use.
+// Views that are loaded on first use.
 
 import { html, useEffect, useState } from "../dom.js";
 
-/** A view that `load` imports on first use. */
 export function Later({ load, ...rest }) {
   const [view, setView] = useState(null);
   const [problem, setProblem] = useState(false);
@@ -13,5 +12,5 @@ export function Later({ load, ...rest }) {
   if (view) return html`<${view} ...${rest} />`;
   if (!problem) return html`<p class="faint loading">Loading…</p>`;
   const again = () => (setProblem(false), read());
-  return html`<p class="problem loading">Loading this part of the page failed. <button type="button" class="quiet" onClick=${again}>Try again</button></p>`;
+  return html`<p class="problem loading">Cannot load this part of the page. <button type="button" class="quiet" onClick=${again}>Try again</button></p>`;
 }

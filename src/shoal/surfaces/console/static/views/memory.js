@@ -1,4 +1,4 @@
-// Memory: read, edit, forget and undo notes that agents keep everywhere, per channel and per day.
+// Memory: agents' notes everywhere, per channel and per day.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -12,14 +12,14 @@ const CHANGES = 30;
 const BULLET = /^\s*[-*]\s+/;
 const TITLES = { global: "Everywhere", platform: "On this platform", channel: "In this channel" };
 
-/** A memory file's entries: its non-empty lines, without list markers. */
+/** Return a memory file's entries: its non-empty lines, without list markers. */
 export const entriesOf = (text) => text.split("\n").filter((line) => line.trim() && !line.startsWith("#")).map((line) => ({ line, said: line.replace(BULLET, "").replace(/<!-- only .*?-->/, "").trim() }));
 
 export function Memory() {
   const [thread, setThread] = useState("");
   const [chats] = useChats();
   return html`
-    <${Place} intro="Agents write these notes themselves. You can correct or delete them. Changes take effect on the next turn." loading=${false}>
+    <${Place} intro="Agents write these notes. You can edit or delete them, and changes take effect on the next turn." loading=${false}>
       <div class="filter"><label>Show <select value=${thread} onChange=${(event) => setThread(event.target.value)}>
         <option value="">Everywhere</option>
         ${(chats || []).map((chat) => html`<option key=${chat.thread} value=${chat.thread}>${chat.name}</option>`)}
@@ -32,12 +32,12 @@ export function Memory() {
 function Files({ thread }) {
   const [files, problem, reload] = useAnswer(() => api.memory(thread));
   const [changes, , again] = useAnswer(() => api.memoryChanges(CHANGES));
-  const anew = () => Promise.all([reload(), again()]);
+  const reloadAll = () => Promise.all([reload(), again()]);
   return html`
     ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     ${!files && !problem && html`<p class="faint">Loading…</p>`}
-    <ul class="cards">${(files || []).map((file) => html`<${File} key=${file.path} file=${file} thread=${thread} reload=${anew} />`)}</ul>
-    ${changes && html`<${Changes} changes=${changes} reload=${anew} />`}
+    <ul class="cards">${(files || []).map((file) => html`<${File} key=${file.path} file=${file} thread=${thread} reload=${reloadAll} />`)}</ul>
+    ${changes && html`<${Changes} changes=${changes} reload=${reloadAll} />`}
   `;
 }
 
@@ -61,10 +61,10 @@ function File({ file, thread, reload }) {
           </form>`
         : html`
           ${entries.length
-            ? html`<ul class="entries">${entries.map(({ line, said }, at) => html`<li key=${`${at}${line}`}><span class="breakable">${visible(said)}</span>${canChange() && html`<${Sure} label="Forget" what=${said} yes="Forget it" act=${() => attempt(() => api.forget({ ...place, entry: line.replace(/<!-- only .*?-->/, "").trim() }))} />`}</li>`)}</ul>`
-            : html`<p class="faint">Nothing is remembered here.</p>`}
+            ? html`<ul class="entries">${entries.map(({ line, said }, at) => html`<li key=${`${at}${line}`}><span class="breakable">${visible(said)}</span>${canChange() && html`<${Sure} label="Forget" what=${said} yes="Forget this" act=${() => attempt(() => api.forget({ ...place, entry: line.replace(/<!-- only .*?-->/, "").trim() }))} />`}</li>`)}</ul>`
+            : html`<p class="faint">No notes yet.</p>`}
           ${canChange() && html`<p class="card-foot"><button type="button" class="plain" aria-label=${`Edit ${title}`} onClick=${() => setDraft({ text: file.text, digest: file.digest })}>Edit</button>
-            ${entries.length > 1 && html`<${Sure} label="Forget all" what=${`of ${title}`} yes="Forget all of it" act=${() => attempt(() => api.forget(place))} />`}</p>`}
+            ${entries.length > 1 && html`<${Sure} label="Forget all" what=${`notes: ${title}`} yes="Forget all notes" act=${() => attempt(() => api.forget(place))} />`}</p>`}
         `}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </li>

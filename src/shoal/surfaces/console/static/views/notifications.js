@@ -1,14 +1,14 @@
-// The switch for this browser's notifications; hidden if unsupported.
+// The switch for this browser's notifications, hidden if unsupported.
 
 import { html, useEffect, useState } from "../dom.js";
 import { pushOff, pushOn, pushState } from "../push.js";
 import { Words } from "./words.js";
 
-const LABELS = { on: "Notifications on", off: "Notifications off", blocked: "Notifications blocked" };
+const LABELS = { on: "Turn off notifications", off: "Turn on notifications", blocked: "Notifications blocked" };
 const HINTS = {
-  on: "This browser notifies you about approvals and answers. Click to turn notifications off.",
-  off: "Get notified about approvals and answers, even while this page is closed.",
-  blocked: "The browser's settings for this site block notifications.",
+  on: "This browser notifies you about approvals and replies.",
+  off: "Get notified about approvals and replies, even while this page is closed.",
+  blocked: "Your browser blocks notifications from this site. Allow them in the site's settings.",
 };
 
 export function Notifications() {

@@ -4,12 +4,11 @@ import { api } from "../api.js";
 import { html } from "../dom.js";
 import { visible } from "../format.js";
 
-export const LISTS = { deny: "Denied", allow: "Runs without asking", ask: "Asks for approval", trusted_allow: "Runs even in a tainted turn" };
+export const LISTS = { deny: "Denied", allow: "Runs without asking", ask: "Asks for approval", trusted_allow: "Runs even after untrusted content" };
 
-/** Names of decisions. */
 export const DECISIONS = { allow: "runs", ask: "asks", deny: "denied" };
 
-/** Calls without a rule, by effect. The same texts as in `shoal.permissions.effects`. */
+/** Descriptions of calls without a rule, by effect. The texts are the same as in `shoal.permissions.effects`. */
 const EFFECTS = {
   read: "reading its own folders, memory, this conversation, the web and MCP servers",
   contained: "changes that /undo can revert, and commands in a sandbox without network access",
@@ -19,14 +18,14 @@ const EFFECTS = {
 };
 const WORDS_BY_EFFECT = Object.entries(EFFECTS).flatMap(([effect, words]) => ["allow", "ask"].map((decision) => [`${decision} effect ${effect}`, words]));
 
-/** All rules: `{profiles, own}`. */
+/** Load all rules as `{profiles, own}`. */
 export const allRules = () => Promise.all([api.profiles(), api.ownRules()]).then(([profiles, own]) => ({ profiles, own }));
 
-/** Descriptions of rules by list and pattern, the form that answers and the audit log use. */
+/** Map `LIST PATTERN`, the form in API responses and the audit log, to the rules' descriptions. */
 export const wordsByRule = ({ profiles, own }) =>
   new Map([...WORDS_BY_EFFECT, ...[...profiles.flatMap((profile) => profile.rules), ...own].map((rule) => [`${rule.list} ${rule.pattern}`, rule.words])]);
 
-/** A rule in words that unfolds to its pattern. */
+/** A rule's description, with its pattern on demand. */
 export const Rule = ({ rule, words }) => html`
   <details class="rule">
     <summary>${words ? visible(words) : html`<code class="breakable">${visible(rule)}</code>`}</summary>

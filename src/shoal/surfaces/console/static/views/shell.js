@@ -28,9 +28,9 @@ export const PLACES = [
   ["audit", "Audit", "log history record security who did chain verify"],
   ["setup", "Setup", "key api token provider model telegram discord slack teams matrix google whatsapp platform connect settings configure openai anthropic"],
 ];
-const FIRST = 4; // number of views always shown; the others unfold
+const FIRST = 4; // number of views that are always shown
 
-const SCOPES = { read: "read", approve: "approve", admin: "do everything" };
+const SCOPES = { read: "read everything", approve: "decide approvals", admin: "do everything" };
 const LINKS = { live: "Connected", connecting: "Connecting…", offline: "Offline" };
 
 const ThreadLine = memo(function ThreadLine({ info, depth, current, unread, waiting, minute, detail, manage }) {
@@ -50,7 +50,7 @@ const ThreadLine = memo(function ThreadLine({ info, depth, current, unread, wait
   `;
 });
 
-/** A thread's agent unless it is the default one, and its platform unless it is this page. */
+/** Return a thread's agent unless it is the default one, and its platform unless it is this page. */
 function detailOf({ thread, agent }, severalAgents) {
   const [platform, channel] = thread.split(":");
   return [severalAgents && agent !== me.answers_as && agent, platform !== "web" && `${platform} ${channel}`].filter(Boolean).join(" · ");
@@ -69,7 +69,7 @@ export function Rail({ state, route, open, close, hide, minute, manage, find, ol
   const waiting = new Set(state.approvals.map((approval) => approval.thread));
   const [by, setBy] = useState(preferences.grouping);
   const [archived, setArchived] = useState([]);
-  const [more, setMore] = useState(null); // whether the person unfolded or folded the other views
+  const [more, setMore] = useState(null); // whether the person expanded or collapsed the other views
   const threads = withCurrent(state, route);
   const groups = useMemo(() => grouped(threads, by, new Date(minute)), [threads, by, minute]);
   const regroup = (event) => {
@@ -104,7 +104,7 @@ export function Rail({ state, route, open, close, hide, minute, manage, find, ol
   `;
   const severalAgents = new Set((state.threads || []).map((info) => info.agent)).size > 1;
   return html`
-    <nav class=${`rail${open ? " open" : ""}`} ref=${rail} aria-label="Threads and views" id="rail">
+    <nav class=${`rail${open ? " open" : ""}`} ref=${rail} aria-label="Conversations and views" id="rail">
       <${Edge} />
       <div class="rail-head">
         <a class="brand" href="#/">${mark()} Shoal</a>
@@ -112,10 +112,10 @@ export function Rail({ state, route, open, close, hide, minute, manage, find, ol
         <button type="button" class="quiet rail-hides" aria-label="Hide sidebar" title="Hide sidebar" onClick=${hide}>${icon("rail")}</button>
         <button type="button" class="quiet drawer-only" aria-label="Close sidebar" onClick=${close}>${icon("close")}</button>
       </div>
-      ${canTalk() && html`<a class="new" href="#/new">${icon("plus")} New thread</a>`}
-      <h2 class="offscreen">Threads</h2>
+      ${canTalk() && html`<a class="new" href="#/new">${icon("plus")} New conversation</a>`}
+      <h2 class="offscreen">Conversations</h2>
       <div class="threads">
-        ${groups.length > 0 && html`<select class="grouping" aria-label="Group threads" value=${by} onChange=${regroup}>
+        ${groups.length > 0 && html`<select class="grouping" aria-label="Group conversations" value=${by} onChange=${regroup}>
           ${GROUPINGS.map(([value, label]) => html`<option value=${value}>${label}</option>`)}
         </select>`}
         ${groups.map(
@@ -128,8 +128,8 @@ export function Rail({ state, route, open, close, hide, minute, manage, find, ol
             </details>
           `,
         )}
-        ${state.threads && !threads.length && html`<p class="faint empty">No threads yet</p>`}
-        ${state.hasOlder && html`<button type="button" class="quiet older" onClick=${older}>Show older threads</button>`}
+        ${state.threads && !threads.length && html`<p class="faint empty">No conversations yet</p>`}
+        ${state.hasOlder && html`<button type="button" class="quiet older" onClick=${older}>Show older conversations</button>`}
         ${archived.length > 0 && html`
           <details class="group">
             <summary><span>Archived</span></summary>
@@ -146,11 +146,11 @@ export function Rail({ state, route, open, close, hide, minute, manage, find, ol
           </details>
         `}
       </div>
-      ${me.token && html`<p class="faint who">${visible(me.name)}${me.agent && `, with ${me.agent}`}${me.scope !== "chat" && `, may ${SCOPES[me.scope]}`}</p>`}
+      ${me.token && html`<p class="faint who">${visible(me.name)}${me.agent && `, only for ${me.agent}`}${me.scope !== "chat" && `, can ${SCOPES[me.scope]}`}</p>`}
       <${Notifications} />
       <div class="rail-foot">
         <p class=${`link is-${state.link}`}><span class="dot" aria-hidden="true"></span>${LINKS[state.link]}</p>
-        <button type="button" class="quiet" title="Light, dark, or the system's theme" onClick=${nextTheme}>${THEMES.find(([value]) => value === theme)[1]}</button>
+        <button type="button" class="quiet" title="Change the theme" onClick=${nextTheme}>${THEMES.find(([value]) => value === theme)[1]}</button>
       </div>
     </nav>
     ${open && html`<button type="button" class="scrim" aria-label="Close sidebar" onClick=${close}></button>`}
@@ -167,7 +167,7 @@ function setWidth(px = Number(readJson(localStorage, WIDTH)) || WIDTHS.usual) {
   return width;
 }
 
-/** The sidebar's right edge. Drag it or use the arrow keys to resize; double-click to reset. */
+/** The sidebar's right edge. Dragging and the arrow keys resize the sidebar. A double-click resets it. */
 function Edge() {
   const [width, change] = useState(setWidth);
   const take = (px) => {
@@ -187,18 +187,18 @@ function Edge() {
     onPointerDown=${(event) => event.currentTarget.setPointerCapture(event.pointerId)} onPointerMove=${dragged} onKeyDown=${keyed} onDblClick=${() => take(WIDTHS.usual)}></div>`;
 }
 
-/** The threads including the open one, even before its first message. */
+/** Return the threads, with the open one even before its first message. */
 function withCurrent(state, route) {
   const threads = state.threads || [];
   if (!route.thread || threads.some((info) => info.thread === route.thread)) return threads;
-  const fresh = { thread: route.thread, agent: state.choices[route.thread]?.agent || me.answers_as, title: "New thread", last_seq: 0, updated_at: new Date().toISOString() };
+  const fresh = { thread: route.thread, agent: state.choices[route.thread]?.agent || me.answers_as, title: "New conversation", last_seq: 0, updated_at: new Date().toISOString() };
   return [state.views[route.thread]?.info || fresh, ...threads];
 }
 
 export function Bar({ title, detail, openRail, railOpen, children }) {
   return html`
     <header class="topbar">
-      <button type="button" class="quiet drawer-only rail-opens" aria-label="Threads and views" title="Show sidebar" aria-expanded=${railOpen} aria-controls="rail" onClick=${openRail}>
+      <button type="button" class="quiet drawer-only rail-opens" aria-label="Conversations and views" title="Show sidebar" aria-expanded=${railOpen} aria-controls="rail" onClick=${openRail}>
         ${icon("menu")}
       </button>
       <h1>${title}</h1>
@@ -207,7 +207,6 @@ export function Bar({ title, detail, openRail, railOpen, children }) {
   `;
 }
 
-/** The notice shown while the server is unreachable. */
 export function OfflineBanner({ state, session, second }) {
   if (state.link !== "offline") return null;
   const seconds = Math.max(0, Math.ceil((state.retryAtMs - second) / 1000));

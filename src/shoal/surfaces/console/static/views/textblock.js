@@ -13,7 +13,7 @@ export function TextBlock({ label, text, open = false, seen }) {
   const block = useRef(null);
   useEffect(() => {
     if (!seen) return undefined;
-    // Empty elements that show whether the text's ends are in view, in its box and in the window.
+    // The empty elements at the text's ends show whether they are in view, in the box and in the window.
     const ends = new Set(block.current.querySelectorAll(".text-end"));
     const views = new IntersectionObserver((entries) => {
       for (const entry of entries) if (entry.isIntersecting) ends.delete(entry.target);

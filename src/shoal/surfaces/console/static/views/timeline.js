@@ -16,7 +16,7 @@ const changes = () => import("./changes.js").then((found) => found.Changes);
 
 const NAMES = { wait: "approval", retry: "wait" };
 
-/** The bars of a turn's timeline, with positions and widths in thousandths. */
+/** Return the bars of a turn's timeline, with positions and widths in thousandths. */
 export function bars(turn) {
   const from = Date.parse(turn.startedAt);
   const whole = Math.max(1, Date.parse(turn.finishedAt || turn.steps.at(-1)?.to || turn.startedAt) - from);
@@ -31,7 +31,7 @@ export function bars(turn) {
 export const Timeline = memo(function Timeline({ item, turn, thread, session, resting }) {
   const [open, setOpen] = useState(false);
   const [shown, setShown] = useState(false);
-  const [acting, setActing] = useState(false); // actions unfold on touch screens
+  const [acting, setActing] = useState(false); // on touch screens, a button shows the actions
   if (!turn) return null;
   const took = duration(Date.parse(turn.finishedAt) - Date.parse(turn.startedAt));
   const calls = turn.steps.filter((step) => step.kind === "tool").length;
@@ -46,9 +46,9 @@ export const Timeline = memo(function Timeline({ item, turn, thread, session, re
             ${icon("chevron")}<span>${facts.filter(Boolean).join(" · ")}</span>
           </button>
           ${turn.changed > 0 && turn.copied &&
-          html`<span class="faint">Changed ${files(turn.changed)}. This is a copy; undo it in <a href=${`#/t/${encodeURIComponent(turn.copied)}`}>the original conversation</a>.</span>`}
+          html`<span class="faint">Changed ${files(turn.changed)}. You can undo this only in <a href=${`#/t/${encodeURIComponent(turn.copied)}`}>the original conversation</a>.</span>`}
           ${turn.changed > 0 && !turn.copied &&
-          html`<button type="button" class="copy" aria-expanded=${shown} title="Show what changed, and undo it" onClick=${() => setShown(!shown)}>Changed ${files(turn.changed)}${turn.undone ? ", undone" : ""}</button>`}
+          html`<button type="button" class="copy" aria-expanded=${shown} title="Show or undo the changes" onClick=${() => setShown(!shown)}>Changed ${files(turn.changed)}${turn.undone ? ", undone" : ""}</button>`}
           <button type="button" class="act acts-open" aria-label="Actions on this turn" aria-expanded=${acting} onClick=${() => setActing(!acting)}>${icon("more")}</button>
           <div class=${`acts${acting ? " is-open" : ""}`}>
             ${item.reply && html`<${CopyAct} text=${item.reply} label="Copy reply" />`}
@@ -65,7 +65,7 @@ export const Timeline = memo(function Timeline({ item, turn, thread, session, re
 function Steps({ turn, thread }) {
   const [cost, setCost] = useState(null);
   useEffect(() => {
-    api.turnCost(thread, turn.id).then(setCost, () => {}); // the steps are also useful without it
+    api.turnCost(thread, turn.id).then(setCost, () => {}); // the steps are useful without the cost
   }, [thread, turn.id]);
   const { input_tokens: read = 0, output_tokens: written = 0, cached_tokens: cached = 0 } = turn.usage;
   const whole = Date.parse(turn.finishedAt || turn.steps.at(-1)?.to || turn.startedAt) - Date.parse(turn.startedAt);

@@ -9,7 +9,7 @@ import { Sure, useAnswer, useAttempt } from "./lists.js";
 import { Words } from "./words.js";
 
 const SCOPES = [
-  ["chat", "chat in own threads only"],
+  ["chat", "chat in own conversations only"],
   ["read", "read everything"],
   ["approve", "read everything and decide approvals"],
   ["admin", "full access"],
@@ -22,16 +22,16 @@ export function Tokens() {
   return html`
     <section class="people" aria-label="Tokens">
       <h2>Tokens</h2>
-      <p class="intro">With a token, a person can sign in here and a program can call the API, with limited permissions.</p>
+      <p class="intro">A token lets a person sign in here or a program call the API, with limited permissions.</p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
       ${made && html`
         <div class="panel is-ask" role="status">
-          <p><b>${made.token.name}</b>: copy it now. Shoal does not show it again.</p>
+          <p>Copy the token <b>${made.token.name}</b> now. Shoal does not show it again.</p>
           <p class="sheet-line"><code class="breakable">${made.secret}</code><${Copy} text=${made.secret} label="Copy" /></p>
           <p class="card-foot"><button type="button" class="plain" onClick=${() => setMade(null)}>Done</button></p>
         </div>`}
       <${NewToken} reload=${reload} show=${setMade} />
-      ${tokens && !tokens.length && html`<p class="faint">No tokens yet, except the owner's.</p>`}
+      ${tokens && !tokens.length && html`<p class="faint">No tokens yet, except the owner’s.</p>`}
       <ul class="cards">${(tokens || []).map((one) => html`<${Token} key=${one.name} token=${one} reload=${reload} />`)}</ul>
     </section>
   `;
@@ -51,7 +51,7 @@ function NewToken({ reload, show }) {
         <label>Name <input name="name" required maxlength="64" placeholder="ben" autocomplete="off" spellcheck="false" /></label>
         <label>Permissions <select name="scope">${SCOPES.map(([scope, words]) => html`<option value=${scope}>${words}</option>`)}</select></label>
         <label>Expires <select name="expires">${EXPIRES.map(([span, words]) => html`<option value=${span}>${words}</option>`)}</select></label>
-        <label>Only for the agent <input name="agent" maxlength="64" placeholder="any" autocomplete="off" spellcheck="false" /></label>
+        <label>Agent <input name="agent" maxlength="64" placeholder="any" autocomplete="off" spellcheck="false" /></label>
       </div>
       <p class="card-foot"><button type="submit" class="primary">Create token</button></p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}

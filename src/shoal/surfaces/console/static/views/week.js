@@ -5,7 +5,7 @@ import { scheduleName, visible } from "../format.js";
 
 const DAY_MS = 86_400_000;
 const DAY_SHOWN = 8; // per day, until the person expands the day
-const OFTEN = 4; // a schedule with this many times a day is shown once, in words; the server's limit per day
+const OFTEN = 4; // a schedule with this many times a day appears once, in words. The server's limit per day
 
 const dayOf = (ms) => {
   const at = new Date(ms);
@@ -13,7 +13,7 @@ const dayOf = (ms) => {
 };
 const time = (iso) => new Date(iso).toLocaleTimeString("en-GB", { hour: "numeric", minute: "2-digit" });
 
-/** Seven days from `nowMs`, each with its schedules by time; frequent ones appear once. */
+/** Return seven days from `nowMs`, each with its schedules by time. Frequent ones appear once. */
 export function week(planned, nowMs) {
   const days = Array.from({ length: 7 }, (_, at) => ({ from: dayOf(dayOf(nowMs) + at * DAY_MS + DAY_MS / 2), items: [] }));
   for (const { id, name, words, at } of planned) {
@@ -36,7 +36,7 @@ export function Week({ planned, nowMs }) {
         <li key=${from} class=${`${at === 0 ? "is-today" : ""} ${items.length ? "" : "is-free"}`}>
           <h2>${at === 0 ? "Today" : new Date(from).toLocaleDateString("en-GB", { weekday: "short" })} <span class="faint">${new Date(from).toLocaleDateString("en-GB", { day: "numeric", month: "short" })}</span></h2>
           ${items.length
-            ? html`<ul>${(isWhole ? items : items.slice(0, DAY_SHOWN)).map((item) => html`<li key=${`${item.id}${item.at}`} title=${visible(scheduleName(item.name))}><b>${item.often ? item.often[0].toUpperCase() + item.often.slice(1) : time(item.at)}</b> <span>${visible(scheduleName(item.name))}</span></li>`)}</ul>${!isWhole && items.length > DAY_SHOWN && html`<button type="button" class="quiet" onClick=${() => setWhole(true)}>${items.length - DAY_SHOWN} more</button>`}`
+            ? html`<ul>${(isWhole ? items : items.slice(0, DAY_SHOWN)).map((item) => html`<li key=${`${item.id}${item.at}`} title=${visible(scheduleName(item.name))}><b>${item.often ? item.often[0].toUpperCase() + item.often.slice(1) : time(item.at)}</b> <span>${visible(scheduleName(item.name))}</span></li>`)}</ul>${!isWhole && items.length > DAY_SHOWN && html`<button type="button" class="quiet" onClick=${() => setWhole(true)}>Show ${items.length - DAY_SHOWN} more</button>`}`
             : html`<p class="faint">–</p>`}
         </li>
       `)}
