@@ -78,8 +78,8 @@ UPDATES_MAX = 50
 
 _DONE = re.compile(r"DONE \d+ (\S+)")
 _TURN = re.compile(r"[0-9A-Z]{26}")
-_UNDONE = re.compile(r"reverses this|was already undone")
-_DIFFERING = re.compile(r"different from how this left (?:it|them): (.*)\. Keep or overwrite")
+_UNDONE = re.compile(r"reverses this|are already undone")
+_DIFFERING = re.compile(r"other changes too: (.*)\. Keep or overwrite")
 _NOT_NOW = re.compile(r"still running|^The platform answered|^The connection broke|^Too many posts")
 
 

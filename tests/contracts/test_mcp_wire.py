@@ -136,7 +136,7 @@ GOOD = '{"name":"good","inputSchema":{"type":"object"}}'
 
 
 BAD = (
-    ('{"name":"bad","inputSchema":{"type":"array"}}', "bad: its arguments are described as array"),
+    ('{"name":"bad","inputSchema":{"type":"array"}}', "bad: its arguments are of type array"),
     ('{"name":7,"inputSchema":{"type":"object"}}', "a tool without a name"),
     ('{"inputSchema":{"type":"object"}}', "a tool without a name"),
     ('"bad"', "a tool without a name"),

@@ -458,7 +458,7 @@ async def test_the_audit_log_is_checked_through_the_api(shoal: Served) -> None:
     with sqlite3.connect(shoal.home.database_file) as database:
         database.execute("delete from audit where number = 1")
     broken = (await shoal.client.get("/api/audit/verify")).json()["broken"]
-    assert broken == ["owner, entry 1 is missing."]
+    assert broken == ["owner: entry 1 is missing."]
 
 
 async def test_preferences_are_stored_per_person(shoal: Served) -> None:

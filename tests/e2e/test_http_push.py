@@ -114,7 +114,7 @@ async def test_the_owner_is_notified_of_answers_and_approvals(told: Told) -> Non
     assert answer.content["thread"] == LOBBY
     (request,) = await told.asked(FOREIGN)
     assert (request.content["kind"], request.content["text"]) == ("approval", "make all")
-    assert request.content["title"] == "main asks: may bash run this?"
+    assert request.content["title"] == "main asks to run bash"
     assert request.content["approval"]
     assert 500 < request.ttl_seconds <= 600
     assert request.urgency == "high"
@@ -131,7 +131,7 @@ async def test_a_card_of_several_calls_causes_one_notification(told: Told) -> No
 
     first = asked(1)
     assert first is not None
-    assert (first.kind, first.title, first.text) == ("approval", "main asks: may it make 3 calls?", "make 1")
+    assert (first.kind, first.title, first.text) == ("approval", "main asks to make 3 calls", "make 1")
     assert (first.thread, first.approval, first.is_cut) == (
         LOBBY,
         "CARD",
@@ -139,7 +139,7 @@ async def test_a_card_of_several_calls_causes_one_notification(told: Told) -> No
     )  # it opens the page without permitting anything
     staged = asked(1, staged=True)
     assert staged is not None
-    assert staged.title == "main asks: may it do 3 things?"
+    assert staged.title == "main asks to do 3 things"
     assert [asked(2), asked(3, staged=True)] == [None, None]
 
 
@@ -276,6 +276,10 @@ async def test_the_key_is_a_secret_of_the_home(told: Told) -> None:
 async def test_notifications_can_be_switched_off(tmp_path: Path) -> None:
     async with served(tmp_path, web=WebSettings(push=False)) as stand:
         answer = (await stand.client.get("/api/push")).json()
-        assert answer == {"on": False, "why_off": "Notifications are turned off: web.push is false.", "key": ""}
+        assert answer == {
+            "on": False,
+            "why_off": ("Notifications are off. Set web.push = true to turn them on."),
+            "key": "",
+        }
         keys = {"endpoint": "https://push.example.org/x", "p256dh": "AA", "auth": "AA"}
         assert (await stand.client.put("/api/push", json=keys)).status_code == 400

@@ -358,8 +358,8 @@ async def test_an_mcp_server_is_added_switched_off_and_removed(stand: Stand) -> 
 @pytest.mark.parametrize(
     ("wanted", "told"),
     [
-        ({"command": sys.executable, "args": [str(MCP_SERVER), "fail"]}, "The server does not respond."),
-        ({"command": "no-such-program"}, "The server does not respond."),
+        ({"command": sys.executable, "args": [str(MCP_SERVER), "fail"]}, "Shoal could not connect to the server."),
+        ({"command": "no-such-program"}, "Shoal could not connect to the server."),
         ({}, "Give either a command or a URL"),
         ({"command": "a", "url": "http://127.0.0.1:9"}, "Give either a command or a URL"),
     ],

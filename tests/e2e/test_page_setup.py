@@ -109,7 +109,7 @@ async def test_an_mcp_server_is_added_switched_off_and_removed(browser: Browser,
             await form.get_by_label("Name", exact=True).fill("odd")
             await form.get_by_label("Program and its arguments").fill("no-such-program")
             await form.get_by_role("button", name="Add server").click()
-            await expect(form.get_by_role("alert")).to_contain_text("The server does not respond.")
+            await expect(form.get_by_role("alert")).to_contain_text("Shoal could not connect to the server.")
             await form.get_by_label("Program and its arguments").fill(f"{sys.executable} {MCP_SERVER}")
             await form.get_by_role("button", name="Add server").click()
             await expect(page.locator(".card", has_text="odd_server.py")).to_contain_text("up")

@@ -339,9 +339,9 @@ class TestNewHome:
                 asks(shoal, channel, "quiet-two")
             (shoal.home / "agents/main/agent.toml").write_text("idle_minutes = 0.0001\n")
             with shoal.run():  # it checks at the start and then every minute
-                told = shoal.loop.do(shoal.platforms.discord.sees(channel, "cleared the conversation"))
-                assert "saved 2 conversations" in told.text
+                told = shoal.loop.do(shoal.platforms.discord.sees(channel, "saved and cleared"))
+                assert "saved and cleared 2 conversations" in told.text
                 listed = slash(shoal, "context", "history", channel=channel)
                 assert len(listed.splitlines()) == 2, listed
             said = [one.text for one in shoal.platforms.discord.said(channel)]
-            assert ["cleared the conversation" in text for text in said].count(True) == 1
+            assert ["saved and cleared" in text for text in said].count(True) == 1

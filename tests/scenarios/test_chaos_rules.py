@@ -316,7 +316,7 @@ GONE_BACK: list[tuple[list[Fact], list[str]]] = [
     ([wrote("old", "new"), command("last", KEPT, "half")], []),
     ([wrote("old", "new"), command("last", RESTORED, "older")], ["left older, not old"]),
     ([wrote("old", "new"), command("last", "", "half"), command("turn", RESTORED, "old", at=3)], []),
-    ([wrote("old", "new"), command("last", ""), command("turn", "This was already undone.", "half", at=3)],
+    ([wrote("old", "new"), command("last", ""), command("turn", "These changes are already undone.", "half", at=3)],
      ["left half, not old"]),
     ([wrote("old", "new"), command("last", "1 file differs. Keep or overwrite it?", "half")], ["left half, not new"]),
     ([wrote("old", "new"), command("last", "It failed.", "new")], ["was refused"]),

@@ -168,7 +168,7 @@ async def test_the_owner_confirms_a_server_in_the_chat_and_its_reads_run_unasked
         await ada.sees("Hello.")
         await ada.says("ask the odd one")
         card = await ada.is_asked()
-        assert "The owner has not confirmed what this tool does yet." in card.reason
+        assert "The owner has not confirmed the kind of this tool." in card.reason
         await ada.decides(card.id, allow=False)
         await ada.sees("It may not.")
         offered = await ada.asks("/mcp")

@@ -248,7 +248,7 @@ async def test_memory_commands_have_the_limits_of_the_tool(tmp_path: Path) -> No
         memory(world).write_text("- the tide turns at six\n")
         assert "tide" in await world.ada.asks("/memory")
         told = await world.ada.asks("/memory forget tide")
-        assert told == "main's permissions do not allow that: tool:remember:global forget the tide turns at six"
+        assert told == "main's permissions deny this change: tool:remember:global forget the tide turns at six"
         assert memory(world).read_text() == "- the tide turns at six\n"
 
 

@@ -288,7 +288,7 @@ async def test_a_trigger_with_a_failed_turn_is_retried_and_its_end_reported(tmp_
             (trigger,) = await world.app[TriggerStore].all()
             assert (trigger.state, trigger.failures) == (state, count)
             assert "rejected the API key" in trigger.error
-        await world.ada.sees("The trigger morning was switched off")
+        await world.ada.sees("I switched off the trigger morning")
         await clock.advance(3600)
         await world.is_quiet()
         assert len(await finished(world, 4)) == 4

@@ -82,10 +82,10 @@ async def test_a_permitted_persons_word_decides_the_pending_approval(tmp_path: P
 async def test_a_command_without_an_id_decides_the_only_approval(tmp_path: Path, stand: Stand) -> None:
     model = FakeModel(MAKES, AGAIN, "It stays as it is.")
     async with playing(stand, tmp_path, model, profile="standard") as scene:
-        assert "No request is pending here." in await scene.ada.asks("/approve")
+        assert "No approval is pending here." in await scene.ada.asks("/approve")
         await scene.ada.says("go")
         await scene.ada.sees("echo x > made")
-        assert "No request nope is pending here." in await scene.ada.asks("/deny nope")
+        assert "No approval nope is pending here." in await scene.ada.asks("/deny nope")
         assert await scene.ada.asks("/approve") == "Allowed."
         await scene.ada.sees("echo y > made")
         assert await scene.ada.asks("/deny") == "Denied."

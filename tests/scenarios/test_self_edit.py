@@ -97,7 +97,7 @@ async def test_later_changes_by_people_are_not_reverted(tmp_path: Path) -> None:
         await world.ada.says("go")
         await world.ada.sees("done")
         (home(world) / "docs" / "a.md").write_text("mine\n")
-        assert "has changed since" in await undo(world)
+        assert "has later changes" in await undo(world)
         assert (home(world) / "docs" / "a.md").read_text() == "mine\n"
 
 
@@ -205,7 +205,7 @@ async def test_the_shared_agents_file_is_changed_in_place_and_reverted(tmp_path:
         assert "set_persona SYSTEM.md" in await undo(world)
         assert shared(world).read_text() == "jq is here.\n"
         shared(world).write_text("by hand\n")
-        assert "has changed since" in await undo(world)
+        assert "has later changes" in await undo(world)
         shared(world).write_text("jq is here.\n")
         assert "set_persona SYSTEM.md (data/SYSTEM.md)" in await undo(world)
         assert not shared(world).exists()

@@ -123,5 +123,5 @@ async def test_oversized_instructions_are_not_reported_as_a_long_conversation(tm
     model = FakeModel(script=lambda _: Refusal(400, "maximum context length is 900 tokens"))
     async with scenario(tmp_path, model) as world:
         await world.ada.says("hi")
-        await world.ada.sees("does not fit in the model's context window")
+        await world.ada.sees("do not fit in the model's context window")
         assert not [text for text in world.chat.texts(world.ada.thread) if "grown too long" in text]

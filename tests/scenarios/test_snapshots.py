@@ -83,7 +83,7 @@ async def test_saved_conversations_of_another_channel_are_hidden(tmp_path: Path)
         other = ThreadId("fake:lighthouse:3")
         await world.happens(other, "turn_finished")
         assert await world.app[ConversationSnapshots].history(other) == []
-        with pytest.raises(NotFound, match="has no snapshot"):
+        with pytest.raises(NotFound, match="no saved conversation that matches"):
             await world.app[ConversationSnapshots].restore(other, saved.id, "eve")
 
 
@@ -116,7 +116,7 @@ async def test_an_idle_agent_saves_clears_and_says_so(tmp_path: Path) -> None:
         await clock.advance(29 * 60)
         assert "cleared" not in await world.types(), "any thread of the agent keeps it awake"
         await clock.advance(120)
-        told = await bob.sees("saved 2 conversations and cleared the conversation: About boats.")
+        told = await bob.sees("I saved and cleared 2 conversations: About boats.")
         for person in (world.ada, bob):
             await world.happens(person.thread, "cleared")
             (saved,) = [

@@ -232,7 +232,7 @@ class Diary:
                 return "[SILENT]"
             self._write("heartbeat")
             return Reply(calls=(Call("message", json.dumps({"to": "fake:harbour:1", "text": "heartbeat"})),))
-        text, _, late = asked.partition("\n\n(This was due at ")
+        text, _, late = asked.partition("\n\n(This message was due at ")
         what = f"{text}, due {datetime.fromisoformat(late[:16]):%m-%d %H:%M}" if LATE in late else text
         self._write(what)
         return what

@@ -122,7 +122,7 @@ async def test_a_schedule_of_another_conversation_is_not_found(tmp_path: Path) -
         await world.ada.asks("/remind in 2 hours stretch")
         (made,) = await world.app[TriggerStore].all()
         bob = world.person("bob", "2")
-        assert "No reminder" in await bob.asks(f"/remind cancel {made.id[-6:]}")
+        assert "does not match exactly one reminder" in await bob.asks(f"/remind cancel {made.id[-6:]}")
         assert len(await world.app[TriggerStore].all()) == 1
         assert "Write the time first" in await bob.asks("/remind soon stretch")
         assert "is past" in await bob.asks("/remind 2020-01-01T09:00 stretch")
@@ -156,7 +156,7 @@ async def test_a_failing_trigger_backs_off_is_disabled_and_reported(tmp_path: Pa
         pauses = [after - before for before, after in itertools.pairwise(failed_at)]
         assert pauses == [1, 3, 5, 9], "the next minute, and then not before 2, 4 and 8 more have passed"
         told = await ada.sees("switched off")
-        assert told.markdown.startswith("The trigger lookout was switched off because it failed: ")
+        assert told.markdown.startswith("I switched off the trigger lookout because it failed: ")
 
 
 async def test_a_channel_trigger_waits_for_its_platform_and_answers_in_its_thread(
@@ -212,7 +212,7 @@ async def test_a_refused_one_time_trigger_is_disabled_and_the_owner_informed(tmp
         )
         await world.app[TriggerService].add(spec)
         await clock.advance(360)
-        await ada.sees("The trigger storm was switched off because it failed: No such channel.")
+        await ada.sees("I switched off the trigger storm because it failed: No such channel.")
         (trigger,) = await world.app[TriggerStore].all()
         assert (trigger.state, trigger.failures, trigger.error) == ("failed", 1, "No such channel.")
         assert world.model.calls == 1

@@ -294,7 +294,7 @@ async def test_a_self_edit_says_how_to_revert_it(tmp_path: Path) -> None:
         await world.ada.says("go")
         await world.ada.decides((await world.ada.is_asked()).id, allow=True)
         await world.happens(world.ada.thread, "turn_finished")
-        assert "`set_persona` ran: SOUL.md; `/agent undo` reverses it." in await world.ada.asks("/undo")
+        assert "`set_persona` ran: SOUL.md. `/agent undo` reverses it." in await world.ada.asks("/undo")
 
 
 async def test_undo_is_available_as_a_command(tmp_path: Path) -> None:
@@ -671,7 +671,9 @@ async def test_files_kept_because_of_later_changes_are_reported(tmp_path: Path) 
     async with scenario(tmp_path, FakeModel(runs("echo 1 > a; echo 1 > b"), "done")) as world:
         only, undo = await turn(world), world.app[Undo]
         (workspace(world) / "b").write_text("mine")
-        with pytest.raises(FilesDiffer, match=r"1 file is different from how this left it: b\. Keep or overwrite it\?"):
+        with pytest.raises(
+            FilesDiffer, match=r"1 file has other changes too: b\. Keep or overwrite the other changes\?"
+        ):
             await undo.undo(world.ada.thread, only, OWNER)
         done = await undo.undo(world.ada.thread, only, OWNER, "keep")
         assert [(one.path, one.why) for one in done.left] == [("b", "It was changed since.")]

@@ -142,7 +142,7 @@ async def test_no_database_starts_next_to_a_rescued_one_until_one_is_chosen(
     path = tmp_path / "shoal.db"
     saved = path.with_name("shoal.db.rescued-1")
     change(path)
-    with pytest.raises(StoreCorrupt, match="saved as"):
+    with pytest.raises(StoreCorrupt, match="saved the content as"):
         await driver.write(put("late"))
     await driver.close()
     for _ in range(2):

@@ -302,7 +302,7 @@ def test_each_query_is_defined_once_with_a_description() -> None:
 
 async def test_a_failure_of_another_kind_is_reported_with_sqlites_words(tmp_path: Path) -> None:
     driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
-    with pytest.raises(StoreError, match=r"^The database shoal\.db failed: unterminated string\.$"):
+    with pytest.raises(StoreError, match=r"^The database shoal\.db returned an error: unterminated string\.$"):
         await driver.read(query("search_said", quoted='"', low="", high="z", limit=1))
     await driver.close()
 

@@ -76,7 +76,7 @@ def test_an_unchanged_past_replays_identically(past: Past) -> None:
 def test_a_changed_message_is_reported_in_its_first_request(past: Past) -> None:
     report = past.replay(other(ToolFinished, "lake"))
     assert [one.seq for one in report.differences] == [7, 12]
-    assert "message 3 of 3, from event 3, differs" in report.differences[0].detail
+    assert "message 3 of 3, from event 3, is now" in report.differences[0].detail
     assert '"text":"lake"' in report.differences[0].detail
     assert "sent by an earlier call" in report.differences[1].detail
     assert past.replay(other(UserSaid, "hm")).identical == 0

@@ -10,7 +10,7 @@ FEATURE = Feature(
     routes="routes:routes",
     paths=("/api/backups",),
     cli=(
-        CliCommand("backup", "Back up everything to one file.", "cli:backup", job="Back up and move"),
+        CliCommand("backup", "Back up the home directory to one file.", "cli:backup", job="Back up and move"),
         CliCommand("restore", "Create a home directory from a backup.", "cli:restore", job="Back up and move"),
     ),
 )

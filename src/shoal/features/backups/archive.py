@@ -140,8 +140,8 @@ def dump_server(url: str, target: Path) -> None:
 
     if not shutil.which("pg_dump") or not shutil.which("pg_restore"):
         raise StoreError(
-            "A backup of a PostgreSQL database needs pg_dump, which is not installed. Install PostgreSQL's client "
-            "programs in the server's version, or back up the server itself and leave backup.to empty."
+            "Backing up a PostgreSQL database needs pg_dump and pg_restore. Install the PostgreSQL client programs "
+            "that match the server's version, or back up the server itself and leave backup.to empty."
         )
     parts = {key: str(value) for key, value in conninfo_to_dict(url).items() if value is not None}
     environment = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("PG")}
@@ -203,7 +203,7 @@ def _add(archive: tarfile.TarFile, path: Path, name: str) -> None:
                 padded = _Padded(file)
                 archive.addfile(entry, padded if whole is None else io.BytesIO(whole))
                 if padded.is_short:
-                    log.warning("a file shrank while it was being backed up", extra={"path": name})
+                    log.warning("file shrank during backup", extra={"path": name})
         elif stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode):
             archive.add(path, name, recursive=False)
     except FileNotFoundError:
@@ -218,7 +218,7 @@ def _add_configuration(archive: tarfile.TarFile, home: Home, notes: list[str], *
     if not with_secrets:
         redacted = without_secrets(text)
         if redacted is None:
-            notes.append(f"Left out {CONFIGURATION}: Shoal could not separate its secrets. Keep your own copy.")
+            notes.append(f"Left out {CONFIGURATION} because Shoal could not remove its secrets. Keep your own copy.")
             return
         if redacted != text:
             notes.append(f"Left out the secrets in {CONFIGURATION}. Use --with-secrets to include them.")
@@ -242,9 +242,9 @@ def extract(file: Path, target: Path) -> tuple[dict[str, int], int]:
         for entry in archive:
             name = PurePosixPath(entry.name)
             if name.is_absolute() or ".." in name.parts or not name.parts:
-                raise InvalidInput(f"{file} is not a Shoal backup: it contains the path {entry.name!r}.")
+                raise InvalidInput(f"{file} is not a Shoal backup: it contains the unsafe path {entry.name!r}.")
             if name.parts[0] not in (*FOLDERS, DATABASE, DUMP, CONFIGURATION, "token", "secrets"):
-                raise InvalidInput(f"{file} is not a Shoal backup: it contains {entry.name!r}.")
+                raise InvalidInput(f"{file} is not a Shoal backup: it contains the unexpected path {entry.name!r}.")
             path = target / name
             if len(os.fsencode(path)) >= PATH_BYTES_MAX:
                 too_long += 1

@@ -101,7 +101,7 @@ def _line(backup: Backup) -> str:
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Continue with a database whose -wal file is missing or damaged, without its contents.",
+    help="Continue although the database's -wal file is missing or damaged. The contents of that file are lost.",
 )
 def restore(context: CommandContext, file: str | None, into: Path | None, accept_loss: bool) -> None:
     """Restore the home directory from FILE, which is a path or the name of a backup in backup.to.
@@ -121,14 +121,16 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
         root, fresh = context.root, context.root.with_name(f"{context.root.name}.restored")
         print(f"The newest backup is {_line(backups[0])}. To restore it:")
         print(f"  1. shoal --home {root} restore {backups[0].name} --into {fresh}")
-        print(f"  2. Stop Shoal, then mv {root} {root}.before && mv {fresh} {root}")
+        print(f"  2. Stop Shoal, then run: mv {root} {root}.before && mv {fresh} {root}")
         echo("  3. Set any secrets that step 1 lists, then start Shoal.")
         echo("Run `shoal backup --list` to see older backups.")
     else:
         target = CommandContext(into) if into else context
         root = target.root
         if is_held(target.home.lock_file):
-            raise HomeLocked(f"Shoal is running on {root}. Stop it first, or restore --into another directory.")
+            raise HomeLocked(
+                f"Shoal is running on {root}. Stop Shoal first, or name another directory with --into DIR."
+            )
         is_file = Path(file).is_file()
         where = backup_storage(context.config(), context.home) if context.root.is_dir() and not is_file else None
         if not is_file and (where is None or file not in where.sizes()):
@@ -166,10 +168,13 @@ def _make_from(file: Path, context: CommandContext, source: str) -> None:
     finally:
         remove_tree(folder)  # the tree can be too deep for recursion
     if too_long:
-        echo(f"{counted(too_long, 'file')} left out because their paths are too long below {root}.")
+        echo(f"Skipped {counted(too_long, 'file')}: path too long below {root}.")
     make_home(context.home)
     if (root / DUMP).exists():
-        print(f"Made {root} from {source}. Its database is {root / DUMP}. Load it into an empty PostgreSQL database ")
+        print(
+            f"Restored {root} from {source}. The database dump is {root / DUMP}. Load it into an empty PostgreSQL "
+            "database "
+        )
         echo(f"with `pg_restore --no-owner --dbname URL {root / DUMP}`, and set database.url.")
         return
     changed = {root / name: at for name, at in changed_at.items()}
@@ -177,13 +182,13 @@ def _make_from(file: Path, context: CommandContext, source: str) -> None:
         context.write(lambda store: MarkedFiles(store.settings, context.home).renew(changed))
     except StoreError as error:
         raise StoreError(
-            f"{root} was created, but its taint marks were not restored: {error} Remove {root}, fix the database, "
-            "and restore again."
+            f"Shoal restored {root} without its taint marks: {error} Remove {root}, fix the database, then restore "
+            "again."
         ) from error
     text = context.home.config_file.read_text("utf-8", "surrogateescape") if context.home.config_file.exists() else ""
     missing = missing_secrets(text, root)
-    todo = f" The backup does not contain these secrets. Set them again: {', '.join(missing)}." if missing else ""
+    todo = f" Set these secrets, which the backup does not contain: {', '.join(missing)}." if missing else ""
     echo(
-        f"Made {root} from {source}. `shoal doctor` checks it.{todo} Turns and approvals that were open in "
-        "the backup do not continue. Their threads say so."
+        f"Restored {root} from {source}. Run `shoal doctor` to check it.{todo} Turns and approvals that were open "
+        "in the backup do not continue, and their threads contain a note."
     )

@@ -16,7 +16,7 @@ from shoal.surfaces.cli.findings import DoctorFinding, fail, ok, warn
 async def look_at_backups(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
     settings, where = config.section(BackupSettings), backup_storage(config, context.home)
     if where is None:
-        yield warn("backups", "no backups are made.", "Set backup.to to a directory on another disk, or s3://….")
+        yield warn("backups", "no scheduled backups.", "Set backup.to to a directory on another disk, or s3://….")
         return
     try:
         problem = await asyncio.to_thread(context.read, lambda store: store.settings.get(*PROBLEM))
@@ -25,7 +25,7 @@ async def look_at_backups(context: CommandContext, config: Config) -> AsyncGener
     try:
         backups = await asyncio.to_thread(listed_in, where)
     except OSError as error:
-        yield fail("backups", f"Cannot read {settings.to}: {error}.", "Check backup.to.")
+        yield fail("backups", f"Shoal cannot read {settings.to}: {error}.", "Check backup.to.")
         return
     hours = settings.every_hours
     newest = f"{len(backups)} stored, the newest is {backups[0].name}." if backups else "no backup yet."
@@ -35,8 +35,8 @@ async def look_at_backups(context: CommandContext, config: Config) -> AsyncGener
         and (SystemClock().now() - backups[0].at).total_seconds() > 2 * hours * 3600 + LOOK_SECONDS_MAX
     )
     if problem:
-        yield fail("backups", f"{newest} The last attempt failed: {problem}", "`shoal backup` tries again.")
+        yield fail("backups", f"{newest} The last attempt failed: {problem}", "Run `shoal backup` to try again.")
     elif late:
-        yield warn("backups", newest, f"Shoal makes one every {hours:g} hours while `shoal run` is running.")
+        yield warn("backups", newest, f"Keep `shoal run` running. It makes a backup every {hours:g} h.")
     else:
         yield ok("backups", newest)

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS_MAX = 3600.0
-"""Maximum pause between checks whether a backup is due or a failed backup should be retried."""
+"""Maximum time between checks for a due backup or a retry."""
 PROBLEM = ("backup", "problem")
-"""Setting with the error of the last scheduled backup; empty after a success."""
+"""Setting with the error of the last scheduled backup. Empty after a success."""
 _NAME = lazy_re.compile(r"shoal-(\d{8}T\d{6}Z)\.tar\.gz")
 _TIME = "%Y%m%dT%H%M%SZ"
 
@@ -146,7 +146,7 @@ class Backups(msgspec.Struct, eq=False):
                 log.error("backup failed; see `shoal doctor`", extra={"why": why})
                 if not await self.problem():
                     await self.stored.put(*PROBLEM, why)
-                    await self.notify(f"I could not make a backup. I will retry every hour. {why}")
+                    await self.notify(f"I could not make a backup and will retry every hour. {why}")
             await self.clock.sleep(wait)
 
 

@@ -19,8 +19,9 @@ SYSTEM_CHARS_MAX = 200_000
 
 Difference: TypeAlias = Literal["same", "words", "arguments", "calls", "refused", "failed"]
 DIFFERENCES: tuple[Difference, ...] = ("same", "words", "arguments", "calls", "refused", "failed")
-"""Ways in which an answer can differ, from least to most: not at all; in its text; in the arguments of the same tools;
-in the tools, or text instead of a call; a refusal; no answer."""
+"""Kinds of difference between two answers, from smallest to largest: none, the text, the arguments of the same tools,
+different tools or text instead of a call, a refusal, no answer.
+"""
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -206,7 +206,7 @@ def check_case(case: Case, text: str, file: str) -> None:
     """Check rules that the schema cannot express. Raises InvalidInput."""
     if not case.messages or case.messages[-1].role == "assistant":
         last = line_of(text, f"$.messages[{len(case.messages) - 1}]")
-        raise InvalidInput(f"{file}, line {last}: the last message must have the role user.")
+        raise InvalidInput(f"{file}, line {last}: the last message must have the role user or tool.")
     if not case.expect:
         raise InvalidInput(f"{file}, line 1: the case has no expectation. Add an [[expect]] table.")
     for number, expectation in enumerate(case.expect):

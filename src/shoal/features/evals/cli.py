@@ -68,7 +68,7 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
     newer version of Shoal wrote it.
     """
     if every == (id is not None):
-        raise click.UsageError("Give a thread, or use --all.")
+        raise click.UsageError("Give either a thread or --all.")
     if since is not None and not every:
         raise click.UsageError("--since needs --all.")
     lately = timedelta(hours=hours_of(since or "30d"))
@@ -143,7 +143,7 @@ def all_as_usage() -> Generator[None]:
 
 @command(example="shoal compare --model ollama/qwen3 --last 5")
 @click.option("--model", required=True, help="The model to ask, PROVIDER/MODEL.")
-@click.option("--thread", default="", metavar="ID", help="The calls in this thread.")
+@click.option("--thread", default="", metavar="ID", help="Calls in this thread.")
 @click.option("--last", default=0, type=click.IntRange(0), help="Calls in the latest N turns across all threads.")
 @click.option("--tag", default="", help="Calls in threads with #TAG in their title.")
 @click.option("--profile", default="", help="Use the tools that this permission profile allows.")
@@ -178,7 +178,7 @@ def compare(
         try:
             text = system.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise click.UsageError(f"Cannot read {system}: {getattr(error, 'strerror', '') or error}.") from error
+            raise click.UsageError(f"Shoal cannot read {system}: {getattr(error, 'strerror', '') or error}.") from error
     wanted = Wanted(model, thread, last, tag.removeprefix("#"), profile, text, runs)
     try:
         return asyncio.run(_compare(context, wanted, usd_max, as_json=as_json))
@@ -228,13 +228,13 @@ def plan_lines(state: ComparisonState) -> list[str]:
     what = f"{counted(state.turns, 'turn')} with {counted(state.steps, 'model call')}"
     lines = [f"{what} of {printable(state.selection)}{times}."]
     if state.done:
-        lines.append(f"{state.done} of {state.calls} are already answered.")
+        lines.append(f"Already answered: {state.done} of {state.calls}.")
     if state.left_out:
-        lines.append(f"{state.left_out} are skipped because the journal no longer has their instructions.")
+        lines.append(f"Skipped because the thread or its instructions no longer exist: {state.left_out}.")
     if state.done < state.calls:
-        cost = "an unknown price" if state.estimated_usd is None else f"about ${state.estimated_usd:.4f}"
-        ceiling = f"the limit is ${state.usd_max:.4f}" if state.usd_max else "no cost limit of its own"
-        lines.append(f"To ask: about {state.estimated_tokens:,} tokens, {cost}; {ceiling}.")
+        cost = "unknown price" if state.estimated_usd is None else f"about ${state.estimated_usd:.4f}"
+        ceiling = f"cost limit ${state.usd_max:.4f}" if state.usd_max else "no separate cost limit"
+        lines.append(f"Remaining calls: about {state.estimated_tokens:,} tokens, {cost}, {ceiling}.")
     return lines
 
 
@@ -361,7 +361,7 @@ def save(
 
 
 @command(cases, "list", example="shoal cases list --agent main")
-@agent_option("The agent.", "main")
+@agent_option("Agent whose cases to list.", "main")
 def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
     """List an agent's cases and their expectations."""
     with all_as_usage():
@@ -373,7 +373,7 @@ def list_cases(context: CommandContext, agent: str, as_json: bool) -> None:
 
 @command(example="shoal check --agent main")
 @click.argument("names", nargs=-1, metavar="[CASE…]")
-@agent_option("The agent.", "main")
+@agent_option("Agent whose cases to run.", "main")
 @click.option("--model", default="", help="Use this model instead of the agent's model.")
 @click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write JUnit XML to this file.")
 @usd_option

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 AT_ONCE = 4
 """Maximum number of calls in flight."""
 FAILED_MAX = 3
-"""Number of rounds in which every call fails before the comparison stops."""
+"""Number of consecutive rounds in which every call fails before the comparison stops."""
 THREADS_AT_ONCE = 100
 ASKED_CHARS = 200
 MODEL_STEP = "model "
@@ -184,7 +184,7 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         InvalidInput.
         """
         if sum(map(bool, (wanted.thread, wanted.last, wanted.tag))) != 1:
-            raise InvalidInput("Give a thread, a number of recent turns, or a tag.")
+            raise InvalidInput("Give either a thread, a number of recent turns, or a tag.")
         route = self.spending.models.route(wanted.model)
         if wanted.profile:
             self.profiles.check(wanted.profile)

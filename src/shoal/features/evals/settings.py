@@ -20,7 +20,7 @@ class CasesSettings(Section, frozen=True, kw_only=True):
     steps_max: Annotated[int, Meta(ge=1, le=100)] = 10
     """Maximum number of model calls per test case."""
     edit_seconds_max: Annotated[float, Meta(ge=0, le=600)] = 60.0
-    """Time limit for the cases before a person is asked about a change, in seconds. 0 disables them."""
+    """Time limit in seconds for the cases that run before a person is asked to approve a change. 0 disables them."""
     edit_usd_max: Annotated[float, Meta(ge=0)] = 0.5
     """Cost limit for these cases, in US dollars, if the model's price is known. 0 means no limit."""
     edit_tokens_max: Annotated[int, Meta(ge=0)] = 500_000

@@ -14,7 +14,9 @@ from shoal.text.order import natural
 
 mcp = click.Group(
     "mcp",
-    help="MCP tools. Confirm once per server which tools read and which write. Later changes need your OK.",
+    help=(
+        "Review MCP tools. Confirm once per server which tools read and which write, then allow or deny later changes."
+    ),
     epilog="Example: shoal mcp confirm mail",
 )
 
@@ -50,28 +52,26 @@ def show_mcp(context: CommandContext, name: str) -> None:
     """Show the pending change to tool NAME as a diff, or its allowed definition."""
     tool = next((one for server in _servers(context) for one in server.tools if one.name == name), None)
     if tool is None:
-        raise NotFound(f"No MCP tool named {name[:80]!r}. `shoal mcp list` shows them.")
+        raise NotFound(f"No MCP tool named {name[:80]!r}. Run `shoal mcp list` to see the servers and their tools.")
     if tool.state == "allowed":
-        print(f"{tool.name} is allowed in this form:\n")
+        print(f"{tool.name} is allowed with this definition:\n")
         print(printable(tool.text))
         return
     print(
-        f"{tool.name} is {tool.state}. Lines with - are from the definition you allowed, "
-        "lines with + from the server's new one:\n"
+        f"{tool.name} is {tool.state}. Lines with - are from the allowed definition, lines with + from the server's "
+        "current definition:\n"
     )
     print(printable(tool.change))
     print(f"\nTo allow it: shoal mcp allow {tool.name} {tool.digest[:DIGEST_CHARS]}")
     if tool.proposed is not None:
-        print(
-            f"According to its annotations, it is one of the tools that {WORDS[tool.proposed]}. --kind overrides that."
-        )
+        print(f"Proposed kind, from the tool's annotations: {WORDS[tool.proposed]}. Use --kind to choose another kind.")
 
 
 @command(mcp, "confirm", example="shoal mcp confirm mail --write archive")
 @click.option("--read", multiple=True, metavar="TOOL", help="A tool that only reads the server's own data.")
-@click.option("--read-outside", multiple=True, metavar="TOOL", help="A tool that reads other people's data.")
+@click.option("--read-outside", multiple=True, metavar="TOOL", help="A tool that reads data outside this machine.")
 @click.option("--write", multiple=True, metavar="TOOL", help="A tool that changes something.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def confirm_mcp(
     context: CommandContext,
     server: str,
@@ -83,7 +83,10 @@ def confirm_mcp(
     """Confirm which tools of SERVER read and which write. Tools that read then run without asking."""
     known = next((server_view for server_view in _servers(context) if server_view.server == server), None)
     if known is None:
-        raise NotFound(f"No MCP server {server[:80]!r} has been connected yet. `shoal mcp list` shows them.")
+        raise NotFound(
+            f"No MCP server {server[:80]!r} has been connected yet. Run `shoal mcp list` to see the servers and "
+            "their tools."
+        )
     chosen: dict[str, Kind] = {}
     options: tuple[tuple[Kind, tuple[str, ...]], ...] = (
         ("read", read),
@@ -100,7 +103,7 @@ def confirm_mcp(
         return
     body = {"digest": known.digest, "kinds": chosen}
     confirmed = call_api(context, "POST", f"/api/mcp-servers/{path_part(server)}/confirm", body, into=McpServerView)
-    later = f"It takes effect within {CHECK_SECONDS:.0f} seconds where the server is connected."
+    later = f"It takes effect within {CHECK_SECONDS:.0f} seconds if the server is connected."
     print(f"Confirmed. {'It is in force now.' if confirmed.in_use else later}")
 
 
@@ -118,7 +121,7 @@ def deny_mcp(context: CommandContext, name: str, digest: str) -> None:
     hidden. Shoal does not ask about DIGEST again.
     """
     call_api(context, "POST", f"/api/mcp/{path_part(name)}", {"decision": "deny", "digest": digest})
-    print("Denied. Agents keep using the definition you allowed before.")
+    print("Denied. A changed tool keeps its allowed definition, and a new tool stays hidden.")
 
 
 def _servers(context: CommandContext) -> list[McpServerView]:
@@ -132,7 +135,7 @@ def _print_kinds(server: McpServerView, chosen: dict[str, Kind]) -> None:
         kind: Kind | None = chosen.get(tool.name) or chosen.get(tool.name.removeprefix(prefix)) or tool.proposed
         if tool.state == "allowed" and kind is not None:
             by_kind[kind].append(tool)
-    print(f"Tools of the MCP server {server.server}, by its own annotations:\n")
+    print(f"Tools of the MCP server {server.server} by kind:\n")
     for kind, tools in by_kind.items():
         if tools:
             names = ", ".join(sorted((tool.name.removeprefix(prefix) for tool in tools), key=natural))

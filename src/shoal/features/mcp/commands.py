@@ -11,9 +11,9 @@ from shoal.kernel.errors import Forbidden, InvalidInput
 if TYPE_CHECKING:
     from shoal.services import Services
 
-MCP = CommandSpec("mcp", "what MCP servers offer, and your confirmation", "[confirm SERVER DIGEST]", number=21)
+MCP = CommandSpec("mcp", "show and confirm the tools of MCP servers", "[confirm SERVER DIGEST]", number=21)
 USAGE = "`/mcp`, `/mcp confirm SERVER DIGEST [write=TOOL] [read=TOOL] [read_outside=TOOL]`"
-ONLY_OWNER = "Only my owner can see and confirm this, in a private chat."
+ONLY_OWNER = "Only my owner can use /mcp, in a private chat with me."
 
 
 def chat_commands(services: "Services") -> list[ChatCommand]:
@@ -33,14 +33,16 @@ class McpCommand:
                 return "\n\n".join(map(_shown, servers)) or "No MCP server has been connected yet."
             case ["confirm", server, digest, *moved]:
                 confirmed = await self._pins.confirm(server, digest, dict(map(_moved, moved)), asked.asker.identity)
-                return f"Confirmed. {confirmed.offer} Tools that read run without asking."
+                return f"Confirmed. {confirmed.offer} Tools that only read now run without approval."
             case _:
                 return f"Write {USAGE}."
 
 
 def _shown(server: ServerPins) -> str:
     confirm = f"To confirm: `/mcp confirm {server.server} {server.digest[:DIGEST_CHARS]}`."
-    waiting = f" {len(server.waiting)} changed or new: `shoal mcp list`." if server.waiting else ""
+    waiting = (
+        (f" Changed or new tools: {len(server.waiting)}. Run `shoal mcp list` to see them.") if server.waiting else ""
+    )
     return f"{server.offer} {confirm if server.unconfirmed else 'Confirmed.'}{waiting}"
 
 

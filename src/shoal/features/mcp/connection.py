@@ -111,29 +111,29 @@ class McpTool:
 
 
 async def _unconfirmed() -> str:
-    return "The owner has not confirmed what this tool does yet. `/mcp` shows how to confirm it."
+    return "The owner has not confirmed the kind of this tool. Use `/mcp` to confirm it."
 
 
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 60.0
-"""Interval of listing a server's tools, in seconds. Listing also checks that the server is alive."""
+"""Interval at which a server's tools are listed, in seconds. Listing also checks that the server is alive."""
 LISTINGS_MAX = 10
 """Maximum number of listings in CHECK_SECONDS, even if the server reports more changes."""
 STEADY_SECONDS = 30.0
-"""Duration in seconds after which a lost connection is retried immediately. A shorter connection counts as a
-failure."""
+"""Minimum duration, in seconds, of a connection that is retried immediately after it is lost. A shorter connection
+counts as a failure.
+"""
 TOOLS_MAX = 128
-"""Maximum number of tools per server."""
 PAGES_MAX = 20
-"""Maximum number of pages in a server's list of tools."""
 LISTED_MAX = 2_000
 """Maximum number of definitions read per server."""
 
 WARNINGS_MAX = 20
-"""Maximum number of different warnings logged per connection."""
 
-LOST = "The MCP server {} was lost during the call, so its outcome is unknown. Check before repeating."
+LOST = (
+    "The connection to the MCP server {} was lost during the call, so the outcome is unknown. Check before repeating."
+)
 UNCLEAR = "The MCP server {} sent an unreadable response, so the outcome is unknown. Check before repeating."
 
 LEFT_OUT_SHOWN = 5
@@ -248,8 +248,8 @@ class McpConnection:
         try:
             if settings.sandbox and self.enclose is None:
                 raise SandboxError(
-                    "MCP servers can be sandboxed only with bubblewrap. Set sandbox.kind to it, "
-                    "or turn off the server's `sandbox`."
+                    'Shoal can sandbox MCP servers only with bubblewrap. Set sandbox.kind = "bubblewrap", or turn '
+                    "off the server's `sandbox`."
                 )
             try:
                 await asyncio.to_thread(import_module, "mcp")
@@ -289,7 +289,7 @@ class McpConnection:
                         await self._offer(session)
                     except StoreError as error:
                         log.warning(
-                            "MCP tools check failed; keeping the allowed tools",
+                            "MCP tool check failed; keeping the allowed tools",
                             extra={"server": self.server.name, "why": str(error)},
                         )
                 why = "The server ended the connection."
@@ -342,11 +342,11 @@ class McpConnection:
             if chosen and own not in chosen:
                 continue
             if len(listed) >= TOOLS_MAX:
-                self._warn("MCP server has too many tools", f"the limit is {TOOLS_MAX}")
+                self._warn("too many MCP tools", f"the limit is {TOOLS_MAX}")
                 break
             listed.setdefault(own, (tool_name(self.server.name, own), definition))
         for why in left_out:
-            self._warn("MCP tool is unusable", why)
+            self._warn("unusable MCP tool", why)
         async with self._registering:
             await self._register(listed, tuple(left_out))
             self._listing = listed, tuple(left_out)
@@ -374,8 +374,8 @@ class McpConnection:
             )
             made = McpTool(spec, own, self._digest, self.call, definition.names, traits)
             if wanted.setdefault(name, made) is not made:
-                self._warn("MCP server has two tools with the same name", name)
-                left_out.append(f"{visible(own)[:80]}: another tool has its name")
+                self._warn("duplicate MCP tool name", name)
+                left_out.append(f"{visible(own)[:80]}: another tool has the same name")
         for name, tool in list(self._offered.items()):
             if name not in wanted or not wanted[name].is_same(tool):
                 self.registry.remove(name)
@@ -386,7 +386,7 @@ class McpConnection:
             try:
                 self.registry.add(tool)
             except InvalidInput as error:
-                self._warn("MCP tool is unusable", str(error))
+                self._warn("unusable MCP tool", str(error))
                 left_out.append(str(error))
             else:
                 self._offered[name] = tool
@@ -422,7 +422,7 @@ class McpConnection:
         if status == "up":
             log.info("MCP server connected", extra=extra)
         elif (before.status, before.why) != (status, why):
-            log.warning("MCP server %s; `shoal doctor` shows it", status, extra={**extra, "why": why})
+            log.warning("MCP server %s; see `shoal doctor`", status, extra={**extra, "why": why})
         if self.on_change is not None:
             self.on_change(self.state)
 
@@ -437,7 +437,7 @@ class McpConnection:
 
         session, server = self._session, self.server.name
         if session is None or self.state.status != "up":
-            raise ToolError(f"The MCP server {server} is not connected. Shoal is reconnecting. Try again shortly.")
+            raise ToolError(f"The MCP server {server} is not connected. Shoal is reconnecting, so try again shortly.")
         request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=arguments))
         try:
             answer = await session.send_request(request, types.CallToolResult)

@@ -20,7 +20,7 @@ from shoal.tools.output import visible
 NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 1024
 TEXT_CHARS_MAX = 40_000
-"""Length of the part of a definition that is stored for display. The digest covers the whole definition."""
+"""Maximum number of characters of a definition stored for display. The digest covers the complete definition."""
 DIGEST_CHARS = 12
 """Number of characters of a digest that are shown. To identify a digest, people must enter at least as many."""
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"

@@ -36,7 +36,9 @@ async def look_at_servers(context: CommandContext, config: Config) -> AsyncGener
             yield fail(check, state.why, f"Correct [mcp.{state.server}], or set enabled = false there.")
             continue
         since = (
-            f"pinned since {when(known.since)}" if known is not None else "not pinned: its first start allows them all"
+            f"pinned since {when(known.since)}"
+            if known is not None
+            else ("not pinned: the first start allows all of them")
         )
         yield ok(check, f"{counted(len(state.tools), 'tool')} ({since}): {', '.join(state.tools)}.")
         if state.left_out:
@@ -46,8 +48,8 @@ async def look_at_servers(context: CommandContext, config: Config) -> AsyncGener
                 "Only the server's developer can fix these. The other tools work.",
             )
         if known is not None and known.unconfirmed:
-            todo = f"`shoal mcp confirm {state.server}` lets tools that read run without asking."
+            todo = f"Run `shoal mcp confirm {state.server}` to let tools that only read run without approval."
             yield warn(check, f"{counted(len(known.unconfirmed), 'tool')} not confirmed yet.", todo)
         if known is not None and known.waiting:
             names = ", ".join(f"{pin.name} ({pin.state})" for pin in known.waiting)
-            yield warn(check, f"waiting for your decision: {names}.", "`shoal mcp show NAME` shows what changed.")
+            yield warn(check, f"waiting for your decision: {names}.", "Run `shoal mcp show NAME` to see the change.")

@@ -53,8 +53,9 @@ SCOPE = "mcp"
 CHAIN = "mcp"
 """Audit chain of servers' changes and the owner's decisions."""
 DENIED_MAX = 32
-"""Number of denied definitions remembered per tool. If a server alternates between definitions, Shoal asks once for
-each."""
+"""Maximum number of denied definitions remembered per tool. If a server alternates between definitions, Shoal asks
+once for each.
+"""
 TELL_SECONDS = 3600.0
 """Minimum time between notices about a server that keeps changing, in seconds."""
 SWAPS_MAX = 50
@@ -154,7 +155,10 @@ class ServerPins(msgspec.Struct, frozen=True):
         """
         tool_name = self.tools[name].name if name not in self.kinds and name in self.tools else name
         if tool_name not in self.kinds:
-            raise NotFound(f"{self.server} has no tool {name[:80]!r} to confirm. `shoal mcp list` shows them.")
+            raise NotFound(
+                f"{self.server} has no tool {name[:80]!r} to confirm. Run `shoal mcp list` to see the servers and "
+                "their tools."
+            )
         return tool_name
 
     @property
@@ -182,7 +186,6 @@ class ServerPins(msgspec.Struct, frozen=True):
 
 
 SendNotice: TypeAlias = Callable[[str], Awaitable[None]]
-"""Sends a notice to the owner."""
 
 
 def compared(known: ServerPins, offered: Mapping[str, tuple[str, Definition]]) -> ServerPins:
@@ -246,7 +249,7 @@ class Pins:
             log.info("MCP tools pinned", extra={"server": server, "tools": len(pins.tools)})
             await self._note("pin", list(pins.tools.values()), "allow", "system")
         if unreported:
-            log.warning("MCP server changed its tools; see `shoal mcp list`", extra={"server": server})
+            log.warning("MCP tools changed; see `shoal mcp list`", extra={"server": server})
             await self._note("change", unreported, "ask", "system")
             if notify is not None:
                 await notify(change_notice(server, pins.waiting))
@@ -274,11 +277,14 @@ class Pins:
         for _ in range(SWAPS_MAX):
             raw, known = await self._read(server) if server in self._servers else (None, None)
             if known is None:
-                raise NotFound(f"No MCP server {server[:80]!r} has been connected yet. `shoal mcp list` shows them.")
+                raise NotFound(
+                    f"No MCP server {server[:80]!r} has been connected yet. Run `shoal mcp list` to see the servers "
+                    "and their tools."
+                )
             moved = {known.named(name): kind for name, kind in kinds.items()}
             if len(digest) < DIGEST_CHARS or not known.digest.startswith(digest):
-                again = f"Look at them again with `shoal mcp confirm {server}`."
-                raise Conflict(f"The tools of {server} have changed since you looked. {again}")
+                again = f"Review them again with `shoal mcp confirm {server}`."
+                raise Conflict(f"The tools of {server} have changed since you reviewed them. {again}")
             chosen = {**known.kinds, **moved}
             tools = {
                 own: replace(pin, confirmed=chosen[pin.name]) if pin.name in chosen else pin
@@ -307,14 +313,17 @@ class Pins:
             raw, known = await self._read(server) if server in self._servers else (None, None)
             own_names = {} if known is None else {pin.name: own for own, pin in known.tools.items()}
             if known is None or name not in own_names:
-                raise NotFound(f"No MCP tool named {name[:80]!r}. `shoal mcp list` shows them.")
+                raise NotFound(
+                    f"No MCP tool named {name[:80]!r}. Run `shoal mcp list` to see the servers and their tools."
+                )
             pin = known.tools[own_names[name]]
             offered = pin.offered
             if offered is None:
-                raise NotFound(f"No change to {pin.name} is pending. Agents use what its server offers.")
+                raise NotFound(f"No change to {pin.name} is pending. Agents use the definition that its server offers.")
             if len(digest) < DIGEST_CHARS or not offered.digest.startswith(digest):
                 raise Conflict(
-                    f"The server now offers a different {pin.name}. Look at it again with `shoal mcp show {pin.name}`."
+                    f"The server now offers a different definition of {pin.name}. Review it with `shoal mcp show "
+                    f"{pin.name}`."
                 )
             if allow:
                 confirmed = (kind or offered.hints.kind) if confirms else None
@@ -369,10 +378,9 @@ class Pins:
 def confirm_notice(known: ServerPins) -> str:
     server, digest = known.server, known.digest[:DIGEST_CHARS]
     return (
-        f"{known.offer} The server itself declares these kinds. Until you confirm them, "
-        "Shoal asks before each call.\n\n"
-        f"To confirm: `/mcp confirm {server} {digest}`. To move a tool to another kind, add for example `write=TOOL`. "
-        f"The page shows all of them under MCP, and so does `shoal mcp confirm {server}`."
+        f"{known.offer} The server declares these kinds itself. Until you confirm them, Shoal asks before each "
+        f"call.\n\nTo confirm: `/mcp confirm {server} {digest}`. To change the kind of a tool, add for example "
+        f"`write=TOOL`. To see all tools, open MCP on the page or run `shoal mcp confirm {server}`."
     )
 
 
@@ -386,15 +394,15 @@ def change_notice(server: str, waiting: Sequence[Pin], change_chars_max: int = 1
         fenced = change.replace("```", "'''")
         digest = pin.offered.digest[:DIGEST_CHARS] if pin.offered is not None else ""
         kind = (
-            f" According to its annotations, it is one of the tools that {WORDS[pin.proposed]}."
-            if pin.proposed is not None
-            else ""
+            f" Proposed kind, from the tool's annotations: {WORDS[pin.proposed]}." if pin.proposed is not None else ""
         )
         lines.append(
             f"{pin.name} is {pin.state}:\n```diff\n{fenced}\n```\n"
             f"To allow it: `shoal mcp allow {pin.name} {digest}`.{kind}"
         )
     if len(waiting) > 5:
-        lines.append(f"{len(waiting) - 5} more tools are waiting. `shoal mcp list` shows them.")
-    lines.append("The page shows them under MCP. `shoal mcp deny NAME DIGEST` keeps the allowed definition.")
+        lines.append(f"More tools waiting: {len(waiting) - 5}. Run `shoal mcp list` to see them.")
+    lines.append(
+        "You can also decide on the page, under MCP. `shoal mcp deny NAME DIGEST` keeps the allowed definition."
+    )
     return "\n\n".join(lines)

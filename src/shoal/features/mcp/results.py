@@ -52,7 +52,7 @@ def marked(server: str, text: str, images: tuple[Image, ...] = (), *, is_error: 
     text = text.replace("\0", "\ufffd")
     if len(text) > TEXT_CHARS_MAX:
         text = (
-            f"{text[:TEXT_CHARS_MAX]}\n[The result is longer. Only its first {TEXT_CHARS_MAX:,} characters were kept.]"
+            f"{text[:TEXT_CHARS_MAX]}\n[The result is longer. Shoal kept only its first {TEXT_CHARS_MAX:,} characters.]"
         )
     source = source_of(server)
     return ToolOutput(
@@ -70,7 +70,7 @@ def output_of(server: str, result: Mapping[str, object], keep: Keep) -> ToolOutp
     for block in blocks[:BLOCKS_MAX]:
         reading.take(block)
     if len(blocks) > BLOCKS_MAX:
-        reading.lines.append(f"[{len(blocks) - BLOCKS_MAX} more parts were left out]")
+        reading.lines.append(f"[parts left out: {len(blocks) - BLOCKS_MAX}]")
     structured = cast("Json", result.get("structuredContent", result.get("structured_content")))
     if structured is None and "content" not in result:
         known = ("_meta", "isError", "resultType", "structuredContent", "contents")
@@ -138,7 +138,7 @@ class _ResultReading:
             return
         content = _decoded(data) if isinstance(data, str) else None
         if content is None:
-            self.lines.append("[an image that cannot be shown: its data is not base64]")
+            self.lines.append("[an image that cannot be shown: its data is too large or not base64]")
             return
         try:
             image, kind = fit_image(content, IMAGE_BYTES_MAX)

@@ -126,7 +126,7 @@ class _SchemaRewriter:
         flat, followed = self._flat(self._root, ())
         types = _types_of(flat)
         if types and "object" not in types:
-            raise InvalidInput(f"its arguments are described as {' or '.join(types)} instead of an object")
+            raise InvalidInput(f"its arguments are of type {' or '.join(types)} instead of object")
         read = self._object(flat, followed, 0)
         if words := _description(flat):
             read["description"] = words

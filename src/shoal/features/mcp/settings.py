@@ -39,7 +39,7 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
     headers: dict[str, Secret] = {}
     """HTTP headers of each request, such as Authorization."""
     tools: tuple[str, ...] = ()
-    """Tools to use, by the server's names. If empty, all tools."""
+    """Names of the tools to use, as the server lists them. If empty, all tools."""
     timeout_seconds: Annotated[float, Meta(gt=0, le=900)] = 60.0
     """Time limit for the start and for each response, in seconds."""
 

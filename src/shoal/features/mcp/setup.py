@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 CONNECT_SECONDS = 5.0
-"""Maximum wait for a connection to a server under test, in seconds."""
+"""Maximum wait for the first attempt to connect to an added or enabled server, in seconds."""
 
 SecretName = Annotated[
     str,
@@ -123,7 +123,7 @@ class McpSetup:
         name = wanted.name
         async with self._changes.changing(f"MCP server {name}", by):
             if name in servers_of(self._config.current):
-                raise Conflict(f"An MCP server {name} already exists. Remove it first, or choose another name.")
+                raise Conflict(f"An MCP server named {name} already exists. Remove it first, or choose another name.")
             table = f"mcp.{name}"
             values: dict[str, Value] = {f"{table}.url": wanted.url, f"{table}.command": wanted.command}
             values[f"{table}.args"] = wanted.args
@@ -136,7 +136,7 @@ class McpSetup:
                 learned_from(key, Secret("value", value), self._redactor.learn)(value)
             state = await self._probe(name, servers_of(self._changes.loaded({**values, **secrets}))[name])
             if state.status != "up":
-                raise InvalidInput(f"The server does not respond. {state.why}".strip())
+                raise InvalidInput(f"Shoal could not connect to the server. {state.why}".strip())
             await self._apply(await self._changes.write(values, secrets), name)
         return next(server for server in self.servers() if server.name == name)
 
@@ -160,7 +160,10 @@ class McpSetup:
 
     def _check_known(self, name: str) -> None:
         if name not in servers_of(self._config.current):
-            raise NotFound(f"No MCP server named {name[:80]!r} is configured. `shoal mcp list` shows them.")
+            raise NotFound(
+                f"No MCP server named {name[:80]!r} is configured. Run `shoal mcp list` to see the servers and "
+                "their tools."
+            )
 
     async def _end(self, name: str) -> None:
         await self._backend.end(f"mcp {name}")

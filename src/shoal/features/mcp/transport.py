@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 STDERR_CHARS_KEPT = 2000
 HTTP_CONNECT_SECONDS = 10.0
 MESSAGE_BYTES_MAX = 16_777_216
-"""Size of the longest HTTP message accepted, enough for a few images."""
+"""Maximum size of an HTTP message, enough for a few images."""
 
 
 class McpServer(NamedTuple):
@@ -157,11 +157,11 @@ async def _over_http(server: McpServerSettings) -> "AsyncGenerator[TransportStre
                 held += piece
                 if self._is_packed or len(held) > MESSAGE_BYTES_MAX:
                     why = (
-                        "is compressed although Shoal did not ask for that"
+                        "is compressed, which Shoal does not accept"
                         if self._is_packed
-                        else (f"has over {MESSAGE_BYTES_MAX >> 20} MiB")
+                        else (f"is larger than {MESSAGE_BYTES_MAX >> 20} MiB")
                     )
-                    raise httpx2.StreamError(f"The answer {why}.")
+                    raise httpx2.StreamError(f"The response {why}.")
                 if self._is_events and (end := piece.rfind(b"\n") + 1):
                     end += len(held) - len(piece)
                     for line in bytes(held[:end]).splitlines(keepends=True):

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 ChangeMemory: TypeAlias = Callable[[MemoryEdit], Awaitable[object | None]]
-"""Signature of `MemoryBook.change`, as tools use it."""
 CHAIN = "memory"
 """Audit chain of changes that belong to no thread."""
 LOOKED_MAX = 1000
@@ -101,7 +100,7 @@ class MemoryBook:
             newest = await self.history.newest(LOOKED_MAX)
             change = next((change for change in newest if not change.undone), None)
         if change is None:
-            raise NotFound(f"Memory change {id[:80]} does not exist." if id else "There is nothing left to undo.")
+            raise NotFound(f"Memory change {id[:80]} does not exist." if id else "Nothing left to undo.")
         if change.undone:
             raise Conflict("This change was already undone.")
         edit = MemoryEdit(
@@ -135,4 +134,4 @@ async def change_in_turn(change: ChangeMemory, context: ToolContext, edit: Memor
         with as_tool_error(InvalidInput, Conflict):
             return await change(edit) is not None
     except OSError as error:
-        raise ToolError(f"Writing the memory file failed: {system_words(error)}.") from error
+        raise ToolError(f"Shoal could not write the memory file: {system_words(error)}.") from error

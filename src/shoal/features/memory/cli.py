@@ -20,7 +20,7 @@ OF_DAY = click.option("--day", default="", help="The day of the note, YYYY-MM-DD
 
 memory = click.Group(
     "memory",
-    help="Agents' memory: MEMORY.md at three scopes, and daily notes.",
+    help="Agents' memory: one MEMORY.md for each of three scopes, and daily notes.",
     epilog="Example: shoal memory show",
 )
 
@@ -50,7 +50,7 @@ def forget(context: CommandContext, entry: str, scope: str, thread: str, day: st
         raise click.UsageError("ENTRY is empty. Give the text to forget.")
     where = urlencode({"scope": scope, "thread": thread, "day": day, "entry": entry})
     call_api(context, "DELETE", f"/api/memory?{where}")
-    echo("Forgotten, effective on the next turn. `shoal memory undo` restores it.")
+    echo("Forgotten, effective on the next turn. `shoal memory undo` restores the entry.")
 
 
 @command(memory, example='shoal memory amend "likes tea" "likes green tea"')
@@ -68,7 +68,9 @@ def amend(context: CommandContext, entry: str, text: str, scope: str, thread: st
     lines, wanted = file.text.splitlines(), entry_key(entry)
     places = [at for at, line in enumerate(lines) if entry_key(line.partition("<!-- only ")[0]) == wanted]
     if not places or not text.strip():
-        raise NotFound(f"{file.path} has no entry {entry[:200]!r}. `shoal memory show` shows its entries.")
+        raise NotFound(
+            f"{file.path} has no entry {entry[:200]!r}, or TEXT is empty. `shoal memory show` shows its entries."
+        )
     for at in places:
         lines[at] = f"- {' '.join(text.split())}{''.join(lines[at].partition(' <!-- only ')[1:])}"
     given = {"scope": scope, "thread": thread, "day": day, "text": "\n".join(lines), "digest": file.digest}
@@ -104,8 +106,8 @@ def undo(context: CommandContext, id: str | None) -> None:
         changes = get(context, "/api/memory/changes", list[MemoryChange], limit=1000)
         newest = next((change for change in changes if not change.undone), None)
         if newest is None:
-            print("There is nothing left to undo.")
+            print("Nothing left to undo.")
             return
         id = newest.id
     change = call_api(context, "POST", f"/api/memory/changes/{path_part(id)}/undo", into=MemoryChange)
-    print(f"Undone in {change.file}, effective on the next turn.")
+    print(f"Undid the change in {change.file}, effective on the next turn.")

@@ -49,7 +49,7 @@ _ARROW = lazy_re.compile(r"(?<!\s)\s++(?:->|=>|→)\s+")
 
 
 MEMORY = CommandSpec(
-    "memory", "what I remember here; forget or correct it", "[WORDS|forget ID|amend ID TEXT|undo]", number=19
+    "memory", "show, correct or forget what I remember", "[WORDS|forget ID|amend ID TEXT|undo]", number=19
 )
 
 
@@ -102,7 +102,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
     async def _change(self, asked: CommandRequest, entries: Sequence[MemoryEntry], new: str) -> str:
         asker, agent = asked.asker, await self.agent_of(asked.thread)
         if not asked.author.trusted:
-            raise Forbidden("Only people who were given access by name can change what I remember.")
+            raise Forbidden("Only people with access by name can change what I remember.")
         actions = tuple(dict.fromkeys(Action(action_on(entry, new)) for entry in entries))
         decision, rulings = decide_all(self.profile_of(agent, asker), actions)
         checks = [
@@ -111,7 +111,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
         ]
         await self.store.audit.record(asked.thread, checks)
         if decision == "deny":  # the person's command is itself the approval, so `ask` is enough
-            raise Forbidden(f"{agent.name}'s permissions do not allow that: {rulings[0].action}")
+            raise Forbidden(f"{agent.name}'s permissions deny this change: {rulings[0].action}")
         for edit in edits_of(entries, new):
             await self.book.amend(
                 msgspec.structs.replace(edit, changed_by=asker.identity, agent=agent.name, thread=asked.thread)
@@ -119,12 +119,12 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
         where = ", ".join(dict.fromkeys(entry.label for entry in entries))
         old = _shown(entries[0].words)
         reply = f"Corrected ({where}): {old}\nNew text: {_shown(new)}" if new else f"Forgotten ({where}): {old}"
-        return f"{reply}\n`/memory undo` restores it."
+        return f"{reply}\n`/memory undo` undoes the change."
 
     async def _undo(self, asked: CommandRequest, person: str) -> str:
         """Undo the person's last change. Ignores changes that they could not make in this conversation."""
         if not asked.author.trusted:
-            raise Forbidden("Only people who were given access by name can change what I remember.")
+            raise Forbidden("Only people with access by name can change what I remember.")
         home, who = self.book.home, asked.asker.identities
         whose = {memory_path(home, scope, asked.thread): person for scope in MEMORY_SCOPES}
         whose[memory_path(home, "channel", asked.thread)] = ""
@@ -152,9 +152,9 @@ def _matching_entries(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryE
     matches = matches or entries_saying((entry for entry in known if entry.is_changeable), wanted)
     if not matches:
         more = EVERYBODYS if of_id or entries_saying(known, wanted) else "`/memory` shows what I remember."
-        raise NotFound(f"No entry that you can change here contains {wanted[:200]!r}. {more}")
+        raise NotFound(f"No entry that you can change here matches {wanted[:200]!r}. {more}")
     if len({entry_key(entry.words) for entry in matches}) > 1:
-        raise InvalidInput("\n".join(["Several entries match. Name one by its id:", _listed(matches, "")]))
+        raise InvalidInput("\n".join(["Several entries match. Give the id of one:", _listed(matches, "")]))
     return matches
 
 
@@ -170,7 +170,7 @@ def _listed(entries: Sequence[MemoryEntry], words: str) -> str:
     lines = [f"- `{id}` {text} ({'; '.join(dict.fromkeys(labels[id]))})" for id, text in shown.items()]
     if len(lines) > ENTRIES_LISTED_MAX:
         more = len(lines) - ENTRIES_LISTED_MAX
-        lines = [*lines[:ENTRIES_LISTED_MAX], f"- and {more} more. `/memory WORDS` searches them."]
+        lines = [*lines[:ENTRIES_LISTED_MAX], f"- and {more} more. `/memory WORDS` searches all entries."]
     return "\n".join(lines) or (
         "I remember nothing that contains these words." if wanted else "I remember nothing here yet."
     )

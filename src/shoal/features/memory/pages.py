@@ -84,7 +84,7 @@ def memory_page(context: ToolContext, path: str) -> MemoryPage:
     try:
         text = read_memory(file)
     except OSError as error:
-        raise ToolError(f"Reading the memory file failed: {system_words(error)}.") from error
+        raise ToolError(f"Shoal could not read the memory file: {system_words(error)}.") from error
     lines: list[_PageLine] = []
     for number, raw in enumerate(lines_of(text)):
         whose = next((person for person in visible if owned_by(raw, person) is not None), None)
@@ -103,7 +103,7 @@ def change_page(change: ChangeMemory, context: ToolContext, tool: str, page: Mem
         raise ToolError(f"Some of these lines are shared with everyone. {EVERYBODYS}")
     added = [line for part in changes for line in part.added]
     if len(gone) + len(added) > LINES_CHANGED_MAX:
-        raise ToolError(f"That changes more than {LINES_CHANGED_MAX} lines. Change fewer lines at a time.")
+        raise ToolError(f"This edit changes more than {LINES_CHANGED_MAX} lines. Change fewer lines at a time.")
     edits = [edit for part in reversed(changes) for edit in _edits(page, part)]
     texts = [f"forget {line.text.strip()}" for line in gone] + [line.strip() for line in added]
     actions = [Action(f"tool:remember:{page.scope} {text}") for text in texts if text.removeprefix("forget ")]

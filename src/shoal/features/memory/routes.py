@@ -128,7 +128,7 @@ async def forget(
     wanted = entry_key(entry)
     numbered = [(at, line) for at, line in enumerate(lines) if entry_key(line.partition("<!-- only ")[0]) == wanted]
     if not numbered:
-        raise NotFound(f"{path.name} has no entry {entry[:200]!r}. `shoal memory` shows its entries.")
+        raise NotFound(f"{path.name} has no entry {entry[:200]!r}. `shoal memory show` shows its entries.")
     for at, line in reversed(numbered):
         await book.amend(MemoryEdit(path, (line,), (), at, changed_by=by.person))
     return await _shown(scope, path, day)

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 SHOWN_MAX = 5
-"""Maximum number of entries listed when a description matches several."""
 
 
 _NOTE = Traits(
@@ -151,7 +150,7 @@ def _entries(context: ToolContext, words: str) -> list[MemoryEntry]:
     try:
         known = memory_entries(context.home, context.chat, context.purpose.audience.person)
     except OSError as error:
-        raise ToolError(f"Reading the memory file failed: {system_words(error)}.") from error
+        raise ToolError(f"Shoal could not read the memory file: {system_words(error)}.") from error
     entries = entries_saying((entry for entry in known if entry.is_changeable), words)
     if not entries:
         more = f" {EVERYBODYS}" if entries_saying(known, words) else ""

@@ -21,7 +21,6 @@ BODY_BYTES_MAX = 83_886_080
 """Maximum size of a body: a file of 50 MB as base64, and the conversation."""
 FILE_BYTES_MAX = 52_428_800
 FILES_MAX = 500
-"""Maximum number of files in one conversation."""
 _PIECE_CHARS = 262_144
 _HEAD_CHARS = 300
 _WHITE = b" \t\r\n"

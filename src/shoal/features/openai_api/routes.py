@@ -336,7 +336,7 @@ async def reply_pieces(
                     return
                 case _:
                     pass
-    raise ApiError(503, "stopping", "Shoal is stopping. The agent continues at the next start.", _NO_RETRY)
+    raise ApiError(503, "stopping", "Shoal is stopping. The agent continues when Shoal starts again.", _NO_RETRY)
 
 
 async def _model_away(
@@ -349,7 +349,7 @@ async def _model_away(
     await api.orchestrator.send(Abort(begun.thread, begun.conversation.by.author, turn=turn))
     seconds = max(1, math.ceil((retry.next_at - api.clock.now()).total_seconds()))
     headers = {"Retry-After": str(seconds), **({} if may_repeat else _NO_RETRY)}
-    return ApiError(503, "model_unavailable", f"{retry.message} Send it again later.", headers)
+    return ApiError(503, "model_unavailable", f"{retry.message} Send the message again later.", headers)
 
 
 async def whole_reply(api: Conversations, begun: PendingReply) -> TurnFinished:
@@ -371,7 +371,7 @@ async def whole_reply(api: Conversations, begun: PendingReply) -> TurnFinished:
         raise ApiError(
             401,
             "unauthorized",
-            "The token expired or was revoked before the answer was ready. Ask for a new token.",
+            "The token expired or was revoked before the reply was ready. Ask for a new token.",
             _NO_RETRY,
         )
     _check_outcome(finished)
@@ -390,7 +390,7 @@ def _check_outcome(finished: TurnFinished) -> None:
     if finished.outcome == "failed":
         raise ApiError(500, "turn_failed", finished.reply or "The turn failed.", _NO_RETRY)
     if finished.outcome == "aborted":
-        raise ApiError(409, "aborted", "The turn was stopped before it had an answer.", _NO_RETRY)
+        raise ApiError(409, "aborted", "The turn was stopped before the reply was ready.", _NO_RETRY)
 
 
 # ---- models ----
@@ -642,7 +642,7 @@ async def responses(api: Conversations, request: Request, by: Principal, body: R
         {
             NO_TOOLS: bool(body.tools),
             "`text.format` must be text.": _not_text(body.text and body.text.format),
-            "`background` is not supported. Stream the answer instead.": bool(body.background),
+            "`background` is not supported. Stream the response instead.": bool(body.background),
             "`prompt` is not supported. Set the agent's persona instead.": body.prompt is not None,
             "`top_logprobs` is not supported.": bool(body.top_logprobs),
         }

@@ -73,7 +73,7 @@ DEPTH_MAX = 3
 LEFT_MAX = 10_000
 """Maximum number of running processes checked per pass for people who lost access."""
 TAIL_LINES, TAIL_CHARS = 20, 3000
-STOPPED = "Shoal stopped while it was running"
+STOPPED = "Shoal stopped while the process was running"
 DIED = "its Shoal process died"
 
 log = logging.getLogger(__name__)
@@ -185,7 +185,9 @@ class ProcessService(msgspec.Struct, eq=False):
     async def kill(self, process: str, by: str) -> Process:
         """Kill a process, or ask the machine that runs it to kill it. Raises NotFound if the process is not running."""
         if not await self.rows.kill(process, by):
-            raise NotFound(f"No process {process[:80]} is running. `shoal processes list --running` shows them.")
+            raise NotFound(
+                f"No process {process[:80]} is running. `shoal processes list --running` shows all running processes."
+            )
         live = self._live.get(process)
         if live is not None:
             live.end(by)
@@ -195,7 +197,7 @@ class ProcessService(msgspec.Struct, eq=False):
         """Return a process. Raises NotFound."""
         row = await self.rows.get(process)
         if row is None:
-            raise NotFound(f"Process {process[:80]} does not exist. `shoal processes list` shows them.")
+            raise NotFound(f"Process {process[:80]} does not exist. `shoal processes list` shows the processes.")
         return row
 
     async def read(self, process: Process, *, offset: int = -1, lines_max: int = 100, contains: str = "") -> LogPiece:
@@ -359,7 +361,7 @@ class ProcessService(msgspec.Struct, eq=False):
         except TimeoutError:
             if live.killed_by:
                 return ProcessEnd("killed", told=True)
-            return ProcessEnd("killed", reason=f"it ran for {LIFE_SECONDS / 86_400:g} days")
+            return ProcessEnd("killed", reason=f"it exceeded the limit of {LIFE_SECONDS / 86400:g} days")
         except FolderFull as error:
             return ProcessEnd("killed", reason=str(error))
         except SandboxError as error:

@@ -42,7 +42,7 @@ class HookArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             description="exit: the process ended. output: a line matches. timeout: it is still running after some time."
         ),
     ]
-    note: Annotated[str, Meta(description="What to do then. The new turn shows it to you.", max_length=2000)] = ""
+    note: Annotated[str, Meta(description="What to do then. You see this note in the new turn.", max_length=2000)] = ""
     codes: Annotated[tuple[int, ...], Meta(description="exit: only with one of these exit codes.", max_length=32)] = ()
     pattern: Annotated[
         str, Meta(description="output: a regular expression, searched in each line.", max_length=500)
@@ -50,7 +50,7 @@ class HookArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after_seconds: Annotated[float, Meta(description="timeout: after this many seconds.", ge=0, le=604_800)] = 0.0
     fires_max: Annotated[int, Meta(description="output: fire at most this many times.", ge=1, le=20)] = 1
     interval_seconds: Annotated[
-        float, Meta(description="output: fire again no sooner than after this many seconds.", ge=1, le=86_400)
+        float, Meta(description="output: minimum number of seconds between firings.", ge=1, le=86_400)
     ] = 10.0
 
 
@@ -107,7 +107,7 @@ def process_tools(
         name: Annotated[str, Meta(description="A short name for lists.", max_length=60)] = "",
         hooks: Annotated[
             tuple[HookArguments, ...],
-            Meta(description="Conditions that start a turn of yours in this conversation.", max_length=HOOKS_MAX),
+            Meta(description="Conditions that start a turn in this conversation.", max_length=HOOKS_MAX),
         ] = (),
     ) -> Invocation:
         """Start a long-running command (a build, a server, a watcher) in the sandbox. It continues after your turn and
@@ -150,7 +150,7 @@ def process_tools(
             then = "A turn starts when a hook fires." if checked else "It has no hooks, so check on it yourself."
             return ToolOutput(f"Started process {line_of(process, context.clock.now())}. {then}")
 
-        shown = "\n".join([text, *(f"then a turn on {_shown_hook(hook)}" for hook in checked)])
+        shown = "\n".join([text, *(f"then starts a turn on {_shown_hook(hook)}" for hook in checked)])
         return PreparedCommand(reads(), shown, effect, run, work)
 
     @PROCESS_LIST
@@ -171,7 +171,7 @@ def process_tools(
     def process_logs(
         context: ToolContext,
         process: ProcessId,
-        tail: Annotated[int, Meta(description="Number of last lines.", ge=1, le=1000)] = 100,
+        tail: Annotated[int, Meta(description="Number of lines from the end.", ge=1, le=1000)] = 100,
         offset: Annotated[
             int, Meta(description="Start at this byte instead. The result contains the next offset.", ge=-1)
         ] = -1,
@@ -184,7 +184,7 @@ def process_tools(
             try:
                 piece = await processes.read(row, offset=offset, lines_max=tail, contains=grep)
             except OSError as error:
-                raise ToolError(f"Reading the log failed: {error.strerror or error}.") from error
+                raise ToolError(f"Shoal could not read the log: {error.strerror or error}.") from error
             reads = shell_actions("process_start", row.spec.command, context)
             source = row.spec.tainted_by or await sources(reads, context.mounts)
             lines = [line if len(line) <= LINE_CHARS_MAX else f"{line[:LINE_CHARS_MAX]}…" for line in piece.lines]
@@ -248,4 +248,4 @@ async def _own_process(processes: ProcessService, id: str, context: ToolContext)
         process = await processes.get(id.strip())
         if process.spec.agent == context.agent.name and process.spec.chat.startswith(context.within):
             return process
-    raise ToolError(f"You have no process {id.strip()[:80]}. process_list shows yours.")
+    raise ToolError(f"You have no process {id.strip()[:80]}. process_list shows your processes.")

@@ -50,13 +50,14 @@ log = logging.getLogger(__name__)
 SCOPE = "push"
 """Settings scope of subscribed browsers."""
 BROWSERS_MAX = 200
-"""Maximum number of subscribed browsers, for all people together."""
+"""Maximum number of subscribed browsers across all people."""
 TEXT_CHARS_MAX = 500
 NOTIFIED_CHARS_MAX = 100
 """Length of text that every operating system shows in a notification. Longer commands must be approved on the page."""
 ANSWER_SECONDS = 86_400
-"""How long a push service stores an answer for a phone that is off, in seconds. Approval requests are stored
-until they expire."""
+"""Time in seconds for which a push service stores a reply for a phone that is off. Approval requests are stored until
+they expire.
+"""
 SEND_SECONDS = 15.0
 SIGNED_SECONDS = 3600
 KEY_BYTES_MAX = 65_536
@@ -152,7 +153,7 @@ class WebPush(msgspec.Struct, eq=False):
     def why_off(self) -> str:
         """Reason why notifications are off, or an empty string if they are on."""
         if not self.settings.push:
-            return "Notifications are turned off: web.push is false."
+            return "Notifications are off. Set web.push = true to turn them on."
         if find_spec("http_ece") is None or find_spec("jwt") is None:
             return f"Notifications need the `push` extra. {how_to_add('push')}"
         if not self.settings.token and not self.home.token_file.exists():
@@ -181,7 +182,7 @@ class WebPush(msgspec.Struct, eq=False):
             keys = _bytes(browser.p256dh), _bytes(browser.auth)
             await asyncio.to_thread(check_point, keys[0])
         except (FetchError, ValueError) as error:
-            raise InvalidInput(f"This is not a browser subscription: {error}") from error
+            raise InvalidInput(f"The browser subscription is not valid: {error}") from error
         if address.scheme != "https" and not self._is_own(browser.endpoint):
             raise InvalidInput("A push service's URL must use https.")
         if (len(keys[0]), keys[0][:1], len(keys[1])) != (65, b"\x04", 16):
@@ -215,7 +216,7 @@ class WebPush(msgspec.Struct, eq=False):
                         )
             if not coming.lost:
                 return
-            log.warning("notifications dropped because the queue was full")
+            log.warning("notifications dropped, queue full")
 
     async def _subscriptions(self) -> list[tuple[str, NotifiedBrowser]]:
         browsers: list[tuple[str, NotifiedBrowser]] = []
@@ -255,7 +256,7 @@ class WebPush(msgspec.Struct, eq=False):
             await self.store.settings.drop(SCOPE, _name(browser.endpoint), stored)
         elif status >= 400:
             fields = {"service": urlsplit(browser.endpoint).hostname, "person": browser.person}
-            log.warning("push service rejected a notification", extra=fields | {"status": status})
+            log.warning("push service rejected notification", extra=fields | {"status": status})
 
     async def _digest(self, by: Principal) -> str:
         if by.token is not HOME_TOKEN:
@@ -319,12 +320,12 @@ def notification(event: Event, title: str, agent: str) -> Notification | None:
         case ApprovalRequested(shown=shown, actions=actions, item=CardItem(card=card, total=calls) as item) if card:
             text = (shown or "\n".join(actions)).strip()
             what = f"do {counted(calls, 'thing')}" if item.staged else f"make {calls} calls"
-            title = f"{agent or 'An agent'} asks: may it {what}?"
+            title = f"{agent or 'An agent'} asks to {what}"
             expires_at = event.data.expires_at.isoformat()
             return Notification("approval", event.thread, title, _short(text), card, expires_at, is_cut=True)
         case ApprovalRequested(approval_id=asked, tool=tool, shown=shown, actions=actions, covers=covers):
             text = (shown or "\n".join(actions)).strip()
-            title = f"{agent or 'An agent'} asks: may {tool} run this?"
+            title = f"{agent or 'An agent'} asks to run {tool}"
             is_cut = len(text) > NOTIFIED_CHARS_MAX or not text.isprintable() or covers != NO_COVERAGE
             expires_at = event.data.expires_at.isoformat()
             return Notification("approval", event.thread, title, _short(text), asked, expires_at, is_cut)

@@ -32,4 +32,4 @@ def build_embeddings(
 
             return HttpEmbeddings(model_endpoint(provider, model, settings, clock, environ))
         case kind:
-            raise ConfigError([f"recall.model is {name!r}, but providers of kind {kind!r} have no embeddings."])
+            raise ConfigError([f"recall.model is {name!r}, but providers of kind {kind!r} do not support embeddings."])

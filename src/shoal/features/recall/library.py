@@ -382,7 +382,7 @@ class Library:
             try:
                 vectors += await self.embeddings.embed([text])
             except ProviderRefused as error:
-                log.info("embedding model rejected a text; using word search for it", extra={"why": str(error)})
+                log.info("embedding model rejected text; using word search", extra={"why": str(error)})
                 vectors.append([0.0] * len(ordinary))
         return vectors
 

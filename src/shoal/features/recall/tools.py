@@ -92,11 +92,11 @@ def recall_tool(
             (known.files[name], _named(name, known.files[name], context), why) for name, why in known.problems.items()
         ]
         problems = [
-            (f"[{name} is not searched: {why}.]", written_after(path.name, source_of(path)))
+            (f"[{name} is not fully searched: {why}.]", written_after(path.name, source_of(path)))
             for path, name, why in unread[:PROBLEMS_MAX]
         ]
         left = len(unread) - PROBLEMS_MAX
-        more = [f"{left} more files are not searched."] if left > 0 else []
+        more = [f"More files not fully searched: {left}."] if left > 0 else []
         late = ["Some files are still being read. Search again in a moment."] if known.late else []
         passages = passages or [(f"Nothing found for {query!r}.", "")]
         notes = [(f"[{note}]", "") for note in (*more, *late)]
@@ -124,7 +124,7 @@ def recall_tool(
         context: ToolContext,
         query: Annotated[str, Meta(description="What to look for, in a few words.", max_length=500)] = "",
         day: Annotated[
-            str, Meta(description="YYYY-MM-DD: return the whole note of that day instead.", max_length=10)
+            str, Meta(description="YYYY-MM-DD: return the complete note of that day instead.", max_length=10)
         ] = "",
         limit: Annotated[int, Meta(ge=1, le=30, description="Number of passages.")] = 8,
     ) -> Invocation:

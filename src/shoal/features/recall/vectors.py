@@ -46,7 +46,7 @@ COHORT = (
 )
 """Unrelated sentences. All must fit in one batch."""
 DEVIATIONS = 3.75
-"""Standard deviations above the cohort's mean that an answer must reach."""
+"""Number of standard deviations above the cohort's mean that a result must reach."""
 SMALLEST = 1e-300
 """Smallest scale for quantizing. It prevents division by zero for a vector of zeros."""
 # Translates a signed byte to the digit 1 if it is negative, otherwise to 0.

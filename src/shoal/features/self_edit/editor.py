@@ -177,16 +177,18 @@ class SelfEditor(msgspec.Struct, eq=False):
         """
         if not _SKILL.fullmatch(name) or len(name) > 64:
             raise ToolError(
-                f"{name[:80]!r} is not a valid name for a skill. Use lower-case letters and digits, with hyphens "
-                "between."
+                f"{name[:80]!r} is not a valid name for a skill. Use lower-case letters and digits, separated by "
+                "hyphens."
             )
         file = f"skills/{name}/SKILL.md"
         if text is not None:
             skill = parse_skill(context.agent.home / file, text, "agent")
             if isinstance(skill, SkillProblem):
-                raise ToolError(f"The skill is not valid yet: {skill.text}")
+                raise ToolError(f"The skill is not valid: {skill.text}")
             if skill.name != name:
-                raise ToolError(f"The front matter has the name {skill.name!r}, not {name!r}. Use one name.")
+                raise ToolError(
+                    f"The front matter has the name {skill.name!r}, not {name!r}. Use the same name for both."
+                )
         elif self._read(context, file) is None:
             raise ToolError(f"You have no skill {name!r} of your own.")
         return self._edit(context, file, None if text is None else text.encode())

@@ -16,7 +16,7 @@ from shoal.tools.functions import Prepared, planned, tool
 if TYPE_CHECKING:
     from shoal.services import Services
 
-Text = Annotated[str, Meta(description="The whole new text.", max_length=200_000)]
+Text = Annotated[str, Meta(description="The complete new text.", max_length=200_000)]
 DocPath = Annotated[str, Meta(description="Path below your docs/, e.g. guides/tides.md.", min_length=1)]
 SkillName = Annotated[str, Meta(description="Name of the skill: lower-case letters, digits and hyphens.", min_length=1)]
 
@@ -64,7 +64,7 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
     @SET_SYSTEM_PROMPT
     def set_system_prompt(
         context: ToolContext,
-        text: Annotated[str, Meta(description="Your whole new system prompt.", max_length=50_000)],
+        text: Annotated[str, Meta(description="Your complete new system prompt.", max_length=50_000)],
     ) -> Invocation:
         """Change your own system prompt, for all your conversations."""
         line = " ".join(text.split())[:200]
@@ -107,11 +107,12 @@ def setting_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         file: Annotated[
             Literal["IDENTITY.md", "SOUL.md", "AGENTS.md", "USER.md", "SYSTEM.md"],
             Meta(
-                description="IDENTITY.md says who you are, SOUL.md your character, AGENTS.md how you work, USER.md "
-                "whom you work for; SYSTEM.md, shared by all agents, what was changed in this environment."
+                description="IDENTITY.md: who you are. SOUL.md: your character. AGENTS.md: how you work. "
+                "USER.md: the person you work for. SYSTEM.md, shared by all agents: changes to this "
+                "environment."
             ),
         ],
-        text: Annotated[str, Meta(description="The whole new text; empty deletes the file.", max_length=32_768)],
+        text: Annotated[str, Meta(description="The complete new text. Empty deletes the file.", max_length=32_768)],
     ) -> Invocation:
         """Write one of your persona files, which are part of all your prompts."""
         return editor.prepared("set_persona", editor.persona(file, text, context), file, context)
@@ -164,7 +165,8 @@ def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         context: ToolContext,
         name: SkillName,
         text: Annotated[
-            str, Meta(description="The whole SKILL.md: front matter with name and description, then the instructions.")
+            str,
+            Meta(description=("The complete SKILL.md: front matter with name and description, then the instructions.")),
         ],
     ) -> Invocation:
         """Save how to do something as a skill for later conversations."""

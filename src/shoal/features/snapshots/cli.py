@@ -20,7 +20,13 @@ def list_snapshots(context: CommandContext, id: str, as_json: bool) -> None:
     """List the conversations saved in the thread's channel, newest first."""
     snapshots = get(context, f"{_path(id)}/snapshots", list[Snapshot])
     rows = [(snapshot.id, snapshot.created_at, snapshot.messages, snapshot.description) for snapshot in snapshots]
-    print_records(snapshots, as_json, ("snapshot", "saved (UTC)", "messages", "about"), rows, "Nothing saved here yet.")
+    print_records(
+        snapshots,
+        as_json,
+        ("snapshot", "saved (UTC)", "messages", "about"),
+        rows,
+        ("This channel has no saved conversations."),
+    )
 
 
 @command(snapshot, example="shoal threads snapshot save terminal:local:main")

@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 60.0
 SAVED = (
-    "It has been quiet here for {minutes:g} minutes, so I saved {what} and cleared the conversation: {description}\n"
-    "`/context restore {id}` restores it."
+    "After {minutes:g} minutes without messages, I saved and cleared {what}: {description}\n`/context restore {id}` "
+    "restores it."
 )
 
 
@@ -93,7 +93,7 @@ class IdleWatch(msgspec.Struct, eq=False):
         try:
             return await self.snapshots.start_over(window.thread, "idle")
         except (Conflict, NotFound) as error:
-            log.info("thread is no longer idle", extra={**extra, "why": str(error)})
+            log.info("thread no longer idle", extra={**extra, "why": str(error)})
         except OSError as error:
             log.warning("idle conversation not saved", extra={**extra, "why": str(error)})
         return None

@@ -58,7 +58,9 @@ log = logging.getLogger(__name__)
 EVENTS_MAX = 20_000
 """Maximum number of events to save. Only the end of a longer window is saved."""
 DESCRIBED_CHARS_MAX = 24_000
-"""Length of text given to the model that describes a conversation. The middle of a longer text is cut."""
+"""Maximum length, in characters, of the text given to the model that describes a conversation. The middle of a longer
+text is cut.
+"""
 DESCRIPTION_CHARS_MAX = 500
 DESCRIBE_SECONDS_MAX = 60.0
 _SYSTEM = (
@@ -125,7 +127,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
         """
         window = await self._find(thread)
         if window.busy:
-            raise Conflict("A turn is still running or waiting here. Wait for its answer, then try again.")
+            raise Conflict("A turn is still running or waiting here. Wait for the reply, then try again.")
         saved = await self._save(window, "") if await self._window(window) else None
         self.publish(await self.rows.begin(thread, window.last_seq, [Cleared(by=by)]))
         return saved
@@ -166,8 +168,10 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
         if named.isdecimal() and len(named) < 4:
             fitting = saved[int(named) - 1 : int(named)] if int(named) else []
         if len(fitting) != 1:
-            which = "several snapshots" if fitting else "no snapshot"
-            raise NotFound(f"This channel has {which} {snapshot[:80]}. `/context history` lists them.")
+            which = "several saved conversations that match" if fitting else "no saved conversation that matches"
+            raise NotFound(
+                f"This channel has {which} {snapshot[:80]}. `/context history` lists the saved conversations."
+            )
         (chosen,) = fitting
         path = _path(await self.agents.resolve(chosen.agent, thread), chosen)
 
@@ -176,7 +180,10 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
                 saved = msgspec.json.decode(read_regular(path), type=SnapshotFile)
                 return [decode_data(event.type, bytes(event.data)) for event in saved.events]
             except FileNotFoundError as error:
-                raise NotFound(f"The snapshot's file sessions/{path.name} does not exist.") from error
+                raise NotFound(
+                    f"The file sessions/{path.name} of this saved conversation does not exist. Restore it from a "
+                    "backup."
+                ) from error
             except UNREADABLE as error:
                 raise InvalidInput(
                     f"sessions/{path.name} is damaged: {refusal(error, SnapshotFile)}. Restore it from a backup."
@@ -250,7 +257,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
             async with asyncio.timeout(DESCRIBE_SECONDS_MAX):
                 done = await self.spending.ask(charge, route, request)
         except (InvalidInput, TimeoutError) as error:
-            log.info("snapshot description by the model failed", extra={"why": str(error)})
+            log.info("snapshot description failed", extra={"why": str(error)})
             return plain_description(events)
         summary = " ".join(done.message.text.split()) if isinstance(done, ModelDone) else ""
         return summary or plain_description(events)

@@ -48,5 +48,5 @@ class SnapshotStore(StorePart):
             yield from query("thread_ensure", thread=thread, agent="", title=title_of(title), now=at)
         stored = yield from append("thread_begin", thread, TurnId(""), events, at, last_seq=last_seq)
         if stored is None:
-            raise Conflict("The conversation changed at the same time. Wait for its answer, then try again.")
+            raise Conflict("The conversation changed in the meantime. Wait for the reply, then try again.")
         return stored.events

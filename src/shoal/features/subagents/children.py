@@ -122,7 +122,8 @@ class Children(msgspec.Struct, eq=False):
         if receipt.status == "busy":
             most = self.limits.running_max
             raise ToolError(
-                f"{most} subagents of this conversation are running, which is the limit. Wait for one to finish."
+                f"This conversation already has the maximum number of running subagents ({most}). Wait for one to "
+                "finish."
             )
         if receipt.status == "dropped":
             raise ToolError("The turn is being stopped, so no subagent was started.")

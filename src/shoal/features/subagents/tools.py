@@ -20,11 +20,11 @@ TASK_CHARS_MAX = 50_000
 
 Wording = Annotated[
     str,
-    "Everything the subagent needs to know; it does not see this conversation.",
+    "Everything the subagent needs to know. It does not see this conversation.",
     Meta(min_length=1, max_length=TASK_CHARS_MAX),
 ]
 AgentName = Annotated[str, "Name of another agent that does the task, with its own workspace."]
-ModelName = Annotated[str, "A different model; omit for the default."]
+ModelName = Annotated[str, "A different model. Omit for the default."]
 
 
 _TASK = Traits(
@@ -62,7 +62,11 @@ def subagent_tools(services: "Services") -> tuple[Tool, ...]:
             thread = await children.begin(task, context)
             if task.mode == "wait":
                 return await children.result(thread)
-            then = "A turn starts when it has finished." if task.mode == "wake" else "Its result will be noted here."
+            then = (
+                "A turn starts when it has finished."
+                if task.mode == "wake"
+                else ("Its result will appear in this conversation.")
+            )
             return ToolOutput(f"Started the subagent {thread}. {then}")
 
         # Asking another agent needs a second permission, because its workspace and memory are separate.
@@ -86,7 +90,7 @@ def subagent_tools(services: "Services") -> tuple[Tool, ...]:
         agent: AgentName = "",
         model: ModelName = "",
         wake: Annotated[
-            bool, "Whether its result starts a turn of this conversation. Otherwise the result is only recorded here."
+            bool, "Whether its result starts a turn in this conversation. Otherwise the result is only recorded here."
         ] = False,
     ) -> Invocation:
         """Start a subagent in the background and continue immediately. Its answer is not sent to people: it uses the

@@ -75,7 +75,7 @@ log = logging.getLogger("shoal.terminal.telemetry")
 """Logger whose messages `shoal ask` also shows."""
 
 TURNS_MAX = 10_000
-"""Maximum number of turns with open spans. The turns without events for the longest time are dropped."""
+"""Maximum number of turns with open spans. The turns that were inactive the longest are dropped."""
 CONTENT_CHARS_MAX = 8_000
 SHUTDOWN_SECONDS = 3.0
 """Maximum time for sending queued data at shutdown."""
@@ -329,7 +329,7 @@ class _Trouble(logging.Handler):
             errno = re.search(r"\[Errno -?\d+\] ([\w ]+)", record.getMessage())
             where = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
             log.warning(
-                "Sending telemetry to %s failed: %s. Start a collector there, or unset OTEL_EXPORTER_OTLP_ENDPOINT.",
+                "Shoal cannot send telemetry to %s: %s. Start a collector there, or unset OTEL_EXPORTER_OTLP_ENDPOINT.",
                 where, errno[1] if errno is not None else record.getMessage().rstrip("."),
             )  # fmt: skip
         if self.gave_up is not None:

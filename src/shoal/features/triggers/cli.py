@@ -104,7 +104,7 @@ def add(context: CommandContext, when_: str, text: str, thread: str | None, **gi
     target = "" if given["platform"] else parse_thread_id(thread or THREAD)
     body = {"schedule": when_, "text": text, "thread": target, **given}
     added = call_api(context, "POST", "/api/triggers", body, into=TriggerView)
-    echo(f"Added. It first fires at {_local(added)}. `shoal triggers list` shows it.")
+    echo(f"Added a trigger, which first fires at {_local(added)}. `shoal triggers list` shows all triggers.")
     if find_server(context) is None:
         echo("Triggers fire only while `shoal run` is running.")
 
@@ -120,7 +120,7 @@ def remove(context: CommandContext, id: str) -> None:
 def pause(context: CommandContext, id: str) -> None:
     """Pause a trigger until it is resumed."""
     call_api(context, "POST", f"/api/triggers/{path_part(id)}/pause")
-    echo("Paused until `shoal triggers resume`.")
+    echo("Paused. `shoal triggers resume` resumes the trigger.")
 
 
 @command(triggers, example="shoal triggers resume 12")

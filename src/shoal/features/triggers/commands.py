@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 REMINDERS_MAX = 50
-"""Maximum number of triggers that /remind adds to a conversation."""
 REMIND = CommandSpec(
     "remind",
     "schedule a reminder or a repeated task",
@@ -73,13 +72,14 @@ class RemindCommand:
             end = rest.strip()
             fitting = [trigger for trigger in scheduled if end and trigger.id.lower().endswith(end.lower())]
             if len(fitting) != 1:
-                raise NotFound(f"No reminder {end[:80]!r} here. `/remind list` shows what is scheduled.")
+                raise NotFound(f"{end[:80]!r} does not match exactly one reminder. `/remind list` shows the ids.")
             await self._triggers.triggers.remove(fitting[0].id)
             return f"Cancelled: {short_line(fitting[0].spec.text)}"
         wanted = parse_reminder(asked.argument, await self._commands.zone(asked), self._triggers.clock.now())
         if len(scheduled) >= REMINDERS_MAX:
             raise Conflict(
-                f"This conversation already has {REMINDERS_MAX} schedules. Cancel some: `/remind list` shows them."
+                f"This conversation already has {REMINDERS_MAX} schedules. Cancel some first: `/remind list` shows "
+                "the ids."
             )
         spec = NewTrigger(
             kind=wanted.when.kind,

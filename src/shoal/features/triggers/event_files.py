@@ -246,7 +246,7 @@ class EventFiles:
                 if not await self._is_on_its_way(trigger):
                     self._put_away(name, "done")
             elif trigger.spec.kind == "one-shot" and trigger.state in ("missed", "failed"):
-                self._put_away(name, "failed", trigger.error or "Its time passed while Shoal was not running.")
+                self._put_away(name, "failed", trigger.error or "The event's time passed while Shoal was not running.")
 
     async def _is_on_its_way(self, trigger: Trigger) -> bool:
         """Return True if the trigger's post is still waiting for its platform."""
@@ -264,7 +264,7 @@ class EventFiles:
             ending = ".reason.txt"  # long names are cut to make room for this suffix
             beside = name.encode()[: _NAME_BYTES_MAX - len(ending)].decode(errors="ignore") + ending
             target.with_name(beside).write_text(f"{reason}\n", "utf-8")
-            log.warning("event file moved to failed/; the reason is in the file next to it", extra={"file": name})
+            log.warning("event file moved to failed/; see its .reason.txt file", extra={"file": name})
         self._known.pop(name, None)
         names = os.listdir(target.parent)
         if len(names) > FILES_MAX:

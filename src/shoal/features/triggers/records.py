@@ -13,7 +13,7 @@ from shoal.kernel.phrases import short_line
 from shoal.kernel.zones import local_time, zone_named
 
 RETRY_SECONDS = (30.0, 120.0, 600.0)
-"""Delays before each retry of a trigger's turn, in seconds."""
+"""Delay before each retry of a trigger's turn, in seconds."""
 FAILURES_MAX = 5
 """Number of consecutive failures after which a recurring trigger is switched off."""
 
@@ -75,7 +75,7 @@ def title(trigger: Trigger) -> str:
 
 
 def switched_off(trigger: Trigger, problem: str) -> str:
-    return f"The trigger {title(trigger)} was switched off because it failed: {problem}"
+    return f"I switched off the trigger {title(trigger)} because it failed: {problem}"
 
 
 def missed(trigger: Trigger, due_at: datetime) -> str:
@@ -85,5 +85,6 @@ def missed(trigger: Trigger, due_at: datetime) -> str:
         due_at = due_at.astimezone(zone_named(spec.timezone))
     what = title(trigger) if spec.tainted_by else f"“{short_line(spec.name or spec.text)}”"
     return (
-        f"I missed {what}, due at {local_time(due_at)}: I was not running then. Schedule it again if you still need it."
+        f"I missed {what}, due at {local_time(due_at)}, because I was not running. Schedule it again if you still "
+        "need it."
     )

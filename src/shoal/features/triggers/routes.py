@@ -40,7 +40,6 @@ from shoal.tools.builtin.overview import BRIEF
 routes = Routes()
 
 DAY_TIMES_MAX = 4
-"""Maximum number of times per trigger and day in a calendar."""
 NAME_CHARS_MAX = 120
 BRIEF_TEXT = (
     "Follow the skill daily-brief, section Each morning, for {timezone}. Answer [SILENT] if there is nothing to report."
@@ -117,7 +116,7 @@ def _trigger_view(trigger: Trigger, title: str = "") -> TriggerView:
 
 
 def _no_trigger(id: str) -> NotFound:
-    return NotFound(f"Trigger {id[:80]} does not exist. `shoal triggers list` shows them.")
+    return NotFound(f"Trigger {id[:80]} does not exist. `shoal triggers list` shows all triggers.")
 
 
 async def _known_trigger(triggers: TriggerStore, id: str) -> Trigger:
@@ -385,5 +384,7 @@ async def take_hook(
         return HookAnswer(True, not fresh, "")
     receipt = await orchestrator.send(prompt)
     if receipt.status == "busy":
-        raise ApiError(429, "busy", "The conversation's queue is full. Send it again later.", {"Retry-After": "30"})
+        raise ApiError(
+            429, "busy", ("The conversation's queue is full. Send the call again later."), {"Retry-After": "30"}
+        )
     return HookAnswer(True, receipt.status == "duplicate", prompt.thread)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TEXT_CHARS_MAX = 20_000
 
 YEARS_MAX = 50
-"""Number of years ahead that are searched for times."""
+"""Maximum distance of a time in the future, in years."""
 
 MACROS: Mapping[str, str] = {
     "@hourly": "0 * * * *",
@@ -40,7 +40,7 @@ MACROS: Mapping[str, str] = {
 }
 SCHEDULE_CHARS_MAX = 200
 WORDS_KEPT = 2_000
-"""Number of cron lines cached."""
+"""Maximum number of cached descriptions of cron lines."""
 EXAMPLES = '"in 90 minutes", "tomorrow at 9" or "every weekday at 8:30"'
 
 
@@ -97,7 +97,7 @@ def first_time(spec: NewTrigger, now: datetime) -> datetime:
     check(spec)
     at = next_after(spec, now)
     if at is None and spec.kind == "one-shot":
-        raise InvalidInput(f"The time {spec.schedule} is past: it is {iso(now)} now. Give a later one.")
+        raise InvalidInput(f"The time {spec.schedule} has passed: it is now {iso(now)}. Give a later time.")
     if at is None:
         raise InvalidInput(f"The cron line {spec.schedule!r} never fires. Check its day and month.")
     return at
@@ -173,7 +173,8 @@ def simulation_of(line: str, start: datetime) -> "CronSim":
         )
     if len(expression.split()) != 5:
         raise InvalidInput(
-            f"The cron line {line[:80]!r} needs five fields: minute hour day month weekday, or {', '.join(MACROS)}."
+            f"The cron line {line[:80]!r} needs five fields (minute hour day month weekday) or one of "
+            f"{', '.join(MACROS)}."
         )
     try:
         return CronSim(expression, start)
@@ -203,7 +204,7 @@ _PLAINER = (
     (r"\bon Monday through Friday\b", "every weekday"),
     (r"\bon Saturday and Sunday\b", "every weekend"),
 )
-"""Rewrites the library's phrases into everyday English."""
+"""Replacements that turn the library's phrases into everyday English."""
 
 
 @lru_cache(maxsize=WORDS_KEPT)

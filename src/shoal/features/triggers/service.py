@@ -74,7 +74,7 @@ POLL_SECONDS = 60.0
 LATE_SECONDS_MIN = 120.0
 """Lateness up to which an occurrence counts as on time, regardless of catch_up_seconds."""
 LATE_TOLD_SECONDS = 300.0
-"""Lateness in seconds from which the message mentions it."""
+"""Minimum lateness, in seconds, that the message mentions."""
 BACKOFF_SECONDS_MAX = 3600.0
 BATCH = 100
 
@@ -269,7 +269,7 @@ class TriggerService(msgspec.Struct, eq=False):
                         is_late = latest is None or latest > now
                 except InvalidInput as error:
                     await self.triggers.record_outcome(trigger, error=str(error), disable=True)
-                    await self.notify(trigger, f"The trigger {title(trigger)} was switched off: {error}")
+                    await self.notify(trigger, f"I switched off the trigger {title(trigger)}: {error}")
                     continue
                 occurrence = await self.triggers.claim(trigger, next_at, missed=is_late)
                 if occurrence is not None and is_late:
@@ -292,7 +292,7 @@ class TriggerService(msgspec.Struct, eq=False):
                 asked_by = f" by {author.name or author.id}" if author.id != "shoal" else ""
                 text = spec.text
                 if late > timedelta(seconds=LATE_TOLD_SECONDS):
-                    text += f"\n\n(This was due at {iso(due_at)} and is late.)"
+                    text += f"\n\n(This message was due at {iso(due_at)} and is late.)"
                 author = replace(author, name=f"trigger {title(trigger)}{asked_by}")
                 prompt = message_of(spec, occurrence.key, text, author, now)
                 if spec.thread is None:

@@ -16,7 +16,10 @@ class HookSettings(Section, frozen=True, kw_only=True):
     secret: Secret = NO_SECRET
     """Secret that callers know, at least 16 characters."""
     template: str = ""
-    """Text for the agent. {{ a.b }} is a value of the JSON body, {{ body }} the whole body. If empty, only the body."""
+    """Text for the agent. {{ a.b }} is a value of the JSON body, {{ body }} the complete body. If empty, the agent gets
+    the
+    body.
+    """
     thread: str = ""
     """Thread for the turn, PLATFORM:CHANNEL:THREAD."""
     channel: str = ""
@@ -24,8 +27,9 @@ class HookSettings(Section, frozen=True, kw_only=True):
     agent: str = ""
     """Agent that answers. If empty, the agent of the thread or channel."""
     repeat_seconds: Annotated[float, Meta(ge=0, le=604_800)] = 43_200.0
-    """Time after which the same body with a bearer secret counts as a new call, in seconds. 0 means always. Signed
-    calls are compared by their signed text."""
+    """Time in seconds after which the same body, sent with a bearer secret, counts as a new call. 0 means immediately.
+    Signed calls are compared by their signed text.
+    """
 
 
 class TriggersSettings(Section, frozen=True, kw_only=True):
@@ -47,7 +51,7 @@ class TriggersSettings(Section, frozen=True, kw_only=True):
             if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
                 yield at, "must have a name of letters, digits, - and _"
             if not hook.secret:
-                yield (*at, "secret"), "must be a text of at least 16 characters that the caller knows"
+                yield (*at, "secret"), "must be a secret of at least 16 characters"
             if bool(hook.thread) == bool(hook.channel):
                 yield at, "needs either a thread or a channel"
             if hook.thread and hook.thread.count(":") != 2:

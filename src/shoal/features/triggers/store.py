@@ -85,7 +85,7 @@ class TriggerStore(StorePart, Cause):
         rows = await self._read("triggers_due", now=self._clock.now(), limit=limit)
         triggers = readable(_trigger, rows)
         for id in {text(row[0]) for row in rows} - {trigger.id for trigger in triggers}:
-            await self._write("trigger_settle", id=id, error="Its stored record is unreadable.", disable=True)
+            await self._write("trigger_settle", id=id, error="The stored trigger is unreadable.", disable=True)
             log.error("unreadable trigger switched off", extra={"trigger": id})
         return triggers
 

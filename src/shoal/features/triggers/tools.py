@@ -102,7 +102,7 @@ def _reminder(
         try:
             added = await add_trigger(trigger)
         except InvalidInput as error:
-            raise ToolError(f"That schedule is not valid: {error}") from error
+            raise ToolError(f"The schedule is not valid: {error}") from error
         next_at = f", next at {_local(added.next_at, parsed.timezone)}" if added.next_at else ""
         return ToolOutput(f"Reminder {added.id} is set{next_at}: {text}")
 
@@ -133,12 +133,12 @@ def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTo
             return ToolOutput(f"Cancelled: {trigger_line(trigger)}", tainted_by=line_source(trigger))
         if do == "pause":
             if not await triggers.pause(trigger.id):
-                raise ToolError(f"It is {trigger.state} and cannot be paused.")
+                raise ToolError(f"The schedule is {trigger.state} and cannot be paused.")
             return ToolOutput(f"Paused {trigger.id}. Use resume to continue it.")
         with as_tool_error(InvalidInput):
             at = first_time(trigger.spec, context.clock.now())
         if not await triggers.resume(trigger.id, at):
-            raise ToolError(f"It is {trigger.state} and cannot be resumed.")
+            raise ToolError(f"The schedule is {trigger.state} and cannot be resumed.")
         return ToolOutput(f"Resumed {trigger.id}, next at {_local(at, context.timezone)}.")
 
     @SCHEDULE
@@ -160,7 +160,7 @@ def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTo
         if do == "list":
             return planned("schedule", do, lambda: listed(context), do, do=do)
         if not id:
-            raise ToolError(f"To {do} something, give its `id`. Use list to see the ids.")
+            raise ToolError(f"To {do} a schedule, give its `id`. Use list to see the ids.")
         detail = " ".join(f"{do} {id}".split())
         return planned("schedule", detail, lambda: changed(do, id, context), detail, do=detail)
 

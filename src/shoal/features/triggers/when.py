@@ -82,7 +82,7 @@ _DAY_WORDS = (
     "saturday sat samstag sa",
 )
 _SHORT_GERMAN = {"so", "mo", "di", "mi", "do", "fr", "sa"}
-"""Weekdays read only in a range such as Mo-Fr, because they are words in other languages."""
+"""Abbreviations of weekdays that count only in a range such as Mo-Fr, because some are words in other languages."""
 _WEEKDAYS: Mapping[str, int] = {word: number for number, words in enumerate(_DAY_WORDS) for word in words.split()}
 _MONTH_WORDS = (
     "january jan januar", "february feb februar", "march mar märz", "april apr", "may mai", "june jun juni",
@@ -271,11 +271,11 @@ class _PhraseReader:
         else:
             if at <= self._now:
                 written = " ".join(self._written[:start])
-                raise InvalidInput(f"The time {written} is past: it is {iso(self._now)} now. Give a later one.")
+                raise InvalidInput(f"The time {written} has passed: it is now {iso(self._now)}. Give a later time.")
             if not too_far:
                 return When("one-shot", iso(at), timezone), self._at
         written = " ".join(self._written[:start])
-        raise InvalidInput(f"{written} is too far away. The limit is {YEARS_MAX} years.")
+        raise InvalidInput(f"{written} is too far in the future. The limit is {YEARS_MAX} years.")
 
     # ---- cron lines and ISO times ----
 
@@ -337,7 +337,7 @@ class _PhraseReader:
         )
         if months > YEARS_MAX * 12 or days > YEARS_MAX * 366 or seconds > YEARS_MAX * 366 * 86_400:
             raise InvalidInput(
-                f"{' '.join(self._written[: self._at])} is too far away. The limit is {YEARS_MAX} years."
+                f"{' '.join(self._written[: self._at])} is too far in the future. The limit is {YEARS_MAX} years."
             )
         has_days = bool(months or days)
         clock = self._try(lambda: self._clock("", bare=False)) if has_days and not seconds else None

@@ -55,12 +55,12 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
             if changed_file.since in ("changed", "shared")
         ]
         named += ["…"] if turn_changes.differ > len(named) else []
-        are, them = ("file is", "it") if turn_changes.differ == 1 else ("files are", "them")
-        differ = f"{turn_changes.differ} {are} different from how this turn left {them}: {', '.join(named)}."
+        have = "file has" if turn_changes.differ == 1 else "files have"
+        differ = f"{turn_changes.differ} {have} other changes too: {', '.join(named)}."
         if yes:
             raise click.UsageError(f"{differ} Add --keep or --overwrite.")
         print(differ)
-        since = "overwrite" if click.confirm("Overwrite those too? Otherwise they are kept.") else "keep"
+        since = "overwrite" if click.confirm("Overwrite the other changes? Otherwise, Shoal keeps them.") else "keep"
     at = f"{_path(id)}/turns/{path_part(turn_changes.turn)}/undo"
     done = call_app(context, "POST", at, {"since": since or "ask"}, into=UndoResult)
     print(f"Restored {counted(done.restored, 'file')}.")
@@ -68,7 +68,7 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
         print(f"Not restored: {printable(entry.path)}. {entry.why}")
     if done.not_restored > len(done.left):
         print(f"Not restored: {counted(done.not_restored - len(done.left), 'more file')}.")
-    echo(f"`shoal threads undo {id} back` reverses this.")
+    echo(f"`shoal threads undo {id} back` reverses this undo.")
 
 
 def _changes_lines(turn: TurnChanges) -> Iterator[str]:
@@ -78,7 +78,7 @@ def _changes_lines(turn: TurnChanges) -> Iterator[str]:
         yield f"\n{file.change:<8} {printable(file.path)}{counts}{f' ({SINCE[file.since]})' if file.since else ''}"
         yield from (f"  {printable(line)}" for line in (*([file.note] if file.note else []), *file.diff.splitlines()))
     if turn.changed > len(turn.files):
-        yield f"\nand {turn.changed - len(turn.files)} more files"
+        yield f"\nMore files: {turn.changed - len(turn.files)}"
     yield from turn.notes
     if turn.beyond:
         yield "\nCannot be undone:"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 UNDOABLE_MAX = 5
 UNDO = CommandSpec(
     "undo",
-    "show or undo what my last turn did to files",
+    "show or undo my last turn's file changes",
     "[last|back|NUMBER|ID [keep|overwrite]]",
     number=7,
     needs="past",
@@ -60,8 +60,8 @@ class UndoCommand:
                 id = await self._commands.about(asked, lambda: undo.id_of(asked.thread, named))
                 return await self._restored(asked.thread, id, asked.asker, since, named=turn)
             case _:
-                shows = "`/undo` shows what my last turn did to files"
-                return f"{shows}; `/undo last` restores them, `/undo back` reverses that."
+                shows = "`/undo` shows the file changes of my last turn"
+                return f"{shows}. `/undo last` restores the files, and `/undo back` reverses the last undo."
 
     async def restore(self, thread: ThreadId, turn: str, asker: Asker) -> str:
         """Restore a turn's files and return the reply. If files have changed since the turn, restore nothing and return
@@ -73,8 +73,10 @@ class UndoCommand:
         try:
             done = await self._undo.undo(thread, id, asker, since)
         except FilesDiffer as error:
-            return f"{error} `/undo {named} keep` restores the others, `/undo {named} overwrite` all."
+            return (
+                f"{error} `/undo {named} keep` restores only the other files, `/undo {named} overwrite` restores all."
+            )
         left = [f"\n- `{entry.path}` was not restored. {entry.why}" for entry in done.left[:LINES_MAX]]
         if done.not_restored > len(left):
             left.append(f"\n- and {done.not_restored - len(left)} more")
-        return f"Restored {counted(done.restored, 'file')}. `/undo back` reverses this.{''.join(left)}"
+        return f"Restored {counted(done.restored, 'file')}. `/undo back` reverses this undo.{''.join(left)}"

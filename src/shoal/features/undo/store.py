@@ -12,7 +12,6 @@ from shoal.store.checkpoints import checkpoint
 from shoal.store.driver import Script, StorePart, query, writes_at
 
 RUNNING_MAX = 1000
-"""Maximum number of undos that can run at the same time."""
 
 
 class UndoStore(StorePart):
@@ -30,7 +29,7 @@ class UndoStore(StorePart):
         yield from query("thread_lock", thread=done.thread)
         yield from lock_at_rest(done.thread, at)
         if not (yield from query("checkpoint_undone", id=done.id, undo=undo, before="")):
-            raise Conflict("This was just undone by someone else.")
+            raise Conflict("Someone else has just undone these changes.")
         row = {"id": undo, "thread": done.thread, "workspace": done.workspace, "author": by}
         yield from query("checkpoint_begin", **row, before=now, after=then, undoes=done.id, now=at)
 

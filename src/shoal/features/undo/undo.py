@@ -65,16 +65,15 @@ NAMED_MAX = 20
 BEYOND_MAX = 20
 TURN_EVENTS_MAX = 10_000
 NUMBER_DIGITS_MAX = 3
-"""Maximum number of digits of a turn's number."""
 RESTORE_SECONDS_MAX = 900.0
-"""How long files changed by an interrupted restoration remain tainted, in seconds."""
+"""Time in seconds for which files changed by an interrupted restoration remain tainted."""
 NOT_HERE = (
-    "The files before this turn are not stored on this machine. Undo it on the machine that ran it, or share them "
-    "between machines with [files] url."
+    "The files from before this turn are not stored on this machine. Undo the turn on the machine that ran it, or "
+    "set [files] url to share files between machines."
 )
 NOT_KEPT = (
-    "The files before this turn are no longer stored, so it cannot be undone. [checkpoints] days sets how "
-    "long Shoal stores them."
+    "The files from before this turn are no longer stored, so the turn cannot be undone. [checkpoints] days sets "
+    "how long Shoal stores them."
 )
 _INSIDE = "/workspace/"
 Since = Literal["", "changed", "restored", "shared"]
@@ -199,7 +198,7 @@ class Undo:
             if row.ended_at is None:
                 raise Conflict("This turn is still running. Wait for it or stop it, then undo it.")
             if row.undone_by:
-                raise Conflict(f"This was already undone. To reverse that, undo `{row.undone_by}`.")
+                raise Conflict(f"These changes are already undone. To bring them back, undo `{row.undone_by}`.")
             try:
                 now = (await self.checkpoints.take(workspace)).tree
                 planned = [change for change in await self._plan(row, now) if change.since != "restored"]
@@ -207,9 +206,9 @@ class Undo:
                 changed = [change for change in able if change.since]
                 if changed and since == "ask":
                     names = ", ".join(shown_path(change.change.path) for change in changed[:NAMED_MAX])
-                    are, them = ("file is", "it") if len(changed) == 1 else ("files are", "them")
+                    have = "file has" if len(changed) == 1 else "files have"
                     raise FilesDiffer(
-                        f"{len(changed)} {are} different from how this left {them}: {names}. Keep or overwrite {them}?"
+                        f"{len(changed)} {have} other changes too: {names}. Keep or overwrite the other changes?"
                     )
                 chosen = [change for change in able if not change.since or since == "overwrite"]
                 if not chosen:
@@ -353,7 +352,7 @@ class Undo:
                 elif isinstance(data, Forked) and where == thread:
                     where = data.thread
         if where not in ("", thread):
-            raise Conflict(f"This is a copy. Undo it in the original conversation, `{where}`.")
+            raise Conflict(f"This conversation is a copy. Undo the turn in the original conversation, `{where}`.")
         return bool(where)
 
     async def _plan(self, row: CheckpointRow, now: str) -> list[PlannedChange]:
@@ -420,11 +419,11 @@ class Undo:
                 commands += 1
             else:
                 what = actions[0].split(":", 2)[-1] if actions else ""
-                back = "; `/agent undo` reverses it." if tool.undo == "agent" else "" if what else "."
+                back = ". `/agent undo` reverses it." if tool.undo == "agent" else "" if what else "."
                 lines.append(f"`{name}` ran{f': {what}' if what else ''}{back}")
         if commands:
             ran = "A command ran" if commands == 1 else f"{commands} commands ran"
-            lines.append(f"{ran}. Its effects elsewhere, on processes or over the network remain.")
+            lines.append(f"{ran}. Effects outside the workspace, on processes or over the network remain.")
         if len(lines) > BEYOND_MAX:
             lines[BEYOND_MAX:] = [f"and {len(lines) - BEYOND_MAX} more"]
         return notes, (*lines, "Messages are not undone.")
@@ -438,7 +437,9 @@ def _why_not(error: OSError) -> ShoalError:
     if isinstance(error, FileNotFoundError):
         return NotFound(NOT_HERE)
     if error.strerror:
-        return Conflict(f"Reading or writing the workspace failed: {system_words(error)}. Fix that, then try again.")
+        return Conflict(
+            f"Shoal could not read or write the workspace: {system_words(error)}. Fix the problem, then try again."
+        )
     return Conflict(str(error))  # damaged data or an object store error, which has its own message
 
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 VOICE = CommandSpec(
-    "voice", "answer aloud; auto: when you send a voice message", "[on|off|auto]", number=16, needs="thread"
+    "voice", "answer aloud: always, never or after your voice messages", "[on|off|auto]", number=16, needs="thread"
 )
-USAGE = "`/voice on`, `/voice off`, `/voice auto`: when you speak to me"
+USAGE = "`/voice on`, `/voice off`, or `/voice auto` to answer aloud when you speak to me"
 MODES = {"on": "always", "off": "never", "auto": "when you speak to me"}
 
 
@@ -35,7 +35,7 @@ class VoiceCommand:
         if mode not in VOICE_MODES:
             return f"Usage: {USAGE}."
         if not asked.author.trusted:
-            raise Forbidden("Only people who were given access by name can choose that.")
+            raise Forbidden("Only people with access by name can change this setting.")
         return await self._voice.choose(asked.thread, mode)
 
     async def voice_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str:

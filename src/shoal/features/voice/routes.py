@@ -28,7 +28,7 @@ async def speech(store: Store, clock: Clock, voice: VoiceService, thread: Thread
     while (recording := await voice.recording(thread, post)) is None:
         fate = await store.outbox.fate(post)
         if fate is None or fate.state not in ("pending", "sending") or clock.monotonic() > until:
-            raise NotFound("This turn has no audio answer.")
+            raise NotFound("This turn has no audio reply.")
         await clock.sleep(LOOK_SECONDS)
     content = await anyio.to_thread.run_sync(recording.read_bytes)
     return Response(content, media_type=media_type_of(recording.name), headers={"Cache-Control": "private, no-cache"})

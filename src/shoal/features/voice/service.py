@@ -61,7 +61,7 @@ FOLDER = "speech"
 HEARD, SPOKEN = "heard.json", "spoken.json"
 TRIES = 3
 BYTES_A_SECOND_MIN = 1_500
-"""Minimum bytes per second of speech. It limits the length of a recording that does not state its length."""
+"""Minimum bytes per second of speech. Used to estimate the length of a recording that does not state it."""
 WORDS_CHARS_MAX = 20_000
 UNHEARD = "I could not understand {name}: {why} The recording is kept with your message."
 
@@ -156,7 +156,9 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         seconds = seconds_of(audio)
         if seconds > self.settings.seconds_max:
             allowed = self.settings.seconds_max
-            raise ProviderRefused(f"it lasts {seconds:.0f} seconds; the limit is {allowed:g} (speech.seconds_max).")
+            raise ProviderRefused(
+                f"it lasts {seconds:.0f} seconds, more than the limit of {allowed:g} (speech.seconds_max)."
+            )
         digest = hashlib.sha256(audio).hexdigest()[:32]
         charge = Charge(f"heard:{thread}:{digest}", recognition.name, thread, TurnId(""), agent, asker)
         heard = await self._stored(thread, digest, HEARD, Heard)

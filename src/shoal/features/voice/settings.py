@@ -17,16 +17,17 @@ class SpeechSettings(Section, frozen=True, kw_only=True):
     recognition: Annotated[
         str, Meta(pattern=r"^$|^moonshine$|^[^/\s]+/\S+$", description="moonshine, PROVIDER/MODEL, or empty")
     ] = ""
-    """Recognizes voice messages and recordings: PROVIDER/MODEL, or moonshine, which runs locally and understands only
-    English (extra `voice`). If empty, recordings stay files."""
+    """Model for voice messages and recordings: PROVIDER/MODEL, or moonshine, which runs locally and understands only
+    English (extra `voice`). If empty, recordings are not transcribed.
+    """
     speaking: Annotated[
         str, Meta(pattern=r"^$|^espeak-ng$|^[^/\s]+/\S+$", description="espeak-ng, PROVIDER/MODEL, or empty")
     ] = ""
-    """Speaks answers: PROVIDER/MODEL, or espeak-ng, a local program. If empty, answers are only written."""
+    """Model that speaks replies: PROVIDER/MODEL, or espeak-ng, a local program. If empty, replies are only written."""
     voice: str = ""
     """Name of the voice. If empty, the model's default."""
     answers: VoiceMode = "auto"
-    """Whether answers are also spoken where nobody chose with /voice. `auto` speaks after voice messages."""
+    """Whether replies are also spoken in channels where nobody has used /voice. `auto` speaks after voice messages."""
     language: str = ""
     """Language of voice messages, such as `de`. If empty, it is detected."""
     seconds_max: Annotated[float, Meta(gt=0)] = 900.0

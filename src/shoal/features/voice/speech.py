@@ -52,7 +52,9 @@ def build_speech(
         per_chars = USD_PER_MILLION_CHARS.get(model) if per_chars is None else per_chars
     is_gemini = provider.kind == "gemini"
     if not is_gemini and provider.kind not in ("openai", "openai-responses"):
-        raise ConfigError([f"speech.{key} is {named!r}, but providers of kind {provider.kind!r} have no speech."])
+        raise ConfigError(
+            [(f"speech.{key} is {named!r}, but providers of kind {provider.kind!r} do not support speech.")]
+        )
     kind = GeminiSpeech if is_gemini else OpenAiSpeech
     endpoint = model_endpoint(name, model, provider, clock, environ)
     return kind(endpoint, settings.voice, settings.language, per_minute, per_chars)

@@ -147,7 +147,7 @@ class ChatOutages:
         numbers_posted = numbers(peer)
         assert numbers_posted == sorted(numbers_posted)
         assert set(numbers_posted) == set(range(8))
-        marked = sum("repeat" in post.text for post in peer.shown())
+        marked = sum("possible duplicate" in post.text for post in peer.shown())
         lost = sum(kind == "lose" for kind, _ in STORM)
         assert len(numbers_posted) - 8 <= (0 if peer.adapter.limits.idempotent_posts else min(marked, lost))
 

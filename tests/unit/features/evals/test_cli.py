@@ -11,7 +11,7 @@ from tests.unit.surfaces.cli.conftest import Shoal
 THREAD = "terminal:ask:mine"
 SAVE = f"cases save {THREAD} --name tells-the-time"
 WRONG = (
-    ("compare --model demo", "Give a thread, a number of recent turns, or a tag."),
+    ("compare --model demo", "Give either a thread, a number of recent turns, or a tag."),
     ("compare --model nope --last 1", "No provider has the model 'nope'."),
     ("compare --model demo --thread terminal:ask:none", "Thread terminal:ask:none does not exist."),
     ("compare --model demo --tag none", "No thread has #none in its title."),
@@ -49,12 +49,12 @@ def test_a_comparison_prints_its_estimate_first_and_its_result_last(shoal: Shoal
     assert ran.code == 0
     plan = ran.err.splitlines()
     assert plan[0] == f"1 turn with 2 model calls of {THREAD}."
-    assert plan[1].startswith("To ask: about ")
-    assert plan[1].endswith("about $0.0000; the limit is $1.0000.")
+    assert plan[1].startswith("Remaining calls: about ")
+    assert plan[1].endswith("about $0.0000, cost limit $1.0000.")
     assert plan[-1] == "2 of 2 answered, $0.0000"
     assert ran.out.splitlines()[-1].startswith("2 of 2 answered by demo for $0.0000: ")
     again = shoal("compare", "--model", "demo", "--thread", THREAD)
-    assert again.err.splitlines() == [plan[0], "2 of 2 are already answered."]
+    assert again.err.splitlines() == [plan[0], "Already answered: 2 of 2."]
     view = json.loads(shoal("compare", "--model", "demo", "--thread", THREAD, "--json").out)
     assert (view["state"]["done"], len(view["steps"])) == (2, 2)
 

@@ -162,7 +162,7 @@ def test_files_of_a_turn_are_restored_without_a_running_server(shoal: Shoal, hom
     assert file.read_text() == "one"
     file.write_text("mine")
     ran = shoal("threads", "undo", THREAD, "--yes")
-    differs = "1 file is different from how this turn left it: a.txt. Add --keep or --overwrite."
+    differs = "1 file has other changes too: a.txt. Add --keep or --overwrite."
     assert (ran.code, ran.err, file.read_text()) == (2, f"shoal: {differs}\n", "mine")
     assert shoal("threads", "undo", THREAD, "--yes", "--overwrite").code == 0
     assert not file.exists()

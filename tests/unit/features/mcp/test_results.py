@@ -78,8 +78,11 @@ def test_unsupported_content_is_named() -> None:
             "[resource memo://c] (binary, application/x-thing, 256 bytes)",
         ),
         (blob(picture(), "application/octet-stream"), "[resource memo://c]\n[image 1]"),
-        ({"type": "image"}, "[an image that cannot be shown: its data is not base64]"),
-        ({"type": "image", "data": "no base64!"}, "[an image that cannot be shown: its data is not base64]"),
+        ({"type": "image"}, "[an image that cannot be shown: its data is too large or not base64]"),
+        (
+            {"type": "image", "data": "no base64!"},
+            ("[an image that cannot be shown: its data is too large or not base64]"),
+        ),
         ({"type": "image", "data": "AAAA"}, "[an image that cannot be shown: it is not an image]"),
     ],
 )

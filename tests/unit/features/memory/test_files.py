@@ -44,7 +44,7 @@ def test_an_entry_keeps_its_lines() -> None:
     assert entry_line("  - likes\n tea ") == "- likes\n   tea"
     with pytest.raises(InvalidInput, match="empty"):
         entry_line(" \n ")
-    with pytest.raises(InvalidInput, match="at most"):
+    with pytest.raises(InvalidInput, match="more than the maximum"):
         entry_line("x" * (ENTRY_CHARS_MAX + 1))
 
 

@@ -300,7 +300,7 @@ async def test_a_late_message_says_so(stand: Stand) -> None:
     stand.clock.jump(3600 + 1800)
     async with stand.running(stand.service()):
         pass
-    assert stand.inbox.prompts[0].text == "Look\n\n(This was due at 2026-10-25T01:00:00.000Z and is late.)"
+    assert stand.inbox.prompts[0].text == "Look\n\n(This message was due at 2026-10-25T01:00:00.000Z and is late.)"
 
 
 @pytest.mark.parametrize(("schedule", "runs"), [("*/5 * * * *", 1), ("0 1 * * *", 0), ("30 9 * * *", 1)])
@@ -379,7 +379,7 @@ async def test_a_one_time_trigger_survives_a_full_queue_and_a_restart_and_runs_o
         await stand.let_pass(86_400)
     assert (await stand.one()).state == "done"
     ((_, text),) = stand.inbox.fired
-    assert text == "go\n\n(This was due at 2026-10-25T01:00:00.000Z and is late.)"
+    assert text == "go\n\n(This message was due at 2026-10-25T01:00:00.000Z and is late.)"
 
 
 @pytest.mark.parametrize(("outage_seconds", "lasts_seconds"), [(86_400, 86_400), (0, sum(RETRY_SECONDS))])
@@ -395,7 +395,7 @@ async def test_a_one_time_trigger_is_given_up_and_reported_after_the_longest_out
     trigger = await stand.one()
     assert (trigger.state, trigger.error) == ("failed", "The conversation's queue is full.")
     assert len(stand.told) == 1
-    assert stand.told[0].endswith("was switched off because it failed: The conversation's queue is full.")
+    assert stand.told[0].endswith("because it failed: The conversation's queue is full.")
 
 
 async def test_setting_the_clock_back_does_not_delay_a_waiting_one_time_trigger(stand: Stand) -> None:
@@ -446,7 +446,7 @@ async def test_a_refused_one_time_trigger_is_disabled_and_reported(stand: Stand)
     assert stand.inbox.gave_up == [trigger.id]
     await service.notify_switched_off(trigger.id)
     assert (await stand.one()).state == "failed"
-    assert stand.told[0].endswith("was switched off because it failed: No such channel.")
+    assert stand.told[0].endswith("because it failed: No such channel.")
 
 
 async def test_a_one_time_trigger_waits_for_its_platform(stand: Stand) -> None:

@@ -104,7 +104,7 @@ def test_an_invalid_time_is_refused_with_the_valid_forms(context: ToolContext, r
 
 
 def test_the_past_and_an_empty_text_are_refused(context: ToolContext, reminders: Reminders) -> None:
-    with pytest.raises(ToolError, match="is past: it is 2026-01-05T09:00:00"):
+    with pytest.raises(ToolError, match="has passed: it is now 2026-01-05T09:00:00"):
         prepared(reminders.tool, context, when="2026-01-05T08:59", text="x")
     with pytest.raises(ToolError, match="text is empty"):
         prepared(reminders.tool, context, when="in 5 minutes", text=" ")

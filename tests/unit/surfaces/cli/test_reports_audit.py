@@ -47,10 +47,10 @@ def test_an_intact_chain_is_ok(shoal: Shoal) -> None:
 @pytest.mark.parametrize(
     ("statement", "problem"),
     [
-        ("update audit set entry = replace(entry, 'allow', 'deny') where number = 2", "entry 2 of "),
-        ("update audit set at = at + 1 where number = 3", "entry 3 of "),
-        ("update audit set hash = upper(hash) where number = 1", "entry 1 of "),
-        ("update audit set previous = upper(hash) where number = 2", "entry 2 of "),
+        ("update audit set entry = replace(entry, 'allow', 'deny') where number = 2", "entry 2 from "),
+        ("update audit set at = at + 1 where number = 3", "entry 3 from "),
+        ("update audit set hash = upper(hash) where number = 1", "entry 1 from "),
+        ("update audit set previous = upper(hash) where number = 2", "entry 2 from "),
         ("delete from audit where number = 2", "entry 2 is missing"),
         (
             "delete from audit where number = (select max(number) from audit where 1)",

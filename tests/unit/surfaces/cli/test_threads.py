@@ -79,7 +79,7 @@ def test_rebuild_creates_the_same_files(shoal: Shoal, home: Path) -> None:
 def test_an_unknown_thread_is_reported(shoal: Shoal, words: str) -> None:
     ran = shoal("threads", words, "terminal:ask:other")
     assert (ran.code, ran.out) == (1, "")
-    assert ran.err == ("shoal: Thread terminal:ask:other does not exist. 'shoal threads list' shows them.\n")
+    assert ran.err == ("shoal: Thread terminal:ask:other does not exist. 'shoal threads list' shows all threads.\n")
 
 
 def test_message_text_cannot_control_the_terminal(shoal: Shoal) -> None:
@@ -115,7 +115,7 @@ def test_memory_is_forgotten_and_restored(shoal: Shoal, home: Path) -> None:
     assert shoal("memory", "forget", "Likes tea.").code == 0
     assert file.read_text() == "- has a boat\n"
     assert "-- likes tea" in shoal("memory", "changes").out
-    assert "Undone in data/MEMORY.md" in shoal("memory", "undo").out
+    assert "Undid the change in data/MEMORY.md" in shoal("memory", "undo").out
     assert file.read_text() == "- likes tea\n- has a boat\n"
     assert "nothing left" in shoal("memory", "undo").out
     assert shoal("memory", "forget", "likes coffee").code == 1
@@ -199,7 +199,7 @@ def test_the_budget_is_suspended_for_the_day(shoal: Shoal) -> None:
 
 @pytest.mark.usefixtures("asked")
 def test_a_conversation_is_saved_and_restored(shoal: Shoal, home: Path) -> None:
-    assert shoal("threads", "snapshot", "list", THREAD).out == "Nothing saved here yet.\n"
+    assert shoal("threads", "snapshot", "list", THREAD).out == "This channel has no saved conversations.\n"
     assert "Saved as" in shoal("threads", "snapshot", "save", THREAD).out
     (saved,) = json.loads(shoal("threads", "snapshot", "list", THREAD, "--json").out)
     assert saved["description"].endswith("beginning: what time is it?")

@@ -1,4 +1,4 @@
-// Agents: create, change, bind and remove them. Also the server's status.
+// Agents, and the server's status.
 
 import { api } from "../api.js";
 import { html, useRef, useState } from "../dom.js";
@@ -11,7 +11,7 @@ import { Place, useAnswer } from "./lists.js";
 import { Face } from "./face.js";
 import { Words } from "./words.js";
 
-const HEARD = { all: "every message", named: "only messages that mention it", threads: "mentions, and replies in threads started by a mention" };
+const LISTENS = { all: "every message", named: "only messages that mention it", threads: "mentions, and replies in threads started by a mention" };
 
 export function Agents() {
   const [agents, problem, reload] = useAnswer(api.agents);
@@ -52,7 +52,7 @@ function Agent({ agent, reload }) {
       ${agent.channels.length > 0 &&
       html`<ul class="places-of">
         ${agent.channels.map(
-          (place) => html`<li key=${place}><span class="breakable">${place}</span> <span class="faint">${HEARD[agent.listen[place]]}</span>
+          (place) => html`<li key=${place}><span class="breakable">${place}</span> <span class="faint">${LISTENS[agent.listen[place]]}</span>
             ${canChange() && html`<button type="button" class="quiet" aria-label=${`Unbind ${place}`} onClick=${() => attempt(() => api.unbind(place))}>Unbind</button>`}</li>`,
         )}
       </ul>`}
@@ -79,7 +79,7 @@ function Facts({ agent }) {
   return html`
     <p><code>${agent.model || "the default model"}</code>${agent.fallback.length > 0 && html`<span class="faint">, then ${agent.fallback.join(", ")}</span>`}</p>
     ${agent.system_prompt && html`<p class="clamped">${agent.system_prompt}</p>`}
-    <p class="faint">${agent.tools.length ? `${agent.tools.length} ${agent.tools.length === 1 ? "tool" : "tools"}: ${agent.tools.join(", ")}` : "All tools"}${usd > 0 && `; limit $${usd} per day`}${tokens > 0 && `; limit ${tokens} tokens per day`}</p>
+    <p class="faint">${agent.tools.length ? `${agent.tools.length} ${agent.tools.length === 1 ? "tool" : "tools"}: ${agent.tools.join(", ")}` : "All tools"}${usd > 0 && ` · limit $${usd} per day`}${tokens > 0 && ` · limit ${tokens} tokens per day`}</p>
   `;
 }
 
@@ -90,7 +90,7 @@ const BUDGET = [
   ["tokens_per_turn", "Tokens per turn"],
 ];
 
-/** The choices: known models, profiles and tools. */
+/** Load the known models, profiles and tools. */
 const choices = async () => {
   const asked = [api.models(), api.profiles(), api.info()].map((one) => one.catch(() => null));
   const [models, profiles, info] = await Promise.all(asked);
@@ -128,7 +128,7 @@ function Change({ agent, attempt }) {
       </div>
       <label>Time zone <input name="timezone" defaultValue=${before.timezone} spellcheck=${false} placeholder="Europe/Berlin" /></label>
       <datalist id=${`models-${agent.name}`}>${models.map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>
-      <fieldset class="budgets"><legend>Limits; empty means none</legend>
+      <fieldset class="budgets"><legend>Budget limits (empty: no limit)</legend>
         ${BUDGET.map(([key, label]) => html`<label key=${key}>${label} <input name=${`budget.${key}`} type="number" min="0" step=${key.startsWith("usd") ? "0.01" : "1"} defaultValue=${before[`budget.${key}`]} /></label>`)}
       </fieldset>
       <label>Tools <select value=${every ? "all" : "some"} onChange=${(event) => setEvery(event.target.value === "all")}><option value="all">all tools</option><option value="some">selected tools</option></select></label>
@@ -156,12 +156,12 @@ function Bind({ agent, attempt }) {
   return html`
     <form class="form inner" aria-label=${`Bind a channel to ${agent.name}`} onSubmit=${submit} ref=${form}>
       ${chats?.some(({ platform }) => platform !== "web") && html`<label>Known chat <select onChange=${choose}>
-        <option value="">Other chat, by id</option>
+        <option value="">Other chat, by ID</option>
         ${chats.map((chat, at) => html`<option key=${chat.thread} value=${at}>${chat.name}</option>`)}
       </select></label>`}
       <div class="pair">
         <label>Platform <input name="platform" required placeholder="discord" spellcheck="false" /></label>
-        <label>Channel id <input name="channel" required spellcheck="false" /></label>
+        <label>Channel ID <input name="channel" required spellcheck="false" /></label>
       </div>
       <${Listens} />
       <p class="card-foot"><button type="submit" class="primary">Bind</button></p>
@@ -170,7 +170,7 @@ function Bind({ agent, attempt }) {
 }
 
 function Listens() {
-  return html`<label>Answers <select name="listen">${Object.entries(HEARD).map(([value, text]) => html`<option key=${value} value=${value}>${text}</option>`)}</select></label>`;
+  return html`<label>Answers <select name="listen">${Object.entries(LISTENS).map(([value, text]) => html`<option key=${value} value=${value}>${text}</option>`)}</select></label>`;
 }
 
 function Remove({ agent, attempt, keep }) {
@@ -180,7 +180,7 @@ function Remove({ agent, attempt, keep }) {
   };
   return html`
     <form class="form inner" aria-label=${`Remove ${agent.name}`} onSubmit=${submit}>
-      <p>This stops its turns and binds its channels to the default agent. Its conversations stay in the journal.</p>
+      <p>Removing ${agent.name} stops its turns and binds its channels to the default agent. Its conversations stay in the journal.</p>
       <label class="choice"><input type="checkbox" name="keep" checked /> Keep its files in removed/</label>
       <p class="card-foot"><button type="submit" class="plain danger">Remove ${agent.name}</button><button type="button" class="quiet" onClick=${keep}>Keep it</button></p>
     </form>
@@ -211,9 +211,9 @@ function NewAgent({ reload }) {
         <label>Model (empty: default) <input name="model" spellcheck="false" /></label>
       </div>
       <label>Instructions <textarea name="system_prompt" rows="2" placeholder="Write the release notes of this project"></textarea></label>
-      <label>Create its own channel next to this one, if the platform allows it <input name="beside" placeholder="discord:1234567890, or empty" spellcheck="false" /></label>
+      <label>Create a channel for the agent next to this one (optional) <input name="beside" placeholder="discord:1234567890" spellcheck="false" /></label>
       <${Listens} />
-      <p class="card-foot"><span class="faint">The agent starts as a copy of template/. Its workspace is a git repository.</span><button type="submit" class="primary">Create agent</button></p>
+      <p class="card-foot"><span class="faint">The agent starts as a copy of template/. Its workspace is a Git repository.</span><button type="submit" class="primary">Create agent</button></p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;
@@ -223,10 +223,10 @@ function Up({ info }) {
   const known = info.providers.length ? `${info.models} models from ${info.providers.join(", ")}` : "no provider set up";
   const rows = [
     ["Platforms", info.platforms.join(", ")],
-    ["Models", `${info.model}; ${known}`],
+    ["Models", `${info.model} (${known})`],
     ["Tools", info.tools.join(", ")],
     ["Skills", info.skills.join(", ") || "none"],
-    ...(info.mcp?.length ? [["MCP servers", info.mcp.join("; ")]] : []),
+    ...(info.mcp?.length ? [["MCP servers", info.mcp.join(" · ")]] : []),
     ["Sandbox", info.isolated ? info.sandbox : `${info.sandbox}, not isolated`],
   ];
   return html`

@@ -1,4 +1,4 @@
-// Choose a thread's agent and model. Models are listed with context window and price.
+// Choose a conversation's agent and model.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -12,7 +12,7 @@ import { Words } from "./words.js";
 
 const SHOWN_MAX = 100;
 
-/** Models or agents whose names contain every word of a text. */
+/** Find models or agents whose names contain every word of a text. */
 export function matching(items, text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   return items.filter(({ name }) => words.every((word) => name.toLowerCase().includes(word)));
@@ -42,17 +42,17 @@ export function Answerers({ thread, state, session, close }) {
       <h3>Model</h3>
       <${Models} models=${models} chosen=${chosen.model} pick=${(model) => pick({ model })}>
         <li><button type="button" class="option" aria-pressed=${!chosen.model} onClick=${() => pick({ model: "" })}>
-          <span>The agent's model</span><span class="faint">${agent?.model || ""}</span>
+          <span>The agent’s default model</span><span class="faint">${agent?.model || ""}</span>
         </button></li>
       <//>
-      ${found && html`<p class="faint">Context windows are in tokens. Prices are per million tokens. Your choice applies from the next message.</p>`}
+      ${found && html`<p class="faint">Context windows are in tokens, prices per million tokens. Your choice takes effect with the next message.</p>`}
       ${(problem || refused) && html`<p class="problem" role="alert"><${Words} text=${problem || refused} /></p>`}
       <p class="sheet-line is-end"><button type="button" class="quiet" onClick=${close}>Close</button></p>
     <//>
   `;
 }
 
-/** Choose the model that answers a turn's message again, on a new branch. */
+/** Choose another model to answer a turn's message on a new branch. */
 export function AnotherModel({ turn, again, close }) {
   const [models, problem] = useAnswer(api.models);
   const [refused, setRefused] = useState("");
@@ -63,7 +63,7 @@ export function AnotherModel({ turn, again, close }) {
   };
   return html`
     <${Dialog} label="Try again with another model" close=${close} kind="is-wide">
-      <p class="faint">This answer is kept. Use ‹ 1/2 › at the message to switch between them.</p>
+      <p class="faint">Shoal keeps this reply. Use ‹ 1/2 › next to your message to switch between replies.</p>
       <${Models} models=${models} chosen=${turn.model} pick=${pick} />
       ${!models && !problem && html`<p class="faint" role="status">Loading…</p>`}
       ${(problem || refused) && html`<p class="problem" role="alert"><${Words} text=${problem || refused} /></p>`}
@@ -105,6 +105,6 @@ function Models({ models, chosen, pick, children }) {
     </ul>
     ${listed.length > SHOWN_MAX && html`<p class="faint">${listed.length - SHOWN_MAX} more. Type to filter.</p>`}
     ${models?.length > 0 && !listed.length && html`<p class="faint">No matching models.</p>`}
-    ${models?.length === 0 && html`<p class="faint">There are no models to choose from. ${isOwner() ? html`<a href="#/setup">Set one up</a>, or list them in available_models.json.` : "The owner can add some."}</p>`}
+    ${models?.length === 0 && html`<p class="faint">No models are available. ${isOwner() ? html`<a href="#/setup">Set up a model</a>, or list models in available_models.json.` : "Ask the owner to add one."}</p>`}
   `;
 }

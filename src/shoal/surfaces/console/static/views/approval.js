@@ -7,7 +7,7 @@ import { calledBy, canDecide, canSeeApprovals, canTalk } from "../me.js";
 import { TextBlock } from "./textblock.js";
 import { Words } from "./words.js";
 
-/** The pending calls on a record's card, by number, or only the record if it is alone on its card. */
+/** Return the pending calls on a record's card, by number, or only the record if it has no card. */
 export function cardOf(record, pending) {
   const card = record.item?.card;
   if (!card) return [record];
@@ -22,11 +22,11 @@ export function ApprovalCard({ approval, tool, session }) {
   if (calls.length > 1 || calls[0]?.item.staged) {
     return calls[0].id === approval.id ? html`<${CallsCard} calls=${calls} session=${session} />` : html`<p class="reason">Included in the request above.</p>`;
   }
-  if (approval.item?.card && canSeeApprovals()) return html`<p class="reason" role="status">Checking whether this is still pending…</p>`;
+  if (approval.item?.card && canSeeApprovals()) return html`<p class="reason" role="status">Checking whether this request is still pending…</p>`;
   return html`<${OpenCard} approval=${approval} tool=${tool} session=${session} />`;
 }
 
-/** The outcome of a card decided on this page. `turn` is the turn whose changed files can be restored, or empty. */
+/** The outcome of a card that was decided on this page. `turn` is the turn whose files can be restored, or empty. */
 export function Answered({ text, thread, turn, session }) {
   const [busy, setBusy] = useState(false);
   const [done, setDone] = useState("");
@@ -40,13 +40,13 @@ export function Answered({ text, thread, turn, session }) {
   return html`
     <div class="answered">
       <p class="reason" role="status"><${Words} text=${done || text} /></p>
-      ${turn && !done && canTalk() && html`<p class="choices"><button type="button" class="plain" aria-disabled=${busy} onClick=${undo}>${busy ? "Undoing…" : "Undo the files"}</button></p>`}
+      ${turn && !done && canTalk() && html`<p class="choices"><button type="button" class="plain" aria-disabled=${busy} onClick=${undo}>${busy ? "Undoing…" : "Undo file changes"}</button></p>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </div>
   `;
 }
 
-/** Which agent asks, and for whom, as far as the record says. */
+/** Return the agent that asks and the person it asks for, if known. */
 export function askedBy(record) {
   if (!record) return "";
   const person = record.asked_by && visible(["you", "the owner"].includes(calledBy(record.asked_by)) ? calledBy(record.asked_by) : record.asked_by_name || record.asked_by);
@@ -87,16 +87,16 @@ function OpenCard({ approval, tool, session }) {
       ${asked && html`<p class="reason">Asked by ${asked}</p>`}
       <${OwnWords} item=${approval.item} />
       <${TextBlock} label="Exact call" text=${shown} open=${true} seen=${() => setSeen(true)} />
-      ${!isSeen && html`<p class="reason out-of-view" role="status">Part of this is hidden. Scroll to the end to allow it.</p>`}
+      ${!isSeen && html`<p class="reason out-of-view" role="status">Part of the call is out of view. Scroll to its end to allow it.</p>`}
       ${runs(approval.covers).map((line) => html`<p class="reason">${line}</p>`)}
       <${Origins} item=${approval.item} />
-      <p class="reason"><b>Why it asks:</b> ${visible(approval.reason || "your permission rules say to ask before this.")}</p>
+      <p class="reason"><b>Why it asks:</b> ${visible(approval.reason || "your permission rules require approval for this call.")}</p>
       ${record?.always && html`<p class="reason">${visible(record.always)}</p>`}
       ${approval.actions.length > 0 && html`<${Actions} actions=${approval.actions} />`}
       <div class="choices">
         ${canDecide()
           ? html`${button("Allow once", "primary", "allow", "once")}
-              ${!approval.covers?.uncovered && button("Allow for this thread", "plain", "allow", "thread")}
+              ${!approval.covers?.uncovered && button("Allow for this conversation", "plain", "allow", "thread")}
               ${record?.always && button("Always allow", "plain", "allow", "always")}
               ${button("Deny", "plain danger", "deny", "once")}`
           : html`<span>Waiting for an approver.</span>`}
@@ -107,9 +107,9 @@ function OpenCard({ approval, tool, session }) {
   `;
 }
 
-/** Several calls of one message: allow all, the ticked ones, or none. */
+/** Several calls of one message: allow all, the checked ones, or none. */
 export function CallsCard({ calls, session }) {
-  const [ticked, setTicked] = useState(null); // the ticked numbers, once the person chooses
+  const [ticked, setTicked] = useState(null); // the checked numbers, once the person chooses
   const [sent, setSent] = useState("");
   const [problem, setProblem] = useState("");
   const [seen, setSeen] = useState([]);
@@ -147,7 +147,7 @@ export function CallsCard({ calls, session }) {
         : html`<h3>Allow ${calls.length === 1 ? "this call" : `these ${calls.length} calls`}?</h3>`}
       ${asked && html`<p class="reason">Asked by ${asked}</p>`}
       <${OwnWords} item=${calls[0].item} />
-      ${calls[0].item.files && html`<p class="reason">This turn changed files. The changes stay unless you undo them:</p><${TextBlock} label="What changed" text=${calls[0].item.files} open=${true} />`}
+      ${calls[0].item.files && html`<p class="reason">This turn changed files. The changes stay unless you undo them:</p><${TextBlock} label="File changes" text=${calls[0].item.files} open=${true} />`}
       ${calls.map(
         (call) => html`
           <section class="call" key=${call.id} aria-label=${`Call ${call.item.number}`}>
@@ -165,7 +165,7 @@ export function CallsCard({ calls, session }) {
           </section>
         `,
       )}
-      ${!isSeen && html`<p class="reason out-of-view" role="status">Part of this is hidden. Scroll to the end to allow it.</p>`}
+      ${!isSeen && html`<p class="reason out-of-view" role="status">Part of the calls is out of view. Scroll to their end to allow them.</p>`}
       <div class="choices">
         ${canDecide()
           ? html`<button type="button" class="primary" aria-disabled=${Boolean(sent) || !isSeen || !chosen.length} onClick=${() => decide("allow")}>${sent === "allow" ? "Sending…" : label}</button>
@@ -186,12 +186,10 @@ const sourcesOf = (item) => [...new Set((item?.origins || []).map((origin) => or
 
 const listed = (numbers) => (numbers.length > 1 ? `${numbers.slice(0, -1).join(", ")} and ${numbers.at(-1)}` : `${numbers[0] ?? ""}`);
 
-/** The model's text next to its calls, as a quotation. */
 function OwnWords({ item }) {
   return item?.why ? html`<p class="reason"><b>The model says:</b> <q>${visible(item.why)}</q></p>` : null;
 }
 
-/** The sources of a call's values. */
 function Origins({ item }) {
   const origins = item?.origins || [];
   return origins.map((origin) => {
@@ -204,7 +202,7 @@ function Origins({ item }) {
 
 const FILES_SHOWN_MAX = 10;
 
-/** Sentences about code that the call runs beyond its own text: files with sizes, and code that the approval does not cover. */
+/** Describe code that the call runs beyond its own text: files with sizes, and code that the approval does not cover. */
 function runs(covers = {}) {
   const all = covers.files || [];
   const there = all.filter((file) => file.size_bytes >= 0);
@@ -217,7 +215,7 @@ function runs(covers = {}) {
   return [
     ...(named.length ? [html`Runs ${named}${more > 0 && `, ${more} more`}${other ? ` and may ${other}` : "."}`] : other ? [`May ${other}`] : []),
     ...(repository ? [repository] : []),
-    ...(covers.uncovered ? [`It can only be allowed once, because ${visible(covers.uncovered)}.`] : []),
+    ...(covers.uncovered ? [`You can allow this call only once, because ${visible(covers.uncovered)}.`] : []),
   ];
 }
 

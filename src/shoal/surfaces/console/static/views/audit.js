@@ -1,4 +1,4 @@
-// The audit log: its entries, a search, and a check of its integrity.
+// The audit log, with a search and an integrity check.
 
 import { api } from "../api.js";
 import { html, useMemo, useState } from "../dom.js";
@@ -14,9 +14,9 @@ const KINDS = {
   import: "Import", mcp: "MCP tool", memory: "Memory", self_edit: "Self-change", settings: "Settings", setup: "Set up", skill: "Skill", thread: "Thread", token: "Token", undo: "Undo",
 };
 const CHECKED = { allow: "ran", ask: "asked for approval", deny: "denied" };
-const DECIDED = { allow: "allowed", ask: "asked", deny: "denied", cancelled: "cancelled", expired: "expired", none: "–" };
+const DECIDED = { allow: "allowed", ask: "asked", deny: "denied", cancelled: "canceled", expired: "expired", none: "–" };
 
-/** Display names of kinds and decisions. Unknown ones keep their own names. */
+/** Return the display name of a kind or decision. Unknown ones keep their own names. */
 export const kindWords = (kind) => KINDS[kind] || kind.replaceAll("_", " ");
 export const decisionWords = (decision, kind) => (kind === "check" && CHECKED[decision]) || DECIDED[decision] || decision.replaceAll("_", " ");
 const DIGEST = / ([0-9a-f]{12})[0-9a-f]{52}$/; // digests are shortened for display
@@ -47,18 +47,18 @@ export function Audit() {
     setMore(await api.audit(READ[1]).catch(() => rows));
     setLimit(READ[1]);
   };
-  const anew = () => (setMore(null), setLimit(READ[0]), reload());
+  const restart = () => (setMore(null), setLimit(READ[0]), reload());
   return html`
-    <${Place} isWide intro="Permission checks, decisions and changes, newest first. Each entry contains the hash of the previous one, so tampering shows." problem=${problem} reload=${reload} loading=${!rows}>
+    <${Place} isWide intro="Permission checks, decisions and changes, newest first. Each entry contains the hash of the previous one, which reveals tampering." problem=${problem} reload=${reload} loading=${!rows}>
       ${canChange() && html`<${State} />`}
       <div class="filter" role="search" aria-label="Find in the audit log">
         <label>Find <input type="search" value=${wanted.text} onInput=${(event) => want({ text: event.target.value })} /></label>
         <label>Event <select value=${wanted.kind} onChange=${(event) => want({ kind: event.target.value })}><option value="">all</option>${kindsOf(all, "kind").map((kind) => html`<option value=${kind}>${kindWords(kind)}</option>`)}</select></label>
         <label>Decision <select value=${wanted.decision} onChange=${(event) => want({ decision: event.target.value })}><option value="">all</option>${kindsOf(all, "decision").map((decision) => html`<option value=${decision}>${decisionWords(decision, wanted.kind)}</option>`)}</select></label>
-        <button type="button" class="quiet" onClick=${anew}>Reload</button>
+        <button type="button" class="quiet" onClick=${restart}>Reload</button>
       </div>
       ${rows && html`<p class="faint" role="status">${found.length === all.length ? `${count(all.length)} ${all.length === 1 ? "entry" : "entries"}` : `${count(found.length)} of ${count(all.length)} entries`}</p>`}
-      ${rows && !found.length && html`<p class="faint empty">${all.length ? "Nothing found." : "Nothing has been recorded yet."}</p>`}
+      ${rows && !found.length && html`<p class="faint empty">${all.length ? "Nothing found." : "No entries yet."}</p>`}
       ${found.length > 0 && html`
         <table class="audit">
           <thead><tr>${COLUMNS.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
@@ -100,7 +100,7 @@ function Line({ row, words }) {
   return html`
     <tr class=${`is-${entry.decision || "none"}`}>
       <td data-label="Time"><time datetime=${row.at} title=${fullTime(row.at)}>${clockTime(row.at)}</time></td>
-      <td data-label="What">${kindWords(entry.kind)}</td>
+      <td data-label="Event">${kindWords(entry.kind)}</td>
       <td data-label="Action">${tool && html`<b>${tool}</b> `}<code class="clamped" title=${visible(what)}>${visible(what.replace(DIGEST, " $1…"))}</code>${entry.rule && html`<${Rule} rule=${entry.rule} words=${words.get(entry.rule) && `Rule: ${words.get(entry.rule)}`} />`}</td>
       <td data-label="Decision"><span class=${`tag is-${entry.decision}`}>${decisionWords(entry.decision || "none", entry.kind)}</span></td>
       <td data-label="By">${entry.user || entry.agent || "–"}${entry.token && html` <span class="faint">token ${entry.token}</span>`}</td>

@@ -45,7 +45,7 @@ export function Ceilings({ sum }) {
       ${rows.length > 0 && html`<ul class="ceilings">${rows.map((row) => html`<${Ceiling} key=${`${row.scope} ${row.most}`} row=${row} />`)}</ul>`}
       ${sum && ceilings && !rows.length && html`<p class="faint">No budget limit applied today.</p>`}
       ${rows.length > 0 &&
-      html`<p class="card-foot"><span class="faint" role="status">${lifted ? `All budget limits are suspended until ${midnight(1)}.` : `An agent that reaches a limit cannot call models until ${midnight(1)}.`}</span>
+      html`<p class="card-foot"><span class="faint" role="status">${lifted ? `All budget limits are suspended until ${midnight(1)}.` : `Once usage reaches a limit, model calls stop until ${midnight(1)}.`}</span>
         ${canChange() && html`<${Sure} label="Suspend limits" kind="plain" yes="Suspend all limits today" act=${async () => setLifted(await attempt(api.lift))} />`}</p>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </section>

@@ -1,4 +1,4 @@
-// A turn's changes to files, as diffs, and undoing them.
+// A turn's file changes, with buttons to undo them.
 
 import { api } from "../api.js";
 import { html, useCallback, useEffect, useRef, useState } from "../dom.js";
@@ -9,7 +9,7 @@ import { Words } from "./words.js";
 
 const SINCE = { changed: "changed since", restored: "already restored", shared: "possibly changed by another turn at the same time" };
 
-/** The changes of a turn or an undo. `state` changes with the turn's state. */
+/** The changes of a turn or an undo. They are loaded again when `state` changes. */
 export function Changes({ thread, turn, session, state }) {
   const [found, setFound] = useState(null);
   const [problem, setProblem] = useState("");
@@ -26,7 +26,7 @@ export function Changes({ thread, turn, session, state }) {
     const failed = await session.attempt(async () => {
       const done = await api.undo(thread, what, since);
       const more = done.not_restored - done.left.length;
-      setLeft([...done.left.map((one) => `${one.path}: ${one.why}`), ...(more > 0 ? [`and ${files(more)} more`] : [])]);
+      setLeft([...done.left.map((one) => `${one.path}: ${one.why}`), ...(more > 0 ? [`and ${more} more ${more === 1 ? "file" : "files"}`] : [])]);
     });
     await read();
     if (failed) setProblem(failed);
@@ -43,11 +43,11 @@ export function Changes({ thread, turn, session, state }) {
   return html`
     <div class="changes" ref=${box} tabindex="-1">
       ${found.files.map((file) => html`<${File} key=${file.path} file=${file} isUndone=${found.state === "undone"} />`)}
-      ${found.changed > found.files.length && html`<p class="faint">and ${files(found.changed - found.files.length)} more</p>`}
+      ${found.changed > found.files.length && html`<p class="faint">More changed files: ${(found.changed - found.files.length).toLocaleString("en")}</p>`}
       ${found.notes.map((note) => html`<p class="faint">${visible(note)}</p>`)}
       ${found.beyond.length > 0 &&
-      html`<details><summary>What cannot be undone</summary><ul>${found.beyond.map((line) => html`<li><${Words} text=${line} /></li>`)}</ul></details>`}
-      ${found.state === "running" && html`<p class="faint">The turn is still running. You can undo it after it finishes.</p>`}
+      html`<details><summary>Cannot be undone</summary><ul>${found.beyond.map((line) => html`<li><${Words} text=${line} /></li>`)}</ul></details>`}
+      ${found.state === "running" && html`<p class="faint">This turn is still running. You can undo its changes when it finishes.</p>`}
       ${found.state === "done" &&
       html`
         <p class="choices">
@@ -56,7 +56,7 @@ export function Changes({ thread, turn, session, state }) {
         </p>
       `}
       ${found.state === "undone" &&
-      html`<p class="choices"><span>${found.undoes ? "This undo was reversed." : "This was undone."}</span>${button(found.undoes ? "Undo it again" : "Redo these changes", found.undone_by, "keep")}</p>`}
+      html`<p class="choices"><span>${found.undoes ? "This undo was reversed." : "These changes were undone."}</span>${button(found.undoes ? "Undo the changes again" : "Redo these changes", found.undone_by, "keep")}</p>`}
       ${left.length > 0 && html`<div role="status"><p>Not restored:</p><ul>${left.map((line) => html`<li><${Words} text=${line} /></li>`)}</ul></div>`}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </div>

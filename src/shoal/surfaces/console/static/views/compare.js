@@ -1,4 +1,4 @@
-// Comparisons of recorded turns with other models' answers: a matrix of turns and models.
+// Comparisons of recorded turns with other models' answers.
 
 import { api } from "../api.js";
 import { html, useEffect, useRef, useState } from "../dom.js";
@@ -20,10 +20,10 @@ const ORDER = Object.keys(NAMES);
 const DIFF_LINES_MAX = 400;
 const READS_MAX = 20; // pause between reloads of a matrix while it fills
 
-/** The largest difference, or an empty string. */
+/** Return the largest difference, or an empty string. */
 export const worst = (differences) => differences.reduce((most, one) => (ORDER.indexOf(one) > ORDER.indexOf(most) ? one : most), "");
 
-/** Comparisons grouped by equal calls, in order: `[{key, title, ids}]`. */
+/** Group comparisons of the same calls, in order: `[{key, title, states}]`. */
 export function grouped(states) {
   const groups = new Map();
   for (const state of states) {
@@ -36,7 +36,7 @@ export function grouped(states) {
   return [...groups.values()];
 }
 
-/** The turns of several views as rows: `[{key, thread, turn, asked, steps: {comparison: [steps]}}]`. */
+/** Return the turns of several views as rows: `[{key, thread, turn, asked, steps: {comparison: [steps]}}]`. */
 export function turnsOf(views) {
   const turns = new Map();
   for (const view of views) {
@@ -50,7 +50,7 @@ export function turnsOf(views) {
   return [...turns.values()];
 }
 
-/** Lines of two texts as `[[line, kind]]` for each side; kind is "" for common lines. */
+/** Compare two texts line by line: `[[line, kind]]` for each side, where kind is "" for common lines. */
 export function sides(before, after) {
   const left = before.split("\n").slice(0, DIFF_LINES_MAX);
   const right = after.split("\n").slice(0, DIFF_LINES_MAX);
@@ -72,7 +72,7 @@ export function sides(before, after) {
   return found;
 }
 
-/** An answer as text: its calls with their arguments, then its text. */
+/** Format an answer: its calls with their arguments, then its text. */
 export function written(answer) {
   const calls = (answer.calls || []).map((call) => {
     try {
@@ -81,7 +81,7 @@ export function written(answer) {
       return `→ ${call.name} ${call.arguments}`;
     }
   });
-  return visible([...calls, answer.text || ""].filter(Boolean).join("\n")) || (answer.failed ? `Failed: ${visible(answer.failed)}` : "(nothing)");
+  return visible([...calls, answer.text || ""].filter(Boolean).join("\n")) || (answer.failed ? `Failed: ${visible(answer.failed)}` : "(empty)");
 }
 
 export function Compare({ state }) {
@@ -104,10 +104,10 @@ export function Compare({ state }) {
     setRunning(null);
   };
   return html`
-    <${Place} intro="Give another model the requests from past turns and see where it answers differently. Compare runs no tools and posts nothing." problem=${problem} reload=${reload} loading=${!states}>
+    <${Place} intro="See how another model would answer past turns. Compare runs no tools and posts nothing." problem=${problem} reload=${reload} loading=${!states}>
       <${Begin} threads=${state.threads || []} running=${running} run=${run} stop=${() => stop.current.abort()} reload=${reload} />
       ${stopped && html`<p class="problem" role="alert"><${Words} text=${stopped} /></p>`}
-      ${states && !states.length && html`<p class="faint empty">No comparison yet. Choose a model above. In a terminal, use <code>shoal compare</code>.</p>`}
+      ${states && !states.length && html`<p class="faint empty">No comparisons yet. Choose a model above, or use <code>shoal compare</code> in a terminal.</p>`}
       ${grouped(states || []).map((group) => html`<${Group} key=${`${group.key} ${group.states.map((one) => one.id)}`} group=${group} running=${running} run=${run} reload=${reload} />`)}
     <//>
   `;
@@ -115,7 +115,7 @@ export function Compare({ state }) {
 
 const toGo = ({ estimated_tokens: tokens, estimated_usd: usd }) => `about ${count(tokens)} tokens, ${usd === null ? "–" : `about ${dollars(usd)}`}`;
 
-/** Choose and estimate the calls, then start them with a second button. */
+/** A form that estimates calls. A second button starts them. */
 function Begin({ threads, running, run, stop, reload }) {
   const [models] = useAnswer(api.models);
   const [fields, setFields] = useState({ model: "", what: "10", usd: "1" });
@@ -147,12 +147,12 @@ function Begin({ threads, running, run, stop, reload }) {
     <form class="form compare-form" onSubmit=${choose}>
       <label>Model <input list="compare-models" value=${fields.model} required disabled=${running} placeholder="PROVIDER/MODEL" onInput=${set("model")} /></label>
       <datalist id="compare-models">${(models || []).map((one) => html`<option value=${one.name} />`)}</datalist>
-      <label>Last turns, a thread or #tag <input list="compare-threads" value=${fields.what} required disabled=${running} onInput=${set("what")} /></label>
+      <label>Number of turns, conversation or #tag <input list="compare-threads" value=${fields.what} required disabled=${running} onInput=${set("what")} /></label>
       <datalist id="compare-threads">${threads.map((info) => html`<option value=${info.thread}>${threadName(info)}</option>`)}</datalist>
-      <label>Limit in US$ (0: none) <input type="number" min="0" step="any" value=${fields.usd} disabled=${running} onInput=${set("usd")} /></label>
+      <label>Limit in US$ (0: no limit) <input type="number" min="0" step="any" value=${fields.usd} disabled=${running} onInput=${set("usd")} /></label>
       <button type="submit" class=${plan ? "plain" : "primary"} disabled=${running}>Estimate</button>
       <div class="line" role="status">
-        ${plan && html`<span>${calls(plan.steps)} of ${turns(plan.turns)}${plan.done > 0 ? `, ${count(plan.done)} already answered` : ""}. ${left > 0 ? `Remaining: ${toGo(plan)}.` : "All calls are already answered."}</span>`}
+        ${plan && html`<span>${calls(plan.steps)} from ${turns(plan.turns)}${plan.done > 0 ? `, ${count(plan.done)} already answered` : ""}. ${left > 0 ? `Remaining: ${toGo(plan)}.` : "All calls are already answered."}</span>`}
         ${plan && left > 0 && html`<button type="button" class="primary" onClick=${begin}>Ask now</button>`}
         ${running && html`<span>${running.done} of ${running.calls} answered${running.usd ? `, ${dollars(running.usd)}` : ""}…</span> <button type="button" class="plain" onClick=${stop}>Stop</button>`}
       </div>
@@ -221,11 +221,11 @@ function Group({ group, running, run, reload }) {
 function Cell({ steps, runs, open }) {
   const answers = steps.flatMap((step) => step.answers.map((one) => one.difference));
   const whole = steps.length * runs;
-  if (!answers.length) return html`<span class="cell is-open">${whole ? "not asked yet" : "–"}</span>`;
+  if (!answers.length) return html`<span class="cell is-open">${whole ? "pending" : "–"}</span>`;
   const most = worst(answers);
   const like = answers.filter((one) => one === most).length;
   const words = answers.length > 1 && answers.length > like ? `${NAMES[most]} ${like} of ${answers.length}` : NAMES[most];
-  return html`<button type="button" class=${`cell is-${most}`} onClick=${open}>${words}${answers.length < whole ? `, ${whole - answers.length} open` : ""}</button>`;
+  return html`<button type="button" class=${`cell is-${most}`} onClick=${open}>${words}${answers.length < whole ? `, ${whole - answers.length} pending` : ""}</button>`;
 }
 
 function SideBySide({ row, state, close }) {

@@ -8,14 +8,14 @@ import { me } from "../me.js";
 const SHOWN_MAX = 12;
 const MENUS = { "/": "Commands", "@": "Agents", "#": "Files" };
 
-/** The unfinished name before the caret as `{mark, from, word}`, or null. A command must be the whole text. */
+/** Return the unfinished name before the caret as `{mark, from, word}`, or null. A command must be the entire text. */
 export function naming(text, caret) {
   if (/^\/[a-z-]*$/.test(text)) return { mark: "/", from: 0, word: text.slice(1) };
   const found = /(?:^|\s)([@#])([^\s@#]*)$/.exec(text.slice(0, caret));
   return found && { mark: found[1], from: caret - found[2].length - 1, word: found[2] };
 }
 
-/** Matching choices: commands that start with the word, or agents and files that contain it. */
+/** Find commands that start with the word, or agents and files that contain it. */
 export function matching(choices, { mark, word }) {
   const wanted = word.toLowerCase();
   return choices.filter(({ name }) => (mark === "/" ? name.startsWith(wanted) : name.toLowerCase().includes(wanted))).slice(0, SHOWN_MAX);
@@ -31,7 +31,7 @@ const ASKED = {
 };
 
 /**
- * The menu's state for a text and its caret: `{label, mark, found, at, choose, keyed}`. `keyed` returns whether it
+ * Return the menu's state for a text and its caret: `{label, mark, found, at, choose, keyed}`. `keyed` returns whether it
  * handled a key. `write` takes the new text and caret. `named` returns the files named in the thread.
  */
 export function useCompletion({ text, caret, thread, named, write }) {

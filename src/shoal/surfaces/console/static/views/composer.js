@@ -13,17 +13,18 @@ import { Words } from "./words.js";
 const ROWS_MAX = 10;
 const COMMAND = /^\/[a-z][a-z-]*(\s|$)/;
 
-/** The person's own messages in a thread, newest last, and the files named in its tool calls. */
+/** Return the person's own messages in a thread, newest last. */
 export const ownWords = (items) =>
   items.filter((item) => item.kind === "user" && ["person", "api"].includes(item.origin) && [me.author, ""].includes(item.author.id)).map((item) => item.text).filter(Boolean);
 
+/** Return the files named in tool calls, newest first. */
 export function namedFiles(items) {
   const named = items.map((item) => /^\{[^]*"(?:path|file_path)":\s*"((?:[^"\\]|\\.)+)"/.exec(item.arguments || "")?.[1]);
   return [...new Set(named.filter(Boolean).map((path) => JSON.parse(`"${path}"`)))].reverse();
 }
 
-/** The message box. Each thread has its own, so that no text leaks between threads. `running`: a turn is open. `items` are the
- * thread's rows. `suggestion` is the initial text, a new object each time. */
+/** The message box. Each thread has its own, which keeps text from leaking between threads. `running`: a turn is open. `items`
+ * are the thread's rows. `suggestion` is the initial text, a new object each time. */
 export function Composer({ thread, running, items, session, suggestion }) {
   const [text, setText] = useState(() => readDraft(thread));
   const [caret, setCaret] = useState(text.length);
@@ -137,12 +138,12 @@ export function Composer({ thread, running, items, session, suggestion }) {
           onKeyUp=${(event) => setCaret(event.target.selectionStart)} onClick=${(event) => setCaret(event.target.selectionStart)}></textarea>
         <div class="tools">
           <${Files} files=${files} change=${setFiles} box=${box} word=${!running && "Attach"} />
-          ${files.length > 0 && html`<label class="mine" title="If unticked, the agent asks before it acts on the content"><input type="checkbox" checked=${mine} onChange=${(event) => setMine(event.target.checked)} /> I wrote ${files.length > 1 ? "these" : "this"}</label>`}
+          ${files.length > 0 && html`<label class="mine" title="If unchecked, the agent treats the content as untrusted and asks before acting on it"><input type="checkbox" checked=${mine} onChange=${(event) => setMine(event.target.checked)} /> I wrote ${files.length > 1 ? "these" : "this"}</label>`}
           <${Microphone} send=${speak} report=${setProblem} word=${!running && "Record"} />
           <span id="keys" class="faint hint">${running ? "Enter: queue, Ctrl+Enter: send now, Esc: stop" : "Enter to send, Shift+Enter for a new line"}</span>
           ${running && html`<button type="button" class="plain stop" onClick=${stop}>${icon("stop")} Stop</button>`}
-          ${running && html`<button type="button" class="plain" title="The agent reads it before its next step" disabled=${!text.trim() || files.length > 0} onClick=${() => submit(true)}>Send now</button>`}
-          <button type="submit" class="primary send" title=${running ? "The agent reads it after this turn" : null} disabled=${!text.trim() && !files.length}>${icon("send")} ${running ? "Queue" : "Send"}</button>
+          ${running && html`<button type="button" class="plain" title="The agent reads the message before its next step" disabled=${!text.trim() || files.length > 0} onClick=${() => submit(true)}>Send now</button>`}
+          <button type="submit" class="primary send" title=${running ? "The agent reads the message after this turn" : null} disabled=${!text.trim() && !files.length}>${icon("send")} ${running ? "Queue" : "Send"}</button>
         </div>
       </div>
     </form>

@@ -1,4 +1,4 @@
-// The next request's parts in the model's context window, and the parts trimmed first.
+// The parts of the next model request, and the part that is trimmed first.
 
 import { api } from "../api.js";
 import { html } from "../dom.js";
@@ -7,15 +7,15 @@ import { Stack } from "./charts.js";
 import { Place, useAnswer } from "./lists.js";
 
 const NAMES = { system: "Instructions", tools: "Tools", skills: "Skills", documents: "Documents", memory: "Memory", summary: "Summary of older messages", transcript: "Conversation" };
-const SOON = 0.8; // share of the available room above which a conversation is summarised
+const SOON = 0.8; // share of the room for the conversation; above it, Shoal summarizes the oldest part
 
-/** A sentence about the next summary or cut of the conversation. */
+/** Describe when Shoal will summarize or trim the conversation. */
 export function nextCut({ parts, room_tokens: room, left_out: leftOut }) {
   const used = parts.filter(({ name }) => ["transcript", "summary"].includes(name)).reduce((sum, { tokens }) => sum + tokens, 0);
-  if (leftOut > 0) return `${leftOut} older messages are already left out, oldest first.`;
+  if (leftOut > 0) return `The request leaves out ${leftOut === 1 ? "the oldest message" : `the ${leftOut} oldest messages`}.`;
   if (!room) return "";
-  if (used < SOON * room) return `The oldest part of the conversation will be summarized after ${count(Math.max(0, Math.round(SOON * room - used)))} more tokens.`;
-  return "The oldest part of the conversation will be summarized after the next turn.";
+  if (used < SOON * room) return `Shoal will summarize the oldest part of the conversation after ${count(Math.max(0, Math.round(SOON * room - used)))} more tokens.`;
+  return "Shoal will summarize the oldest part of the conversation after the next turn.";
 }
 
 export function Context({ thread }) {
@@ -25,9 +25,9 @@ export function Context({ thread }) {
   return html`
     <${Place} intro="The contents of the next model request and their share of the context window." problem=${problem} reload=${reload} loading=${!costs}>
       ${costs && html`
-        <p class="window"><span class="figure">${Math.max(1, Math.round((costs.tokens / whole) * 100))} %</span> <span class="faint">of the window: ${count(costs.tokens)} of ${windowSize(whole)} tokens, and ${count(costs.output_tokens)} more are reserved for the answer. The model is <span class="breakable">${visible(costs.model)}</span>.</span></p>
+        <p class="window"><span class="figure">${Math.max(1, Math.round((costs.tokens / whole) * 100))} %</span> <span class="faint">of the window of <span class="breakable">${visible(costs.model)}</span>: ${count(costs.tokens)} of ${windowSize(whole)} tokens. Another ${count(costs.output_tokens)} are reserved for the response.</span></p>
         <${Stack} label=${`The window: ${parts.map((part) => `${part.shown} ${count(part.tokens)} tokens`).join(", ")}`} whole=${whole}
-          parts=${[...parts, { name: "Reserved for the answer", kind: "is-kept", value: Math.min(costs.output_tokens, whole - costs.tokens) }]} />
+          parts=${[...parts, { name: "Reserved for the response", kind: "is-kept", value: Math.min(costs.output_tokens, whole - costs.tokens) }]} />
         <table class="sums parts">
           <caption class="offscreen">Parts of the request</caption>
           <thead><tr><th scope="col">Part</th><th scope="col">Tokens</th><th scope="col">Size</th><th scope="col">Share</th></tr></thead>
@@ -41,9 +41,9 @@ export function Context({ thread }) {
         <section class="panel" aria-label="Trimmed first">
           <h2>Trimmed first</h2>
           <p>${nextCut(costs)}</p>
-          ${costs.oldest && html`<p class="faint">The oldest message still sent begins: <q class="breakable">${visible(costs.oldest)}</q></p>`}
-          ${costs.found_tools > 0 && html`<p class="faint">${costs.found_tools === 1 ? "One more tool is" : `${costs.found_tools} more tools are`} described to the model only when it searches for tools.</p>`}
-          ${costs.fitted && html`<p class="faint">Instructions and tools are shortened to fit this window.</p>`}
+          ${costs.oldest && html`<p class="faint">The oldest message in the request begins: <q class="breakable">${visible(costs.oldest)}</q></p>`}
+          ${costs.found_tools > 0 && html`<p class="faint">The model sees ${costs.found_tools === 1 ? "one more tool" : `${costs.found_tools} more tools`} only when it searches for tools.</p>`}
+          ${costs.fitted && html`<p class="faint">Shoal shortened the instructions and tools to fit the window.</p>`}
         </section>
       `}
     <//>

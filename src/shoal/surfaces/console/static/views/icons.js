@@ -1,4 +1,4 @@
-// The page's icons, in the colour of the surrounding text.
+// The page's icons, in the color of the surrounding text.
 
 import { html } from "../dom.js";
 
@@ -50,7 +50,6 @@ export const icon = (name) => html`
 /** An icon button. Its label appears on hover, or always if it fits. */
 export const Act = ({ name, label, ...rest }) => html`<button type="button" class="act" aria-label=${label} ...${rest}>${icon(name)}<span class="label" aria-hidden="true">${label}</span></button>`;
 
-/** The logo: two fish. */
 export const mark = () => html`
   <svg class="mark" viewBox="0 0 24 20" aria-hidden="true" focusable="false">
     <path d="M2 6c2.7-3.6 7.2-3.6 9.9 0-2.7 3.6-7.2 3.6-9.9 0zm9.9 0 2.7-2.2v4.4z" />

@@ -73,7 +73,7 @@ function Result({ thread, result }) {
   return html`
     <li>
       <p class="kept-line">
-        <span><code>${result.name}</code> ${result.tainted_by && html`<span class="faint">untrusted content from ${visible(result.tainted_by)}</span>`}</span>
+        <span><code>${result.name}</code> ${result.tainted_by && html`<span class="faint">untrusted content: ${visible(result.tainted_by)}</span>`}</span>
         <span class="faint">${bytes(result.size_bytes)} · <time datetime=${result.created_at} title=${fullTime(result.created_at)}>${age(result.created_at)}</time></span>
       </p>
       <${Artifact} thread=${thread} artifact=${result.artifact} name=${result.name} sizeBytes=${result.size_bytes} />

@@ -1,4 +1,4 @@
-// Record a voice message, sent as a file and transcribed for the agent.
+// Record a voice note, sent as a file and transcribed for the agent.
 
 import { html, useEffect, useRef, useState } from "../dom.js";
 import { Elapsed } from "./elapsed.js";

@@ -18,19 +18,19 @@ export function Processes() {
   return html`
     <${Place} intro="Programs that agents run in the background. A hook starts a turn when a program ends, writes a matching line or takes too long." problem=${problem} reload=${reload} loading=${!processes}>
       <ul class="cards">${(processes || []).map((process) => html`<${Process} key=${process.id} process=${process} reload=${reload} />`)}</ul>
-      ${processes && !processes.length && html`<p class="faint empty">No agent has started a process. Ask one: “Start the tests in the background and tell me when they finish.”</p>`}
+      ${processes && !processes.length && html`<p class="faint empty">No processes yet. Ask an agent: “Start the tests in the background and tell me when they finish.”</p>`}
     <//>
   `;
 }
 
-/** A process's status as `[words, isBad]`. */
+/** Return a process's status as `[words, isBad]`. */
 export function standing({ state, exit_code: code }) {
   if (state === "running") return ["running", false];
   if (state === "exited" && code) return [`exit ${code}`, true];
   return [ENDS[state] || state, state !== "exited"];
 }
 
-/** A hook's condition in words. */
+/** Describe a hook's condition. */
 export function hookWords(hook) {
   const when = {
     exit: hook.codes?.length ? `when it exits with ${hook.codes.join(", ")}` : "when it ends",
@@ -52,10 +52,10 @@ function Process({ process, reload }) {
       <p class="card-head"><b class="clamped">${visible(process.name)}</b><span class=${`tag${running ? " is-active" : isBad ? " is-failed" : ""}`}>${words}</span></p>
       ${process.command !== process.name && html`<p><code class="clamped breakable">${visible(process.command)}</code></p>`}
       ${process.reason && html`<p class="problem"><${Words} text=${process.reason} /></p>`}
-      ${process.hooks.length > 0 && html`<ul class="faint">${process.hooks.map((hook) => html`<li>A turn ${visible(hookWords(hook))}</li>`)}</ul>`}
+      ${process.hooks.length > 0 && html`<ul class="faint">${process.hooks.map((hook) => html`<li>Starts a turn ${visible(hookWords(hook))}</li>`)}</ul>`}
       <p class="card-foot">
         <span class="faint" title=${fullTime(process.started_at)}>${facts.filter(Boolean).join(" · ")}</span>
-        <a class="quiet" href=${`#/t/${encodeURIComponent(process.thread)}`}>Thread</a>
+        <a class="quiet" href=${`#/t/${encodeURIComponent(process.thread)}`}>Conversation</a>
         <button type="button" class="plain" aria-expanded=${open} onClick=${() => setOpen(!open)}>Output</button>
         ${running && canChange() && html`<${Sure} label="Kill" what=${process.name} yes="Kill it" act=${() => attempt(() => api.killProcess(process.id))} />`}
       </p>
@@ -70,5 +70,5 @@ function Output({ process, running }) {
   if (problem) return html`<p class="problem" role="alert"><${Words} text=${problem} /> <button type="button" class="quiet" onClick=${reload}>Try again</button></p>`;
   if (!log) return html`<p class="faint">Loading…</p>`;
   const label = log.lines.length < LOG_LINES ? "Output" : `The last ${LOG_LINES} lines`;
-  return html`<${TextBlock} label=${label} text=${log.lines.join("\n") || "(nothing yet)"} />`;
+  return html`<${TextBlock} label=${label} text=${log.lines.join("\n") || "(no output yet)"} />`;
 }

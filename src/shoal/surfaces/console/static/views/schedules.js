@@ -1,4 +1,4 @@
-// Schedules: add and remove turns that start at set times.
+// Schedules: messages to agents at set times.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -33,13 +33,12 @@ export function Schedules({ state, session }) {
   `;
 }
 
-/** A schedule's problem, or nothing. */
 export function trouble({ state, failures, error }) {
   const words = {
-    missed: "It was missed because Shoal was not running.",
-    failed: "It failed too often and was switched off.",
+    missed: "This run was missed because Shoal was not running.",
+    failed: "This schedule failed too often, so Shoal switched it off.",
   }[state];
-  const times = state === "active" && failures > 0 && `Failed ${failures === 1 ? "once" : `${failures} times in a row`}; Shoal will retry.`;
+  const times = state === "active" && failures > 0 && `This schedule failed ${failures === 1 ? "once" : `${failures} times in a row`}. Shoal will retry.`;
   return [words || times, error].filter(Boolean).join(" ");
 }
 
@@ -57,7 +56,7 @@ function Schedule({ trigger, reload }) {
       </p>
       ${trigger.name && html`<p class="clamped">${trigger.name === BRIEF ? BRIEF_WORDS : trigger.text}</p>`}
       <p class="faint">
-        ${trigger.kind === "periodic" ? html`<span title=${trigger.schedule}>${sentence(trigger.words || trigger.schedule)}</span>${trigger.timezone !== zone && ` (${trigger.timezone})`}` : html`Once, <time datetime=${trigger.schedule}>${clockTime(trigger.schedule) || trigger.schedule}</time>`} ${where && html`into ${trigger.thread ? html`<a class="breakable" href=${`#/t/${encodeURIComponent(trigger.thread)}`}>${where}</a>` : html`<span class="breakable">${where}</span>`}`}
+        ${trigger.kind === "periodic" ? html`<span title=${trigger.schedule}>${sentence(trigger.words || trigger.schedule)}</span>${trigger.timezone !== zone && ` (${trigger.timezone})`}` : html`Once, <time datetime=${trigger.schedule}>${clockTime(trigger.schedule) || trigger.schedule}</time>`}${where && html`, in ${trigger.thread ? html`<a class="breakable" href=${`#/t/${encodeURIComponent(trigger.thread)}`}>${where}</a>` : html`<span class="breakable">${where}</span>`}`}
       </p>
       ${said && html`<p class="problem"><${Words} text=${said} /></p>`}
       <p class="card-foot">
@@ -81,9 +80,9 @@ function Choices({ trigger, attempt }) {
 
 const sentence = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 const WEEKDAYS = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-const REPEATS = [["day", "Every day"], ["weekday", "Every weekday"], ["week", "Every week"], ["month", "Every month"], ["cron", "Cron line"]];
+const REPEATS = [["day", "Every day"], ["weekday", "Every weekday"], ["week", "Every week"], ["month", "Every month"], ["cron", "Cron expression"]];
 
-/** The chosen schedule as a cron line. */
+/** Convert the form's fields to a cron expression. */
 export function cronOf(repeat, { time = "", weekday = "1", day = "1", cron = "" }) {
   if (repeat === "cron") return cron.trim();
   const [hour, minute] = time.split(":").map(Number);
@@ -97,7 +96,7 @@ function Repeat() {
     <div class="pair">
       <label>How often <select name="repeat" value=${repeat} onChange=${(event) => setRepeat(event.target.value)}>${REPEATS.map(([value, words]) => html`<option value=${value}>${words}</option>`)}</select></label>
       ${repeat === "cron"
-        ? html`<label key="cron">Cron line <input name="cron" required placeholder="0 9 * * 1-5" spellcheck="false" /></label>`
+        ? html`<label key="cron">Cron expression <input name="cron" required placeholder="0 9 * * 1-5" spellcheck="false" /></label>`
         : html`<label key="time">At <input type="time" name="time" required value="09:00" /></label>`}
       ${repeat === "week" && html`<label>On <select name="weekday">${WEEKDAYS.map((name, at) => html`<option value=${at} selected=${at === 1}>${name}</option>`)}</select></label>`}
       ${repeat === "month" && html`<label>On day <input type="number" name="day" min="1" max="31" value="1" required /></label>`}
@@ -106,7 +105,6 @@ function Repeat() {
   `;
 }
 
-/** Settings of the daily brief: when, and from which agent. */
 function Brief({ triggers, reload }) {
   const [attempt, problem] = useAttempt(reload);
   const set = triggers.find((one) => one.name === BRIEF);
@@ -118,10 +116,10 @@ function Brief({ triggers, reload }) {
   return html`
     <form class="card form" onSubmit=${submit}>
       <h2>Daily brief</h2>
-      <p class="faint">${set ? `Sent ${set.words}. Saving replaces this schedule.` : `${BRIEF_WORDS} Once a day, in your own chat with the agent.`}</p>
+      <p class="faint">${set ? `Sent ${set.words}. Saving replaces this schedule.` : `${BRIEF_WORDS} Sent once a day, in your own chat with the agent.`}</p>
       <div class="pair">
         <label>Sent at <input type="time" name="at" required value="08:00" /></label>
-        <label>Sent on <select name="days"><option value="all">every day</option><option value="working">working days</option></select></label>
+        <label>Sent on <select name="days"><option value="all">every day</option><option value="working">weekdays</option></select></label>
       </div>
       <p class="card-foot"><button type="submit" class="plain">${set ? "Save" : "Send me a brief"}</button>${set && html`<${Sure} label="Turn off the brief" yes="Turn it off" act=${() => attempt(api.endBrief)} />`}</p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
@@ -129,7 +127,7 @@ function Brief({ triggers, reload }) {
   `;
 }
 
-const ONE = "one"; // the chosen existing thread
+const ONE = "one"; // an existing thread
 const OWN = new Set(["web", "terminal", "openai"]);
 
 function NewSchedule({ reload, state, session }) {
@@ -159,7 +157,7 @@ function NewSchedule({ reload, state, session }) {
   return html`
     <form class="card form" onSubmit=${submit}>
       <h2>New schedule</h2>
-      <label>What to send <textarea name="text" required rows="2" placeholder="Summarize what happened today"></textarea></label>
+      <label>Message <textarea name="text" required rows="2" placeholder="Summarize what happened today"></textarea></label>
       <fieldset>
         <legend class="offscreen">When</legend>
         <label class="choice"><input type="radio" name="kind" checked=${kind === "one-shot"} onChange=${() => setKind("one-shot")} /> Once</label>
@@ -170,11 +168,11 @@ function NewSchedule({ reload, state, session }) {
         : html`<${Repeat} key=${fresh} />`}
       <div class="pair">
         <label>Send to <select name="into" value=${into} onChange=${(event) => setInto(event.target.value)}>
-          <option value="">A new thread on this page</option>
+          <option value="">A new conversation on this page</option>
           ${(chats || []).filter(({ platform }) => !OWN.has(platform)).map((chat) => html`<option key=${chat.thread} value=${chat.thread}>${chat.name}</option>`)}
-          <option value=${ONE}>An existing thread…</option>
+          <option value=${ONE}>An existing conversation…</option>
         </select></label>
-        ${agents?.length > 1 && html`<label>Answered by <select name="agent"><option value="">the thread's own agent</option>${agents.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`}
+        ${agents?.length > 1 && html`<label>Answered by <select name="agent"><option value="">the conversation’s agent</option>${agents.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`}
       </div>
       ${into === ONE && html`<${ThreadPicker} state=${state} session=${session} value=${thread} change=${setThread} />`}
       <p class="card-foot"><button type="submit" class="primary">Add schedule</button></p>

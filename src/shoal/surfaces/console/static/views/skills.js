@@ -1,4 +1,4 @@
-// Skills: read, write, install, edit and remove them.
+// Skills.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -12,7 +12,7 @@ const SCOPES = { builtin: "built-in", global: "everywhere", platform: "on its pl
 const WRITABLE = ["global", "agent"];
 const NEW = `---
 name: my-skill
-description: What it is for, in a sentence, so that the agent knows when to read it.
+description: In one sentence, what this skill does and when to use it.
 ---
 
 # How to do it
@@ -25,7 +25,7 @@ export function Skills() {
   const [agent, setAgent] = useState("");
   const chosen = agent || agents?.find((one) => one.is_default)?.name || agents?.[0]?.name || "";
   return html`
-    <${Place} intro="Instructions for tasks. An agent sees each skill's name and description, and reads the rest when it needs it." loading=${!agents}>
+    <${Place} intro="Instructions for tasks. An agent sees each skill's name and description, and reads the rest when needed." loading=${!agents}>
       ${agents?.length > 1 && html`<div class="filter"><label>Agent <select value=${chosen} onChange=${(event) => setAgent(event.target.value)}>${agents.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label></div>`}
       ${chosen && html`<${Known} key=${chosen} agent=${chosen} />`}
     <//>
@@ -54,7 +54,7 @@ function Known({ agent }) {
     ${found?.problems.map((one) => html`<p key=${one.path} class="problem breakable"><${Words} text=${`${one.path}: ${one.problem}`} /></p>`)}
     ${found && canChange() && !draft && html`<p class="sheet-line above">
       <button type="button" class="plain" onClick=${() => setDraft(NEW)}>New skill</button>
-      <label class="plain file-button">Install a SKILL.md or a .zip <input type="file" class="offscreen" accept=".md,text/markdown,.zip,application/zip" onChange=${take} /></label>
+      <label class="plain file-button">Install a SKILL.md or .zip file <input type="file" class="offscreen" accept=".md,text/markdown,.zip,application/zip" onChange=${take} /></label>
       <label class="only">for <select value=${scope} onChange=${(event) => setScope(event.target.value)}><option value="global">every agent</option><option value="agent">only ${agent}</option></select></label>
     </p>
     <form class="filter above" onSubmit=${fetchIt}>
@@ -71,7 +71,7 @@ function Known({ agent }) {
 
 const OFF = /^disable-model-invocation:.*\n/m;
 
-/** Toggle whether a SKILL.md is shown to agents. */
+/** Toggle whether agents see a SKILL.md. */
 export const switched = (source) =>
   OFF.test(source.split(/^---$/m)[1] || "") ? source.replace(OFF, "") : source.replace(/^---\n/, "---\ndisable-model-invocation: true\n");
 

@@ -20,7 +20,7 @@ const SERIES = [
   { name: "wrong", shown: "Problems", kind: "is-wrong" },
 ];
 
-/** Columns with the number of turns that ended in each hour, oldest first. */
+/** Return columns with the number of turns that ended in each hour, oldest first. */
 export function byHour(counts, untilMs, hours = 24) {
   const end = Math.ceil(untilMs / 3_600_000) * 3_600_000;
   const columns = Array.from({ length: hours }, (_, at) => {
@@ -39,7 +39,7 @@ export function byHour(counts, untilMs, hours = 24) {
   return columns;
 }
 
-/** The number of turns with these outcomes. */
+/** Count the turns with these outcomes. */
 export const ended = (counts, isCounted = () => true) => counts.filter(({ outcome }) => isCounted(outcome)).reduce((sum, { turns }) => sum + turns, 0);
 
 const at = (thread, seq) => `#/t/${encodeURIComponent(thread)}${seq ? `/e/${seq}` : ""}`;
@@ -70,7 +70,7 @@ export function Today() {
             <${Legend} series=${SERIES.filter(({ name }) => name === "done" || overview.hours.some(({ outcome }) => (FAULTS[outcome] ? "wrong" : outcome) === name))} />
             <${Done} turns=${overview.turns} total=${turns} />
           `}
-          ${!turns && html`<p class="faint">No turns in the last 24 hours. <a href="#/new">Start a thread</a> and its result appears here.</p>`}
+          ${!turns && html`<p class="faint">No turns in the last 24 hours. <a href="#/new">Start a conversation</a> to see results here.</p>`}
         </section>
         <section class="panel" aria-label="Coming up">
           <h2>Coming up</h2>
@@ -111,9 +111,9 @@ const Wrong = ({ turns, total, failing }) => html`
     <h2>Problems</h2>
     <ul class="lines">
       ${turns.map((turn) => html`<li key=${`${turn.thread}/${turn.seq}`}><span class="tag is-failed">${FAULTS[turn.outcome]}</span><span class="clamped"><a href=${at(turn.thread, turn.seq)}><b>${threadName({ title: turn.title }, turn.thread)}</b></a> <${Words} text=${here(turn.reply) || turn.asked} /></span><time class="faint" datetime=${turn.at} title=${fullTime(turn.at)}>${clockTime(turn.at)}</time></li>`)}
-      ${failing.map((one) => html`<li key=${one.id}><span class="tag is-failed">Schedule</span><span class="clamped"><a href="#/schedules"><b>${visible(scheduleName(one.text))}</b></a>: <${Words} text=${one.error || "it was missed because Shoal was not running."} /></span></li>`)}
+      ${failing.map((one) => html`<li key=${one.id}><span class="tag is-failed">Schedule</span><span class="clamped"><a href="#/schedules"><b>${visible(scheduleName(one.text))}</b></a>: <${Words} text=${one.error || "missed because Shoal was not running."} /></span></li>`)}
     </ul>
-    ${total > turns.length && html`<p class="faint">The newest ${turns.length} of ${total} turns that went wrong.</p>`}
+    ${total > turns.length && html`<p class="faint">The newest ${turns.length} of ${total} turns with problems.</p>`}
   </section>
 `;
 

@@ -1,4 +1,4 @@
-// A tool call in the log: one line, its arguments and output on demand, and its approval card.
+// A tool call in the log, with its arguments, output and approval card.
 
 import { fileAddress } from "../api.js";
 import { html, memo, useEffect, useRef, useState } from "../dom.js";
@@ -25,7 +25,7 @@ const LABELS = {
   interrupted: "interrupted, outcome unknown",
   denied: "denied",
   expired: "expired",
-  cancelled: "cancelled",
+  cancelled: "canceled",
 };
 
 export const ToolRow = memo(function ToolRow({ item, thread, session }) {
@@ -55,21 +55,21 @@ export const ToolRow = memo(function ToolRow({ item, thread, session }) {
   `;
 });
 
-/** The outcome of an approval request, in words. */
+/** Describe the outcome of an approval request. */
 function outcome(item) {
   const { approval } = item;
   const by = approval.by ? ` by ${approval.by === me.author ? "you" : visible(approval.by)}` : "";
   switch (approval.decision) {
     case "allow": {
-      const scope = { thread: "Allowed for this thread", always: "Always allowed" }[approval.scope] || "Allowed once";
+      const scope = { thread: "Allowed for this conversation", always: "Always allowed" }[approval.scope] || "Allowed once";
       return `${scope}${by}, ${ran(item)}`;
     }
     case "deny":
-      return `Denied${by}; it did not run`;
+      return `Denied${by}. The call did not run.`;
     case "expired":
-      return "Expired unanswered; it did not run";
+      return "Expired without a decision. The call did not run.";
     case "cancelled":
-      return "Cancelled; it did not run";
+      return "Canceled. The call did not run.";
     default:
       return "";
   }
@@ -116,14 +116,14 @@ function Details({ item, thread }) {
   return html`
     ${item.arguments && html`<${TextBlock} label=${label} text=${text} />`}
     ${item.output !== undefined &&
-    html`<${TextBlock} label=${item.state === "failed" ? "Error" : item.state === "interrupted" ? "Output so far" : "Output"} text=${item.output || "(nothing)"} />`}
+    html`<${TextBlock} label=${item.state === "failed" ? "Error" : item.state === "interrupted" ? "Output so far" : "Output"} text=${item.output || "(empty)"} />`}
     ${item.output === undefined && html`<p class="faint">No output yet.</p>`}
     ${(item.images || []).map((image) => {
       const address = fileAddress(thread, image.path);
-      return address && html`<a class="picture" href=${address} target="_blank" rel="noopener"><img src=${address} alt="From the tool" loading="lazy" /></a>`;
+      return address && html`<a class="picture" href=${address} target="_blank" rel="noopener"><img src=${address} alt="Image from the tool" loading="lazy" /></a>`;
     })}
-    ${child && html`<p><a href=${`#/t/${encodeURIComponent(child)}`}>The subagent's thread</a></p>`}
+    ${child && html`<p><a href=${`#/t/${encodeURIComponent(child)}`}>The subagent’s conversation</a></p>`}
     ${item.artifact && html`<${Later} load=${artifact} thread=${thread} artifact=${item.artifact} name=${item.name} sizeBytes=${item.artifactBytes} />`}
-    ${item.taintedBy && html`<p class="faint">From outside: ${item.taintedBy}</p>`}
+    ${item.taintedBy && html`<p class="faint">Untrusted content: ${item.taintedBy}</p>`}
   `;
 }

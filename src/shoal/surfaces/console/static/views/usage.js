@@ -12,7 +12,7 @@ const SHOWN = [7, 30, 90];
 const FORECAST_DAYS = 7;
 const OTHERS = "others";
 
-/** Sums of usage rows by a key, largest first. A sum that includes an unknown price is unknown. */
+/** Sum usage rows by a key, largest first. A sum that includes an unknown price is unknown. */
 export function sumBy(rows, keyOf) {
   const sums = new Map();
   for (const row of rows) {
@@ -30,8 +30,8 @@ export function sumBy(rows, keyOf) {
 
 const dayBefore = (today, days) => new Date(Date.parse(today) - days * 86_400_000).toISOString().slice(0, 10);
 
-/** Forecast a month's cost as `{soFar, whole, isPartial}` from the last seven whole days, or those since the first call;
- * `isPartial` if prices are unknown. */
+/** Forecast a month's cost as `{soFar, whole, isPartial}` from the last seven complete days, or those since the first call.
+ * `isPartial`: some prices are unknown. */
 export function forecast(rows, today) {
   const month = today.slice(0, 7);
   const [year, number] = month.split("-").map(Number);
@@ -45,7 +45,7 @@ export function forecast(rows, today) {
   return { soFar, whole: soFar + aDay * left, isPartial: rows.some((row) => row.usd === null) };
 }
 
-/** One column per day, oldest first, with each model's use in `unit` ("usd" or "tokens"). */
+/** Return one column per day, oldest first, with each model's use in `unit` ("usd" or "tokens"). */
 export function byDay(rows, today, days, unit, names) {
   const columns = Array.from({ length: days }, (_, at) => ({ key: dayBefore(today, days - 1 - at), parts: {} }));
   const known = new Map(columns.map((column) => [column.key, column]));
@@ -74,7 +74,7 @@ export function Usage() {
   const shown = rows.filter((row) => row.day > dayBefore(today, days));
   const valued = unit === "usd" && shown.some((row) => row.usd) ? "usd" : "tokens";
   return html`
-    <${Place} isWide intro="Tokens and cost. A dash marks an unknown price. Totals leave unknown prices out." problem=${problem} reload=${reload} loading=${!answer}>
+    <${Place} isWide intro="Tokens and cost. A dash marks an unknown price, which totals leave out." problem=${problem} reload=${reload} loading=${!answer}>
       ${rows.length > 0 && html`<${Sight} rows=${rows} shown=${shown} today=${today} days=${days} />`}
       ${answer && html`<${Ceilings} sum=${sumBy(rows.filter((row) => row.day === today), (row) => row.day)[0] || null} />`}
       ${answer && !rows.length && html`<p class="faint empty">No model calls yet.</p>`}
@@ -82,10 +82,10 @@ export function Usage() {
         <section class="panel" aria-label="By day">
           <div class="panel-head">
             <h2>By day and model</h2>
-            <label><span class="offscreen">Shown</span><select value=${valued} onChange=${(event) => setUnit(event.target.value)}><option value="usd">Money</option><option value="tokens">Tokens</option></select></label>
+            <label><span class="offscreen">Unit</span><select value=${valued} onChange=${(event) => setUnit(event.target.value)}><option value="usd">Cost</option><option value="tokens">Tokens</option></select></label>
             <label><span class="offscreen">Days</span><select value=${days} onChange=${(event) => setDays(Number(event.target.value))}>${SHOWN.map((some) => html`<option value=${some}>${some} days</option>`)}</select></label>
           </div>
-          ${shown.length ? html`<${Days} rows=${shown} today=${today} days=${days} unit=${valued} />` : html`<p class="faint">No model calls on these days.</p>`}
+          ${shown.length ? html`<${Days} rows=${shown} today=${today} days=${days} unit=${valued} />` : html`<p class="faint">No model calls in this period.</p>`}
         </section>
         <${Sums} title="By model" sums=${sumBy(shown, (row) => row.model)} />
         <${Sums} title="By agent" sums=${sumBy(shown, (row) => row.agent)} />
@@ -103,7 +103,7 @@ function Sight({ rows, shown, today, days }) {
   const least = isPartial ? "at least " : "";
   const cached = all?.input ? Math.round((all.cached / all.input) * 100) : 0;
   return html`<${Figures} figures=${[
-    { name: "This month", value: dollars(isUnknown ? null : soFar), note: isUnknown ? "no price is known" : isPartial ? "some prices unknown" : "so far" },
+    { name: "This month", value: dollars(isUnknown ? null : soFar), note: isUnknown ? "all prices unknown" : isPartial ? "some prices unknown" : "so far" },
     { name: "Forecast for the month", value: isUnknown ? "–" : `${least}${dollars(whole)}`, note: "from the last seven days" },
     { name: "Tokens", value: count(all ? all.input + all.output : 0), note: `in ${days} days` },
     { name: "From the cache", value: `${cached} %`, note: "of input tokens" },
@@ -117,7 +117,7 @@ function Days({ rows, today, days, unit }) {
   const hasOthers = columns.some((column) => column.parts[OTHERS]);
   const series = [...names.map((name, at) => ({ name, shown: name || "unknown", kind: `is-c${at}` })), ...(hasOthers ? [{ name: OTHERS, kind: "is-c6" }] : [])];
   return html`
-    <${Columns} label=${`${unit === "usd" ? "Money" : "Tokens"} by day over ${days} days`} columns=${columns} series=${series} format=${unit === "usd" ? axisDollars : count} />
+    <${Columns} label=${`${unit === "usd" ? "Cost" : "Tokens"} by day over ${days} days`} columns=${columns} series=${series} format=${unit === "usd" ? axisDollars : count} />
     <${Legend} series=${series} />
   `;
 }
@@ -154,8 +154,8 @@ function Threads({ threads }) {
   const most = Math.max(1e-9, ...threads.map((one) => (byMoney ? value(one) : one.tokens)));
   return html`
     <table class="sums">
-      <caption>By thread, over 30 days</caption>
-      <thead><tr><th scope="col">Thread</th><th scope="col" class="bar"><span class="offscreen">Share</span></th><th scope="col">Calls</th><th scope="col">Tokens</th><th scope="col">Cost</th></tr></thead>
+      <caption>By conversation, over 30 days</caption>
+      <thead><tr><th scope="col">Conversation</th><th scope="col" class="bar"><span class="offscreen">Share</span></th><th scope="col">Calls</th><th scope="col">Tokens</th><th scope="col">Cost</th></tr></thead>
       <tbody>
         ${threads.map((one) => html`
           <tr key=${one.thread}>

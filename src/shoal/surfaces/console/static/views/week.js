@@ -5,7 +5,7 @@ import { scheduleName, visible } from "../format.js";
 
 const DAY_MS = 86_400_000;
 const DAY_SHOWN = 8; // per day, until the person expands the day
-const OFTEN = 4; // a schedule with this many times a day appears once, in words. The server's limit per day
+const OFTEN = 4; // a schedule with this many times a day appears once, in words; also the server's limit per day
 
 const dayOf = (ms) => {
   const at = new Date(ms);
