@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # Starts a private Docker daemon for the tests, with an image of this machine's programs, or stops it.
-#   scripts/dockerd.sh start DIR    needs root, dockerd and curl; creates the socket DIR/docker.sock and the image shoal-test.
-#                                   dockerd may be in .docker, where scripts/test-deps.sh unpacks it.
+#   scripts/dockerd.sh start DIR    needs root and curl; creates the socket DIR/docker.sock and the image shoal-test.
+#                                   Without an installed dockerd, it unpacks Debian's packages into build/docker.
 #   scripts/dockerd.sh stop DIR
-# It downloads nothing and changes none of the machine's network or firewall rules.
+# It changes none of the machine's network or firewall rules.
 set -euo pipefail
 
 checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-PATH=$PATH:$checkout/.docker/usr/sbin:$checkout/.docker/usr/bin
 action=${1:?start or stop}
 dir=${2:?a directory}
 socket=$dir/docker.sock
@@ -40,7 +39,10 @@ make_image() { # from the programs and their libraries
 
 case $action in
 start)
-    command -v dockerd >/dev/null || { echo "dockerd is not installed (Debian: docker.io)" >&2; exit 1; }
+    if ! command -v dockerd >/dev/null; then
+        "$checkout/scripts/debian-packages.sh" docker docker.io containerd runc
+        PATH=$PATH:$checkout/build/docker/root/usr/sbin:$checkout/build/docker/root/usr/bin
+    fi
     mkdir -p "$dir"
     dockerd --host "unix://$socket" --data-root "$dir/data" --exec-root "$dir/run" --pidfile "$dir/dockerd.pid" \
         --iptables=false --bridge=none --ip-masq=false </dev/null >"$dir/dockerd.log" 2>&1 &

@@ -17,8 +17,6 @@ command -v chromium >/dev/null || command -v google-chrome >/dev/null || missing
 command -v chromium-headless-shell >/dev/null || missing+=(chromium-headless-shell) # runs most tests of the page in half the time
 command -v firefox-esr >/dev/null || command -v firefox >/dev/null || missing+=(firefox-esr)
 command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || missing+=(postgresql)
-docker=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/.docker # read by scripts/dockerd.sh
-command -v dockerd >/dev/null || [ -x "$docker/usr/sbin/dockerd" ] || missing+=(docker.io)
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
@@ -30,19 +28,10 @@ echo "test-deps: installing ${missing[*]}" >&2
 log=$(mktemp)
 export DEBIAN_FRONTEND=noninteractive
 get() { apt-get install -y -q --no-install-recommends "$@" </dev/null >>"$log" 2>&1 9>&-; }
-unpack_docker() { # Installing the package would start a daemon, which changes the firewall.
-    mkdir -p "$docker" && cd "$docker" || return
-    apt-get download -q docker.io containerd runc >>"$log" 2>&1 || return
-    for package in ./*.deb; do dpkg --extract "$package" . || return; done
-    rm ./*.deb
-}
-install() { # If installing all of them fails, install them one by one.
-    local failed=0 packages=()
-    for package in "${missing[@]}"; do
-        if [ "$package" = docker.io ]; then (unpack_docker) || failed=1; else packages+=("$package"); fi
-    done
-    [ ${#packages[@]} -eq 0 ] || get "${packages[@]}" && return $failed
-    for package in "${packages[@]}"; do get "$package" || failed=1; done
+install() { # all at once; then one by one, so that one that cannot be had does not keep the others out
+    get "${missing[@]}" && return
+    local failed=0
+    for package in "${missing[@]}"; do get "$package" || failed=1; done
     return $failed
 }
 # A new machine may have no package lists, or old ones. Refresh them only if the installation fails.

@@ -138,7 +138,11 @@ class Person:
 async def port(tmp_path: Path) -> AsyncIterator[int]:
     """Yield the port of a running IRC server."""
     fetched = await asyncio.to_thread(
-        subprocess.run, [ROOT / "scripts/ngircd.sh"], capture_output=True, text=True, check=False
+        subprocess.run,
+        [ROOT / "scripts/debian-packages.sh", "ngircd", "ngircd", "libident"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if fetched.returncode:
         pytest.skip(fetched.stderr.strip())

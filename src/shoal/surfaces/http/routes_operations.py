@@ -246,7 +246,7 @@ class ThreadUsageView(ThreadUsage, frozen=True, kw_only=True):
 
 
 class BudgetLifted(msgspec.Struct, frozen=True):
-    """The day (UTC) for which the budget limits are suspended."""
+    """The day for which the budget limits are suspended, in the time zone of shoal.toml."""
 
     day: str
 
@@ -273,7 +273,7 @@ async def ceilings(store: Store) -> list[BudgetStatus]:
 
 @routes("POST /api/usage/lift", ADMINS)
 async def lift(store: Store, by: Principal) -> BudgetLifted:
-    """Suspend the budget limits until midnight UTC."""
+    """Suspend the budget limits until midnight in the time zone of shoal.toml."""
     day = await store.budget.lift()
     entry = AuditEntry("budget", "lift", "allow", user=by.author.id, detail=day, token=by.token.name)
     await store.audit.record("owner", [entry])
