@@ -202,7 +202,7 @@ async def test_a_bot_is_switched_off_and_on(stand: Stand) -> None:
 @pytest.mark.parametrize(
     ("platform", "token", "told"),
     [
-        ("telegram", OTHER_BOT, "Telegram refused the token for 'main'."),
+        ("telegram", OTHER_BOT, "Telegram rejected the token for 'main'."),
         ("telegram", "xoxb-1-2", "That is a Slack bot token, not a Telegram bot token."),
         ("telegram", "", "Token of your bot is missing."),
         ("irc", BOT, "Setup has no platform named 'irc'"),

@@ -183,7 +183,7 @@ async def test_a_waiting_turn_shows_the_reason_and_the_time(browser: Browser, ap
 
 @pytest.mark.parametrize(
     ("button", "decision", "scope"),
-    [("Allow once", "allow", "once"), ("Allow for this thread", "allow", "thread"), ("Deny", "deny", "once")],
+    [("Allow once", "allow", "once"), ("Allow for this conversation", "allow", "thread"), ("Deny", "deny", "once")],
 )
 async def test_an_approval_is_answered(browser: Browser, api: PageApi, button: str, decision: str, scope: str) -> None:
     begin(api)
@@ -207,9 +207,9 @@ async def test_a_command_must_be_scrolled_to_its_end_before_it_is_allowed(
     async with opened(browser, api.address) as page:
         card = page.get_by_role("group", name="bash asks for approval")
         allow = card.get_by_role("button", name="Allow once", exact=True)
-        await expect(card).to_contain_text("Part of this is hidden")
+        await expect(card).to_contain_text("Part of the call is out of view")
         await expect(allow).to_be_disabled()
-        await expect(card.get_by_role("button", name="Allow for this thread")).to_be_disabled()
+        await expect(card.get_by_role("button", name="Allow for this conversation")).to_be_disabled()
         await expect(card.get_by_role("button", name="Deny")).to_be_enabled()
         sent = len(api.sent)
         await allow.click(force=True)
@@ -224,7 +224,7 @@ async def test_a_command_must_be_scrolled_to_its_end_before_it_is_allowed(
             else:
                 await text.evaluate("box => box.scrollTo(0, box.scrollHeight)")
         await expect(allow).to_be_enabled()
-        await expect(card).not_to_contain_text("Part of this is hidden")
+        await expect(card).not_to_contain_text("Part of the call is out of view")
         await allow.click()
         await expect(card).to_have_count(0)
         assert api.sent[-1].body == {"decision": "allow", "scope": "once"}
@@ -262,7 +262,7 @@ async def test_on_a_phone_a_command_must_be_seen_before_it_is_allowed(
         allow = card.get_by_role("button", name="Allow once", exact=True)
         if kind == "names below it":
             await page.locator(".log").evaluate("log => log.scrollTo(0, log.scrollHeight)")
-        await expect(card).to_contain_text("Part of this is hidden")
+        await expect(card).to_contain_text("Part of the call is out of view")
         await expect(allow).to_be_disabled()
         text = card.get_by_label("Exact call")
         await text.evaluate("box => box.scrollIntoView({ block: 'start' })")
@@ -293,7 +293,7 @@ NAMES = [
     ("\u115f\u1160\u3164\uffa0", "⟨U+115F⟩⟨U+1160⟩⟨U+3164⟩⟨U+FFA0⟩"),
     ("x ", "x⟨U+0020⟩"),
     ("a  b", "a⟨U+0020⟩ b"),
-    ("", "(a name without characters)"),
+    ("", "(empty name)"),
 ]
 
 
@@ -307,9 +307,9 @@ async def test_every_name_is_visible_on_a_card(browser: Browser, api: PageApi) -
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [
-        ("deny", "Denied by you; it did not run"),
-        ("expired", "Expired unanswered; it did not run"),
-        ("cancelled", "Cancelled; it did not run"),
+        ("deny", "Denied by you. The call did not run."),
+        ("expired", "Expired without a decision. The call did not run."),
+        ("cancelled", "Canceled. The call did not run."),
     ],
 )
 async def test_a_card_shows_its_outcome(browser: Browser, api: PageApi, verdict: Verdict, said: str) -> None:
@@ -368,7 +368,7 @@ async def test_stop_ends_the_turn_and_an_open_card(browser: Browser, api: PageAp
         await api.watched(THREAD)
         await page.get_by_role("button", name="Stop", exact=True).click()
         await expect(page.locator(".end-line")).to_contain_text("Stopped")
-        await expect(page.locator(".verdict")).to_have_text("Cancelled; it did not run")
+        await expect(page.locator(".verdict")).to_have_text("Canceled. The call did not run.")
         await expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
         assert [sent.kind for sent in api.sent] == ["abort"]
 
@@ -410,10 +410,10 @@ async def test_steering_reaches_the_running_turn(browser: Browser, api: PageApi)
         await api.watched(THREAD)
         await page.get_by_label("Message").fill("Only the tests")
         await page.get_by_role("button", name="Send now").click()
-        await expect(page.get_by_text("Sending into this turn…")).to_be_visible()
+        await expect(page.get_by_text("Sending to this turn…")).to_be_visible()
         assert [(sent.kind, sent.body["text"]) for sent in api.sent] == [("steer", "Only the tests")]
         api.append(THREAD, Steered("Only the tests", OWNER))
-        await expect(page.get_by_text("Sending into this turn…")).to_have_count(0)
+        await expect(page.get_by_text("Sending to this turn…")).to_have_count(0)
         await expect(page.locator(".row.steered")).to_contain_text("Only the tests")
 
 

@@ -30,13 +30,13 @@ async def test_an_agent_is_created_changed_bound_and_removed(browser: Browser, t
         assert 'timezone = "Asia/Tokyo"' in (tmp_path / "agents/ops/agent.toml").read_text()
         await ops.get_by_role("button", name="Bind a channel").click()
         await ops.get_by_label("Platform").fill("discord")
-        await ops.get_by_label("Channel id").fill("7")
+        await ops.get_by_label("Channel ID").fill("7")
         await ops.get_by_role("button", name="Bind", exact=True).click()
         await expect(ops.get_by_role("alert")).to_contain_text(
             "No platform named 'discord' is connected. Platforms: matrix."
         )
         await ops.get_by_label("Platform").fill("matrix")
-        await ops.get_by_label("Channel id").fill("!room:b.c")
+        await ops.get_by_label("Channel ID").fill("!room:b.c")
         await ops.get_by_label("Answers").select_option("named")
         await ops.get_by_role("button", name="Bind", exact=True).click()
         await expect(ops).to_contain_text("matrix:!room:b.c only messages that mention it")

@@ -144,10 +144,10 @@ async def test_a_discarded_card_offers_to_undo_the_files(browser: Browser, api: 
             api.lists["approvals"] = []
             api.append(THREAD, settled)
         await expect(page.get_by_text(re.compile("The turn.s file changes stay"))).to_be_visible()
-        await page.get_by_role("button", name="Undo the files").click()
+        await page.get_by_role("button", name="Undo file changes").click()
         await expect(page.get_by_text("Restored 1 file.")).to_be_visible()
         assert (api.sent[-1].target, api.sent[-1].body) == (undo, {"since": "ask"})
-        await expect(page.get_by_role("button", name="Undo the files")).to_have_count(0)
+        await expect(page.get_by_role("button", name="Undo file changes")).to_have_count(0)
 
 
 OFFER = "Always allow: exactly the command git push, in main's workspace, when you ask in direct messages."

@@ -99,7 +99,7 @@ async def open_palette(page: Page) -> None:
 
 
 async def open_manage(page: Page) -> None:
-    await page.get_by_role("button", name="Thread options").click()
+    await page.get_by_role("button", name="Conversation options").click()
 
 
 async def open_answerers(page: Page) -> None:

@@ -70,16 +70,16 @@ async def test_a_page_without_its_key_leads_to_signing_in(browser: Browser, tmp_
         served(tmp_path, OPTIONS) as shoal,
         opened(browser, f"{shoal.address}/?token={TOKEN}", place="new") as page,
     ):
-        await expect(page.get_by_role("link", name="New thread").first).to_be_visible()
+        await expect(page.get_by_role("link", name="New conversation").first).to_be_visible()
         await page.evaluate("localStorage.removeItem('shoal-key')")
         await page.goto(f"{shoal.address}/?key=made-up")
         await expect(page.get_by_role("heading", name="You are signed out")).to_be_visible()
         await page.get_by_role("link", name="Sign in").click()
         await page.get_by_label("Token").fill(TOKEN)
         await page.get_by_role("button", name="Sign in").click()
-        await expect(page.get_by_role("link", name="New thread").first).to_be_visible()
+        await expect(page.get_by_role("link", name="New conversation").first).to_be_visible()
         await page.goto(f"{shoal.address}/?key=made-up")  # a link cannot replace the key
-        await expect(page.get_by_role("link", name="New thread").first).to_be_visible()
+        await expect(page.get_by_role("link", name="New conversation").first).to_be_visible()
 
 
 async def test_a_link_with_another_persons_token_asks(browser: Browser, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ async def test_a_link_with_another_persons_token_asks(browser: Browser, tmp_path
         served(tmp_path, OPTIONS) as shoal,
         opened(browser, f"{shoal.address}/?token={TOKEN}", place="new") as page,
     ):
-        await expect(page.get_by_role("link", name="New thread").first).to_be_visible()
+        await expect(page.get_by_role("link", name="New conversation").first).to_be_visible()
         _, secret = await shoal.tokens.create(NewToken("ben", "chat"), "web:owner")
         await page.goto(f"{shoal.address}/?token={secret}")
         await expect(page.get_by_role("heading", name="Sign in as ben?")).to_be_visible()
@@ -95,5 +95,5 @@ async def test_a_link_with_another_persons_token_asks(browser: Browser, tmp_path
         await page.wait_for_function("localStorage.getItem('shoal.who') === 'web:owner'")
         await page.goto(f"{shoal.address}/?token={secret}")
         await page.get_by_role("button", name="Sign in as ben").click()
-        await expect(page.get_by_role("link", name="New thread").first).to_be_visible()
+        await expect(page.get_by_role("link", name="New conversation").first).to_be_visible()
         await page.wait_for_function("localStorage.getItem('shoal.who') === 'web:ben'")

@@ -53,7 +53,7 @@ async def test_a_read_token_sees_everything_and_changes_nothing(browser: Browser
         async with opened(browser, await entry(stand, "eve", "read"), place=f"t/{FOREIGN}") as page:
             await expect(page.get_by_text(CANARY).first).to_be_visible()
             await expect(page.get_by_role("textbox")).to_have_count(0)
-            await expect(page.get_by_role("link", name="New thread")).to_have_count(0)
+            await expect(page.get_by_role("link", name="New conversation")).to_have_count(0)
             await page.locator(".places").get_by_text("Manage").click()
             for place in ("Approvals", "Schedules", "Processes", "Agents", "Access", "Usage", "Audit"):
                 await page.get_by_role("link", name=place).click()

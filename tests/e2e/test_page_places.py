@@ -115,9 +115,9 @@ async def test_a_subagents_thread_leads_back_to_its_caller(browser: Browser, api
         await expect(lines).to_have_text(["The caller's", "The subagent's"])
         left = [await line.evaluate("line => line.getBoundingClientRect().left") for line in await lines.all()]
         assert left[0] < left[1]
-        await page.get_by_role("link", name="Caller", exact=True).click()
+        await page.get_by_role("link", name="Parent conversation", exact=True).click()
         await expect(page.get_by_text("Ask somebody")).to_be_visible()
-        await expect(page.get_by_role("link", name="Caller", exact=True)).to_have_count(0)
+        await expect(page.get_by_role("link", name="Parent conversation", exact=True)).to_have_count(0)
         assert await violations(page) == []
 
 
@@ -132,7 +132,7 @@ async def test_a_process_shows_its_output_and_is_killed(browser: Browser, api: P
     api.answers["processes/p1/log"] = {"lines": ["ready on port 3000"], "next_offset": 18, "total_bytes": 18}
     async with opened(browser, api.address, place="processes") as page:
         server = page.locator("#process-p1")
-        await expect(server).to_contain_text("A turn when it exits with 1: Look why")
+        await expect(server).to_contain_text("Starts a turn when it exits with 1: Look why")
         await expect(page.locator("#process-p2")).to_contain_text("exit 3")
         await server.get_by_role("button", name="Output").click()
         await expect(server.get_by_label("Output", exact=True)).to_have_text("ready on port 3000")
@@ -165,7 +165,7 @@ async def test_a_process_of_a_real_server_shows_its_end_and_output(browser: Brow
         async with opened(browser, entry(stand), place="processes") as page:
             card = page.locator("#process-01p")
             await expect(card).to_contain_text("exit 2")
-            await expect(card).to_contain_text("A turn when it ends")
+            await expect(card).to_contain_text("Starts a turn when it ends")
             await card.get_by_role("button", name="Output").click()
             await expect(card.get_by_label("Output", exact=True)).to_contain_text("error: no such file")
             await expect(card.get_by_role("button", name="Kill")).to_have_count(0)
@@ -190,7 +190,7 @@ async def test_an_unknown_person_is_paired_by_code_and_removed(browser: Browser,
             await expect(page.get_by_label("Code")).to_have_value("")
             await inside.get_by_role("button", name="Remove access Ada").click()
             await inside.get_by_role("button", name="Remove it").click()
-            await expect(inside).to_contain_text("No one has been given access by code yet.")
+            await expect(inside).to_contain_text("No one has used a code yet.")
             assert await stand.pairing.people("fake") == ()
             assert await violations(page) == []
 
@@ -236,7 +236,7 @@ async def test_a_backup_is_made_on_demand(browser: Browser, tmp_path: Path) -> N
     async with served(tmp_path) as stand, opened(browser, entry(stand), place="backups") as page:
         await expect(page.get_by_text("No backups yet.")).to_be_visible()
         await page.get_by_role("button", name="Back up now").click()
-        shown = page.get_by_role("listitem").filter(has_text="checked")
+        shown = page.get_by_role("listitem").filter(has_text="verified")
         await expect(shown).to_be_visible()
         (backup,) = await stand.backups.listed()
         await expect(shown).to_contain_text(backup.name)
@@ -285,9 +285,9 @@ async def test_a_schedule_shows_its_last_result(browser: Browser, api: PageApi) 
     async with opened(browser, api.address, place="schedules") as page:
         said = page.locator(".cards .problem")
         await expect(said).to_have_text([
-            "It was missed because Shoal was not running.",
-            "Failed 2 times in a row; Shoal will retry. No such channel.",
-            "It failed too often and was switched off.",
+            "This run was missed because Shoal was not running.",
+            "This schedule failed 2 times in a row. Shoal will retry. No such channel.",
+            "This schedule failed too often, so Shoal switched it off.",
         ])  # fmt: skip
 
 
@@ -299,12 +299,12 @@ async def test_todays_costs_are_shown_with_their_limits(browser: Browser, api: P
     async with opened(browser, api.address, place="usage") as page:
         today = page.get_by_role("region", name="Today")
         lines = today.locator(".ceilings li")
-        await expect(lines).to_have_text(["All together$2.50 of $10.00", "agent ops1.2k of 1.0k tokens, reached"])
+        await expect(lines).to_have_text(["All agents$2.50 of $10.00", "agent ops1.2k of 1.0k tokens, reached"])
         await expect(lines.nth(1)).to_have_class("is-full")
-        await today.get_by_role("button", name="Suspend today").click()
+        await today.get_by_role("button", name="Suspend limits").click()
         assert api.sent == []
         await today.get_by_role("button", name="Suspend all limits today").click()
-        await expect(today.get_by_role("status")).to_have_text("All limits are suspended until midnight.")
+        await expect(today.get_by_role("status")).to_have_text("All budget limits are suspended until midnight.")
         assert [(request.kind, request.target) for request in api.sent] == [("POST", "usage/lift")]
         assert await violations(page) == []
 

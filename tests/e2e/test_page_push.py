@@ -158,11 +158,11 @@ async def test_no_notification_is_shown_while_the_page_is_visible(notified: Noti
 
 async def test_a_person_subscribes_and_unsubscribes_a_browser(notified: Notified) -> None:
     page = notified.page
-    await page.get_by_role("button", name="Notifications off").click()
-    await expect(page.get_by_role("button", name="Notifications on")).to_be_visible()
+    await page.get_by_role("button", name="Turn on notifications").click()
+    await expect(page.get_by_role("button", name="Turn off notifications")).to_be_visible()
     ((_, subscription),) = await notified.stand.store.settings.page("push")
     assert json.loads(subscription)["endpoint"] == "https://push.example.org/a"
     assert json.loads(subscription)["origin"] == notified.stand.address
-    await page.get_by_role("button", name="Notifications on").click()
-    await expect(page.get_by_role("button", name="Notifications off")).to_be_visible()
+    await page.get_by_role("button", name="Turn off notifications").click()
+    await expect(page.get_by_role("button", name="Turn on notifications")).to_be_visible()
     assert await notified.stand.store.settings.page("push") == []

@@ -97,8 +97,8 @@ async def test_a_chat_with_tools_and_approvals_survives_a_kill(browser: Browser,
         await expect(page.locator(".offline")).to_have_count(0)
         await expect(page.locator(".outgoing")).to_contain_text("Queued")
 
-        await page.get_by_role("button", name="Allow for this thread").click()
-        await expect(page.locator(".verdict").last).to_contain_text("Allowed for this thread by you, and ran")
+        await page.get_by_role("button", name="Allow for this conversation").click()
+        await expect(page.locator(".verdict").last).to_contain_text("Allowed for this conversation by you, and ran")
         await expect(page.locator(".end-line")).to_have_count(4)
         await expect(page.locator(".outgoing")).to_have_count(0)
         said = [
@@ -120,14 +120,14 @@ async def test_calls_are_denied_turns_stopped_and_lists_shown(browser: Browser, 
     async with running(tmp_path / "home") as shoal, opened(browser, shoal.address, place="new") as page:
         await say(page, "run echo never | tee note.txt")
         await page.get_by_role("button", name="Deny").click()
-        await expect(page.locator(".verdict")).to_have_text("Denied by you; it did not run")
+        await expect(page.locator(".verdict")).to_have_text("Denied by you. The call did not run.")
         await expect(page.locator(".end-line")).to_have_count(1)
 
         await say(page, "run echo not-now | tee note.txt")
         await expect(page.locator(".places .count")).to_contain_text("1")
         await page.get_by_role("button", name="Stop", exact=True).click()
         await expect(page.locator(".end-line").last).to_contain_text("Stopped")
-        await expect(page.locator(".verdict").last).to_have_text("Cancelled; it did not run")
+        await expect(page.locator(".verdict").last).to_have_text("Canceled. The call did not run.")
 
         await page.locator(".places").get_by_text("Manage").click()
         await page.get_by_role("link", name="Audit").click()
@@ -137,13 +137,13 @@ async def test_calls_are_denied_turns_stopped_and_lists_shown(browser: Browser, 
         await page.get_by_role("link", name="Agents").click()
         await expect(page.locator("#agent-main")).to_contain_text("demo")
         await page.get_by_role("link", name="Schedules").click()
-        await page.get_by_label("What to send").fill("Good morning")
+        await page.get_by_label("Message", exact=True).fill("Good morning")
         await page.get_by_label("Repeatedly").check()
-        await page.get_by_label("How often").select_option("Cron line")
-        await page.get_by_label("Cron line", exact=True).fill("61 9 * * *")
+        await page.get_by_label("How often").select_option("Cron expression")
+        await page.get_by_label("Cron expression", exact=True).fill("61 9 * * *")
         await page.get_by_role("button", name="Add schedule").click()
         await expect(page.get_by_role("alert")).to_be_visible()
-        await page.get_by_label("Cron line", exact=True).fill("0 9 * * *")
+        await page.get_by_label("Cron expression", exact=True).fill("0 9 * * *")
         await page.get_by_role("button", name="Add schedule").click()
         await expect(page.locator(".cards .card")).to_contain_text("Good morning")
         assert await violations(page) == []
@@ -158,7 +158,7 @@ async def test_a_long_command_is_read_and_decided_in_its_thread(browser: Browser
         await page.evaluate("location.hash = '#/approvals'")
         text = page.locator(".pending .approval pre").first
         await expect(text).to_have_text(command)
-        await expect(page.get_by_text("Part of this is hidden.")).to_be_visible()
+        await expect(page.get_by_text("Part of the call is out of view.")).to_be_visible()
         await text.evaluate("box => box.scrollTo(box.scrollWidth, box.scrollHeight)")
         await page.locator(".pending").get_by_role("button", name="Allow once").click()
         await expect(page.get_by_text("Nothing is waiting for you.")).to_be_visible()

@@ -20,10 +20,10 @@ async def test_a_new_home_gets_a_model_and_a_bot(browser: Browser, tmp_path: Pat
     async with running(tmp_path / "home") as stand:
         address = str(stand.client.base_url).rstrip("/")
         async with opened(browser, f"{address}/?token={TOKEN}", place="new") as page:
-            await page.get_by_role("link", name="Set one up").click()
+            await page.get_by_role("link", name="Set up a model").click()
             form = page.get_by_role("form", name="Set up a model")
             await form.get_by_label("Provider").select_option("server")
-            await form.get_by_role("textbox", name="Address").fill(stand.model)
+            await form.get_by_role("textbox", name="URL").fill(stand.model)
             await form.get_by_role("textbox", name="Key").fill("wrong-key")
             await form.get_by_role("button", name="Test").click()
             await expect(form.get_by_role("alert")).to_contain_text("The server (401) rejected the API key")
@@ -39,7 +39,7 @@ async def test_a_new_home_gets_a_model_and_a_bot(browser: Browser, tmp_path: Pat
             form = page.get_by_role("form", name="Connect a chat")
             await form.get_by_label("Token of your bot").fill(OTHER_BOT)
             await form.get_by_role("button", name="Test").click()
-            await expect(form.get_by_role("alert")).to_have_text("Telegram refused the token for 'main'.")
+            await expect(form.get_by_role("alert")).to_have_text("Telegram rejected the token for 'main'.")
             await form.get_by_label("Token of your bot").fill(BOT)
             await form.get_by_role("button", name="Connect", exact=True).click()
             await expect(page.locator(".card", has_text="Telegram")).to_contain_text("connected")

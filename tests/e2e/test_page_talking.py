@@ -56,7 +56,7 @@ async def test_new_content_does_not_move_the_reader(browser: Browser, api: PageA
         await api.watched(THREAD)
         await read_from_the_top(page)
         answer(api, "This came meanwhile.", "t99")
-        await expect(page.get_by_role("button", name="Newest")).to_be_visible()
+        await expect(page.get_by_role("button", name="Jump to newest")).to_be_visible()
         await expect(page.get_by_text("Answer 2.")).to_be_in_viewport()
 
 
@@ -70,7 +70,7 @@ async def test_the_jump_button_does_not_cover_the_command_menu(
         await api.watched(THREAD)
         await read_from_the_top(page)
         answer(api, "This came meanwhile.", "t99")
-        newest, choices = page.get_by_role("button", name="Newest"), page.get_by_role("listbox")
+        newest, choices = page.get_by_role("button", name="Jump to newest"), page.get_by_role("listbox")
         await expect(newest).to_be_visible()
         await page.get_by_label("Message").press_sequentially("/")
         await expect(choices.get_by_role("option")).to_have_count(12)
@@ -292,14 +292,14 @@ async def test_on_touch_screens_turn_actions_expand(browser: Browser, api: PageA
 async def test_a_hidden_list_stays_hidden(browser: Browser, api: PageApi) -> None:
     begin(api)
     async with opened(browser, api.address) as page:
-        rail = page.get_by_role("navigation", name="Threads and views")
+        rail = page.get_by_role("navigation", name="Conversations and views")
         await page.get_by_role("button", name="Hide sidebar").click()
         await expect(rail).to_be_hidden()
-        await expect(page.get_by_role("button", name="Threads and views")).to_be_focused()
+        await expect(page.get_by_role("button", name="Conversations and views")).to_be_focused()
         await page.reload()
         await expect(page.get_by_label("Message")).to_be_visible()
         await expect(rail).to_be_hidden()
-        await page.get_by_role("button", name="Threads and views").click()
+        await page.get_by_role("button", name="Conversations and views").click()
         await expect(rail).to_be_visible()
         await expect(page.get_by_role("button", name="Hide sidebar")).to_be_focused()
         assert await violations(page) == []

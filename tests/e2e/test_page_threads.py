@@ -39,7 +39,7 @@ def plans(api: PageApi) -> None:
 
 async def manage(page: Page) -> None:
     """Open the options of the current thread."""
-    await page.get_by_role("button", name="Thread options").click()
+    await page.get_by_role("button", name="Conversation options").click()
 
 
 def groups(page: Page) -> Locator:
@@ -107,14 +107,14 @@ async def test_threads_are_grouped_by_day_agent_and_platform(browser: Browser, a
         await expect(groups(page).last).to_have_text("Archived")
         assert (await groups(page).all_inner_texts())[-2:] == ["One-off questions", "Archived"]
         await expect(page.locator(".threads a", has_text="Untitled")).to_have_count(1)
-        await page.get_by_label("Group threads").select_option("agent")
+        await page.get_by_label("Group conversations").select_option("agent")
         await expect(groups(page).first).to_have_text(re.compile("^(main|ops)$"))
         assert set((await groups(page).all_inner_texts())[:2]) == {"main", "ops"}
-        await page.get_by_label("Group threads").select_option("platform")
+        await page.get_by_label("Group conversations").select_option("platform")
         await expect(groups(page).first).to_have_text(re.compile("^(This page|Slack)$"))
         assert set((await groups(page).all_inner_texts())[:2]) == {"This page", "Slack"}
         await page.reload()
-        await expect(page.get_by_label("Group threads")).to_have_value("platform")
+        await expect(page.get_by_label("Group conversations")).to_have_value("platform")
 
 
 async def test_messages_are_found_and_shown(browser: Browser, api: PageApi) -> None:
@@ -166,16 +166,17 @@ async def test_the_search_finds_threads_views_and_commands(browser: Browser, api
 
 MEANT = {
     "token": "Tokens for scripts and other people", "telegram": "Connect a chat", "dark": "Use the dark theme",
-    "night mode": "Use the dark theme", "delete": "Delete this thread", "price": "Model prices",
+    "night mode": "Use the dark theme", "delete": "Delete this conversation", "price": "Model prices",
     "pricing": "Model prices", "password": "Tokens for scripts and other people", "backup": "Backups",
     "stop asking": "Stop asking about a command", "never ask again": "Stop asking about a command",
-    "how do i add an api key": "Model and its key", "ollama": "Model and its key", "budget": "Budget for all agents",
+    "how do i add an api key": "Model and API key", "ollama": "Model and API key", "budget": "Budget for all agents",
     "spending limits": "Budget for all agents", "reminders": "New schedule", "morning": "Daily brief",
     "log": "Audit", "restore": "Backups", "sandbox": "How commands run", "plugins": "MCP", "forget": "Forget something",
-    "personal data": "Memory", "invite": "People who may write", "pair my phone": "People who may write",
-    "personality": "An agent's persona and instructions", "rename": "Thread titles",
-    "export": "Export this thread", "download": "Export this thread", "cancel": "Stop the running turn",
-    "kill": "Processes", "change the model": "Choose this thread's agent and model", "cost": "Usage", "s3": "Backups",
+    "personal data": "Memory", "invite": "People with access", "pair my phone": "People with access",
+    "personality": "An agent's persona and instructions", "rename": "Conversation titles",
+    "export": "Export this conversation", "download": "Export this conversation", "cancel": "Stop the running turn",
+    "kill": "Processes", "change the model": "Choose this conversation's agent and model", "cost": "Usage",
+    "s3": "Backups",
     "which agent answers": "Bind agents to chats", "sidebar": "Hide the sidebar",
     "docker": "How commands run", "cron": "Schedules", "approved": "Approvals", "skill": "Install a skill",
 }  # fmt: skip
@@ -325,7 +326,7 @@ async def test_agent_and_model_are_chosen_at_the_first_message_or_later(browser:
         talk(api, thread, "Hello", agent="ops")
         await expect(page.locator(".row.begin")).to_contain_text("ops")
         await page.locator(".answerer").click()
-        await page.get_by_role("button", name="The agent's model").click()
+        await page.get_by_role("button", name="The agent's default model").click()
         await expect(page.get_by_role("dialog")).to_have_count(0)
         assert api.sent[-1].body == {"model": ""}
 

@@ -64,7 +64,7 @@ async def test_a_turns_changes_are_undone_and_redone(page: Page, shoal: Running)
     await page.get_by_role("button", name="Changed 2 files").click()
     changes = page.locator(".row.end .changes")
     await expect(changes.locator(".diff.plus")).to_contain_text(["+Ada", "+# Plan"])
-    await page.get_by_text("What cannot be undone").click()
+    await page.get_by_text("Cannot be undone").click()
     await expect(changes).to_contain_text("Messages are not undone.")
 
     await page.get_by_role("button", name="Undo these changes").click()
@@ -91,7 +91,7 @@ async def test_a_turns_changes_are_undone_and_redone(page: Page, shoal: Running)
 async def test_another_model_answers_as_an_alternative(page: Page, shoal: Running) -> None:
     shoal.asks("web:lobby:again", "plan the night")
     await go(page, "t/web:lobby:again")
-    await page.get_by_role("button", name="Another model").click()
+    await page.get_by_role("button", name="Try another model").click()
     await page.get_by_label("Filter models").fill("fake 2")
     await page.get_by_role("button", name="fake/fake-2").click()
     await expect(page.locator(".branches")).to_contain_text("2/2")
@@ -129,7 +129,7 @@ async def test_a_read_token_sees_changes_without_actions(browser: Browser, shoal
         await expect(page.locator(".changes")).to_contain_text("plan.md · added")
         for name in (
             "Try again",
-            "Another model",
+            "Try another model",
             "Continue in a copy",
             "Save as test case",
             "Edit",
@@ -146,12 +146,12 @@ async def test_a_turn_is_saved_as_a_test_case(page: Page, shoal: Running) -> Non
     await expect(form.get_by_label("Name", exact=True)).to_have_value("plan-for-tuesday-please")
     await form.get_by_label("With at least these arguments").fill("{")
     await form.get_by_role("button", name="Save", exact=True).click()
-    await expect(form.get_by_role("alert")).to_contain_text("The arguments are not a JSON object")
+    await expect(form.get_by_role("alert")).to_contain_text("Enter the arguments as a JSON object")
     await form.get_by_label("With at least these arguments").fill("")
     await form.get_by_role("button", name="Use this turn's arguments").click()
     kinds = ("contains", "lacks", "matches", "never_calls", "judged")
     for number, kind in enumerate(kinds, 1):
-        await form.get_by_role("button", name="Add another").click()
+        await form.get_by_role("button", name="Add expectation").click()
         row = form.locator(".expectation").nth(number)
         await row.locator("select").select_option(kind)
         await row.locator("input").first.fill("bash" if kind == "never_calls" else kind)
@@ -183,24 +183,24 @@ async def test_comparisons_are_run_stopped_and_continued(page: Page, shoal: Runn
     shoal.plays("tide", tide)
     shoal.asks("web:lobby:tide", "when is the tide low?")
     await go(page, "compare")
-    await expect(page.get_by_text("No comparison yet.")).to_be_visible()
+    await expect(page.get_by_text("No comparisons yet.")).to_be_visible()
     form = page.locator(".compare-form")
     await form.get_by_label("Model").fill("fake/fake-2")
-    await form.get_by_label("Last turns").fill("web:lobby:nobody")
+    await form.get_by_label("Number of turns").fill("web:lobby:nobody")
     estimate = form.get_by_role("button", name="Estimate")
     await estimate.click()
     await expect(form.get_by_role("alert")).to_contain_text("Thread web:lobby:nobody does not exist.")
-    await form.get_by_label("Last turns").fill("web:lobby:tide")
+    await form.get_by_label("Number of turns").fill("web:lobby:tide")
     await estimate.click()
     await expect(form.get_by_role("alert")).to_contain_text("The price of fake-2 is unknown")
     await form.get_by_label("Limit in US$").fill("0")
 
-    await form.get_by_label("Last turns").fill("web:lobby:tide")
+    await form.get_by_label("Number of turns").fill("web:lobby:tide")
     await estimate.click()
     await expect(form.get_by_role("status")).to_contain_text("2 calls of 1 turn. Remaining: about")
     assert all(seen.model == "fake-1" for seen in shoal.requests("tide"))
     cell = page.locator(".matrix tbody td .cell")
-    await expect(cell).to_have_text("not asked yet")
+    await expect(cell).to_have_text("pending")
 
     await form.get_by_role("button", name="Ask now").click()
     await expect(form.get_by_role("status")).to_contain_text("0 of 2 answered")
@@ -223,7 +223,7 @@ async def test_comparisons_are_run_stopped_and_continued(page: Page, shoal: Runn
     await expect(cell).to_be_focused()
 
     await form.get_by_label("Model").fill("fake/fake-3")
-    await form.get_by_label("Last turns").fill("web:lobby:tide")
+    await form.get_by_label("Number of turns").fill("web:lobby:tide")
     await form.get_by_label("Limit in US$").fill("0")
     await estimate.click()
     await form.get_by_role("button", name="Ask now").click()
@@ -248,14 +248,14 @@ async def test_rules_are_suggested_and_accepted_one_by_one(page: Page, shoal: Ru
     await expect(cards).to_have_count(2)
     card = cards.filter(has_text="touch log.txt")
     await expect(card).to_contain_text("Asked 3 times")
-    await card.get_by_role("button", name="Add the rule").click()
+    await card.get_by_role("button", name="Add rule").click()
     await card.get_by_role("button", name="Keep asking").click()
-    await expect(card.get_by_role("button", name="Add the rule")).to_be_visible()
+    await expect(card.get_by_role("button", name="Add rule")).to_be_visible()
     assert "touch" not in (shoal.home / "shoal.toml").read_text()
-    await card.get_by_role("button", name="Add the rule").click()
+    await card.get_by_role("button", name="Add rule").click()
     await card.get_by_role("button", name="Always allow this").click()
     await expect(card).to_contain_text("Added.")
-    await expect(cards.filter(has_text="touch tides.txt").get_by_role("button", name="Add the rule")).to_be_visible()
+    await expect(cards.filter(has_text="touch tides.txt").get_by_role("button", name="Add rule")).to_be_visible()
     rules = (shoal.home / "shoal.toml").read_text()
     assert "touch log" in rules
     assert "touch tides" not in rules
@@ -277,9 +277,11 @@ async def test_files_that_an_undo_skips_are_named_with_the_reason(page: Page, sh
     await go(page, "t/web:lobby:large")
     await page.get_by_role("button", name="Changed 2 files").click()
     changes = page.locator(".row.end .changes")
-    await expect(changes).to_contain_text("large.txt added · It is too large to be stored, so it stays.")
+    await expect(changes).to_contain_text("large.txt added · It is too large to be stored, so the undo keeps it.")
     await page.get_by_role("button", name="Undo these changes").click()
-    await expect(changes.get_by_role("status")).to_contain_text("large.txt: It is too large to be stored, so it stays.")
+    await expect(changes.get_by_role("status")).to_contain_text(
+        "large.txt: It is too large to be stored, so the undo keeps it."
+    )
     assert (shoal.workspace / "large.txt").exists()
 
 
@@ -288,7 +290,7 @@ async def test_a_copy_links_to_its_original_for_undo(page: Page, shoal: Running)
     shoal.asks("web:lobby:original", "mooring, please")
     copy = shoal.cli("threads", "fork", "web:lobby:original").split()[-1]
     await go(page, f"t/{copy}")
-    await expect(page.locator(".row.end")).to_contain_text("Changed 2 files. This is a copy; undo it in")
+    await expect(page.locator(".row.end")).to_contain_text("Changed 2 files. You can undo this only in")
     await expect(page.get_by_role("button", name="Changed")).to_have_count(0)
     await page.get_by_role("link", name="the original conversation").click()
     await expect(page.get_by_role("button", name="Changed 2 files")).to_be_visible()

@@ -225,13 +225,13 @@ async def test_only_completed_turns_count_as_done(browser: Browser, api: PageApi
 async def test_usage_is_charted_by_day_and_listed_by_thread(browser: Browser, api: PageApi) -> None:
     everything(api)
     async with opened(browser, api.address, place="usage") as page:
-        chart = page.get_by_role("img", name="Money by day over 30 days")
+        chart = page.get_by_role("img", name="Cost by day over 30 days")
         await expect(chart.locator(".column")).to_have_count(30)
         await page.get_by_role("combobox", name="Days").select_option("7")
         await page.get_by_role("combobox", name="Shown").select_option("tokens")
         await expect(page.get_by_role("img", name="Tokens by day over 7 days").locator(".column")).to_have_count(7)
         await expect(page.locator(".figures")).to_contain_text("at least")
-        threads = page.get_by_role("table", name="By thread, over 30 days")
+        threads = page.get_by_role("table", name="By conversation, over 30 days")
         await expect(threads.get_by_role("row").nth(2)).to_contain_text("–")
         assert await violations(page) == []
 
@@ -270,7 +270,7 @@ async def test_the_context_view_shows_its_parts_and_what_is_trimmed_first(browse
         await expect(page.get_by_role("row").filter(has_text="Tools")).to_contain_text("2.1k")
         await expect(page.get_by_role("row").filter(has_text="Skills")).to_have_count(0)
         leaves = page.get_by_role("region", name="Trimmed first")
-        await expect(leaves).to_contain_text("will be summarized after the next turn")
+        await expect(leaves).to_contain_text("will summarize the oldest part of the conversation after the next turn")
         await expect(leaves).to_contain_text("Paint averylong")
 
 
@@ -281,8 +281,8 @@ async def test_schedules_are_shown_as_a_week_and_in_words(browser: Browser, api:
         await expect(days).to_have_count(7)
         await expect(days.first).to_contain_text("Today")
         await expect(days.nth(4)).to_contain_text("Every 20 minutes")
-        await expect(page.locator(".cards .card")).to_contain_text("Every weekday at 9:00 into test")
-        await page.get_by_label("What to send").fill("Good morning")
+        await expect(page.locator(".cards .card")).to_contain_text("Every weekday at 9:00, in test")
+        await page.get_by_label("Message", exact=True).fill("Good morning")
         await page.get_by_label("Repeatedly").check()
         await page.get_by_role("combobox", name="How often").select_option("Every week")
         await page.get_by_label("At", exact=True).fill("08:30")
@@ -464,7 +464,7 @@ async def test_a_command_is_tried_against_the_rules(browser: Browser, tmp_path: 
         entry = f"{served.client.base_url}/?token={TOKEN}".replace("//?", "/?")
         async with opened(browser, entry, place="permissions") as page:
             await page.get_by_label("Command, or an action").fill("ls && git push")
-            await page.get_by_role("button", name="Ask").click()
+            await page.get_by_role("button", name="Check").click()
             await expect(page.get_by_text("It would ask for approval.")).to_be_visible()
             await expect(page.get_by_role("row").filter(has_text="git push")).to_contain_text("asks")
             rule = page.get_by_role("row").filter(has_text="git push").locator("details")
@@ -474,7 +474,7 @@ async def test_a_command_is_tried_against_the_rules(browser: Browser, tmp_path: 
             await expect(rule.locator("code")).to_have_text("ask effect outward")
             await page.get_by_label("Command, or an action").fill("tool:write:/workspace/notes.md")
             await page.get_by_role("combobox", name="For").select_option("locked")
-            await page.get_by_role("button", name="Ask").click()
+            await page.get_by_role("button", name="Check").click()
             await expect(page.get_by_text("It would be denied.")).to_be_visible()
             assert await violations(page) == []
         both = {"shell": "ls", "action": "tool:read:x", "agent": "main"}
@@ -489,17 +489,17 @@ async def test_rules_are_edited_through_menus(browser: Browser, tmp_path: Path) 
             mine = page.get_by_role("region", name="Your rules")
             await mine.get_by_role("button", name="Add a rule").press("Enter")
             form = mine.get_by_role("form", name="Add a rule")
-            await form.get_by_label("Which").fill("ls && git push")
+            await form.get_by_label("Command", exact=True).fill("ls && git push")
             await form.get_by_role("combobox", name="For").select_option("agent/main")
             await form.get_by_role("button", name="Add rule").click()
             await expect(form.get_by_role("alert")).to_contain_text("A rule covers one command.")
-            await form.get_by_label("Which").fill("git push")
+            await form.get_by_label("Command", exact=True).fill("git push")
             await form.get_by_role("button", name="Add rule").click()
             card = mine.locator(".card")
             await expect(card).to_contain_text("the command git push, with any arguments")
             await expect(card).to_contain_text("Runs without askingFor main")
             await page.get_by_label("Command, or an action").fill("git push origin")
-            await page.get_by_role("button", name="Ask", exact=True).click()
+            await page.get_by_role("button", name="Check", exact=True).click()
             await expect(page.get_by_text("It would run without asking.")).to_be_visible()
 
             await card.get_by_role("button", name="Change").click()
@@ -508,7 +508,7 @@ async def test_rules_are_edited_through_menus(browser: Browser, tmp_path: Path) 
             await assert_fits(page)
             await card.get_by_role("button", name="Save").click()
             await expect(card.locator(".tag")).to_have_text("Denied")
-            await page.get_by_role("button", name="Ask", exact=True).click()
+            await page.get_by_role("button", name="Check", exact=True).click()
             await expect(page.get_by_text("It would be denied.")).to_be_visible()
 
             await card.get_by_role("button", name="Remove").click()
@@ -525,7 +525,7 @@ async def test_a_zip_with_skills_is_installed(browser: Browser, tmp_path: Path) 
     async with site(tmp_path, FakeModel("ok"), profile="standard") as served:
         entry = f"{served.client.base_url}/?token={TOKEN}".replace("//?", "/?")
         async with opened(browser, entry, place="skills") as page:
-            place = page.get_by_label("Install a SKILL.md or a .zip")
+            place = page.get_by_label("Install a SKILL.md or .zip file")
             file = FilePayload(name="tides.zip", mimeType="application/zip", buffer=buffer.getvalue())
             await place.set_input_files(file)
             card = page.locator(".cards .card").filter(has_text="Read the tide table.")

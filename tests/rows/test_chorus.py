@@ -105,7 +105,7 @@ class TestC2:
         assert "diver" in slash(shoal, "agent", "list")
         slash(shoal, "agent", "config diver idle_minutes 5")
         assert "idle_minutes = 5" in (shoal.home / "agents/diver/agent.toml").read_text()
-        assert "No permission profile named" in slash(shoal, "agent", "config diver profile no-such-one")
+        assert "No permission profile is named" in slash(shoal, "agent", "config diver profile no-such-one")
         deletes(shoal, "diver keep")
         assert not (shoal.home / "agents/diver").exists()
         assert list((shoal.home / "removed").glob("diver*/SOUL.md"))

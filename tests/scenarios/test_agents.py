@@ -96,7 +96,7 @@ async def test_only_permitted_people_change_agents(tmp_path: Path, command: str)
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("profile nosuch", "No permission profile named 'nosuch'. Profiles:"),
+        ("profile nosuch", "No permission profile is named 'nosuch'. Profiles:"),
         ("tools bash, nosuch", "No tool named 'nosuch'. Tools:"),
         ("colour red", "No agent named 'colour'"),
         ("main colour red", "'colour' is not an agent setting. Available: model,"),
@@ -172,7 +172,7 @@ async def test_channel_permissions_apply_in_that_channel(tmp_path: Path) -> None
         await world.happens(thread, "turn_finished")
         assert not (tmp_path / "agents/main/workspace/made").exists()
         assert "bash" not in {tool.name for tool in model.requests[0].tools}
-        assert "No permission profile named" in await world.ada.asks("/settings permissions nosuch")
+        assert "No permission profile is named" in await world.ada.asks("/settings permissions nosuch")
 
 
 async def test_a_message_that_names_its_agent_goes_to_it(tmp_path: Path) -> None:

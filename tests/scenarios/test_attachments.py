@@ -181,7 +181,7 @@ async def test_an_unsupported_image_is_reported_to_the_person(tmp_path: Path) ->
         assert not model.requests[-1].messages[-1].images  # pyrefly: ignore[missing-attribute]
         await world.rests()
         (said,) = world.chat.texts(world.ada.thread)
-    assert said == "seen\n\n_I cannot see 'a_b.heic': models accept no HEIC images; send it as JPEG or PNG._"
+    assert said == "seen\n\n_I cannot see 'a_b.heic': models do not accept HEIC images; send it as JPEG or PNG._"
 
 
 @pytest.mark.parametrize("kind", ["TIFF", "BMP", "ICO", "AVIF", "GIF", "WEBP"])

@@ -30,7 +30,7 @@ async def test_the_model_is_informed_and_can_make_room(tmp_path: Path) -> None:
     for end, how in zip(ends, (r"The command and all its processes were stopped\. ", "", ""), strict=False):
         assert end.is_error
         assert re.fullmatch(
-            how + r"/workspace contains \d+ files and folders; at most 50 are allowed\. Remove some\.", end.text
+            how + r"/workspace contains \d+ files and folders, more than the limit of 50\. Remove some\.", end.text
         )
     assert "Files cannot grow until then" in ends[3].text
     assert not ends[4].is_error

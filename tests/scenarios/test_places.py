@@ -99,7 +99,7 @@ async def test_a_post_to_a_deleted_chat_is_reported_to_the_owner(tmp_path: Path,
         await app[Senders].post(NewPost("reminder", ThreadId("telegram:-999:0"), "Feed the seals."))
         told = await sees(telegram, ADA, "Feed the seals.")
     assert told.text.startswith(
-        "I could not post in telegram, chat -999. Telegram refused: Bad Request: chat not found"
+        "I could not post in telegram, chat -999. Telegram returned an error: Bad Request: chat not found"
     )
 
 

@@ -542,7 +542,7 @@ async def test_a_turn_is_named_by_last_or_by_a_number(tmp_path: Path) -> None:
         for _ in range(3):
             await turn(world)
         shown = await world.ada.asks("/undo")
-        assert "`/undo last` restores them." in shown
+        assert "Send `/undo last` to restore the files." in shown
         assert re.findall(r"`/undo (\d)` \S+ \S+ \S+, 1 file", shown) == ["2", "3"]
         assert "Restored 1 file." in await world.ada.asks("/undo 2")
         assert "Restored 1 file." in await world.ada.asks("/undo Last")
@@ -622,10 +622,12 @@ async def test_a_large_new_file_is_kept_and_reported(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(runs(f"{BIG}; echo s > small"), "done"), settings=TINY) as world:
         only, undo, folder = await turn(world), world.app[Undo], workspace(world)
         shown = await undo.show(world.ada.thread, only)
-        assert {one.path: one.note for one in shown.files}["big"] == "It is too large to be stored, so it stays."
+        assert {one.path: one.note for one in shown.files}[
+            "big"
+        ] == "It is too large to be stored, so the undo keeps it."
         done = await undo.undo(world.ada.thread, only, world.ada.asker)
         assert (done.files, done.not_restored, done.left[0].path) == (("small",), 1, "big")
-        assert "so it stays" in done.left[0].why
+        assert "so the undo keeps it" in done.left[0].why
         assert [path.name for path in folder.iterdir()] == ["big"]
         event = (await world.journal())[-1].data
         assert isinstance(event, FilesRestored)
@@ -641,7 +643,7 @@ async def test_a_renamed_large_file_keeps_its_new_name(tmp_path: Path) -> None:
         answer = await world.ada.asks(f"/undo {await turn(world)}")
         assert "Restored 1 file." in answer
         assert "`big` was not restored. Its old content is too large to be stored" in answer
-        assert "`moved` was not restored. It is too large to be stored, so it stays." in answer
+        assert "`moved` was not restored. It is too large to be stored, so the undo keeps it." in answer
         assert (workspace(world) / "moved").stat().st_size == 500
 
 

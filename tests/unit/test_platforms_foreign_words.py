@@ -94,7 +94,7 @@ TELEGRAM: dict[str, Mapping[str, object]] = {
         "text": "see",
         "reply_markup": {"inline_keyboard": [[{"text": FOREIGN, "callback_data": "x"}]]},
     },
-    "a rich message of a bot": {"via_bot": BOT, "rich_message": {"blocks": [{"text": FOREIGN}]}},
+    "a rich message from a bot": {"via_bot": BOT, "rich_message": {"blocks": [{"text": FOREIGN}]}},
 }
 
 

@@ -247,7 +247,7 @@ def test_a_token_stored_elsewhere_is_reported_missing_and_ids_lose_their_prefix(
     (root / "openclaw.json").write_text(config)
     lines = bring("openclaw", root, "--keys")
     (discord,) = [line for line in lines if line.what == "channel discord"]
-    assert "without a token, since none was found" in discord.detail
+    assert "without a token (none found)" in discord.detail
     assert "channel discord: token" in left(lines)
     assert 'allow = ["7", "9", "8"]' in (home / "shoal.toml").read_text()
     (root / ".env").write_text("BOT=bot-token-from-a-variable\n")

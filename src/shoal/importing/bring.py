@@ -181,7 +181,9 @@ class Bringing:
             self._report("there", what, where)
         if different:
             self._report(
-                "left", f"agent {agent.name}: {', '.join(different)}", "a different file exists here and is kept"
+                "left",
+                f"agent {agent.name}: {', '.join(different)}",
+                ("a different file already exists and was not replaced"),
             )
         for skill in agent.skills:
             off, on = folder / OFF / skill.name, folder / "skills" / skill.name
@@ -246,7 +248,7 @@ class Bringing:
                 self._report("there", what, "it is already configured")
                 continue
             if (provider.key and not self._keys) or not (provider.key or provider.base_url):
-                self._report("left", what, "its key was not imported: use --keys, or `shoal setup model`")
+                self._report("left", what, "its key was not imported: use --keys, or run `shoal setup model`")
                 continue
             values: dict[str, Value] = {f"{table}.kind": provider.kind, f"{table}.base_url": provider.base_url}
             if provider.name in KNOWN_PROVIDERS:
@@ -259,7 +261,7 @@ class Bringing:
         for account in accounts:
             table, what = f"platforms.{account.platform}", f"channel {account.platform}"
             if self._config.platforms.of(account.platform):
-                self._report("there", what, "an account is already configured; its access was not changed")
+                self._report("there", what, "an account is already configured and was not changed")
                 continue
             values: dict[str, Value] = {f"{table}.enabled": False}
             values |= {f"{table}.{key}": value for key, value in account.settings.items()}
@@ -268,9 +270,9 @@ class Bringing:
             secrets = {f"{table}.{key}": value for key, value in account.secrets.items()} if self._keys else {}
             if self._adds(what, values, secrets):
                 token = "its token in secrets/" if secrets else "without its token (--keys imports it)"
-                token = token if account.secrets else "without a token, since none was found"
+                token = token if account.secrets else "without a token (none found)"
                 people = f"{counted(len(account.allow), 'person', 'people')} may write"
-                todo = f"stop {self._product}, then run `shoal setup chat`, which also identifies you"
+                todo = f"stop {self._product}, then run `shoal setup chat`, which also identifies you as the owner"
                 self._report("off", what, f"[{table}] in shoal.toml, {token}, {people}; {todo}")
 
     def _adds(self, what: str, values: dict[str, Value], secrets: dict[str, str]) -> bool:
@@ -294,7 +296,9 @@ class Bringing:
         }  # a dry run does not write these providers to the configuration
         if wanted and self._config.model.name:
             became: Became = "there" if wanted == self._config.model.name else "left"
-            self._report(became, f"model {wanted}", f"{self._config.model.name} is configured here and is kept")
+            self._report(
+                became, f"model {wanted}", (f"{self._config.model.name} is already configured and was not changed")
+            )
         elif wanted and wanted.split("/")[0] in have:
             fallback = [model for model in self._found.fallback if model.split("/")[0] in have]
             values: dict[str, Value] = {"model.name": wanted}
@@ -307,7 +311,7 @@ class Bringing:
             except ConfigError as error:
                 self._report("left", f"model {wanted}", error.problems[0])
         elif wanted:
-            self._report("left", f"model {wanted}", "its provider is not configured here; `shoal setup model` sets one")
+            self._report("left", f"model {wanted}", "its provider is not configured here; run `shoal setup model`")
         for agent in self._found.agents:
             if not agent.model or agent.model == wanted:
                 continue
@@ -319,7 +323,7 @@ class Bringing:
                     set_key(folder, "model", agent.model)
                 self._report("came", f"model {agent.model}", f"agents/{agent.name}/agent.toml")
             else:
-                todo = f"`shoal agents config {agent.name} model PROVIDER/MODEL` sets one"
+                todo = f"run `shoal agents config {agent.name} model PROVIDER/MODEL`"
                 self._report(
                     "left", f"model {agent.model} of {agent.name}", f"its provider is not configured here; {todo}"
                 )
@@ -378,11 +382,13 @@ class Bringing:
                 self._report("left", what, str(error))
                 continue
             destination = (
-                f" It reported to {schedule.reports_to} there. Here its answers appear on the page."
+                f" It reported to {schedule.reports_to} before. In Shoal, its answers appear on the page."
                 if schedule.reports_to
                 else ""
             )
-            self._report("off", what, f"it is paused until `shoal triggers resume {identity or 'ID'}`.{destination}")
+            self._report(
+                "off", what, (f"paused; run `shoal triggers resume {identity or 'ID'}` to start it.{destination}")
+            )
 
 
 def _titled(item: FoundAgent | FoundSkill) -> str:

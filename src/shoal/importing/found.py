@@ -52,7 +52,7 @@ class FoundSkill(msgspec.Struct, frozen=True):
 class FoundAgent(msgspec.Struct):
     name: str
     title: str = ""
-    """Its original name."""
+    """Original name of the agent."""
     files: dict[str, str] = {}
     documents: dict[str, str] = {}
     memory: list[str] = []
@@ -183,7 +183,7 @@ class Found(msgspec.Struct):
         elif line:
             self.schedules.append(FoundSchedule(name, "periodic", line, text, zone, agent, reports_to))
         else:
-            self.leave(f"schedule {name}", "its schedule cannot be written as a cron line, or is invalid")
+            self.leave(f"schedule {name}", "its schedule is invalid or cannot be written as a cron expression")
 
 
 # ---- names ----

@@ -8,7 +8,7 @@ from shoal.kernel.markup import CODE_LINE, Dialect, Style, Wrap, fenced, indente
 
 ZERO_WIDTH_SPACE = "\u200b"
 HARD_SPACE = "\u00a0"
-"""Indents lines for parsers that drop plain spaces or read them as code."""
+"""Character that indents lines for parsers that drop plain spaces or read them as code."""
 
 _PAIR = lazy_re.compile(r"``(?=`)")
 _MARKDOWN = lazy_re.compile(r"([\\*_~`|\[\]<]|&(?=#?\w))")

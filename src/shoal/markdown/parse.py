@@ -37,7 +37,7 @@ INLINE_MATH_CHARS_MAX = 2000
 URL_CHARS_MAX = 4000
 WORD_CHARS_MAX = 512
 CONTINUED = "\u2060"
-"""Begins a list item that continues an item of the previous message. The item is shown without a bullet."""
+"""Start of a list item that continues an item of the previous message. The item is shown without a bullet."""
 
 # ---- addresses, paths and tokens ----
 
@@ -263,7 +263,9 @@ class _Scan(NamedTuple):
 
 
 CELLS_ADDED_MAX = 4_096
-"""Maximum cells added to short table rows in total. A message of 1,400 characters can ask for 40,000."""
+"""Maximum number of cells added to short table rows in total. Without it, a message of 1,400 characters could add
+40,000.
+"""
 
 
 @cache

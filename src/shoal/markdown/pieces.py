@@ -21,7 +21,6 @@ from shoal.markdown.parse import CONTINUED, parse, plain_text, tokens_in
 from shoal.markdown.render import render_markup, render_tree
 
 CHARS_MIN = 64
-"""Minimum piece size."""
 TAIL_SHARE = 8
 """Minimum size of the last piece, as a fraction (one in this many) of the piece before it. Prevents messages of two
 letters.
@@ -37,7 +36,7 @@ _BARE = lazy_re.compile(r"[()\s\\]|^$")
 """Characters that a link's address can contain only inside angle brackets."""
 _PIPE = lazy_re.compile(r"(?<!\\)\|")
 _DRIVE = lazy_re.compile(r"([A-Za-z]:)(?=\\)")
-"""The start of a path in which backslashes do not escape."""
+"""Matches the start of a path in which backslashes do not escape."""
 _FORMULA_MARK = lazy_re.compile(r"[\[\]$]")
 _ZWJ = "\u200d"
 

@@ -18,9 +18,9 @@ from shoal.markdown.parse import parse, plain_text
 from shoal.markdown.tables import aligned
 
 RENDERED_MAX = 64
-"""Maximum texts cached with their markup. Senders measure each text before they render it."""
+"""Maximum number of texts cached with their markup. Senders measure each text before they render it."""
 LEVELS = 6
-"""Lowest heading level."""
+"""Number of heading levels."""
 
 _MARK_OF: Mapping[str, str] = {"strong": "*", "em": "*", "s": "~"}
 _STYLED: frozenset[str] = frozenset(_MARK_OF)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 ROUNDS_MAX = 100
-"""Maximum passes over an unfinished end, which may have nested brackets."""
+"""Maximum number of passes over an unfinished end, which may have nested brackets."""
 
 _FENCE = lazy_re.compile(r"^((?:[ >]|[-+*] |\d{1,9}[.)] )*)(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
 _MARKS = "-=+*_#>|:~`\\[!"

@@ -68,7 +68,7 @@ class AnswerContext(msgspec.Struct, frozen=True):
     new_id: Callable[[], str]
     odd: set[str] = msgspec.field(default_factory=set[str])
     secrets: Sequence[str] = ()
-    """Redacted in error messages."""
+    """Values that are redacted in error messages."""
     offers_tools: bool = False
     reasoning_back: bool = False
     opens_thinking: bool = False
@@ -369,7 +369,7 @@ class AnswerReader:
         if not has_content and self.unknown:
             return self._unknown_answer()
         if not self.stop and not ((self.complete or self.ended) and has_content):
-            failure_text = f"The connection to {provider} ended before the answer was complete."
+            failure_text = f"The connection to {provider} ended before the response was complete."
             return ModelFailed("dropped", failure_text, partial=text)
         if self.stop == "refusal" and not text and not calls:
             return ModelFailed("content_filter", f"{provider} declined to answer under its content policy.")

@@ -350,9 +350,7 @@ class AnthropicReader(AnswerReader):
 
     def result(self) -> ModelDone | ModelFailed:
         if self._overflowed and not self.texts and not self.calls:
-            return ModelFailed(
-                "context_overflow", f"The conversation fills {self.context.provider}'s whole context window."
-            )
+            return ModelFailed("context_overflow", f"The conversation fills {self.context.provider}'s context window.")
         return super().result()
 
 

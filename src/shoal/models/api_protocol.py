@@ -39,7 +39,6 @@ from shoal.models.schema_dialects import SchemaDialect, narrowed
 THREADS_MAX = 256
 """Maximum number of cached conversations. The least recently used is evicted first and encoded again when needed."""
 JOINED_BYTES_MAX = 16 * 1024 * 1024
-"""Maximum total bytes of cached conversations."""
 STABLE_MAX = 64
 """Maximum number of cached system prompts and tool lists."""
 IMAGE_BYTES_MAX = 5 * 1024 * 1024 * 3 // 4

@@ -31,7 +31,7 @@ _NINE = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 class MessageForm(msgspec.Struct, frozen=True):
     quirks: Quirks = Quirks()
     origin: str = ""
-    """Provider, server and model of the request. Only reasoning that they wrote is sent back."""
+    """Provider, server and model of the request. Only reasoning from the same origin is sent back."""
     native: bool = False
     """Whether the request uses the provider's tool search."""
     system: str = ""

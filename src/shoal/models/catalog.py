@@ -49,9 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DISCOVERY_SECONDS = 10.0
-"""Timeout for one provider's list of models."""
 MODELS_MAX = 5_000
-"""Maximum number of models stored per provider."""
 NAMES_SHOWN_MAX = 20
 
 
@@ -300,8 +298,8 @@ class Catalog:
         else:
             known = ", ".join(self.names()[:NAMES_SHOWN_MAX])
             providers = [provider for provider in self._entries if provider != DEMO]
-            others = f"Write PROVIDER/MODEL for any other model of {', '.join(providers)}."
-            todo = others if providers else "`shoal setup model` adds a provider."
+            others = f"For any other model of {', '.join(providers)}, write PROVIDER/MODEL."
+            todo = others if providers else "Run `shoal setup model` to add a provider."
             raise InvalidInput(f"No provider has the model {wanted!r}. Known models: {known}. {todo}")
         self._routes[name] = route
         return route
@@ -412,7 +410,7 @@ def existing_model(models: Models, name: str) -> None:
     is_listed = listing is not None and listing.valid and bool(listing.models)
     if is_listed and f"{route.provider.name}/{route.model}" not in offered:
         near = difflib.get_close_matches(route.model, [name.partition("/")[2] for name in offered], 3)
-        hint = f" Similar names: {', '.join(near)}." if near else " `shoal models list` shows its models."
+        hint = f" Similar names: {', '.join(near)}." if near else " Run `shoal models list` to see its models."
         raise InvalidInput(f"{route.provider.name} does not offer the model {route.model!r}.{hint}")
 
 

@@ -32,9 +32,7 @@ from shoal.kernel.untrusted import UNREADABLE
 DEMO = "demo"
 CONTEXT_TOKENS = 200_000
 PIECE_WORDS = 3
-"""Words per piece of the streamed answer."""
 RESULT_CHARS_MAX = 4_000
-"""Maximum characters of a tool result that the answer repeats."""
 
 LABEL = "— *demo model: fixed answers, real tools. Ask it “how do I connect a model?”*"
 CONNECT = """To connect a real model, do one of these and start Shoal again:
@@ -115,9 +113,9 @@ class DemoProvider:
         if kind in _REPLIES:
             return AssistantMessage(f"{_REPLIES[kind]}\n\n{LABEL}")
         if not intents[0].acts:
-            begin = "I am only the demo model and did not understand that. I understand:"
+            begin = "I am only the demo model and did not understand that. I can:"
             if kind == "help":
-                begin = "I am the demo model: no AI, fixed rules, but the tools I call are real. I can"
+                begin = "I am the demo model. I use fixed rules instead of AI, but the tools I call are real. I can:"
             names = {spec.name for spec in (*request.tools, *request.further)}
             lines = [begin, "", *(f"- {words}" for name, words in _CAN.items() if name in names)]
             if "bash" in names or "time" in names:
@@ -134,12 +132,12 @@ class DemoProvider:
         if not calls:
             return AssistantMessage(f"I understand, but I have no tool for that here.\n\n{LABEL}")
         missing = [intent.kind for intent, call in zip(intents, tool_calls, strict=True) if call is None]
-        return AssistantMessage(f"I have no tool to {missing[0]} here; I will do the rest." if missing else "", calls)
+        return AssistantMessage(f"I have no tool to {missing[0]} here. I will do the rest." if missing else "", calls)
 
 
 _REPLIES = {
     "connect": CONNECT,
-    "greet": "Hello! I am the demo model: no AI, a few fixed rules. Ask me “what can you do?”.",
+    "greet": "Hello! I am the demo model. I use a few fixed rules instead of AI. Ask me “what can you do?”.",
     "thanks": "You are welcome.",
 }
 

@@ -15,7 +15,6 @@ from shoal.text.secret_forms import is_ordinary
 WORDS_CHARS_MAX = 400
 """Maximum characters of the provider's own text in a failure message."""
 COMPLAINT_CHARS_MAX = 4 * WORDS_CHARS_MAX
-"""Maximum characters read of a provider's error."""
 
 
 class _ErrorDetail(msgspec.Struct, rename="camel"):
@@ -137,7 +136,7 @@ _ALLOWANCE = re.compile(
     r"|\b(your|this) (plan|organi[sz]ation|account|tier|project|team|workspace|api key)\b",
     re.IGNORECASE,
 )
-"""Words of rate-limit and overload errors. They may mention tokens, but a shorter request would not help."""
+"""Matches rate-limit and overload errors. They may mention tokens, but a shorter request would not help."""
 _OVERFLOW_CODES = frozenset({"1261"})
 _PER_MINUTE = re.compile(r"tokens per min|\bTPM\b|requests per min|\bRPM\b", re.IGNORECASE)
 _QUOTA = re.compile(
@@ -149,7 +148,7 @@ _UNPAID = re.compile(
     r"quota|credit|balance|spending|billing|arrear|overdue|in good standing|subscription (has )?(expired|ended)",
     re.IGNORECASE,
 )
-"""Words of a 403 about billing. The key itself is valid."""
+"""Matches a 403 about billing. The key itself is valid."""
 _BAD_KEY = re.compile(r"api.?key (not valid|is invalid|expired)|invalid.{0,3}api.?key|api_key_invalid", re.IGNORECASE)
 _FILTER = re.compile(
     r"content_filter|content_policy|content management policy|responsible ?ai|flagged|moderation|bio_policy"

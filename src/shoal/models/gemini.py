@@ -287,5 +287,5 @@ class GeminiReader(AnswerReader):
 
     def result(self) -> ModelDone | ModelFailed:
         if self._broken and not self.texts and not self.calls and self.failure is None:
-            return ModelFailed("dropped", f"{self.context.provider} broke off its answer: {self._broken}.")
+            return ModelFailed("dropped", f"{self.context.provider} stopped its response early: {self._broken}.")
         return super().result()

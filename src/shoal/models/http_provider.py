@@ -54,7 +54,6 @@ COMMAND_CACHE_SECONDS = 300.0
 COMMAND_TIMEOUT_SECONDS = 30.0
 KEY_BYTES_MAX = 65_536
 EVENT_BYTES_MAX = 32 * 1024 * 1024
-"""Maximum bytes of one event in a stream."""
 EVENT_SECONDS_MAX = 30.0
 EVENT_BYTES_PER_SECOND = 1024
 """Minimum speed of an event.
@@ -71,24 +70,23 @@ SILENCES_MAX = 5
 DRAIN_SECONDS = 0.5
 """Seconds to wait for the end of a stream after a complete response. The connection can then be reused."""
 ATTEMPTS_MAX = 8
-"""Maximum requests per call, if each refusal teaches something new."""
+"""Maximum number of requests per call, including attempts in other forms after a rejection."""
 TOOLLESS_MAX = 256
 """Maximum number of rejected tool sets remembered until a restart."""
 NO_IMAGES: Images = {}
-NO_PICTURES = "{model} takes no images, so it did not see yours."
-FEWER_PICTURES = "{model} takes fewer images at once, so it did not see the first {count} of yours."
-NO_TOOLS = "{model} takes no tools, so it answers without them."
+NO_PICTURES = "{model} does not accept images, so it did not see yours."
+FEWER_PICTURES = "{model} accepts fewer images per request, so it did not see {count} of yours."
+NO_TOOLS = "{model} does not support tools, so it answers without them."
 TOOLS_REFUSED = "{provider} rejected the request with my tools, so {model} answered without them. See `shoal doctor`."
 HISTORY_REFUSED = "{provider} rejected this conversation, so {model} now gets it without images and earlier reasoning."
-"""A notice in the chat, shown once, about content that the model did not receive."""
+"""Notices in the chat, each shown once, about content that the model did not receive."""
 IMAGE_SIZES_MAX = 4096
-"""Maximum number of cached image sizes."""
 HEAVY_BYTES_MIN = 500_000
 """Total bytes below which images are never the reason for a too large request."""
 STRAY_BYTES_MAX = 1_000
 _NAME = lazy_re.compile(rb"[a-z_.]{1,100}")
 _FIELD = lazy_re.compile(rb"(?::|event|data|id|retry)")
-"""Start of a line in an event stream."""
+"""Matches the start of a line in an event stream."""
 
 
 class ApiKey:
@@ -121,7 +119,7 @@ class ApiKey:
             try:
                 key = self._secret.reveal().strip()
             except ConfigError as error:
-                raise ProviderRefused(f"The key of {self._provider}: {error}") from error
+                raise ProviderRefused(f"Shoal cannot read the API key of {self._provider}. {error}") from error
         self._secret.announce(key)
         return key
 
@@ -153,7 +151,7 @@ class ApiKey:
                 await process.wait()
         key = output[:KEY_BYTES_MAX].decode("utf-8", "replace").strip()
         if process.returncode or not key:
-            raise ProviderRefused(f"{what} ended with exit code {process.returncode} and no key.")
+            raise ProviderRefused(f"{what} ended with exit code {process.returncode} and returned no key.")
         return key
 
 
@@ -597,7 +595,7 @@ class HttpProvider:
                 return failure_of(response.status, content, response.headers, self.name, (key,), self._clock)
             if is_page:
                 return ModelFailed("dropped", f"{self.name} sent a web page instead of a response. Check base_url.")
-            message = f"{self.name} sent its response with an unsupported compression. Check base_url."
+            message = f"{self.name} sent a response with an unsupported compression. Check base_url."
             return ModelFailed("invalid_request", message)
 
     async def _crowded_out(self, healing: "_Healing") -> int:
@@ -754,9 +752,7 @@ class ModelEndpoint:
         return content, response.headers.get("content-type", "").partition(";")[0]
 
     def nonsense(self, what: str) -> ProviderDown:
-        return ProviderDown(
-            f"{self.provider} did not respond with {what}. Check base_url and the model {self.model!r}."
-        )
+        return ProviderDown(f"{self.provider} did not return {what}. Check base_url and the model {self.model!r}.")
 
     async def close(self) -> None:
         await self._http.close()

@@ -59,7 +59,9 @@ _TWINS = ("</think>", "</thinking>")
 _ENVELOPES = {"<answer>": "</answer>", "<|begin_of_solution|>": "<|end_of_solution|>"}
 """Tags that some models put around the answer after thinking."""
 _MARKS_MAX = 100
-"""Maximum markers in a response that are parsed as calls. Later ones are text, because each may scan the whole rest."""
+"""Maximum number of markers in a response that are parsed as calls. Later markers count as text, because each may scan
+the rest of the response.
+"""
 _MARK_CHARS_MAX = max(map(len, (*_THINKING, *_CLOSES, *_CALLS, *_ENDS, *_ENVELOPES)))
 _FIRST_CHARS = lazy_re.compile(r"[<\[◁]")
 _LINE_CHARS_MAX = 4_000

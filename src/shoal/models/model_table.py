@@ -19,7 +19,7 @@ LOCAL_CONTEXT_TOKENS = 8_192
 """Context window of a local model. Its whole memory is allocated when the model is loaded."""
 UNKNOWN_OUTPUT_TOKENS = 4_096
 MODELS_REMEMBERED_MAX = 256
-"""Maximum number of model names whose row is cached, because each call looks it up."""
+"""Maximum number of model names with a cached row. Each call looks up its row."""
 
 
 class ModelRow(msgspec.Struct, frozen=True):

@@ -18,7 +18,6 @@ from shoal.kernel import lazy_re
 T = TypeVar("T")
 
 REPAIRED_CHARS_MAX = 4_096
-"""Maximum size of a broken event that is repaired."""
 NUMBER_CHARS_MAX = 18
 _STRUCTURE = lazy_re.compile(rb'["{}\[\]]')
 _STRING = lazy_re.compile(rb'["\\]')

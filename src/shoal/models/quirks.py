@@ -37,9 +37,8 @@ RELEARN_DAYS = 30
 LEARNED_MAX = 1_000
 """Maximum number of models with stored quirks. The oldest is dropped first."""
 REFUSAL_CHARS_MAX = 300
-"""Maximum length of a stored refusal, in characters."""
 WORDS_BYTES_MAX = 16_384
-"""Maximum bytes of a refusal that are searched for known words."""
+"""Maximum number of bytes of a rejection that are searched for known patterns."""
 
 Change: TypeAlias = str | bool | int
 Changes: TypeAlias = Mapping[str, Change]
@@ -119,7 +118,7 @@ def _either(first: str, other: str, gap: int = 60) -> str:
 _ABOUT_TOOL = lazy_re.compile(
     r"tools?\W{0,3}\d|function_declarations|schema|properties|\bparameters\.|\bgrammar\b|toolSpec", re.IGNORECASE
 )
-"""Words of a refusal of one tool's definition, not of tools in general."""
+"""Matches a rejection of one tool's definition rather than of tools in general."""
 _LESSONS: tuple[tuple[str, Changes], ...] = (
     (r"max_tokens.{0,80}max_completion_tokens", {"max_tokens": "max_completion_tokens"}),
     (rf"max_completion_tokens.{{0,60}}{_NOT}", {"max_tokens": "max_tokens"}),
@@ -167,7 +166,7 @@ _LESSONS: tuple[tuple[str, Changes], ...] = (
         {"tools": False},
     ),
 )
-"""Words of refusals and the quirks to learn from them. Patterns are compiled when first needed."""
+"""Patterns of rejections and the quirks to learn from them. They are compiled when first needed."""
 _IMAGE_FAULT = lazy_re.compile(
     r"\bimages?\b.{0,40}(?:exceed|too (?:large|big|small)|dimension|corrupt|damaged|truncated|format|decode)"
     r"|(?:could not|unable to|failed to|cannot|can't) (?:process|decode|load|open|read|download|identify|fetch)\b"
@@ -175,17 +174,17 @@ _IMAGE_FAULT = lazy_re.compile(
     r"|media_type|image: unknown format|too many images|many-image",
     re.DOTALL | re.IGNORECASE,
 )
-"""Words of a refusal of one image by a model that accepts others."""
+"""Matches a rejection of one image by a model that accepts others."""
 _TEMPLATE = lazy_re.compile(
     r"\bjinja\b|raise_exception|chat template (?:prompt )?error|at row \d+, column \d+", re.IGNORECASE
 )
-"""Words of a chat template error. The same conversation would cause it again."""
+"""Matches a chat template error. The same conversation would cause it again."""
 _MANY_IMAGES = lazy_re.compile(
     r"too many (?:images|image)|many-image|at most [1-9]\d{0,4} images?\b|(?:up to|maximum|max|limit|supports?|only)\b"
     r"[^.\d]{0,40}[1-9]\d{0,4} images?\b|number of images|images?.{0,40}\b(?:exceeds?|over) the (?:limit|maximum)",
     re.IGNORECASE,
 )
-"""Words of a refusal for too many images."""
+"""Matches a rejection of too many images."""
 _NUMBER = lazy_re.compile(r"(?<![\d.])\d{1,5}(?![\d.]\d)")
 MANY_IMAGES = 20
 """Number of images in a request at which Anthropic begins to reject images wider or higher than 2,000 pixels."""
@@ -194,7 +193,7 @@ _HEAVY = lazy_re.compile(
     r"|(?:too large|exceeds).{0,40}(?:payload|body|entity)|maximum (?:request|payload|body) size",
     re.IGNORECASE,
 )
-"""Words with which services reject images that have too many bytes."""
+"""Matches a rejection of images with too many bytes."""
 _LONG = lazy_re.compile(r"token|context", re.IGNORECASE)
 _THINKING_FAULT = lazy_re.compile(
     r"signature\W{1,3}in\W{1,3}thinking|thinking\W.{0,60}(?:cannot be modified|signature)|encrypted.content.{0,300}"
@@ -202,7 +201,7 @@ _THINKING_FAULT = lazy_re.compile(
     r"(?:not valid|invalid|corrupt|mismatch)|reasoning\b.{0,80}required following|\bitem\b.{0,90}not found",
     re.DOTALL | re.IGNORECASE,
 )
-"""Words of a refusal for damaged reasoning or another model's reasoning in this conversation."""
+"""Matches a rejection of damaged reasoning or of another model's reasoning in this conversation."""
 Fault: TypeAlias = Literal["images", "thinking"]
 
 
@@ -336,7 +335,7 @@ class QuirkMemory:
         learned = Learned({**known, **changes}, refusal[:REFUSAL_CHARS_MAX], at, address)
         self._write({**self.all(), name: learned})
         log.warning(
-            "learned a quirk of a model; `shoal models forget` drops it",
+            "learned model quirk; `shoal models forget` drops it",
             extra={"model": name, "changes": dict(changes), "at": iso(at)},
         )
 
@@ -356,11 +355,11 @@ class QuirkMemory:
             write_learned(self._path, learned)
             self._changed_ns = self._path.stat().st_mtime_ns
         except OSError as error:
-            log.warning("learned quirks not written; they last until the process ends", extra={"error": str(error)})
+            log.warning("learned quirks not written; kept until the process ends", extra={"error": str(error)})
 
 
 KnownQuirks: TypeAlias = Callable[[str, str], Quirks]
-"""Returns built-in quirks by URL and model."""
+"""Function that returns the built-in quirks for a URL and model."""
 
 
 class ProviderQuirks:

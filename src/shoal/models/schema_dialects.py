@@ -48,13 +48,13 @@ _ANYTHING: "list[Json]" = [
     {"type": "array", "items": {"type": "string"}},
 ]  # fmt: skip
 _DESCRIBED = {
-    "default": "Default", "format": "Format", "pattern": "Pattern", "minLength": "Shortest length",
-    "maxLength": "Longest length", "exclusiveMinimum": "More than", "exclusiveMaximum": "Less than",
+    "default": "Default", "format": "Format", "pattern": "Pattern", "minLength": "Minimum length",
+    "maxLength": "Maximum length", "exclusiveMinimum": "More than", "exclusiveMaximum": "Less than",
     "multipleOf": "Multiple of", "const": "Always",
 }  # fmt: skip
 
-_BOUNDS = {"enum": "One of", "minimum": "At least", "maximum": "At most", "minItems": "Fewest items",
-           "maxItems": "Most items"}  # fmt: skip
+_BOUNDS = {"enum": "One of", "minimum": "At least", "maximum": "At most", "minItems": "Minimum number of items",
+           "maxItems": "Maximum number of items"}  # fmt: skip
 
 
 def narrowed(parameters: str, dialect: SchemaDialect) -> str:
@@ -152,8 +152,8 @@ def _descriptions(schema: "Mapping[str, Json]", narrowed: "Mapping[str, Json]") 
     if isinstance(choices, list) and "enum" not in narrowed and "anyOf" not in narrowed:
         words.append(f"One of: {', '.join(map(_shown, choices))}.")
     if isinstance(more, dict) and more:
-        words.append(f"Other names with values such as {_shown(more)}.")
-    words += ["No item twice."] if schema.get("uniqueItems") is True else []
+        words.append(f"Additional properties with values such as {_shown(more)}.")
+    words += ["Items must be unique."] if schema.get("uniqueItems") is True else []
     for key, label in (("minItems", "At least"), ("maxItems", "At most")):
         if key in schema and key not in narrowed and "anyOf" not in narrowed:
             words.append(f"{label} {_shown(schema[key])} items.")

@@ -186,7 +186,7 @@ class GeminiSpeech(_EndpointSpeech):
         try:
             answer = _generated.decode(content)
         except UNREADABLE as error:
-            raise self._endpoint.nonsense("what Gemini answers") from error
+            raise self._endpoint.nonsense("a Gemini response") from error
         used = answer.usage_metadata
         usage = Usage(used.prompt_token_count, used.candidates_token_count + used.thoughts_token_count)
         return [part for candidate in answer.candidates[:1] for part in candidate.content.parts], usage
@@ -244,7 +244,7 @@ def _encode(audio: bytes, form: AudioFormat, media_type: str) -> tuple[bytes, st
     except ImportError as error:
         if media_type:
             return audio, media_type
-        message = f"The speech model answered with audio in an unknown format. {how_to_add('voice')}"
+        message = f"The speech model returned audio in an unknown format. {how_to_add('voice')}"
         raise ProviderRefused(message) from error
     (codec, rate), target = _CODECS[form], io.BytesIO()
     try:
@@ -257,7 +257,7 @@ def _encode(audio: bytes, form: AudioFormat, media_type: str) -> tuple[bytes, st
                     made.mux(stream.encode(piece))
             made.mux(stream.encode(None))
     except (av.FFmpegError, ValueError, IndexError) as error:
-        raise ProviderRefused(f"Failed to read the speech model's recording: {error}") from error
+        raise ProviderRefused(f"Failed to decode the audio from the speech model: {error}") from error
     return target.getvalue(), MEDIA_TYPES[form]
 
 

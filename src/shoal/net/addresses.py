@@ -99,7 +99,7 @@ def parse_target(url: str) -> WebAddress:
     if "@" in parts.netloc or "%" in parts.netloc:
         raise FetchError("A URL must not contain a user name, a password or escapes before its path.")
     if port == 0 or parts.netloc.endswith(":"):
-        raise FetchError("The URL has no usable port.")
+        raise FetchError("The URL has an invalid port.")
     host = _host(parts.hostname or "", bracketed=parts.netloc.startswith("["))
     path = quote(parts.path or "/", safe=_PATH_SAFE)
     if parts.query:

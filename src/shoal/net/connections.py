@@ -17,7 +17,7 @@ _REASONS = {
     errno.ECONNRESET: "the connection was reset",
     errno.ECONNABORTED: "the connection was reset",
     errno.EPIPE: "the connection was closed",
-    errno.ETIMEDOUT: "no answer in time",
+    errno.ETIMEDOUT: "no response in time",
     errno.EHOSTUNREACH: "no route to the host",
     errno.ENETUNREACH: "no network",
     errno.ENOENT: "connection refused",
@@ -31,7 +31,9 @@ def network_reason(error: BaseException) -> str:
         match cause:
             case socket.gaierror():
                 return (
-                    "the host does not exist" if cause.errno != socket.EAI_AGAIN else "name resolution failed for now"
+                    "the host does not exist"
+                    if cause.errno != socket.EAI_AGAIN
+                    else ("name resolution failed temporarily")
                 )
             case ssl.SSLCertVerificationError():
                 return f"its certificate is not valid: {cause.verify_message}"
@@ -47,8 +49,8 @@ def network_reason(error: BaseException) -> str:
             case _:
                 pass
         if "Timeout" in type(cause).__name__:
-            return "no answer in time"
-    return " ".join(str(error).split()).rstrip(".") or "the connection broke"
+            return "no response in time"
+    return " ".join(str(error).split()).rstrip(".") or "the connection was lost"
 
 
 def _behind(error: BaseException) -> Iterator[BaseException]:

@@ -38,13 +38,12 @@ from shoal.net.http import DamagedBody, DirectClient, HttpFailed, decoded, reada
 
 AGENT = "shoal/0.1"
 ADDRESSES_MAX = 4
-"""Maximum number of a host's addresses that are tried."""
 LED_TO = "the host that the URL redirects to"
 """Name in errors for a host that a server chose. Errors never quote a server, so they never taint a turn."""
 
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Resolves a host and port to IP addresses. Raises OSError."""
+"""Function that resolves a host and port to IP addresses. Raises OSError."""
 
 
 async def system_addresses(host: str, port: int) -> Sequence[str]:

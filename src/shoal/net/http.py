@@ -28,18 +28,18 @@ BUFFER_BYTES_MAX = 1_048_576
 """Maximum bytes to read ahead. Beyond it, the server must wait until the body is consumed."""
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
-"""Maximum size of a whole (not streamed) response, in bytes. The rest is dropped."""
+"""Maximum size of a response that is not streamed, in bytes. The rest is dropped."""
 CONNECTIONS_MAX = 1000
 """Maximum number of concurrent calls to one provider. Further calls wait for a connection."""
 UNPACKED_BYTES_MAX = 65_536
-"""Maximum number of bytes that one decompression step returns."""
 BODY_SECONDS_MAX = 60.0
-"""Maximum time to read a whole response, in seconds. Later data is dropped."""
+"""Maximum time to read a complete response, in seconds. Later data is dropped."""
 CONNECT_SECONDS = 10.0
 KEEP_ALIVE_MAX = 256
 STALE_SECONDS = 0.5
-"""Seconds after a request in which a reused connection that breaks is assumed to have been closed by the server
-earlier."""
+"""If a reused connection breaks within this many seconds of a request, the server is assumed to have closed it before
+the request.
+"""
 ASKED_SECONDS = 1.0
 """Maximum age of a lease check, in seconds. A request that was not sent by then must be made again."""
 KEEP_ALIVE_SECONDS = 60.0
@@ -130,7 +130,7 @@ async def decoded(response: HttpResponse) -> AsyncGenerator[bytes]:
                     yield unpack.decompress(unpack.unconsumed_tail, UNPACKED_BYTES_MAX)
             yield unpack.flush()
         except zlib.error as error:
-            raise DamagedBody("dropped", "The response's compression is damaged.") from error
+            raise DamagedBody("dropped", "The compressed response is damaged.") from error
 
 
 async def read_whole(response: HttpResponse) -> bytes:
@@ -281,7 +281,7 @@ class HttpConnection(asyncio.Protocol):
         Raises ConnectionBroken and ConnectionSilent.
         """
         if self._transport is None:
-            raise ConnectionBroken("It was closed.", reused_and_silent=self._requests > 0)
+            raise ConnectionBroken("The connection was closed.", reused_and_silent=self._requests > 0)
         self._requests += 1
         self._is_head = head.startswith(b"HEAD ")
         self._idle_seconds = idle_seconds
@@ -318,7 +318,7 @@ class HttpConnection(asyncio.Protocol):
                 self._body = "none"
                 return
             silent = not self._buffer and self.status == 0 and self._requests > 1
-            raise ConnectionBroken("It ended before the response was complete.", reused_and_silent=silent)
+            raise ConnectionBroken("The connection ended before the response was complete.", reused_and_silent=silent)
         if self._paused and self._transport is not None:
             self._transport.resume_reading()
             self._paused = False
@@ -354,14 +354,14 @@ class HttpConnection(asyncio.Protocol):
             del self._buffer[: end + 4]
             match = _STATUS.match(lines[0])
             if match is None:
-                raise ConnectionBroken("It does not speak HTTP/1.1.")
+                raise ConnectionBroken("The server does not speak HTTP/1.1.")
             self.status = int(match.group(1))
         headers: dict[str, str] = {}
         for line in lines[1:]:
             name, colon, value = line.decode("latin-1").partition(":")
             name = name.strip().lower()
             if not colon:
-                raise ConnectionBroken("It sent invalid HTTP headers.")
+                raise ConnectionBroken("The server sent invalid HTTP headers.")
             headers[name] = f"{headers[name]}, {value.strip()}" if name in headers else value.strip()
         self.headers = headers
         self._keep = lines[0].startswith(b"HTTP/1.1") and "close" not in headers.get("connection", "").lower()
@@ -376,7 +376,7 @@ class HttpConnection(asyncio.Protocol):
             raise ConnectionBroken("The response uses an unsupported encoding.")
         elif length:
             if not length.isascii() or not length.isdigit() or len(length) > LENGTH_DIGITS_MAX:
-                raise ConnectionBroken("It sent an invalid content-length.")
+                raise ConnectionBroken("The server sent an invalid Content-Length.")
             self._left = int(length)
             self._body = "sized" if self._left else "none"
         else:
@@ -490,7 +490,7 @@ class DirectClient:
                     raise HttpFailed("timeout", f"{self.base.label} did not respond in time.") from error
                 except ConnectionBroken as error:
                     if not error.reused_and_silent or clock() - sent_at > STALE_SECONDS:
-                        raise HttpFailed("dropped", f"{self.base.label} broke the connection: {error}") from error
+                        raise HttpFailed("dropped", f"The connection to {self.base.label} failed. {error}") from error
                 finally:
                     if not answered:
                         connection.close()
@@ -567,7 +567,7 @@ class DirectResponse:
         except ConnectionSilent as error:
             raise HttpFailed("timeout", f"{self._client.base.label} stopped responding.") from error
         except ConnectionBroken as error:
-            message = f"{self._client.base.label} broke the connection in the middle of its response."
+            message = f"The connection to {self._client.base.label} ended in the middle of the response."
             raise HttpFailed("dropped", message) from error
 
     async def close(self) -> None:

@@ -34,7 +34,7 @@ class ProxiedClient:
         """Send a request. `asked_at` is ignored, because httpx2 does not report when it sends."""
         idle = self._idle_seconds
         limits = {"connect": CONNECT_SECONDS, "read": idle, "write": idle, "pool": idle}
-        label = f"{self._base.label}, through the proxy of the environment,"
+        label = f"{self._base.label}, through the proxy from the environment,"
         with _translated(label):
             if self._transport is None:
                 pool = httpx2.Limits(
@@ -90,4 +90,4 @@ def _translated(label: str) -> Generator[None]:
     except (httpx2.ConnectError, httpx2.ProxyError, httpx2.UnsupportedProtocol, httpx2.InvalidURL) as error:
         raise HttpFailed("unreachable", f"{label} cannot be reached: {network_reason(error)}.") from error
     except httpx2.HTTPError as error:
-        raise HttpFailed("dropped", f"{label} broke the connection.") from error
+        raise HttpFailed("dropped", f"The connection to {label} failed.") from error

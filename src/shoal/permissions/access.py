@@ -27,9 +27,9 @@ class AccessRules(msgspec.Struct, frozen=True):
     allow: tuple[str, ...] = ()
     """User ids, `role:NAME` or `*`."""
     channels: tuple[str, ...] = ()
-    """If not empty, all other channels are closed."""
+    """Allowed channels. Empty means all."""
     trust_everybody: bool = False
-    """Also trusts people admitted by `*`, for platforms where everyone is known."""
+    """Whether to trust people admitted by `*`, for platforms where everyone is known."""
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class Person(msgspec.Struct, frozen=True):
 
     identities: tuple[str, ...]
     roles: tuple[str, ...] = ()
-    """Apply on all of the platforms."""
+    """Roles, which apply on all platforms."""
     name: str = ""
     """Name in the configuration."""
     usd_per_day: float = 0.0

@@ -41,7 +41,7 @@ _MARKS = (ANY, REST)
 _WRITABLE = ("/workspace", "/scratch")
 _INSIDE = ("/workspace/", "/scratch/")
 _OPTION = "/-"
-"""Matches characters of a new name that a pattern could turn into an option, in the same command or a later one."""
+"""Text in a new name that a pattern could turn into an option, in the same command or a later one."""
 _SINKS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _WRITE_REPOSITORY = frozenset({"add", "commit"})
 """Git commands that change the repository, but run no programs if it is inert."""

@@ -45,7 +45,7 @@ FOLLOWED_MAX = 16
 READS_MAX = 50
 """Maximum number of pages that a tainted turn may read without approval."""
 ADDRESS_ARGUMENTS = frozenset({"url", "uri", "link", "href", "address"})
-"""Names of the argument of a read whose only argument is a URL."""
+"""Argument names of tools whose only argument is a URL to read."""
 _ADDRESS = lazy_re.compile(r"(?<![\w.-])[Hh][Tt][Tt][Pp][Ss]?://[^\s<>\"`{}|\\^\x00-\x1f]+")
 _HOST = r"(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}(?::\d{1,5})?"
 _REST = r"[^\s<>\"`{}|\\^\x00-\x1f]*"

@@ -19,7 +19,7 @@ from shoal.kernel.traits import AGENT_ITSELF, ANYTHING, TraitsByName, Treatment
 
 RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
 EVERYTHING = "(?s:.*)"
-"""The pattern that matches everything, even opaque commands. It is the whole profile `open`."""
+"""Pattern that matches everything, including opaque commands. The profile `open` consists of this pattern alone."""
 MCP_TOOLS = "(?s:tool:mcp_.*)"
 """Tools for which `guarded` asks, unless the effect allows the call."""
 BUILT_IN = ("open", "standard", "guarded", "locked")
@@ -66,7 +66,7 @@ _DENIED_COMMANDS = {
     "write calls to the GitHub or GitLab API": (
         rf"{_AT}(gh|glab) api( .*)? (-X ?|--method[ =])(POST|PUT|PATCH|DELETE)( .*)?"
     ),
-    "calls to the GitHub or GitLab API with fields, which write": (
+    "calls to the GitHub or GitLab API that send fields": (
         rf"(?!.* (-X ?|--method[ =])(GET|HEAD)( .*)?$)(?!.* graphql( .*)?$){_AT}(gh|glab) api( .*)? "
         r"(-[fF].*|--(field|raw-field|input|form).*)"
     ),
@@ -78,7 +78,7 @@ _DENIED_COMMANDS = {
     "package scripts that publish, deploy or release": (
         rf"{_AT}(npm|pnpm|yarn|bun|composer){_FLAGS} (run|run-script)( -\S+)* (publish|deploy|release)[a-z:-]*( .*)?"
     ),
-    "installing, changing or removing what Helm manages": (
+    "installing, changing or removing Helm releases": (
         rf"{_AT}helm{_FLAGS} (install|upgrade|uninstall|delete|rollback|push|registry)( .*)?"
     ),
     "deploying, releasing or publishing with Maven, Gradle or sbt": (
@@ -104,10 +104,10 @@ _DENIED_COMMANDS = {
         rf"{_AT}(terraform|tofu){_FLAGS} (apply|destroy|import|taint|untaint|force-unlock|login|logout|refresh|push"
         r"|state (rm|mv|push|replace-provider)|workspace (new|delete))( .*)?"
     ),
-    "creating, changing, starting, stopping or deleting in a cloud": (
+    "creating, changing, starting, stopping or deleting cloud resources": (
         rf"{_AT}({_CLOUDS})( .*)? ({_CHANGES[0]})(-\S+)?( .*)?"
     ),
-    "attaching, moving, copying, sending or running in a cloud": (
+    "attaching, moving, copying, sending or running cloud resources": (
         rf"{_AT}({_CLOUDS})( .*)? ({_CHANGES[1]})(-\S+)?( .*)?"
     ),
     "connecting to other machines with ssh, scp, rsync, nc and the like": (
@@ -122,7 +122,7 @@ _DENIED_COMMANDS = {
     "HTTPie requests that could modify data": (
         rf"{_AT}(http|https|xh)( .*)? ((POST|PUT|PATCH|DELETE)( .*)?|\S+(=|:=|@).*)"
     ),
-    "acting as another user, and switching services or the machine off and on": (
+    "acting as another user, and starting or stopping services or the machine": (
         rf"{_AT}(sudo|su|doas|pkexec|runuser|shutdown|reboot|halt|poweroff|init|systemctl|service)( .*)?"
     ),
     "mounting and formatting disks": rf"{_AT}(mount|umount|mkfs\S*)( .*)?",
@@ -182,8 +182,8 @@ def _guarded(answers: Mapping[str, Treatment], commands: str) -> tuple[WordedRul
         WordedRule("allow", rest, "everything except hardware, MCP tools and messages"),
         *_allowing(others),
         *_otherwise("ask", others),
-        WordedRule("ask", f"(?s:tool:{commands}:.*)", "every command without another rule"),
-        WordedRule("ask", MCP_TOOLS, "MCP tools, except those you confirmed as reads"),
+        WordedRule("ask", f"(?s:tool:{commands}:.*)", "every command that no other rule covers"),
+        WordedRule("ask", MCP_TOOLS, "MCP tools, except those that you confirmed as reads"),
     )
 
 

@@ -205,12 +205,12 @@ def _is_git(detail: str) -> bool:
 def in_words(situation: Situation) -> str:
     if situation.sealed:
         return (
-            "Reading, commands in the sandbox and changes that /undo can restore run without asking. "
-            "Shoal asks before anything that leaves this machine or this conversation, or that cannot be undone."
+            "Reading, commands in the sandbox and changes that /undo can revert run without asking. Shoal asks "
+            "before anything that leaves this machine or this conversation, or that cannot be undone."
         )
     where = "the sandbox has a network" if situation.isolated else "no sandbox isolates them"
     return (
-        "Reading and changing files in the workspace run without asking. "
-        f"Shoal asks before other commands, because {where}, and before anything that leaves this machine or this "
-        "conversation, or that cannot be undone."
+        "Reading files and changing files in the workspace need no approval. Shoal asks before other commands, "
+        f"because {where}, and before anything that leaves this machine or this conversation, or that cannot be "
+        "undone."
     )

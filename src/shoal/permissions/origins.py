@@ -18,12 +18,12 @@ from shoal.permissions.taint import source_of
 
 OWN_CHARS_MAX = 200_000
 FOREIGN_CHARS_MAX = 600_000
-"""Maximum characters of other people's text to compare."""
+"""Maximum number of characters of other people's text that are compared."""
 VALUES_MAX = 64
 VALUE_CHARS_MAX = 120
 ARGUMENT_CHARS_MAX = 20_000
 ORIGINS_MAX = 6
-"""Maximum number of values whose origin a card shows. Values from other people's text come first."""
+"""Maximum number of values whose origin an approval shows. Values from other people's text come first."""
 COMMAND_WORD_CHARS_MIN = 4
 DIGITS_MIN = 8
 """Minimum number of digits in a number that may be written with spaces, such as an account number."""

@@ -250,11 +250,11 @@ def _parse(pattern: str, flags: int) -> Choice:
             flags = re.compile(pattern, flags).flags
         return _Parser(pattern).choice(flags)
     except Warning as warning:
-        raise PatternRefused(f"a later Python may read it differently: {warning}") from warning
+        raise PatternRefused(f"a future Python version may interpret it differently: {warning}") from warning
     except re.error as error:
         raise PatternRefused(f"it is not a regular expression: {error}") from error
     except (RecursionError, OverflowError) as error:
-        raise PatternRefused("it is nested too deeply or counts too far") from error
+        raise PatternRefused("it is nested too deeply or has too high a repeat count") from error
 
 
 @lru_cache(maxsize=512)
@@ -315,7 +315,9 @@ class _Compiler:
 
     def step(self, node: Node | Accept | None, *onward: Instruction) -> Instruction:
         if self.steps >= PROGRAM_STEPS_MAX:
-            raise PatternRefused(f"it expands to more than {PROGRAM_STEPS_MAX} steps; count less or write it shorter")
+            raise PatternRefused(
+                f"it expands to more than {PROGRAM_STEPS_MAX} steps; shorten it or lower its repeat counts"
+            )
         self.steps += 1
         return Instruction(self.number, node, *onward)
 
@@ -352,7 +354,7 @@ class _Compiler:
         for number in range(node.low if node.high is None else node.high):
             if self.steps - begin > COUNTED_STEPS_MAX:  # every step may be active at each character of the text
                 raise PatternRefused(
-                    f"a counted repeat in it unrolls to more than {COUNTED_STEPS_MAX} steps; use * or +"
+                    f"a counted repeat in it expands to more than {COUNTED_STEPS_MAX} steps; use * or +"
                 )
             before, onward = self.steps, self.build(node.body, onward)
             if node.high is not None and number < node.high - node.low:

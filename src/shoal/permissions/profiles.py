@@ -130,12 +130,12 @@ def layers_of(
     while layers[-1].extends:
         parent = layers[-1].extends
         if parent in seen or len(seen) >= EXTENDS_MAX:
-            raise ConfigError([f"permission profile {name!r}: it extends itself: {' → '.join([*seen, parent])}."])
+            raise ConfigError([f"permission profile {name!r} extends itself: {' → '.join([*seen, parent])}."])
         profile = built_in(parent, traits) if parent in BUILT_IN else others.get(parent)
         if profile is None:
             known = ", ".join(sorted({*BUILT_IN, *others}))
             raise ConfigError(
-                [f"permission profile {seen[-1]!r} extends {parent!r}, which does not exist; known: {known}."]
+                [f"permission profile {seen[-1]!r} extends {parent!r}, which does not exist. Known profiles: {known}."]
             )
         seen.append(parent)
         layers.append(profile)
@@ -221,7 +221,7 @@ class Profiles:
         if name in BUILT_IN:
             return _built_in(name, self._traits, self._version)
         if name not in self._sources:
-            raise ConfigError([f"no permission profile is named {name!r}; known: {', '.join(self.names)}."])
+            raise ConfigError([f"no permission profile is named {name!r}. Known profiles: {', '.join(self.names)}."])
         if name not in self._profiles:
             self._profiles[name] = compile_profile(name, self._sources[name], self._sources, self._traits)
         return self._profiles[name]
@@ -229,7 +229,7 @@ class Profiles:
     def check(self, name: str) -> None:
         """Raise InvalidInput with the known names if no profile has this name."""
         if name not in self.names:
-            raise InvalidInput(f"No permission profile named {name[:80]!r}. Profiles: {', '.join(self.names)}.")
+            raise InvalidInput(f"No permission profile is named {name[:80]!r}. Profiles: {', '.join(self.names)}.")
 
     def effective(self, name: str, asker: Asker, agent: str) -> Profile:
         """Return the profile with the overrides for this asker and agent. Raises ConfigError if the profile does not

@@ -63,7 +63,7 @@ def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
     """Return the pattern for a subject. Raises InvalidInput if the text is not valid for a rule."""
     text = subject.text.strip()
     if not text or not text.isprintable():
-        raise InvalidInput("Write it in one line of visible characters.")
+        raise InvalidInput("A rule must be one line of visible characters.")
     match subject.what:
         case "tool":
             if not re.fullmatch("[A-Za-z0-9_-]+", text):
@@ -75,8 +75,8 @@ def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
             parts = [action for action in shell_actions("bash", text, cwd=WORKSPACE) if not action.whole]
             if len(parts) != 1 or not re.match("tool:bash:.", parts[0].text):
                 raise InvalidInput(
-                    "A rule covers one command. Add one for each command between `&&`, `|` and `;`, and a rule about "
-                    "writing for each file after `>`."
+                    "A rule covers one command. Add a rule for each command separated by `&&`, `|` or `;`, and a "
+                    "write rule for each file after `>`."
                 )
             text = parts[0].text.removeprefix("tool:bash:")
         case "web":
@@ -89,7 +89,7 @@ def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
                 raise InvalidInput("A path in a rule cannot contain `..`.")
             text = re.sub("/+", "/", path.replace("/./", "/")).removesuffix("/")
             if not text:
-                raise InvalidInput("Name a file or a folder. For all files, add a rule about the whole tool.")
+                raise InvalidInput("Name a file or a folder. To cover all files, add a rule for the tool.")
     begin = f"tool:({'|'.join(_named(subject.what, traits))}):"
     return begin + literal_pattern(text) + (_BELOW[subject.what] if subject.beginning else "")
 

@@ -191,7 +191,7 @@ def sink_of(
         case "file":
             if not _INSIDE.fullmatch(detail) or _GIT.fullmatch(detail):
                 return "write outside the workspace"
-            return "write a file that other programs execute or obey" if is_executed(detail) else ""
+            return "write a file that other programs execute or read as configuration" if is_executed(detail) else ""
         case "lasting":
             return "write something that later conversations read"
         case "command":
@@ -222,7 +222,7 @@ def _command_sink(action: Action, detail: str) -> str:
     if not known.harmless:
         return "run a program in a way that is not known to be harmless"
     if known.reads is None:
-        return "read files that are unknown until it runs"
+        return "read files that Shoal cannot determine in advance"
     if any(_SECRET.search(name) or is_secret_file(name) for name in known.reads):
         return "touch something that looks like a secret"
     return ""

@@ -53,18 +53,16 @@ OVERHEARD_MAX = 1000
 """Maximum number of channels and threads with cached messages that were not addressed to the agent."""
 ENTERED_MAX = 1000
 CHANNELS_NAMED_MAX, CHANNEL_NAME_CHARS_MAX = 1000, 120
-"""Maximum number of groups with cached names, and maximum length of a cached name."""
 BEGUN_MAX = 1000
 """Maximum number of people whose latest thread-opening message is cached."""
 NOTHING_READ = "I cannot read your message. Please write it as text."
 MOVED = "This chat has a new id. Our conversations, schedules and rules continue here."
-NOTHING_ASKED = "Yes? Mention me together with your question."
+NOTHING_ASKED = "Yes? Please put your question in the same message as the mention."
 GREETING = "Hello! Mention me, or write to me directly, and I will answer. /help shows what I can do."
 
 FILES_MAX = 10
 """Maximum number of files downloaded per message. The agent sees only the names of the others."""
 UNKNOWN_MAX = 100
-"""Maximum number of unknown event kinds that are logged."""
 
 EXPECTED = (PlatformError, ConfigError, StoreError)
 """Expected errors of a connection. Any other error is a bug in Shoal or the adapter."""
@@ -229,7 +227,7 @@ class ChatAccount(Generic[S]):
             if number >= FILES_MAX:
                 refusal = f"Shoal downloads at most {FILES_MAX} files per message."
             elif file.size_bytes > self.download_bytes_max:
-                refusal = f"It has {file.size_bytes} bytes; files over {self.download_bytes_max} are not downloaded."
+                refusal = f"It has {file.size_bytes} bytes. Shoal downloads at most {self.download_bytes_max} bytes."
             if refusal:
                 saved.append(msgspec.structs.replace(file, error=refusal))
             elif fetch is None:
@@ -253,15 +251,16 @@ class ChatAccount(Generic[S]):
         if not await self._moves.note(old, new):
             return
         first = self._moves.first_id(old)
-        log.warning("a chat moved", extra={"platform": self.platform, "channel": old, "to": new})
+        log.warning("chat migrated", extra={"platform": self.platform, "channel": old, "to": new})
         thread = make_thread_id(self.platform, first, WHOLE_CHANNEL)
         await self._say(thread, f"moved:{first}:{new}", MOVED)
         named = old in (*self._settings.channels, *self._settings.allow)
         change = (
-            f' In shoal.toml, write "{new}" for "{old}" under platforms.{self.platform}. Until then, both ids work.'
+            f' In shoal.toml, replace "{old}" with "{new}" under platforms.{self.platform}. Until then, both ids work.'
         )
         message = (
-            f"The {self.platform} chat {old} has the id {new} now. Conversations, schedules and rules continue there."
+            f"The id of the {self.platform} chat {old} has changed to {new}. Its conversations, schedules and rules "
+            "continue."
         )
         await self.notify_owner(message + (change if named else ""))
 
@@ -285,7 +284,7 @@ class ChatAccount(Generic[S]):
             name = await self._name_of(channel)
         except PlatformError as error:
             extra = {"platform": self.platform, "channel": channel, "why": str(error)}
-            log.info("reading a group name failed", extra=extra)
+            log.info("group name lookup failed", extra=extra)
         if name.strip():
             await self._channel_named(channel, name)
         else:
@@ -411,8 +410,8 @@ class ChatAccount(Generic[S]):
             return
         self._unknown.add(kind)
         log.warning(
-            "%s sent an unsupported event type %r. Remove the app's subscription to it, or update Shoal if people "
-            "expect an answer.",
+            "unsupported event type from %s: %r; remove the app's subscription, or update Shoal if people expect "
+            "an answer",
             self.platform, kind, extra={"platform": self.platform},
         )  # fmt: skip
 
@@ -468,7 +467,7 @@ class ChatAccount(Generic[S]):
                 post = OutboundPost(thread, f"told:{key}:{number}", piece, kind, reply_to=answered, user=user)
                 await self.post(post)
         except PlatformError as error:
-            log.info("reply to a command lost", extra={"platform": self.platform, "why": str(error)})
+            log.info("command reply not sent", extra={"platform": self.platform, "why": str(error)})
 
     async def post(self, post: OutboundPost) -> str:
         """Post a message and return its id. Raises PlatformError."""

@@ -14,7 +14,7 @@ from shoal.platforms.http import Json
 DEPTH_MAX = 60
 PARTS_MAX = 10_000
 WORDS_CHARS_MAX = 20_000
-"""Maximum length of a card's text. The limit exists because anyone may have written the card."""
+"""Maximum length of a card's text, because a card can come from anyone."""
 
 Part: TypeAlias = Mapping[str, Json]
 
@@ -33,7 +33,7 @@ class CardForm(msgspec.Struct, frozen=True):
     links: tuple[tuple[str, str], ...] = ()
     """Keys of link texts and their URLs."""
     leaf: Callable[[Part], str | None] = lambda part: None
-    """Returns the text of a special part, or None to apply the general rules."""
+    """Function that returns the text of a special part, or None to apply the general rules."""
 
 
 def words_of(card: msgspec.Raw | Json, form: CardForm) -> str:

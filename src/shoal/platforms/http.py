@@ -26,10 +26,10 @@ PATIENCE = 4
 ANSWER_BYTES_MAX = 64 * 1024**2
 """Longest decompressed response, except for files. A homeserver's first sync has several MB."""
 REASON_BYTES_MAX = 65_536
-"""Bytes read from a response that refuses a file."""
+"""Maximum number of bytes read from an error response to a download."""
 REASON_CHARS_MAX = 300
 RENEW_SECONDS = 300.0
-"""An access token is renewed when it is valid for less than this."""
+"""Remaining lifetime, in seconds, at which an access token is renewed."""
 
 Json: TypeAlias = Union[str, int, float, bool, "Mapping[str, Json]", "list[Json]", None]
 Fields: TypeAlias = Mapping[str, Json]
@@ -99,12 +99,14 @@ class PlatformHttp:
         except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
             raise PlatformError(f"Cannot reach {self.name}: {network_reason(error)}.") from error
         except (httpx2.RequestError, TimeoutError) as error:
-            reason = f"The connection to {self.name} broke: {network_reason(error)}."
+            reason = f"The connection to {self.name} failed: {network_reason(error)}."
             raise PlatformError(reason, outcome_unknown=method != "GET") from error
         except httpx2.InvalidURL as error:
             raise PlatformError(f"The configured URL of {self.name} is not valid.", permanent=True) from error
         except UnicodeEncodeError as error:
-            reason = f"A request to {self.name} has characters that HTTP cannot send. Check the token and the URL."
+            reason = (
+                f"A request to {self.name} contains characters that HTTP does not allow. Check the token and the URL."
+            )
             raise PlatformError(reason, permanent=True) from error
 
     async def download(
@@ -151,7 +153,7 @@ class PlatformHttp:
         try:
             return msgspec.json.decode(body, type=kind)
         except UNREADABLE as error:
-            reason = f"{self._name_first} answered {status} with something other than its API's JSON."
+            reason = f"{self._name_first} returned status {status} and a response in an unknown format."
             raise PlatformError(reason, outcome_unknown=not 400 <= status < 500) from error
 
     async def close(self) -> None:
@@ -170,7 +172,7 @@ class PlatformHttp:
 
 
 PASSING_STATUSES = frozenset({408, 409, 423, 425})
-"""Statuses of temporary refusals: timeout, conflict with another call, locked, too early."""
+"""Statuses of temporary errors: timeout, conflict with another call, locked, too early."""
 
 
 class PlatformRefusal(PlatformError):
@@ -252,18 +254,18 @@ class RestApi(PlatformHttp):
             if token == self._token:
                 self._token = ""
             if attempt == 2 or not token:
-                raise PlatformError(f"{self.name} refused the access token. {self._advice}")
+                raise PlatformError(f"{self.name} rejected the access token. {self._advice}")
         status = answer.status_code
         if 200 <= status < 300:
             return self.decode(status, answer.content or b"{}", kind)
         if status >= 500:
-            raise PlatformError(f"{self.name} failed with {status}.", outcome_unknown=True)
+            raise PlatformError(f"{self.name} returned status {status}.", outcome_unknown=True)
         try:
             error = msgspec.json.decode(answer.content, type=_ApiErrorBody).error
             reason = f"{error.code} {error.message}"[:REASON_CHARS_MAX].strip()
         except UNREADABLE:
             reason = ""
-        message = f"{self.name} refused with {status}: {reason or 'it gave no reason.'}"
+        message = f"{self.name} returned status {status}: {reason or 'it gave no reason.'}"
         if status in PASSING_STATUSES:
             raise PlatformError(message)
         raise PlatformRefusal(message, status, closed=status == 403, gone=status == 404)
@@ -281,9 +283,9 @@ class RestApi(PlatformHttp):
             raise PlatformError(str(error), retry_after_seconds=error.retry_after_seconds) from error
         status = answer.status_code
         if 400 <= status < 500:
-            raise PlatformError(f"{self.name} gave no access token ({status}). {self._advice}")
+            raise PlatformError(f"{self.name} did not issue an access token (status {status}). {self._advice}")
         if status != 200:
-            raise PlatformError(f"{self.name} gave no access token: it failed with {status}.")
+            raise PlatformError(f"{self.name} did not issue an access token (status {status}).")
         return self.decode(status, answer.content, Granted)
 
     async def send(

@@ -43,7 +43,6 @@ DECIDED = frozenset({"Allowed.", "Denied.", CHOOSING})
 """Results of `press` that the approval's message also shows."""
 PENDING_EDITS_MAX = 200
 KNOWN_SERVERS_MAX = 10_000
-"""Maximum number of channels with a cached server."""
 NAME_BYTES_MAX = 120
 PATIENCE_SECONDS = 0.5
 """Longest time that a stream waits for one event before it continues."""
@@ -259,12 +258,12 @@ class Intake:
                 except (PlatformError, StoreError, InvalidId) as error:
                     refused = isinstance(error, PlatformError) and (error.permanent or error.barred)
                     if isinstance(error, InvalidId) or refused:
-                        log.warning("an event was dropped: %s", error, extra=extra)
+                        log.warning("event dropped: %s", error, extra=extra)
                         await self._forget(event)
                     elif event.key:
                         failures += 1
                         level = logging.WARNING if failures == 1 else logging.INFO
-                        log.log(level, "an event waits: %s", error, extra=extra)
+                        log.log(level, "retrying event: %s", error, extra=extra)
                         asked = error.retry_after_seconds if isinstance(error, PlatformError) else None
                         await self._clock.sleep(retry_delay(failures, asked))
                         continue
@@ -284,7 +283,7 @@ class Intake:
 
     async def _set_aside(self, event: _Event) -> None:
         log.error(
-            "event set aside: it crashed the process twice",
+            "event set aside after crashing the process twice",
             extra={"platform": self._platform, "channel": event.lane},
         )
         await self._crash_log.set_aside(SetAside(self._platform, event.lane, event.content), self._clock)

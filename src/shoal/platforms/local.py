@@ -78,7 +78,7 @@ class WebAdapter(_LocalAdapter):
         """
         if post.file is not None and post.kind != "voice":
             if self._home is None:
-                raise PlatformError("Files need a home directory.", permanent=True)
+                raise PlatformError("Shoal has no home directory, so it cannot store files.", permanent=True)
             folder, file = self._home.attachments(post.thread), post.file
 
             def copy() -> None:

@@ -26,7 +26,7 @@ TOKEN_CHARS_MAX = 16_384
 KEYS_BYTES_MAX = 262_144
 KEYS_MAX = 64
 KEEP_KEYS_SECONDS = 86_400.0
-"""Keys older than this are fetched again."""
+"""Age at which keys are fetched again."""
 ASK_AGAIN_SECONDS = 60.0
 """Minimum interval between fetches for unknown keys, even if unknown senders use many of them."""
 
@@ -94,15 +94,15 @@ class KeyRing:
 
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or len(token) > TOKEN_CHARS_MAX:
-            raise BadToken("it is not a token")
+            raise BadToken("the request has no valid bearer token")
         token = token.strip()
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.InvalidTokenError, UnicodeError, RecursionError) as error:
-            raise BadToken("it is not a token") from error
+            raise BadToken("the token is malformed") from error
         kid: object = header.get("kid")
         if header.get("alg") != ALGORITHM or not isinstance(kid, str):
-            raise BadToken(f"it is not signed with {ALGORITHM}")
+            raise BadToken(f"the token is not signed with {ALGORITHM}")
         async with self._lock:
             now = self._clock.monotonic()
             age = None if self._fetched_at is None else now - self._fetched_at
@@ -121,9 +121,9 @@ class KeyRing:
                 self._fetched_at = now
         key = self._keys.get(kid)
         if key is None:
-            raise BadToken("it is signed with an unknown key")
+            raise BadToken("the token is signed with an unknown key")
         if key.endorsements and channel not in key.endorsements:
-            raise BadToken("its key does not vouch for this channel")
+            raise BadToken("the token's key is not endorsed for this channel")
         if not audiences or not all(audiences):
             raise BadToken("no audience is configured")
         options = {"verify_exp": False, "verify_nbf": False, "verify_iat": False, "require": ["exp", "iss", "aud"]}
@@ -136,9 +136,9 @@ class KeyRing:
             raise BadToken(type(error).__name__) from error
         at = self._clock.now().timestamp()
         if at > _seconds(claims, "exp", 0.0) + LEEWAY_SECONDS:
-            raise BadToken("it has expired")
+            raise BadToken("the token has expired")
         if at < max(_seconds(claims, "nbf", 0.0), _seconds(claims, "iat", 0.0)) - LEEWAY_SECONDS:
-            raise BadToken("it is not valid yet")
+            raise BadToken("the token is not valid yet")
         return claims
 
 
@@ -178,7 +178,7 @@ def _public(key: object) -> "RSAPublicKey":
 def _seconds(claims: Claims, name: str, missing: float) -> float:
     value = claims.get(name, missing)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadToken(f"its {name} is not a time")
+        raise BadToken(f"the token's {name} is not a time")
     return float(value)
 
 

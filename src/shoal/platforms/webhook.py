@@ -238,7 +238,7 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
     async def _connect(self, inbox: InboxPort) -> None:
         if len(self._settings.secret.reveal()) < SECRET_CHARS_MIN:
             log.warning(
-                "platforms.webhook.%s accepts no calls: its secret needs at least %d characters",
+                "webhook secret too short, calls rejected: platforms.webhook.%s needs at least %d characters",
                 self.platform, SECRET_CHARS_MIN,
             )  # fmt: skip
         self._inbox = inbox
@@ -293,7 +293,7 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
 
     async def _take(self, call: Call, inbox: InboxPort) -> str:
         if call.author.is_bot:
-            self._left_out("message of a bot")
+            self._left_out("message from a bot")
             return ""
         if isinstance(call, ClickCall):
             return await press(call.value, place_of(self.platform, call), author_of(call.author), inbox)
@@ -385,12 +385,12 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
             raise PlatformError(f"The rate limit of {self.platform} has been reached.", retry_after_seconds=seconds)
         if status in (401, 403):
             raise PlatformError(
-                f"{self.platform} refused the signature. Give both sides the same platforms.webhook."
-                f"{self.platform}.secret and set their clocks."
+                f"{self.platform} rejected the signature. Use the same platforms.webhook.{self.platform}.secret on "
+                "both sides, and check both clocks."
             )
         if status < 500:
-            raise PlatformError(f"{self.platform} refused with {status}.", permanent=True)
-        raise PlatformError(f"{self.platform} failed with {status}.", outcome_unknown=True)
+            raise PlatformError(f"{self.platform} returned status {status}.", permanent=True)
+        raise PlatformError(f"{self.platform} returned status {status}.", outcome_unknown=True)
 
 
 def _refusal(status: int, code: str, message: str) -> HttpAnswer:

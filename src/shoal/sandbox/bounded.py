@@ -56,11 +56,11 @@ STEP_BYTES, STEP_FILES = MEBIBYTE, 64
 UNSEEN_BYTES, UNSEEN_FILES = 64 * MEBIBYTE, 4096
 """Growth that short commands may cause before a folder's first walk."""
 FOLDERS_MAX = 1024
-"""Maximum folders with a cached size. The one checked longest ago is evicted first."""
+"""Maximum number of folders with a cached size. The one checked longest ago is evicted first."""
 FILES_COUNTED_MAX = 2_000_000
 """Number of files at which a walk stops counting."""
 EXIT_CODE = 97
-_CHANGED = "A file that this command runs has changed since it was allowed, so it did not run."
+_CHANGED = "A file that this command runs has changed since the command was allowed, so the command did not run."
 
 
 class BoundedSandbox:
@@ -289,15 +289,19 @@ class DiskUsage:
             )
         if held.size_bytes > ceiling.size_bytes:
             most = shown_bytes(self._settings.workspace_bytes_max)
-            return f"{mount.inside} holds {shown_bytes(held.size_bytes)}; at most {most} are allowed. Remove files."
+            return (
+                f"{mount.inside} contains {shown_bytes(held.size_bytes)}, more than the limit of {most}. Remove files."
+            )
         if held.files > ceiling.files:
             most = f"{self._settings.workspace_files_max:,}"
-            return f"{mount.inside} contains {held.files:,} files and folders; at most {most} are allowed. Remove some."
+            return (
+                f"{mount.inside} contains {held.files:,} files and folders, more than the limit of {most}. Remove some."
+            )
         return ""
 
     def _disk_full(self, filled: DiskFill) -> str:
         free, least = shown_bytes(filled.free_bytes), shown_bytes(self._settings.disk_free_bytes_min)
-        return f"The disk has {free} left; {least} must stay free. Remove files, or tell the owner."
+        return f"The disk has {free} left, but {least} must stay free. Remove files, or notify the owner."
 
 
 def measure_folder(root: Path, files_max: int) -> FolderSize:
@@ -383,7 +387,9 @@ class _DiskWatch:
             if self._limit is None or self._limit.expired() or looking.cancelled():
                 return
             error = looking.exception()
-            self.problem = looking.result() if error is None else f"Shoal could not measure its folders: {error!r}."
+            self.problem = (
+                looking.result() if error is None else (f"Shoal could not measure the command's folders: {error!r}.")
+            )
             if self.problem:
                 self._limit.reschedule(self._loop.time())
             else:

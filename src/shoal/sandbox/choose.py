@@ -43,7 +43,7 @@ def reach(sandbox: Sandbox, settings: SandboxSettings) -> str:
     if settings.network == "off":
         return "no network"
     if settings.network == "on":
-        ports = ", ".join(map(str, settings.ports)) or "no port"
+        ports = ", ".join(map(str, settings.ports)) or "none"
         return f"public addresses only, through a proxy (ports {ports})"
     return f"these hosts only, through a proxy: {', '.join(settings.network) or 'none'}"
 
@@ -96,6 +96,6 @@ async def choose_sandbox(settings: SandboxSettings) -> Chosen:
             raise
         return Chosen(HostSandbox(), f"No sandbox works here: {error} {ASKED}")
     if isinstance(sandbox, BubblewrapSandbox) and not sandbox.bounds_processes:
-        weakness = "As root without control groups, a command may start any number of processes"
+        weakness = "Shoal runs as root without control groups, so a command may start any number of processes"
         return Chosen(sandbox, f"{weakness}. Run Shoal as another user.")
     return Chosen(sandbox)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import httpx2
 
 IDLE_MAX = 4
-"""Maximum idle containers kept for later commands."""
+"""Maximum number of idle containers kept for later commands."""
 KILL_SECONDS = 30.0
 MARKS_BYTES_MAX = 1_048_576
 _KILLS = 3
@@ -58,7 +58,6 @@ _KILL = (
 _LIST = 'for folder in /proc/[0-9]*; do tr "\\0" "\\n" <"$folder/environ" 2>/dev/null | grep "^$1="; done; exit 0'
 _ENVIRONMENT = {**ENVIRONMENT, "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 CALL_SECONDS = 60.0
-"""Timeout for a response from the daemon."""
 OWNER_LABEL = "shoal.owner"
 _HEADER_BYTES = 8
 
@@ -96,7 +95,7 @@ class DockerSandbox(MountedPaths):
             )
         if self._container and isinstance(self._network, tuple):
             raise SandboxError(
-                "A container given by name has its own network. Set sandbox.network to on, or set "
+                "The container in sandbox.container has its own network. Set sandbox.network to on, or set "
                 "sandbox.image instead of sandbox.container."
             )
         if "\0" in command.text:
@@ -141,7 +140,7 @@ class DockerSandbox(MountedPaths):
                 if self._proxy and not (await self._output_of(container, _PYTHON)).strip():
                     raise SandboxError(
                         f"The Docker image {self._image} has no python3, which the sandbox's network needs. Use an "
-                        "image with it, or set sandbox.network to off."
+                        "image with python3, or set sandbox.network to off."
                     )
                 self._shell = shell
             environment = {**_ENVIRONMENT, **dict(command.env), MARK: mark}
@@ -408,7 +407,8 @@ class DockerApi:
 
     def _away(self, error: Exception) -> SandboxError:
         return SandboxError(
-            f"The Docker daemon at {self._socket} does not respond: {network_reason(error)}. Is it running?"
+            f"The Docker daemon at {self._socket} does not respond: {network_reason(error)}. Start Docker, or "
+            "choose another sandbox."
         )
 
 
@@ -417,7 +417,7 @@ def _refused(status: int, content: bytes) -> SandboxError:
         message = msgspec.json.decode(content, type=_Answer).message
     except UNREADABLE:
         message = content.decode(errors="replace")[:200]
-    return SandboxError(f"Docker refused ({status}): {message}")
+    return SandboxError(f"Docker returned status {status}: {message}")
 
 
 async def _frames(response: "httpx2.Response") -> AsyncGenerator[tuple[int, bytes]]:

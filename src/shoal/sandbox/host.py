@@ -61,7 +61,7 @@ class HostSandbox(_HostPaths):
 
     async def run(self, command: Command) -> CommandResult:
         if self._shell is None:
-            raise SandboxError("Commands need bash, but it is not installed. Install it.")
+            raise SandboxError("Commands need bash, which is not installed. Install it.")
         if not command.cwd.is_dir():
             raise SandboxError(f"The working directory {command.cwd} does not exist.")
         argv, env = (*self._tie, self._shell, "-c", command.text), (*self._env, *command.env)
@@ -88,11 +88,9 @@ class SeatbeltSandbox(_HostPaths):
 
     async def run(self, command: Command) -> CommandResult:
         if not self._program:
-            raise SandboxError(
-                "sandbox-exec is not installed, because this sandbox requires macOS. Choose another sandbox."
-            )
+            raise SandboxError("sandbox-exec is not installed. It exists only on macOS, so choose another sandbox.")
         if isinstance(self._network, tuple):
-            raise SandboxError("The macOS sandbox cannot allow single hosts. Set sandbox.network to off or on.")
+            raise SandboxError("The macOS sandbox cannot allow individual hosts. Set sandbox.network to off or on.")
         with tempfile.TemporaryDirectory(prefix="shoal-") as temporary:
             own = Mount(Path(temporary).resolve(), temporary, writable=True)
             text = seatbelt_profile((*command.mounts, own), open_network=self._network == "on")
@@ -116,5 +114,7 @@ def seatbelt_profile(mounts: Sequence[Mount], *, open_network: bool) -> str:
 
 def _quoted(path: str) -> str:
     if any(ord(character) < 32 for character in path):
-        raise SandboxError(f"The path {path!r} has control characters, which a macOS sandbox profile cannot name.")
+        raise SandboxError(
+            f"The path {path!r} contains control characters, which macOS sandbox profiles do not support."
+        )
     return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -26,10 +26,10 @@ from shoal.kernel.settings import SandboxSettings
 
 GIBIBYTE = 1_073_741_824
 STARTERS_KEPT_MAX = 8
-"""Maximum threads that wait for the next command, each in its own groups."""
+"""Maximum number of idle threads kept for the next command, each in its own control groups."""
 ENDING_MAX = 8
-"""Maximum processes of the last command that may still be exiting when the next one gets its groups. Bubblewrap's last
-process takes some time, because its namespaces end with it.
+"""Maximum number of processes of the last command that may still be exiting when the next one gets its groups.
+Bubblewrap's last process takes some time, because its namespaces end with it.
 """
 
 _numbers = itertools.count(1)

@@ -201,8 +201,8 @@ class ProxiedNetwork(HostProxy):
         if not prefix.is_relative_to("/usr"):
             if len(prefix.parts) < 3 or Path.home().is_relative_to(prefix) or not Path(python).is_relative_to(prefix):
                 raise SandboxError(
-                    f"The sandbox cannot show this Python's installation ({prefix}), which its proxy needs. Set "
-                    "sandbox.network to off, or run Shoal with its own Python."
+                    f"The sandbox's proxy needs this Python installation ({prefix}), but the sandbox cannot mount "
+                    "it. Set sandbox.network to off, or install Shoal with its own Python."
                 )
             shown = ["--ro-bind", str(prefix), str(prefix)]
         super().__init__(network, ports)

@@ -123,10 +123,10 @@ CALLS = {
     "vm86old": _Call(0, 113, 0, 0),
     "vm86": _Call(0, 166, 0, 0),
 }
-"""Filtered system calls. Calls after `ioctl` are refused for all arguments."""
+"""Filtered system calls. Calls after `ioctl` are blocked for all arguments."""
 _BY_ARGUMENT = frozenset({"socket", "socketpair", "clone", "unshare", "personality", "ioctl"})
 _UNKNOWN = frozenset({"io_uring_setup", "io_uring_enter", "io_uring_register", "clone3", "socketcall"})
-"""Calls refused as unknown to the kernel, so that programs fall back to older calls."""
+"""Calls that fail as unknown to the kernel, so that programs fall back to older calls."""
 
 _MACHINES = {
     "x86_64": (("x86_64", 0xC000003E), ("i386", 0x40000003)),

@@ -40,7 +40,7 @@ from shoal.shell.words import (
 )
 
 Own: TypeAlias = Callable[[Sequence[Word], Variables], Effect]
-"""Computes the effect of a command from its words."""
+"""Function that computes the effect of a command from its words."""
 
 INERT_GIT_KEYS = re.compile(
     r"core\.(repositoryformatversion|filemode|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|safecrlf"

@@ -208,7 +208,7 @@ ARGUMENTS = Word('"$@"', None, "", splits=True, pieces=(Piece("unknown"),))
 """Words that a program appends to the command it runs."""
 
 Check: TypeAlias = Callable[[Sequence[Word], Reading, Effect], Effect]
-"""Checks arguments beyond their roles. Takes the words, the parsed options and the effect by roles."""
+"""Function that checks arguments beyond their roles. Takes the words, the parsed options and the effect by roles."""
 
 CHECKS: dict[str, Check] = {}
 

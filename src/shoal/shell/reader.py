@@ -87,7 +87,7 @@ _REDIRECTIONS = frozenset({"<", ">", ">>", ">|", "&>", "&>>", ">&", "<&", "<>"})
 
 _SLOW_WHEN_OPEN = (b"|", b"=(", b"<<")
 OPERATORS_MAX = 2_000
-"""Maximum operators, because the parser takes quadratic time for them if the end is missing."""
+"""Maximum number of operators. The parser takes quadratic time for them if the end is missing."""
 
 
 class ShellReader:

@@ -387,11 +387,11 @@ def plain_expansion(source: bytes, start: int, stop: int, spans: Mapping[int, in
 
 
 ANY = "\0"
-"""Any text within a path's component (`*` and `?`)."""
+"""Placeholder for any text within a path component (`*` and `?`)."""
 REST = "\1"
-"""Any text from here to the end of a path's component (after `[`)."""
+"""Placeholder for any text from here to the end of the path component (after `[`)."""
 HOME, HERE = "\2", "\3"
-"""The home and the working directory."""
+"""Placeholders for the home and the working directory."""
 SPLIT = "\4"
 """Precedes an unquoted `HOME` or `HERE`. If its value contains a blank, the shell splits it into several words."""
 ALTERNATIVES_MAX = 64

@@ -98,7 +98,7 @@ def fit_image(content: bytes, bytes_max: int = IMAGE_BYTES_MAX) -> tuple[bytes, 
     content = without_damaged_extras(content)
     bytes_max, head = min(bytes_max, IMAGE_BYTES_MAX), image_head(content)
     if head is not None and head.width * head.height > AREA_MAX:
-        raise InvalidInput(f"it has {head.width} × {head.height} pixels")
+        raise InvalidInput(f"it has too many pixels ({head.width} × {head.height})")
     try:
         from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:
@@ -107,7 +107,7 @@ def fit_image(content: bytes, bytes_max: int = IMAGE_BYTES_MAX) -> tuple[bytes, 
         with Image.open(io.BytesIO(content), formats=_OPENED) as image:
             width, height = image.size
             if width * height > AREA_MAX:
-                raise InvalidInput(f"it has {width} × {height} pixels")
+                raise InvalidInput(f"it has too many pixels ({width} × {height})")
             is_sent = (
                 image.format in _SENT
                 and head is not None
@@ -170,7 +170,7 @@ def _why_not(content: bytes) -> str:
         return "it is damaged"
     if is_image(kind):
         name = kind.removeprefix("image/").removeprefix("x-").upper()
-        return f"models accept no {name} images; send it as JPEG or PNG"
+        return f"models do not accept {name} images; send it as JPEG or PNG"
     return "it is not an image"
 
 

@@ -30,7 +30,6 @@ SEEN_SECONDS = 21_600.0
 """How long a scan is reused. After that, content that is missing from the store is stored again."""
 SEEN_WORKSPACES_MAX = 32
 SEEN_FOLDERS_MAX = 20_000
-"""Maximum number of workspaces, and of folders in all of them, cached in memory."""
 
 
 class _Seen(NamedTuple):
@@ -78,7 +77,10 @@ class Checkpoints:
             async with self.alone(name):
                 taken = await self.take(name)
         except OSError as error:
-            why = f"Shoal could not read or store the workspace ({system_words(error)}), so this cannot be undone."
+            why = (
+                f"Shoal could not read or store the workspace ({system_words(error)}), so changes to it cannot be "
+                "undone."
+            )
             return (Checkpointed(name, "", author, (why,)),)
         return (Checkpointed(name, taken.tree, author, taken.notes),)
 
@@ -93,7 +95,11 @@ class Checkpoints:
             trees = self.trees(before.workspace)
             changed = await in_thread(lambda: len(files_of(list(trees.changes(before.tree, taken.tree)))))
         except OSError as error:
-            return (FilesChanged("", 0, (f"Shoal could not read the workspace at the end ({system_words(error)}).",)),)
+            return (
+                FilesChanged(
+                    "", 0, ((f"Shoal could not read the workspace at the end of the turn ({system_words(error)})."),)
+                ),
+            )
         return (FilesChanged(taken.tree, changed, tuple(dict.fromkeys((*before.notes, *taken.notes)))),)
 
     async def take(self, workspace: str) -> Scan:

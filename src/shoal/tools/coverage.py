@@ -43,7 +43,7 @@ from shoal.tools.openat import closing_file
 DIGESTS_KEPT_MAX = 20_000
 """Maximum number of cached file digests. The key is the file's `stat` result."""
 SETTLED_NS = 2_000_000_000
-"""A digest is cached only if the file has not changed for this long. A later change then changes its times."""
+"""Minimum age of a file's last change before its digest is cached. A later change then changes the file's times."""
 LISTINGS_KEPT_MAX = 8
 """Maximum number of cached listings of code files, which are used to name changed files."""
 BOUND_BYTES_MAX = 4_194_304
@@ -56,7 +56,6 @@ TRIES = 3
 TICK_NS = 20_000_000
 """Clock granularity of file systems. Two changes within this time can have the same timestamp."""
 DEPTH_MAX = 64
-"""Maximum depth of folders that are searched."""
 
 _GIT_DATA = frozenset(
     {"objects", "logs", "refs", "packed-refs", "index", "HEAD", "ORIG_HEAD", "FETCH_HEAD", "COMMIT_EDITMSG", "shallow"}
@@ -167,7 +166,7 @@ class ContentReader:
             else:
                 for path in sorted({*then, *code} - {*old, *new}):
                     if then.get(path) != code.get(path):
-                        what = "is new" if path not in then else "is gone" if path not in code else "changed"
+                        what = "is new" if path not in then else "was removed" if path not in code else "changed"
                         uncovered.append(f"{short(path)} {what} since {since}.")
         more = len(uncovered) - CHANGES_SHOWN_MAX
         return " ".join(uncovered[:CHANGES_SHOWN_MAX]) + (f" {more} more files changed." if more > 0 else "")
@@ -281,7 +280,7 @@ class _Look:
                 raise OSError("it is not a file")
             self._bytes_left -= status.st_size
             if self._bytes_left < 0:
-                raise OSError(f"more than {self._reader.bytes_max:,} bytes in all")
+                raise OSError(f"more than {self._reader.bytes_max:,} bytes in total")
             content = None
             with open(file, "rb", closefd=False) as stream:
                 if status.st_size <= BOUND_BYTES_MAX:

@@ -24,9 +24,7 @@ SECONDS_MAX = 25
 TEXT_CHARS_MAX = 200_000
 """Maximum number of characters read from a PDF on the web."""
 DOCUMENT_BYTES_MAX = 33_554_432
-"""Largest file that is read."""
 DOCUMENT_CHARS_MAX = 1_000_000
-"""Maximum number of characters of a document that are searched."""
 PIECE_CHARS = 900
 """Approximate length of the pieces that a document is split into for searching, in characters."""
 FOLDER_FILES_MAX = 1_000
@@ -34,8 +32,9 @@ FOLDER_DEPTH_MAX = 3
 EXIT_TOLD = 3
 """Exit code of the child process after it printed a reason."""
 DocumentState: TypeAlias = Callable[[Path], Awaitable[Mapping[Path, str]]]
-"""Function that returns the searched documents below a folder. The value describes the part that is not searched, if
-any."""
+"""Function that returns the searched documents below a folder, each with a description of the part that is not
+searched, or an empty string.
+"""
 
 
 class DocumentStates(list[DocumentState]):

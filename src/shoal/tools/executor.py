@@ -76,24 +76,23 @@ UNKNOWN_TOOL = "No tool is named {name!r}. Tools: {names}."
 STEERED = TaintState(active=True)
 VERDICTS: dict[Verdict, str] = {
     "deny": "A person denied this call." + ASK_INSTEAD,
-    "expired": "Nobody answered the request for this call in time, so it did not run.",
-    "cancelled": "The request for this call was cancelled, so it did not run.",
+    "expired": "Nobody answered the approval request in time, so this call did not run.",
+    "cancelled": "The approval request was cancelled, so this call did not run.",
 }
 PRIVATE = "untrusted content in a private conversation"
 MOVED_ON = "The earlier calls have changed what this call would do."
 CHANGED = "The approved call would now do something different, because something it depends on has changed. Ask again."
 CALL_SECONDS_MAX = 900.0
-"""Maximum duration of a call."""
 TURNS_KEPT_MAX = 256
 """Maximum number of turns whose checkpoint gap and automatic page reads are cached."""
 _LOOKERS = frozenset(
     "true false echo printf pwd cd ls cat head tail grep rg wc cut tr nl find stat file du df date diff test [".split()  # noqa: SIM905
 )
 """Programs that change no file if the permission rules consider the command harmless."""
-NOT_UPHELD = "The person who allowed it may no longer do so."
+NOT_UPHELD = "The person who approved this call can no longer approve it."
 SINCE_ASKED = "you were asked"
 SINCE_ALLOWED = "it was allowed"
-SWAPPED = "{name} was replaced while this ran, so what ran may not be what was allowed."
+SWAPPED = "{name} was replaced while the command ran, so the command may have run content that was not approved."
 
 
 class CallContext(msgspec.Struct, frozen=True):
@@ -254,7 +253,7 @@ class Executor:
             decision, actions, context, taint, self._situation(context, taint, covered=not gap)
         )
         if gap and asks and not reason:
-            reason = f"It may make changes that cannot be undone: {gap}"
+            reason = f"This call may make changes that cannot be undone: {gap}"
         if decision == "allow" and taint.active and agent.taint:
             mapped, traits = self._maps(context.mounts), self.registry.traits
             held = [action for action in actions if not all(trusted(profile, action) for profile in profiles)]
@@ -328,9 +327,9 @@ class Executor:
             if context.agent.taint and not taint.active:
                 taint = await self._marked_taint(asking.invocation.actions, context) or taint
             if context.agent.taint and taint.active:
-                return f"It is allowed in this thread, but not after untrusted content was read ({taint.shown})."
+                return f"This call is allowed in this thread, but not after untrusted content was read ({taint.shown})."
             if giver is None or TRUST_ORDER[context.asker.trust] < TRUST_ORDER[giver]:
-                why = why or "A person with more trust than the one who asks now allowed it in this thread."
+                why = why or "Someone with more trust than the person who asks now allowed this call in this thread."
             elif not await self._upholds(grant):
                 why = why or NOT_UPHELD
             elif grant.digest == asking.digest and not asking.content.coverage.uncovered:
@@ -377,7 +376,7 @@ class Executor:
             now = await self._read_content(actions, context)
             why = self._content.changes(allowed.coverage, now.coverage, SINCE_ALLOWED)
             asking = _Asking(admitted.call, context, admitted.invocation, now, needs_trust=context.taint.active)
-            return self._ask(asking, why or "A file that it runs has just changed.")
+            return self._ask(asking, why or "A file that this call runs has just changed.")
         if output.is_pending:
             return None
         if len(output.text) <= self._bounds.stored_chars_min:
@@ -532,7 +531,7 @@ class Executor:
         try:
             return bound_output(text, bounds, self._services.artifacts.keep, raw, shown)
         except OSError as error:
-            log.warning("storing a result failed", extra={"why": str(error)})
+            log.warning("storing result failed", extra={"why": str(error)})
             why = f"[Storing the rest of the output failed: {system_words(error)}]"
             return BoundedOutput(f"{excerpt(text, bounds.excerpt_chars_max)}\n{why}")
 

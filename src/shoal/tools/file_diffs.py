@@ -14,7 +14,6 @@ BYTES_COMPARED_MAX = 262_144
 LINES_COMPARED_MAX = 4_000
 """Maximum number of lines of a text that is compared line by line."""
 DIFF_LINES_MAX = 400
-"""Maximum number of lines of a file's diff that are shown."""
 FILES_TOLD_MAX = 20
 TOLD_CHARS_MAX = 2_400
 """Maximum number of files listed in a chat message, and maximum total length of their diffs."""
@@ -37,10 +36,10 @@ def why_not_restorable(trees: Trees, change: TreeChange, now: TreeEntry | None) 
     if before is not None and before.kind in ("socket", "device"):
         return f"A {before.kind} cannot be restored."
     if before is not None and before.lacks:
-        return f"Its old content is {_LACKS[before.lacks]}, so this cannot be undone."
+        return f"Its old content is {_LACKS[before.lacks]}, so the change cannot be undone."
     goes = now is not None and not (now.kind == "folder" and before is not None and before.kind == "folder")
     lacks = trees.lacks(now) if now is not None and goes else ""
-    return f"It is {_LACKS[lacks]}, so it stays." if lacks else ""
+    return f"It is {_LACKS[lacks]}, so the undo keeps it." if lacks else ""
 
 
 def file_change(
@@ -57,16 +56,16 @@ def file_change(
     kind = "added" if before is None else "removed" if after is None else "changed"
     if before is not None and after is not None and before.kind == after.kind and before.value == after.value:
         mode = f"Its mode was {before.mode:03o} and is {after.mode:03o}." if before.mode != after.mode else ""
-        note = f"{mode} {why_not}".strip() or "It is not stored, so it is not compared."
+        note = f"{mode} {why_not}".strip() or "It is not stored, so Shoal cannot compare it."
         return FileChange(name, "mode" if mode else "changed", note=note, since=since)
     try:
         old_text, other = _text(trees, before), _text(trees, after)
     except OSError:
         return FileChange(
-            name, kind, note="Its old content is no longer stored, so this cannot be undone.", since=since
+            name, kind, note="Its old content is no longer stored, so the change cannot be undone.", since=since
         )
     if old_text is None or other is None:
-        return FileChange(name, kind, note=why_not or "It is not text, or too long to compare.", since=since)
+        return FileChange(name, kind, note=why_not or "It is not text or is too long to compare.", since=since)
     lines = list(difflib.unified_diff(old_text.splitlines(), other.splitlines(), lineterm="", n=3))[2:]
     added, removed = sum(line[:1] == "+" for line in lines), sum(line[:1] == "-" for line in lines)
     shown = lines[:DIFF_LINES_MAX] if shows else []
@@ -81,10 +80,10 @@ def changes_text(changes: TurnChanges) -> str:
     beyond = "".join(f"\n- {line}" for line in changes.beyond)
     return "\n".join(
         [
-            "What my last turn did to files:",
+            "File changes of my last turn:",
             *lines,
             f"Not undone:{beyond}\n",
-            "`/undo last` restores them. After later turns, `/undo` lists this one by number.",
+            "Send `/undo last` to restore the files. After later turns, `/undo` lists this turn by number.",
         ]
     )
 

@@ -38,14 +38,13 @@ from shoal.kernel.traits import RANK_LAST, UNKNOWN, Traits
 from shoal.kernel.untrusted import UNREADABLE
 
 ARGUMENTS_CHARS_MAX = 30_000_000
-"""Longest JSON text of arguments that is parsed."""
 NAME = lazy_re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""Tool names that every provider accepts."""
+"""Matches tool names that every provider accepts."""
 SIGNATURES_MAX = 500
 
 _PARAMETER_LINE = lazy_re.compile(r"\s*(\w+)(?:\s*\([^)]*\))?:\s+(.+)")
 _WRAPPED = lazy_re.compile(r"(?<=\S)\n(?=[^\W\d])")
-"""Line break inside a paragraph of a docstring."""
+"""Matches a line break inside a paragraph of a docstring."""
 _Result = TypeVar("_Result")
 Example: TypeAlias = Mapping[str, object]
 NO_EXAMPLE: Example = MappingProxyType({})
@@ -155,7 +154,7 @@ class FunctionTool(Generic[_Result]):
         """Validate the JSON arguments and plan the call. Raises ToolError, whose message names the invalid argument."""
         name = self.spec.name
         if len(arguments) > ARGUMENTS_CHARS_MAX:
-            raise ToolError(f"The arguments of {name} have {len(arguments):,} characters, which is too many.")
+            raise ToolError(f"The arguments of {name} are too long: {len(arguments):,} characters.")
         try:
             read = self._decoder.decode(arguments.strip() or "{}")
         except msgspec.ValidationError as error:

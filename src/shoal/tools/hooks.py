@@ -38,7 +38,7 @@ class HookRunner:
             try:
                 ruling = await call_extension(f"The hook {name!r}", seconds, hook(planned))
                 if not (ruling is None or isinstance(ruling, HookRuling)):  # pyright: ignore[reportUnnecessaryIsInstance]
-                    raise ExtensionFailed(f"The hook {name!r} returned no HookRuling.")
+                    raise ExtensionFailed(f"The hook {name!r} must return a HookRuling or None.")
             except ShoalError as error:
                 log.error("hook failed", extra={"hook": name, "tool": planned.tool, "why": str(error)})
                 ruling = HookRuling("deny", str(error))
@@ -55,7 +55,7 @@ class HookRunner:
         try:
             self._ended.put_nowait(summary)
         except asyncio.QueueFull:
-            log.warning("hooks skipped a turn", extra={"thread_id": summary.thread, "turn": summary.turn})
+            log.warning("turn hooks skipped", extra={"thread_id": summary.thread, "turn": summary.turn})
 
     async def run(self) -> None:
         while True:

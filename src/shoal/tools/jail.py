@@ -30,11 +30,9 @@ from shoal.text.encodings import plain_text
 from shoal.tools.openat import WalkingOpener, best_opener, give_to
 
 FILE_BYTES_MAX = 26_214_400
-"""Largest file that the file tools read or write."""
 PATH_BYTES_MAX = 4096
 """Longest path, in bytes. The kernel has the same limit."""
 ENTRIES_MAX = 2000
-"""Maximum number of directory entries that are listed."""
 
 NAMES_MAX = 20_000
 """Maximum number of names in a directory that are searched for a similar one."""
@@ -184,7 +182,7 @@ class Jail:
         shown = PurePosixPath(root.inside, *parts)
         if not is_text(str(shown)):
             name = str(shown).encode("utf-8", "replace").decode()
-            raise ToolError(f"{name} has a name that is not UTF-8. Rename it first, with a command.")
+            raise ToolError(f"The name of {name} is not UTF-8. Rename the file first, with a command.")
         others = (*_RESERVED, *(other.inside for other in self._roots if other is not root))
         is_taken = root.inside == "/" and any(shown.is_relative_to(other) for other in others)
         return MountedPath(f"{_HOST}{shown}" if is_taken else str(shown), root, parts)
@@ -205,7 +203,7 @@ class Jail:
             folder = place.host.parent
             raise ToolError(f"{place.shown} does not exist.{hint}", quotes=[folder / name for name in near]) from error
         if size > bytes_max or len(content) > bytes_max:
-            raise ToolError(f"{place.shown} has {size:,} bytes; the limit for reading is {bytes_max:,}.")
+            raise ToolError(f"{place.shown} has {size:,} bytes, more than the limit of {bytes_max:,} for reading.")
         return content
 
     def _similar(self, place: MountedPath) -> list[str]:
@@ -229,7 +227,9 @@ class Jail:
         """
         self.require_writable(place)
         if len(content) > FILE_BYTES_MAX:
-            raise ToolError(f"That is {len(content):,} bytes; the limit for file tools is {FILE_BYTES_MAX:,}.")
+            raise ToolError(
+                f"The content has {len(content):,} bytes, more than the limit of {FILE_BYTES_MAX:,} for file tools."
+            )
         with self._parent(place, make=True) as parent:
             name, mode = place.parts[-1], _NEW_FILE_MODE
             owner = os.fstat(parent)
@@ -335,12 +335,12 @@ def _kind(mode: int) -> str:
 
 _TOLD = {
     errno.ENOENT: "does not exist",
-    errno.ENOTDIR: "is not below a directory",
+    errno.ENOTDIR: "has a parent that is not a directory",
     errno.EXDEV: "is outside the directories you may use",
-    errno.ELOOP: "is, or passes through, a link that loops or has just been created",
+    errno.ELOOP: "is, or passes through, a link that loops or was just created",
     errno.EACCES: "may not be accessed",
     errno.EPERM: "may not be accessed",
-    errno.ENAMETOOLONG: "has too long a name",
+    errno.ENAMETOOLONG: "has a name that is too long",
     errno.ENOSPC: "cannot be written: the disk is full",
     errno.EDQUOT: "cannot be written: the disk quota is used up",
     errno.EROFS: "is on a read-only file system",

@@ -22,11 +22,9 @@ from shoal.permissions.redact import Redactor
 from shoal.tools.output import visible
 
 SHOW_SECONDS = 0.25
-"""Minimum interval between two updates."""
 QUIET_SHOWS = 20
 """Number of updates without new output after which the latest output is sent again, for people who started to watch."""
 KEEP_BYTES = 131_072
-"""Maximum size of the queued output."""
 SECRET_CHARS_MAX = 24_576
 """Length of the longest secret, and of the text that is held back."""
 SHOWN_BYTES_MAX = 3_000
@@ -34,7 +32,7 @@ SHOWN_BYTES_MAX = 3_000
 
 _STYLES = lazy_re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
 _WRITTEN_OVER = lazy_re.compile(r"(?<![^\n\r])(?:[^\n\r]++|(?<!\r))\r++(?=[^\n\r])")
-"""Text that a terminal overwrites, such as every line of a progress bar except the last."""
+"""Matches text that a terminal overwrites, such as every line of a progress bar except the last."""
 
 
 class LiveOutput:

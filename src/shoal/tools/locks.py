@@ -18,7 +18,6 @@ from shoal.kernel.files import in_thread
 from shoal.kernel.phrases import counted
 
 WAIT_SECONDS = 30.0
-"""Maximum wait for a file that another thread is changing."""
 RETRY_SECONDS = 0.01
 """Interval for checking whether another process has released the file."""
 PATHS_MAX = 10_000
@@ -42,7 +41,9 @@ class PathLocks:
         the lock is not available in time.
         """
         if path not in self._locks and len(self._locks) >= PATHS_MAX:
-            raise ToolError(f"Too many files are being changed at once; {shown} was not changed. Try again shortly.")
+            raise ToolError(
+                f"{shown} was not changed, because too many files are being changed at once. Try again shortly."
+            )
         lock = self._locks.setdefault(path, asyncio.Lock())
         self._users[path] = self._users.get(path, 0) + 1
         file = FileLock(path)
@@ -56,8 +57,8 @@ class PathLocks:
                             await asyncio.sleep(RETRY_SECONDS)
                 except TimeoutError as error:
                     raise ToolError(
-                        f"Another thread has been changing {shown} for {counted(self._wait_seconds, 'second')}. "
-                        "Nothing was changed by this call. Do something else first, then read the file and try again."
+                        f"Another thread has been changing {shown} for {counted(self._wait_seconds, 'second')}, so "
+                        "this call changed nothing. Do something else first, then read the file and try again."
                     ) from error
                 yield
         finally:

@@ -95,8 +95,8 @@ def scan(root: Path, seen: Mapping[str, Seen], now: int, wanted: Wanted = everyt
             tree.entries[path] = ManifestEntry("file", digest, 0o755 if info.st_mode & stat.S_IXUSR else 0o644)
         if len(tree.entries) > ENTRIES_MAX or size > BYTES_MAX:
             raise InvalidInput(
-                f"{root} is too large to be synced to other machines ({ENTRIES_MAX} entries and {BYTES_MAX} bytes"
-                " at most). Put it on a shared volume, or clean it up."
+                f"{root} is too large to sync to other machines: the limit is {ENTRIES_MAX} entries and {BYTES_MAX} "
+                "bytes. Remove files, or put it on a shared volume."
             )
     return tree
 

@@ -80,13 +80,13 @@ def bound_output(
     lines = text.count("\n") + (not text.endswith("\n"))
     size = f"{counted(len(text), 'character')} in {counted(lines, 'line')}"
     if raw and len(text) <= bounds.excerpt_chars_max:
-        note = f"[This is the final screen; the whole output is stored as artifact {digest}.]"
+        note = f"[This is the final screen. The complete output is stored as artifact {digest}.]"
         return BoundedOutput(f"{visible(text)}\n{note}", digest, len(stored))
     if len(text) <= bounds.excerpt_chars_max:
         return BoundedOutput(f"{visible(text)}\n[Stored as artifact {digest}: {size}.]", digest, len(stored))
     stored_part = f"The first {len(stored):,} bytes of it are" if len(stored) < len(content) else "All of it is"
     where = f"see read_artifact, or {folder}/{digest} in commands" if folder else "see read_artifact"
-    notice = f"[The output has {size}; this is an excerpt. {stored_part} stored as artifact {digest}: {where}.]"
+    notice = f"[This is an excerpt of {size}. {stored_part} stored as artifact {digest}: {where}.]"
     return BoundedOutput(f"{excerpt(text, bounds.excerpt_chars_max)}\n{notice}", digest, len(stored))
 
 

@@ -33,7 +33,7 @@ _PATH_CHARS_MAX = 4096
 _TEXT = lazy_re.compile(r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z))(\s*+:)?')
 """Matches a string in a JSON document, and a colon after it if the string is a field name."""
 _LISTERS = frozenset({"ls", "find", "tree", "fd", "du", "stat", "pwd", "cd", "test", "["})
-"""Commands that show the names in a folder and not file content."""
+"""Commands that show the names in a folder but not the content of files."""
 
 
 SEARCHED_MAX = 2_000

@@ -23,7 +23,6 @@ INSIDE = "/artifacts"
 FILES_MAX = 200
 """Maximum number of results shown as files. The newest are shown."""
 BYTES_MAX = 104_857_600
-"""Maximum total size of the files."""
 WRITE_SECONDS_MAX = 60.0
 
 

@@ -113,7 +113,7 @@ class Retention(msgspec.Struct, eq=False):
             try:
                 gone += await in_thread(partial(self.files.remove, digest))
             except OSError as error:
-                log.warning("deleting an artifact failed", extra={"digest": digest, "why": str(error)})
+                log.warning("deleting artifact failed", extra={"digest": digest, "why": str(error)})
         return gone
 
     async def expire_checkpoints(self) -> int:

@@ -27,8 +27,8 @@ from shoal.tools.workspaces import WorkspaceSync
 
 log = logging.getLogger(__name__)
 
-MET = "[{count} changed here and on another machine at the same time; the other version is stored as NAME.conflict.]"
-STAYS = "[Storing the changes made here for other machines failed: {why} Shoal retries after the next call.]"
+MET = "[{count} changed here and on another machine at the same time. Other versions are stored as NAME.conflict.]"
+STAYS = "[Syncing the changes made here to other machines failed: {why} Shoal retries after the next call.]"
 BEHIND = "[Fetching the changes made on other machines failed: {why}]"
 PROJECTED = frozenset({LOG, CONTEXT})
 """Files that each machine writes from the journal."""

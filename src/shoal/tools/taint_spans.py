@@ -111,4 +111,4 @@ def decode_marks(text: str | None) -> Marks:
     try:
         return msgspec.json.decode(text, type=Marks) if text else Marks()
     except UNREADABLE:
-        return Marks((Span(0, 2**63 - 1, "marks that cannot be read"),))
+        return Marks((Span(0, 2**63 - 1, "unreadable taint marks"),))

@@ -43,12 +43,12 @@ from shoal.tools.taint_spans import (
 
 SCOPE = "marks"
 SETTLED_NS = 3_600_000_000_000
-"""A span is deleted only after it ended this long ago."""
+"""Minimum time between the end of a span and its deletion."""
 
 _APART = frozenset({"workspace", "scratch", "attachments", "artifacts", "checkpoints", ".git"})
 """Folders of the home directory with separate marks or without marks. Their files do not enter prompts
 automatically."""
-_TOO_MANY = "one of more files than can be looked at"
+_TOO_MANY = "one of too many files to check"
 
 
 class MarkedFile(msgspec.Struct, frozen=True):

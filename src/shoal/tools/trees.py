@@ -24,9 +24,10 @@ from shoal.tools.openat import best_opener
 from shoal.tools.taint_spans import Marks
 
 SETTLED_NANOSECONDS = 2_000_000_000
-"""A file that changed less than this long before it was read may change again with the same modification time."""
+"""Clock granularity. A file that changed less than this long before it was read may change again with the same
+modification time.
+"""
 DEPTH_MAX = 200
-"""Maximum depth of folders that are scanned."""
 READ_AT_ONCE_MAX = 4
 """Maximum number of new files that are read and stored at the same time. Each is in memory until it is stored."""
 _KINDS: dict[int, EntryKind] = {
@@ -312,6 +313,6 @@ def notes_of(
     notes = [f"Files that are {why}: {count:,}. Their changes cannot be undone." for count, why in note if count]
     if "full" in unread.values():
         notes.append(
-            f"The workspace has more than {settings.files_max:,} files and folders: the deepest ones are skipped."
+            f"The workspace has more than {settings.files_max:,} files and folders, so the deepest ones are skipped."
         )
     return tuple(notes)

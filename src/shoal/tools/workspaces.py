@@ -54,7 +54,6 @@ log = logging.getLogger(__name__)
 SCOPE = "workspace"
 PUSH_ATTEMPTS_MAX = 20
 TRANSFERS_MAX = 8
-"""Maximum number of files transferred at the same time."""
 SWEEP_SECONDS = 86_400.0
 """Interval at which a machine deletes content that no manifest names."""
 PULL_SECONDS_MAX = 900.0
@@ -175,7 +174,7 @@ class WorkspaceSync:
             if not coming.digest or await self._settings.swap(SCOPE, name, newest, coming.digest):
                 await anyio.to_thread.run_sync(self._conclude, name, coming)
                 return list(coming.conflicts)
-        raise Conflict(f"{name} changes too fast on other machines; local changes are pushed next time.")
+        raise Conflict(f"{name} changes too fast on other machines, so local changes are pushed next time.")
 
     async def forget(self, name: str) -> None:
         """Delete all content that the newest manifest does not name, even if it was stored just now. Raises OSError."""
@@ -212,7 +211,7 @@ class WorkspaceSync:
     def _apply(self, name: str, root: Path, plan: _Plan, paths: Collection[str]) -> None:
         remote = plan.remote.entries
         for path in (path for path in plan.met if path in paths):
-            log.warning("changed here and elsewhere; the local version is kept next to it", extra={"path": path})
+            log.warning("file changed on two machines; local version kept as copy", extra={"path": path})
             keep_beside(root, path)
         for path in sorted(paths, reverse=True):
             if path not in remote or (_is_folder(path, remote) and not _is_folder(path, plan.local.entries)):
@@ -239,7 +238,7 @@ class WorkspaceSync:
 
         def keep(digest: str) -> None:  # existing content is stored again to count as recent
             if files.keep_file(root / new[digest]) != digest:
-                raise Conflict("A file changed while it was read; it is pushed next time.")
+                raise Conflict("A file changed while it was read, so it is pushed next time.")
 
         _side_by_side(keep, new)
         manifest = _read(files, newest) if newest else _Manifest({})
@@ -255,7 +254,7 @@ class WorkspaceSync:
         marked = {path: source for path, source in manifest.marked.items() if path not in changed}
         marked |= {path: source for path in changed & local.seen.keys() if (source := source_of(root / path))}
         for path in met:
-            log.warning("changed here and elsewhere; the other version is kept next to it", extra={"path": path})
+            log.warning("file changed on two machines; other version kept as copy", extra={"path": path})
             aside = f"{path}.conflict"
             if aside in merged:
                 aside += f".{secrets.token_hex(4)}"
@@ -300,7 +299,7 @@ def _read(files: Files, digest: str) -> _Manifest:
     try:
         manifest = _manifest.decode(files.read(digest))
     except (msgspec.MsgspecError, FileNotFoundError) as error:
-        raise StoreCorrupt(f"The manifest {digest} of a workspace is damaged or gone. Restore a backup.") from error
+        raise StoreCorrupt(f"The manifest {digest} of a workspace is damaged or missing. Restore a backup.") from error
     for path in manifest.entries:
         check_path(path)
     return manifest

@@ -76,7 +76,7 @@ async def test_a_model_without_images_is_refused_once_and_remembered(tmp_path: P
     clock, file = ManualClock(), tmp_path / "learned.json"
     async with asking(no_images(BLIND), QuirkMemory(file, clock)) as (provider, fake):
         done = await answer(provider, request(UserMessage("look", (picture,))))
-        assert done.notes == ("m takes no images, so it did not see yours.",)
+        assert done.notes == ("m does not accept images, so it did not see yours.",)
         assert fake.calls == 2
         assert b"p.png is not shown to you" in fake.log[-1].body
         await answer(provider, request(UserMessage("again", (picture,)), key="other"))
@@ -125,7 +125,7 @@ async def test_an_unknown_refusal_causes_one_attempt_without_images(tmp_path: Pa
         assert done.notes == ("p rejected this conversation, so m now gets it without images and earlier reasoning.",)
         assert fake.calls == 2
         again = await answer(provider, request(UserMessage("look", (picture,)), key="other"))
-        assert again.notes == ("m takes no images, so it did not see yours.",)
+        assert again.notes == ("m does not accept images, so it did not see yours.",)
         assert fake.calls == 3
 
 
@@ -138,7 +138,7 @@ async def test_left_out_images_are_reported_once(tmp_path: Path, picture: Image)
         later = (first, AssistantMessage("I see."), UserMessage("thanks"))
         assert (await answer(provider, request(*later))).notes == ()
         again = await answer(provider, request(*later, AssistantMessage("Welcome."), second))
-        assert again.notes == ("m takes no images, so it did not see yours.",)
+        assert again.notes == ("m does not accept images, so it did not see yours.",)
 
 
 async def test_a_model_that_accepted_images_keeps_them_elsewhere(picture: Image) -> None:
@@ -395,7 +395,7 @@ async def test_a_learned_image_limit_keeps_the_newest_images(tmp_path: Path, wor
         await answer(provider, request(*asked, AssistantMessage("seen"), said[3]))
         assert fake.calls == 3
         again = await answer(provider, request(UserMessage("all", tuple(pictures)), key="other"))
-        assert again.notes == (f"m takes fewer images at once, so it did not see the first {4 - most} of yours.",)
+        assert again.notes == (f"m accepts fewer images per request, so it did not see {4 - most} of yours.",)
     assert [one.changes for one in memory.all().values()] == [{"images_max": most}]
 
 

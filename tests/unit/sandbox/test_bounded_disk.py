@@ -97,9 +97,9 @@ def test_an_unreadable_folder_is_reported(users_folder: Path) -> None:
 @pytest.mark.parametrize(
     ("limits", "told"),
     [
-        (disk_limits(2 * MEBIBYTE, 0, 0), r"/workspace holds 3 MiB; at most 2 MiB are allowed"),
-        (disk_limits(0, 2, 0), r"/workspace contains 3 files and folders; at most 2 are allowed"),
-        (disk_limits(0, 0, 2**62), r"The disk has .* left; 4294967296 GiB must stay free"),
+        (disk_limits(2 * MEBIBYTE, 0, 0), r"/workspace contains 3 MiB, more than the limit of 2 MiB"),
+        (disk_limits(0, 2, 0), r"/workspace contains 3 files and folders, more than the limit of 2"),
+        (disk_limits(0, 0, 2**62), r"The disk has .* left, but 4294967296 GiB must stay free"),
         (disk_limits(0, 0, 0), ""),
         (disk_limits(4 * MEBIBYTE, 3, 0), ""),
     ],

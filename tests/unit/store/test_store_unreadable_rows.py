@@ -100,7 +100,7 @@ async def test_unreadable_marks_taint_every_file(tmp_path: Path, value: str) -> 
     (kept.home.data / "notes.md").write_text("x", "utf-8")
     marked = MarkedFiles(kept.store.settings, kept.home)
     await kept.store.settings.put(SCOPE, "data", value)
-    assert (await marked.sources([kept.home.data]))(kept.home.data / "notes.md") == "marks that cannot be read"
+    assert (await marked.sources([kept.home.data]))(kept.home.data / "notes.md") == "unreadable taint marks"
     assert await marked.forget_unused() == 0
     await kept.store.close()
 

@@ -111,7 +111,7 @@ def bomb() -> bytes:
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image"),
         (b"<html>Not found</html>", "not an image"),
         (b"%PDF-1.7 ...", "not an image"),
-        (b"\0\0\0\x18ftypheic" + bytes(40), "models accept no HEIC images"),
+        (b"\0\0\0\x18ftypheic" + bytes(40), "models do not accept HEIC images"),
         (b"\x89PNG\r\n\x1a\n" + b"0" * 50, "damaged"),
         (b"\xff\xd8\xff\xe0", "damaged"),
         (b"GIF89a", "damaged"),
@@ -134,7 +134,7 @@ def test_without_pillow_an_image_is_judged_by_its_header(monkeypatch: pytest.Mon
         noise("PNG", 1100): "may have at most 3,000,000 bytes; the `images` extra",
         drawn("PNG")[:-20]: "damaged",
         drawn("WEBP")[:-9]: "damaged",
-        drawn("BMP"): "models accept no BMP images",
+        drawn("BMP"): "models do not accept BMP images",
         b"text": "not an image",
     }
     monkeypatch.setitem(sys.modules, "PIL", None)

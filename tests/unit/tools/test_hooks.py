@@ -91,7 +91,7 @@ async def test_a_hook_that_returns_something_else_denies() -> None:
 
     assert await ruling_of({"guard": Hooks(before_call=allows)}) == (
         "guard",
-        HookRuling("deny", "The hook 'guard' returned no HookRuling."),
+        HookRuling("deny", "The hook 'guard' must return a HookRuling or None."),
     )
 
 
@@ -137,4 +137,4 @@ async def test_turns_past_the_bound_are_skipped_and_logged(caplog: pytest.LogCap
     runner = HookRunner({"a": Hooks(after_turn=notes)})
     for number in range(TURNS_WAITING_MAX + 1):
         runner.turn_ended(summary(str(number)))
-    assert caplog.messages == ["hooks skipped a turn"]
+    assert caplog.messages == ["turn hooks skipped"]

@@ -88,7 +88,7 @@ def test_an_overlong_or_undecodable_name_is_refused(jail: Jail) -> None:
 def test_a_link_to_an_undecodable_name_is_refused(jail: Jail, root: Path) -> None:
     (root / "a\udcffb").write_text("x")
     (root / "link").symlink_to("a\udcffb")
-    with pytest.raises(ToolError, match=r"a\?b has a name that is not UTF-8. Rename it first"):
+    with pytest.raises(ToolError, match=r"The name of a\?b is not UTF-8. Rename the file first"):
         jail.resolve("link")
 
 
@@ -188,7 +188,7 @@ def test_a_pipe_or_device_or_socket_is_refused_immediately(jail: Jail, root: Pat
 
 def test_a_long_file_is_not_read(jail: Jail, root: Path) -> None:
     (root / "long").write_bytes(b"x" * 101)
-    with pytest.raises(ToolError, match="101 bytes; the limit for reading is 100"):
+    with pytest.raises(ToolError, match="101 bytes, more than the limit of 100 for reading"):
         jail.read(jail.resolve("long"), bytes_max=100)
     assert len(jail.read(jail.resolve("long"), bytes_max=101)) == 101
 

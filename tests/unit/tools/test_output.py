@@ -55,7 +55,7 @@ def test_long_output_is_an_excerpt_with_the_whole_stored(tmp_path: Path) -> None
     assert "line 4999\n" in bounded.text
     assert "characters left out" in bounded.text
     assert bounded.text.endswith(
-        "[The output has 48,890 characters in 5,000 lines; this is an excerpt. "
+        "[This is an excerpt of 48,890 characters in 5,000 lines. "
         f"All of it is stored as artifact {bounded.artifact}: see read_artifact.]"
     )
     assert len(bounded.text) < BOUNDS.excerpt_chars_max + NOTICE_CHARS_MAX

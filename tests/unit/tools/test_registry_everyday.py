@@ -103,12 +103,12 @@ async def test_a_command_runs_in_the_workspace_within_its_bounds(tmp_path: Path)
         (CommandResult(b"", b"", 0), "[no output]\n[exit code 0]", False),
         (
             CommandResult(b"a", b"", None, timed_out=True),
-            "a\n[killed with all its processes: it ran longer than 120 seconds]",
+            "a\n[killed with all its processes after the time limit of 120 seconds]",
             True,
         ),
         (
             CommandResult(b"abc", b"", 0, stdout_cut=True),
-            "abc\n[standard output was longer; only its first 3 bytes were kept]\n[exit code 0]",
+            "abc\n[standard output was cut to its first 3 bytes]\n[exit code 0]",
             False,
         ),
         (CommandResult(b"\0\1\2", b"", 0), "[3 bytes of binary data, not shown]\n[exit code 0]", False),

@@ -69,7 +69,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
         author = Author(person, spoken_line.nick, roles, is_bot="bot" in line.tags, trusted=False)
         key = line.tags.get("msgid") or self._clock.new_id()
         if author.is_bot:
-            self._left_out("message of a bot")
+            self._left_out("message from a bot")
         async with self._in_order:
             try:
                 thread = make_thread_id(

@@ -107,7 +107,6 @@ LOOK_BACK = timedelta(days=1)
 LOOK_BACK_MAX = 300
 """Limits for finding a post with an unknown outcome. Posts are retried for a day."""
 CHAIN_READ_MAX = 500
-"""Maximum number of messages read to find the replies of one chain."""
 EDIT_WAIT_SECONDS_MAX = 30.0
 """Maximum wait for a channel's edit rate limit. After that, the edit fails and the sender retries later."""
 WHISPERED = "I have a private answer for you. Please allow direct messages from this server."
@@ -183,7 +182,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             gateway = await self._api.call("GET", "/gateway/bot", _GatewayAddress)
             url, start = gateway.url, gateway.session_start_limit
             if start.remaining < 1 and not self._state.session.id:
-                reason = "Discord allows this bot no more new sessions for now."
+                reason = "Discord's session limit for this bot has been reached."
                 raise PlatformError(reason, retry_after_seconds=start.reset_after / 1000)
 
         async def take(name: str, data: bytes, seq: int | None) -> None:
@@ -204,7 +203,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         if ending == "anew":
             self._state.session = GatewaySession()
             await self._save_state()
-        log.info("the connection ended", extra={"platform": self.platform, "next": ending})
+        log.info("connection ended", extra={"platform": self.platform, "next": ending})
         if not was_connected and ending == "resume":
             raise PlatformError("Discord ended the connection immediately.")
         await self._clock.sleep(retry_delay(1))
@@ -299,7 +298,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         except UNREADABLE:
             self._not_understood(f"{name} in an unknown format")
         except PlatformRefusal as error:
-            log.warning("an event was dropped", extra={"platform": self.platform, "event": name, "why": str(error)})
+            log.warning("event dropped", extra={"platform": self.platform, "event": name, "why": str(error)})
         return False
 
     # ---- connecting and missed messages ----
@@ -321,7 +320,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                     try:
                         member = await self._api.call("GET", path, DiscordMember)
                     except PlatformRefusal as error:
-                        log.info("a member's roles are unknown", extra={"guild": guild.id, "why": str(error)})
+                        log.info("reading member roles failed", extra={"guild": guild.id, "why": str(error)})
                 await self._take_message(msgspec.structs.replace(message, guild_id=guild.id, member=member), inbox)
         self._expected.discard(guild.id)
         return True
@@ -330,7 +329,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         try:
             return await self._api.messages(channel, self._missed_since, MISSED_A_CHANNEL_MAX)
         except PlatformRefusal as error:
-            log.info("reading back a channel failed", extra={"channel": channel, "why": str(error)})
+            log.info("reading missed messages failed", extra={"channel": channel, "why": str(error)})
             return []
 
     async def _direct_channels(self) -> Sequence[str]:
@@ -344,7 +343,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             if message.type not in KNOWN_TYPES:
                 self._not_understood(f"message of type {message.type}")
             elif is_from_others(message, self._me):
-                self._left_out("message of a bot")
+                self._left_out("message from a bot")
             elif message.author is None or message.author.id != self._me:
                 self._left_out(f"message of type {message.type}")
             return False
@@ -380,7 +379,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             try:
                 roles = await self._api.call("GET", f"/guilds/{message.guild_id}/roles", list[GuildRole])
             except PlatformRefusal as error:
-                log.info("the bot's role is unknown", extra={"guild": message.guild_id, "why": str(error)})
+                log.info("reading server roles failed", extra={"guild": message.guild_id, "why": str(error)})
             own = next((role.id for role in roles if role.tags.bot_id == self._me), "")
             self._own_roles.put(message.guild_id, own)
         return naming(message, self._me, own) if own in message.mention_roles else message
@@ -498,7 +497,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             for piece in rest:
                 await self._api.call("POST", base, msgspec.Raw, {**message_body(piece), "flags": EPHEMERAL})
         except (PlatformError, StoreError) as error:
-            log.warning("reply to a command or click failed: %s", error, extra={"platform": self.platform})
+            log.warning("command or button reply failed: %s", error, extra={"platform": self.platform})
 
     # ---- posts ----
 
@@ -545,7 +544,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             me = self._me or (await self._api.call("GET", "/users/@me", DiscordUser)).id
             read = await self._read(target.channel, snowflake_at(self._clock.now() - LOOK_BACK), LOOK_BACK_MAX)
         except PlatformRefusal as error:
-            log.info("searching for a post failed", extra={"platform": self.platform, "why": str(error)})
+            log.info("post lookup failed", extra={"platform": self.platform, "why": str(error)})
             return []
         mine = (message for message in read if message.author is not None and message.author.id == me)
         return [message.id for message in mine if is_try_of(post, body, message)]
@@ -625,7 +624,10 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             servers = await self._api.call("GET", "/users/@me/guilds", list[Guild])
             guild = servers[0].id if len(servers) == 1 else ""
         if not guild:
-            reason = "A Discord channel belongs to a server: name an existing channel of that server."
+            reason = (
+                "Shoal does not know in which Discord server to create the channel. Name an existing channel of "
+                "that server."
+            )
             raise PlatformError(reason, permanent=True)
         return (await self._api.call("POST", f"/guilds/{guild}/channels", DiscordChannel, body)).id
 
@@ -656,12 +658,12 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             return (await self._api.call("POST", path, DiscordMessage, body, files=files)).id
         except PlatformRefusal as error:
             if error.code in NO_REFERENCE and "message_reference" in body:
-                log.info("posted without a reference", extra={"platform": self.platform, "why": str(error)})
+                log.info("posted without reply reference", extra={"platform": self.platform, "why": str(error)})
                 unreferring = msgspec.structs.replace(post, reply_to="")
                 return await self._create(unreferring, msgspec.structs.replace(target, answers=""))
             if post.kind != "voice" or error.code not in NO_VOICE:
                 raise
-            log.info("sent as a file", extra={"platform": self.platform, "why": str(error)})
+            log.info("voice message sent as file", extra={"platform": self.platform, "why": str(error)})
             return await self._create(msgspec.structs.replace(post, kind="file"), target)
 
     async def _begin_forum_post(self, post: OutboundPost) -> str:
@@ -705,7 +707,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             await self._api.call("POST", f"{path}/threads", DiscordChannel, thread_body(text_of(starter, self._me)))
         except PlatformRefusal as error:
             if error.code != THREAD_EXISTS:
-                log.info("opening a thread failed", extra={"platform": self.platform, "why": str(error)})
+                log.info("opening thread failed", extra={"platform": self.platform, "why": str(error)})
                 target = DiscordTarget(target.parent, answers=target.channel)
                 self._moved.put(target.answers, target)
         return target

@@ -37,7 +37,7 @@ Threading: TypeAlias = Literal["native", "reply", "channel"]
 WHOLE = "0"
 """Thread part of ids for conversations that span a whole channel."""
 CHAIN = "r"
-"""Prefix for the first message's id of a reply chain, in the thread part of an id."""
+"""Prefix in a thread id, before the id of a reply chain's first message."""
 
 _DISCORD_EPOCH_MS = 1_420_070_400_000
 _THREADS = frozenset({10, 11, 12})
@@ -288,10 +288,8 @@ TEXT_CHARS_MAX = 2000
 BUTTON_CHARS_MAX = 100
 BUTTON_LABEL_CHARS_MAX = 80
 BUTTONS_MAX, ROW_MAX = 25, 5
-"""Maximum number of buttons per message and per row."""
 THREAD_NAME_CHARS_MAX = 100
 CHOICES_MAX, CHOICE_CHARS_MAX = 25, 100
-"""Maximum number of completions for a command, and their maximum length."""
 SUPPRESS_EMBEDS = 4
 """Flag that suppresses link previews for URLs in the model's text."""
 EPHEMERAL = 64

@@ -40,7 +40,6 @@ T = TypeVar("T")
 
 PAGE = 100
 SPENT_ROUTES_MAX = 4096
-"""Maximum number of routes remembered as rate limited."""
 UNKNOWN_CHANNEL = 10003
 UNKNOWN_MESSAGE = 10008
 CANNOT_MESSAGE_USER = 50007
@@ -69,13 +68,13 @@ HEARTBEAT, IDENTIFY, RESUME, HELLO = 1, 2, 6, 10
 
 _SESSION_OVER = frozenset({4003, 4006, 4007, 4009})
 _REFUSALS = {
-    4004: "Discord refused the token for {account!r}. Set platforms.discord.token or DISCORD_TOKEN, then restart.",
+    4004: "Discord rejected the token for {account!r}. Set platforms.discord.token or DISCORD_TOKEN, then restart.",
     4010: "Discord refused the connection of {account!r}: invalid shard.",
-    4011: "Discord requires sharding for {account!r}: it is in more servers than one connection may serve.",
-    4012: "Discord no longer knows this version of its gateway. Update Shoal.",
-    4013: "Discord refused the intents of {account!r}.",
-    4014: "Discord refused the intents of {account!r}: switch on Message Content Intent for the bot in the developer "
-    "portal (Bot, Privileged Gateway Intents).",
+    4011: "Discord requires sharding for {account!r}, because the bot is in too many servers for one connection.",
+    4012: "Discord no longer supports this version of its gateway. Update Shoal.",
+    4013: "Discord rejected the intents of {account!r}.",
+    4014: "Discord rejected the intents of {account!r}. Turn on Message Content Intent for the bot in the "
+    "developer portal (Bot, Privileged Gateway Intents).",
 }
 _ID_IN_PATH = re.compile(r"(?<=/messages/)\d+")
 
@@ -355,8 +354,10 @@ class DiscordApi(PlatformHttp):
             if failure.code in PASSING:
                 raise PlatformError(f"Discord is temporarily refusing requests: {reason} ({failure.code})")
             closed, gone = failure.code in CLOSED, failure.code in GONE
-            raise PlatformRefusal(f"Discord refused: {reason} ({failure.code})", failure.code, closed=closed, gone=gone)
-        raise PlatformError(f"Discord failed with {status}.", outcome_unknown=not 400 <= status < 500)
+            raise PlatformRefusal(
+                (f"Discord returned an error: {reason} ({failure.code})"), failure.code, closed=closed, gone=gone
+            )
+        raise PlatformError(f"Discord returned status {status}.", outcome_unknown=not 400 <= status < 500)
 
     async def messages(self, channel: str, after: int, limit: int) -> list[DiscordMessage]:
         """Return up to `limit` of the newest messages with ids above `after`, oldest first. Raises PlatformError."""
@@ -446,7 +447,7 @@ class Gateway:
         try:
             hello = await self._frame(socket)
             if hello is None or hello.op != HELLO:
-                raise PlatformError("Discord's gateway sent no hello.")
+                raise PlatformError("Discord's gateway did not send a Hello message.")
             token = self._token()
             if session.id:
                 await self._send(socket, RESUME, {"token": token, "session_id": session.id, "seq": session.seq})

@@ -12,7 +12,7 @@ PLATFORM = Platform(
         SetupQuestion("audience", "Authentication audience (Google Chat API, Configuration): the project's number"),
         SetupQuestion(
             "subscription",
-            "Pub/Sub subscription, projects/…/subscriptions/… (- if Google calls this server)",
+            "Pub/Sub subscription, projects/…/subscriptions/… (enter - if Google calls this server)",
             optional=True,
         ),
     ),

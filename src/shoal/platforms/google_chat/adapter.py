@@ -72,7 +72,7 @@ SEEN_MAX = 2000
 BUTTONS_MAX = 100
 VALUE_BYTES_MAX = 512
 EMPTY = "…"
-NO_COMMAND = "I have no command with that number. /help lists my commands, which also work as text."
+NO_COMMAND = "I do not know that command. /help lists my commands, and you can also type them."
 PRESSED = "shoal"
 """Name of the function that Shoal's buttons call."""
 MARKUP_SYNTAX = "MARKUP_SYNTAX_MARKDOWN"
@@ -172,10 +172,10 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             else:
                 await (self._api.check_event(headers) if push is None else self._api.check_push(headers))
         except BadToken as error:
-            log.info("an event was refused", extra={"platform": self.platform, "why": str(error)})
+            log.info("event rejected", extra={"platform": self.platform, "why": str(error)})
             return UNAUTHORIZED
         except PlatformError as error:
-            log.warning("cannot verify Google Chat events: %s", error, extra={"platform": self.platform})
+            log.warning("google chat event verification failed: %s", error, extra={"platform": self.platform})
             return NOT_READY
         if self._inbox is None:
             return NOT_READY
@@ -195,7 +195,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
     def _event_in(self, content: bytes) -> ChatEvent | None:
         if addon_in(content) is None:
             return self._decode(content, ChatEvent, "event")
-        addon = self._decode(content, AddonEvent, "event of an add-on")
+        addon = self._decode(content, AddonEvent, "add-on event")
         return addon.plain() if addon is not None else None
 
     async def _put(self, published: PubSubMessage) -> None:
@@ -268,7 +268,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             ):
                 self._overhear(self._read_back(current, current.space), ())
             if current.sender.type == "BOT":
-                self._left_out("message of an app")
+                self._left_out("message from an app")
             if current.sender.type == "BOT" or verb not in ("created", "updated"):
                 continue
             if verb == "created":
@@ -287,7 +287,9 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         for reaction in reactions if verb == "created" else ():
             name = message_name(reaction.name)
             if reaction.user.type == "BOT" or not reaction.emoji.unicode or not channel_of(name):
-                self._left_out("reaction of an app" if reaction.user.type == "BOT" else "reaction with a custom emoji")
+                self._left_out(
+                    ("reaction from an app") if reaction.user.type == "BOT" else "reaction with a custom emoji"
+                )
                 continue
             thread = await inbox.thread_of(self._prefix(channel_of(name)), name)
             if thread is not None:
@@ -306,7 +308,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         self, message: SpaceMessage, space: ChatSpace, inbox: InboxPort, *, addressed: bool
     ) -> None:
         if message.sender.type == "BOT" or not message.sender.name:
-            self._left_out("message of an app" if message.sender.name else "message without an author")
+            self._left_out("message from an app" if message.sender.name else "message without an author")
             return
         self._note_seen(message)
         prompt = prompt_of(self.platform, message, space, self._clock.now())
@@ -329,7 +331,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
                 async with asyncio.timeout(CONTEXT_SECONDS_MAX):
                     quoted = await self._api.resource("GET", reference.message_id, SpaceMessage)
             except (PlatformError, TimeoutError) as error:
-                log.info("reading a message failed", extra={"platform": self.platform, "why": str(error)})
+                log.info("message lookup failed", extra={"platform": self.platform, "why": str(error)})
                 continue
             names = (f"[file {file.content_name}]" for file in quoted.attachment)
             text = "\n".join(filter(None, (text_of(quoted), cards_of(quoted), *names))) or reference.text

@@ -392,7 +392,7 @@ class AddonEvent(msgspec.Struct, frozen=True, rename="camel"):
             ("APP_COMMAND", chat.app_command_payload),
             ("WIDGET_UPDATED", chat.widget_updated_payload),
         )
-        unknown = ("event of an add-on with an unknown payload", _AddonMessage())
+        unknown = ("add-on event with an unknown payload", _AddonMessage())
         kind, payload = next(((kind, body) for kind, body in payloads if body is not None), unknown)
         parameters = tuple(_Parameter(key, value) for key, value in self.common_event_object.parameters.items())
         return ChatEvent(
@@ -440,7 +440,9 @@ class _SpaceMessagePage(msgspec.Struct, frozen=True, rename="camel"):
 
 class GoogleChatApi(RestApi):
     def __init__(self, settings: GoogleChatSettings, home: Home, clock: Clock, inbound_url: str) -> None:
-        advice = "Check platforms.google_chat.service_account_file and that the Chat API is on in its project."
+        advice = (
+            "Check platforms.google_chat.service_account_file, and enable the Chat API in its Google Cloud project."
+        )
         super().__init__("Google Chat", advice, clock)
         self._settings = settings
         self._key_file = home.root / settings.service_account_file
@@ -468,7 +470,7 @@ class GoogleChatApi(RestApi):
             }
             assertion = signed(claims, account.private_key, account.private_key_id)
         except ConfigError as error:
-            raise PlatformError(f"No access token for Google Chat is available. {error}") from error
+            raise PlatformError(f"Shoal has no access token for Google Chat. {error}") from error
         return await self.request_token(account.token_uri, {"grant_type": GRANT, "assertion": assertion})
 
     async def check_event(self, headers: Mapping[str, str]) -> None:
@@ -544,7 +546,7 @@ class GoogleChatApi(RestApi):
 
 def _check_email(claims: Claims, account: str) -> None:
     if claims.get("email") != account or claims.get("email_verified") is not True:
-        raise BadToken("it is for another account")
+        raise BadToken("the token is for another account")
 
 
 def _service_account(path: Path) -> _ServiceAccount:
@@ -552,6 +554,6 @@ def _service_account(path: Path) -> _ServiceAccount:
     try:
         return msgspec.json.decode(read_regular(path, ACCOUNT_BYTES_MAX), type=_ServiceAccount)
     except OSError as error:
-        raise ConfigError([f"{where} Cannot read {path.name!r}: {error.strerror}."]) from error
+        raise ConfigError([f"{where}: cannot read {path.name!r}: {error.strerror}."]) from error
     except UNREADABLE as error:
-        raise ConfigError([f"{where} {path.name!r} is not a service account's key."]) from error
+        raise ConfigError([f"{where}: {path.name!r} is not the key of a service account."]) from error

@@ -73,8 +73,8 @@ ROOMS_MAX = 500
 DIRECT_MEMBERS = 2
 ENCRYPTED_TYPE = "application/octet-stream"
 UNREADABLE_ROOM = (
-    "This room is encrypted, and encryption is not installed, so I cannot read it. "
-    "Write to me in a room without encryption, or ask the owner to add the `matrix` extra; `shoal doctor` explains how."
+    "I cannot read this encrypted room, because encryption is not installed. Write to me in an unencrypted room, "
+    "or ask the owner to run `shoal doctor`, which explains how to add the `matrix` extra."
 )
 LATE_KEY_SECONDS = 60.0
 """Time after which the author of an undecryptable message is notified. Shoal still waits for the key."""
@@ -105,11 +105,9 @@ FILTER = msgspec.json.encode(
 ).decode()  # fmt: skip
 TYPING_MILLISECONDS = 30_000
 READ_MAX = 1000
-"""Maximum number of events read from a room to find messages."""
 LOOK_BACK = timedelta(days=1)
 """Limit for finding a post with an unknown outcome. Posts are retried for the same time."""
 INVITED_MAX = 50
-"""Maximum number of people invited to a new room."""
 NAME_CHARS_MAX = 100
 UPLOAD_BYTES_MAX = 104_857_600
 """Largest file that is encrypted in memory. Homeservers have lower limits (Synapse 50 MB by default) and report
@@ -213,7 +211,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                     synced = msgspec.json.decode(raw, type=SyncResult)
                 except UNREADABLE as error:
                     raise PlatformError(
-                        f"The homeserver's sync has an unknown format: {refusal(error, SyncResult)}."
+                        f"The homeserver's sync response has an unknown format: {refusal(error, SyncResult)}."
                     ) from error
                 self._reset_backoff()
                 poll_seconds = POLL_SECONDS
@@ -295,9 +293,9 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 await inbox.admits(msgspec.structs.replace(prompt, direct=True))
             elif accepted and prompt is not None:
                 await self._greet(prompt, inbox)
-            log.info("an invitation was %s", "accepted" if accepted else "declined", extra=extra)
+            log.info("invitation %s", "accepted" if accepted else "declined", extra=extra)
         except PlatformRefusal as error:
-            log.warning("reply to an invitation failed: %s", error, extra=extra)
+            log.warning("invitation response failed: %s", error, extra=extra)
 
     # ---- rooms ----
 
@@ -379,7 +377,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             return
         log.info("waiting for a key", extra={"platform": self.platform, "channel": room})
         while len(self._undecrypted) >= UNDECRYPTED_MAX:
-            await self._forget_undecrypted(next(iter(self._undecrypted)), "too many wait")
+            await self._forget_undecrypted(next(iter(self._undecrypted)), "too many messages are waiting")
         await self._note_undecrypted(_Undecrypted(room, event, to_micros(self._clock.now())))
         try:
             await self._encryption.request_key(room, event)
@@ -409,13 +407,13 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 await self._intake.put(waiting.room, msgspec.json.encode((waiting.room, waiting.event)).decode())
                 await self._forget_undecrypted(id)
             elif seconds >= LATE_KEY_DAYS * 86_400:
-                await self._forget_undecrypted(id, "its key did not arrive")
+                await self._forget_undecrypted(id, "the key did not arrive")
             elif seconds >= LATE_KEY_SECONDS and not waiting.is_told:
                 await self._note_undecrypted(msgspec.structs.replace(waiting, is_told=True))
                 try:
                     place = await self._place(waiting.room)
                 except PlatformRefusal:  # the bot left the room
-                    await self._forget_undecrypted(id, "no author to notify")
+                    await self._forget_undecrypted(id, "the bot left the room")
                     continue
                 if place.direct:
                     await self._say(place.thread(self.platform), id, UNREADABLE_MESSAGE)
@@ -462,7 +460,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         elif is_from_person(happened, content, self._me.user_id):
             await self._take_message(room, happened, content, inbox)
         elif content.msgtype == "m.notice":
-            self._left_out("message of a bot")
+            self._left_out("message from a bot")
         return True
 
     async def _take_named(self, room: str, changed: str, new: EventContent, inbox: InboxPort) -> bool:
@@ -542,7 +540,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
             async with asyncio.timeout(CONTEXT_SECONDS_MAX):
                 event = await self._api.call("GET", path_of("rooms", room, "event", event_id), MatrixEvent)
         except (PlatformError, TimeoutError) as error:
-            log.info("reading a message failed", extra={"platform": self.platform, "why": str(error)})
+            log.info("message lookup failed", extra={"platform": self.platform, "why": str(error)})
             return None
         decrypted = self._decrypted(room, event)
         content = content_of(decrypted) if decrypted is not None else None
@@ -604,7 +602,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
                 if content is not None and content.post == transaction and event.sender == me:
                     return [event.event_id]
         except PlatformRefusal as error:
-            log.info("searching for a post failed", extra={"platform": self.platform, "why": str(error)})
+            log.info("post lookup failed", extra={"platform": self.platform, "why": str(error)})
         return []
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
@@ -698,7 +696,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         people = [user for user in await self._members_of(beside) if user != me] if beside else []
         invited = people[:INVITED_MAX] or ([self._settings.owner] if self._settings.owner else [])
         if not invited:
-            reason = "The new room would be empty: name an existing room, or set platforms.matrix.owner."
+            reason = "The new room would have no members. Name an existing room, or set platforms.matrix.owner."
             raise PlatformError(reason, permanent=True)
         return await self._create(name, invited)
 

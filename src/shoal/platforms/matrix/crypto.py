@@ -78,7 +78,7 @@ class MegolmEncryption(Encryption):
         client = await self._machine()
         response = SyncResponse.from_dict(_object(synced))
         if not isinstance(response, SyncResponse):
-            raise PlatformError("The homeserver's sync has an unknown format.")
+            raise PlatformError("The homeserver's sync response has an unknown format.")
         client.receive_response(response)
         async with self._calling:
             if client.should_upload_keys:
@@ -179,7 +179,10 @@ class MegolmEncryption(Encryption):
         if self._client is None:
             login = await self._api.login()
             if not login.device_id:
-                raise PlatformError("The access token has no device, so Shoal cannot encrypt with it.")
+                raise PlatformError(
+                    "The Matrix access token does not belong to a device, so Shoal cannot encrypt messages. Use "
+                    "the access token of a device."
+                )
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             config = ClientConfig(store=SqliteStore, store_name="keys.db", encryption_enabled=True)
             client = Client(login.user_id, login.device_id, str(self._folder), config)
@@ -218,7 +221,7 @@ def _megolm_event(room: str, event: MatrixEvent) -> MegolmEvent | None:
 
 def _read(response: Response, kind: type[R]) -> R:
     if not isinstance(response, kind):
-        raise PlatformError("The homeserver's response about keys has an unknown format.")
+        raise PlatformError("The homeserver's response to a key request has an unknown format.")
     return response
 
 

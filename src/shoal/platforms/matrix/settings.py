@@ -29,4 +29,4 @@ class MatrixSettings(AccountSettings, frozen=True, kw_only=True):
     def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
         yield from super().account_problems(public_url)
         if not self.access_token and not self.password:
-            yield "access_token", "is missing; set it or a password"
+            yield "access_token", "is missing. Set it, or set a password"

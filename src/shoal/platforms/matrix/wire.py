@@ -184,8 +184,8 @@ class MatrixApi(PlatformHttp):
             self._login = None
         if is_logged_out or (is_login and 400 <= status < 500 and failure.errcode == "M_FORBIDDEN"):
             return PlatformError(
-                f"The homeserver refused the access token or password for {self._settings.account!r}. "
-                "Set platforms.matrix.access_token (or MATRIX_ACCESS_TOKEN) or password, then restart."
+                f"The homeserver rejected the access token or password for {self._settings.account!r}. Set "
+                "platforms.matrix.access_token, MATRIX_ACCESS_TOKEN or platforms.matrix.password, then restart."
             )
         if 400 <= status < 500 and failure.errcode:
             reason = failure.error or f"status {status}"
@@ -193,9 +193,9 @@ class MatrixApi(PlatformHttp):
             is_astray = status == 400 and "relation" in failure.error.lower()
             closed = status == 403 or failure.errcode in CLOSED
             gone = failure.errcode == "M_NOT_FOUND" or is_astray
-            message = f"Matrix refused: {reason} ({failure.errcode})"
+            message = f"The homeserver returned an error: {reason} ({failure.errcode})"
             return PlatformRefusal(message, failure.errcode, closed=closed, gone=gone)
-        return PlatformError(f"The homeserver failed with {status}.", outcome_unknown=not 400 <= status < 500)
+        return PlatformError(f"The homeserver returned status {status}.", outcome_unknown=not 400 <= status < 500)
 
 
 # ---- event fields ----
@@ -336,7 +336,7 @@ class SyncResult(msgspec.Struct, frozen=True):
 
 # ---- encryption ----
 
-_INSTALL = "Reading it needs the `matrix` extra; `shoal doctor` says how to add it."
+_INSTALL = "Encryption needs the `matrix` extra. Run `shoal doctor` for instructions."
 
 
 class Encryption:
@@ -356,7 +356,7 @@ class Encryption:
 
     async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
         """Encrypt an event for every member of the room. Raises PlatformError."""
-        raise PlatformError(f"The room {room} is encrypted. {_INSTALL}", permanent=True)
+        raise PlatformError(f"The room is encrypted. {_INSTALL}", permanent=True)
 
     def encrypt_file(self, content: bytes) -> tuple[bytes, JsonObject]:
         """Encrypt a file. Returns the encrypted file and the keys for decrypting it. Raises PlatformError."""
@@ -372,7 +372,7 @@ class Encryption:
 
 MEDIA = frozenset({"m.file", "m.image", "m.audio", "m.video"})
 _PROGRAMS = frozenset({"m.notice", "m.server_notice", "m.key.verification.request"})
-"""Message types without text for readers."""
+"""Types of messages that contain no text for people."""
 _WORDS = frozenset({"m.text", "m.emote", "m.notice"})
 _CALLS = frozenset({"m.call.invite", "m.rtc.notification", "org.matrix.msc4075.rtc.notification"})
 _LIVE_LOCATIONS = frozenset({"m.beacon_info", "org.matrix.msc3672.beacon_info"})
@@ -680,7 +680,7 @@ def target_of(thread: ThreadId) -> MatrixTarget:
     address = thread_address(thread)
     root = "" if address.thread == WHOLE else address.thread
     if not address.channel.startswith("!") or (root and not root.startswith("$")):
-        reason = f"{thread!r} is not a Matrix thread: rooms begin with ! and messages with $."
+        reason = f"{thread!r} is not a Matrix thread: room ids begin with ! and message ids with $."
         raise PlatformError(reason, permanent=True)
     return MatrixTarget(address.channel, root)
 

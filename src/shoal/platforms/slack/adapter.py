@@ -90,7 +90,6 @@ from shoal.platforms.slack.wire import (
 
 log = logging.getLogger(__name__)
 MISSED_MAX = 100
-"""Maximum number of missed messages processed per conversation."""
 RECENT_THREADS_MAX = 30
 """Maximum number of recently used threads searched for missed messages."""
 ASKERS_MAX = 5000
@@ -110,7 +109,6 @@ DOUBTFUL_MAX = 2000
 ADOPTED_MAX = 50
 """Maximum number of messages searched for the stream of a killed process."""
 INVITED_MAX = 50
-"""Maximum number of people invited to a new private channel."""
 NAMES_MAX = 9
 """Maximum number of names tried if the first is taken: name, name-2, …"""
 
@@ -237,7 +235,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         try:
             await self._intake.put(lane_of(event), msgspec.json.encode(event).decode())
         except (StoreError, PlatformError):
-            log.exception("event not stored; Slack will send it again", extra={"platform": self.platform})
+            log.exception("event not stored; waiting for slack to redeliver", extra={"platform": self.platform})
             return False
         return True
 
@@ -252,7 +250,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 after, before = event.message, event.previous_message
                 if after is None or after.user in nobody or after.bot_id or not is_about_message(event):
                     if after is None or after.user != self._me.user_id:
-                        self._left_out("change of a bot's message")
+                        self._left_out("change to a bot's message")
                     return
                 if is_addressed(after, self._me) and not is_direct(event.channel):
                     named = msgspec.structs.replace(after, type="message", channel=event.channel)
@@ -288,7 +286,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 thread = await inbox.thread_of(self._prefix(item.channel), item.ts)
                 author = await self._api.author(event.user)
                 if author.is_bot:
-                    self._left_out("reaction of a bot")
+                    self._left_out("reaction from a bot")
                 elif thread is not None:
                     await self._take_reaction(Reaction(thread, event.reaction, author, item.ts), inbox)
             case "member_joined_channel", _:
@@ -318,7 +316,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             self._not_understood(f"message of subtype {event.subtype}")
         if not is_written(event, self._me) or key in self._done:
             if event.bot_id and event.bot_id != self._me.bot_id:
-                self._left_out("message of a bot")
+                self._left_out("message from a bot")
             return
         prompt = prompt_of(self.platform, event, self._me)
         files = [await self._incoming(file, event.user) for file in event.files]
@@ -339,7 +337,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 begins = not (inbox.commands.parse(prompt.text) or await self._is_subscribed(prompt.thread))
         prompt = self._with_its_lines(msgspec.structs.replace(prompt, author=author), inbox)
         if author.is_bot:
-            self._left_out("message of a bot")
+            self._left_out("message from a bot")
         if author.is_bot or not await inbox.admits(prompt):
             return
         further: tuple[IncomingFile, ...] = ()
@@ -418,7 +416,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         try:
             answer = await press(click.actions[0].value, thread, author, inbox)
         except StoreError:
-            log.exception("a click was lost", extra={"platform": self.platform})
+            log.exception("button click not processed", extra={"platform": self.platform})
             answer = LOST
         await self._respond(click.response_url, answer, message.thread_ts)
 
@@ -441,7 +439,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                     )
                 )  # fmt: skip
         except StoreError:
-            log.exception("a command was lost", extra={"platform": self.platform})
+            log.exception("command not processed", extra={"platform": self.platform})
             answer = LOST
         await self._respond(slash.response_url, answer, "")
 
@@ -454,7 +452,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         try:
             await self._api.respond(url, content)
         except PlatformError as error:
-            log.info("an answer was lost", extra={"platform": self.platform, "why": str(error)})
+            log.info("reply not sent", extra={"platform": self.platform, "why": str(error)})
 
     # ---- missed messages ----
 
@@ -471,7 +469,10 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 try:
                     newest = await self._api.newest(channel, thread_ts, seen, MISSED_MAX)
                 except PlatformRefusal as refusal:  # the bot may have lost access
-                    log.info("a conversation was not read", extra={"platform": self.platform, "why": str(refusal)})
+                    log.info(
+                        ("conversation skipped while reading missed messages"),
+                        extra={"platform": self.platform, "why": str(refusal)},
+                    )
                     continue
                 messages += [
                     msgspec.structs.replace(message, type="message")
@@ -481,7 +482,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             for message in sorted(messages, key=lambda message: message.ts):
                 await self._take_event(message, inbox)
         except (PlatformError, StoreError) as error:
-            text = "reading missed messages failed; they may stay unanswered: %s"
+            text = "reading missed messages failed: %s"
             log.warning(text, error, extra={"platform": self.platform})
 
     async def _recent_threads(self) -> tuple[Sequence[ThreadId], str]:
@@ -547,7 +548,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 if refusal.code == THREAD_NOT_FOUND and around is not None:
                     stray = await self._find(msgspec.structs.replace(post, thread=around))
                     raise await self._refusal_of_deleted(post.thread, stray) from refusal
-                log.info("searching for a post failed", extra={"platform": self.platform, "why": str(refusal)})
+                log.info("post lookup failed", extra={"platform": self.platform, "why": str(refusal)})
                 given = message_of(msgspec.structs.replace(post, markdown=REPEATED + post.markdown))
             else:
                 if sent:
@@ -595,7 +596,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             try:
                 await self._api.call("chat.delete", Ok, {"channel": place_of(thread)[0], "ts": stray_ts})
             except PlatformError as error:
-                log.warning("a post remains outside its thread", extra={"thread_id": thread, "why": str(error)})
+                log.warning("deleting stray post failed", extra={"thread_id": thread, "why": str(error)})
         return PlatformRefusal("The first message of the Slack thread was deleted.", THREAD_NOT_FOUND, gone=True)
 
     async def _find(self, post: OutboundPost) -> str:
@@ -609,7 +610,9 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             cursor = page.response_metadata.next_cursor
             if not cursor:
                 return ""
-        raise PlatformError("Too many newer messages exist to check whether this one was posted.")
+        raise PlatformError(
+            "Shoal cannot check whether the message was posted, because the conversation has too many newer messages."
+        )
 
     def _look_back(self) -> str:
         return f"{(self._clock.now() - LOOK_BACK).timestamp():.6f}"
@@ -705,7 +708,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                 try:
                     await self._change(channel, ts, markdown)
                 except PlatformError as error:
-                    log.info("a preview was not ended", extra={"platform": self.platform, "why": str(error)})
+                    log.info("ending preview failed", extra={"platform": self.platform, "why": str(error)})
 
     # ---- channels ----
 

@@ -345,7 +345,7 @@ class SlackStreams:
         try:
             await self._api.call("chat.stopStream", Ok, {"channel": channel, "ts": ts})
         except PlatformError as error:
-            log.debug("a stream was not ended", extra={"why": str(error)})
+            log.debug("ending stream failed", extra={"why": str(error)})
 
     def idle(self) -> list[tuple[str, str, str]]:
         """Return the channel, message id and text of each stream that has been idle for IDLE_SECONDS."""

@@ -31,6 +31,6 @@ class SlackSettings(AccountSettings, frozen=True, kw_only=True):
     def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
         yield from super().account_problems(public_url)
         if self.mode == "socket" and not self.app_token:
-            yield "app_token", 'is missing; Socket Mode needs it, or choose mode = "http"'
+            yield "app_token", 'is missing. Set it for Socket Mode, or set mode = "http"'
         elif self.mode == "http" and not self.signing_secret:
-            yield "signing_secret", 'is missing; mode = "http" needs it'
+            yield "signing_secret", 'is missing. Set it, because mode = "http" needs it'

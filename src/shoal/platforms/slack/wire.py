@@ -80,8 +80,8 @@ SIGNED_SECONDS_MAX = 300
 
 _DIGITS_MAX = 20
 _ADVICE = {
-    "channel_not_found": " The channel does not exist, or the bot cannot see it. Invite the bot there.",
-    "not_in_channel": " Invite the bot to that channel.",
+    "channel_not_found": " The channel does not exist, or the bot cannot see it. Invite the bot to the channel.",
+    "not_in_channel": " Invite the bot to the channel.",
     "is_archived": " The channel is archived.",
     "link_disabled": " Turn Socket Mode on in the app's settings.",
 }
@@ -361,7 +361,7 @@ class SlackApi(PlatformHttp):
             which = "app token" if method == "apps.connections.open" else "bot token"
             key = "app_token or SLACK_APP_TOKEN" if which == "app token" else "bot_token or SLACK_BOT_TOKEN"
             raise PlatformError(
-                f"Slack refused the {which} of {self._account!r}: {code}. Set platforms.slack.{key}, then restart."
+                f"Slack rejected the {which} of {self._account!r}: {code}. Set platforms.slack.{key}, then restart."
             )
         if code in PASSING_ERRORS:
             raise PlatformError(f"Slack's {method} failed: {code}.")
@@ -370,7 +370,7 @@ class SlackApi(PlatformHttp):
         needed = outcome.needed
         advice = f" Give the app the scope {needed} and install it again." if needed else _ADVICE.get(code, "")
         closed, gone = code in CLOSED_ERRORS, code in GONE_ERRORS
-        raise PlatformRefusal(f"Slack refused {method}: {code}.{advice}", code, closed=closed, gone=gone)
+        raise PlatformRefusal(f"Slack's {method} failed: {code}.{advice}", code, closed=closed, gone=gone)
 
     async def respond(self, url: str, content: Fields) -> None:
         headers = {"content-type": "application/json"}
@@ -546,7 +546,7 @@ async def listen(url: str, hello: Callable[[], None], take: Callable[[Envelope, 
                     take(envelope, partial(confirm, socket, envelope.envelope_id))
             raise PlatformError("Slack closed the connection.")
     except (OSError, WebSocketException) as error:
-        raise PlatformError(f"The connection to Slack broke: {network_reason(error)}.") from error
+        raise PlatformError(f"The connection to Slack failed: {network_reason(error)}.") from error
 
 
 _CHANNEL = re.compile(r"[A-Z0-9]{2,40}")
@@ -575,7 +575,6 @@ EVENTS = frozenset(
         "app_home_opened",
     }
 )  # fmt: skip
-"""Supported event types."""
 UNUSED_EVENTS = frozenset({"reaction_removed", "assistant_thread_context_changed"})
 """Event types that Slack sends with the supported ones. They are ignored."""
 

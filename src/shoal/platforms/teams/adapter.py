@@ -58,7 +58,7 @@ from shoal.platforms.tokens import BadToken, check_package
 log = logging.getLogger(__name__)
 NOT_IMPLEMENTED = HttpAnswer(501, b'{"error":"not_implemented","message":"Shoal does not support this."}')
 READ_RECEIPT = "application/vnd.microsoft.readReceipt"
-OFFER_GONE = "This file is no longer offered."
+OFFER_GONE = "This file is no longer available here. Ask for it again."
 FILE_CARD = "application/vnd.microsoft.teams.card.file.info"
 UPLOAD_BYTES_MAX = 26_214_400
 CHANNELS_MAX = 1000
@@ -155,7 +155,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         self._inbox = inbox
         self.connected.set()
         if self._settings.emulator:
-            log.warning("platforms.teams.emulator is on: anyone who reaches this server can write as anyone in Teams")
+            log.warning("teams emulator mode on; anyone who reaches this server can impersonate any teams user")
         else:
             await self._api.token()
         log.info("connected", extra={"platform": self.platform})
@@ -176,10 +176,10 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         try:
             await self._api.check(headers, activity)
         except BadToken as error:
-            log.info("an activity was refused", extra={"platform": self.platform, "why": str(error)})
+            log.info("activity rejected", extra={"platform": self.platform, "why": str(error)})
             return UNAUTHORIZED
         except PlatformError as error:
-            log.warning("cannot verify Teams activities: %s", error, extra={"platform": self.platform})
+            log.warning("teams activity verification failed: %s", error, extra={"platform": self.platform})
             return NOT_READY
         if self._inbox is None:
             return NOT_READY
@@ -200,7 +200,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
     async def _take(self, activity: TeamsActivity, inbox: InboxPort) -> HttpAnswer:
         if is_of_bot(activity):
             if activity.type == "message":
-                self._left_out("message of a bot")
+                self._left_out("message from a bot")
             return TAKEN
         channel, author = channel_of(activity), author_of(activity.sender)
         async with self._locks.setdefault(activity.conversation.id, asyncio.Lock()):
@@ -427,7 +427,9 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
 
 
 async def _not_handed_out() -> bytes:
-    raise PlatformError("Teams does not give bots files in channels and groups. Ask for the file in a direct chat.")
+    raise PlatformError(
+        "Bots cannot download files from Teams channels and group chats. Ask for the file in a direct chat."
+    )
 
 
 def message_of(markdown: str, people: Mapping[str, str], buttons: tuple[Button, ...] = ()) -> Fields:

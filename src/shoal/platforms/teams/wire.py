@@ -38,7 +38,6 @@ SCOPE = "https://api.botframework.com/.default"
 TENANT = "botframework.com"
 """Tenant for tokens of multi-tenant bots."""
 PLACES_MAX = 5000
-"""Maximum number of conversations with a cached service URL."""
 
 _ROOT = ";messageid="
 _AT = re.compile(r"<at\b[^<>]*+>([^<]*+(?:<(?!/?at\b)[^<]*+)*+)</at>", re.IGNORECASE)
@@ -522,11 +521,11 @@ class TeamsApi(RestApi):
         claims = await self._keys.verify(headers, [self._settings.app_id], ISSUERS, activity.channel_id)
         vouched = claims.get("serviceurl")
         if not isinstance(vouched, str) or vouched.rstrip("/") != activity.service_url.rstrip("/"):
-            raise BadToken("it is for another service URL")
+            raise BadToken("the token is for another service URL")
         if not self._trusts(activity.service_url):
-            raise BadToken("its service URL is not among platforms.teams.service_hosts")
+            raise BadToken("the activity's service URL is not in platforms.teams.service_hosts")
         if self._settings.tenant and tenant_of(activity) not in ("", self._settings.tenant):
-            raise BadToken("it is for another tenant")
+            raise BadToken("the activity is for another tenant")
 
     async def learn(self, activity: TeamsActivity) -> None:
         """Store the service URL of a verified activity. Raises StoreError."""
@@ -575,8 +574,8 @@ class TeamsApi(RestApi):
         base = service_url or self._settings.service_url
         anonymous = self._is_emulated(base)
         if not (anonymous or self._trusts(base)):
-            host = host_of(base) or "no address"
-            reason = f"Teams' service at {host!r} is not among platforms.teams.service_hosts."
+            host = host_of(base) or "unknown"
+            reason = f"The Teams service host {host!r} is not in platforms.teams.service_hosts."
             raise PlatformError(reason, permanent=True)
         url = f"{base.rstrip('/')}/{path}"
         return await self.call(method, url, CreatedActivity, content, anonymous=anonymous)

@@ -54,12 +54,14 @@ ALLOWED_UPDATES: list[Json] = [
     "my_chat_member",
 ]  # fmt: skip
 CHANNEL_GREETING = (
-    "Hello! Telegram does not tell me who writes here. To let me answer posts that mention me, "
-    "add {chat} to platforms.telegram.allow."
+    "Hello! Telegram does not show me who posts here. To let me answer posts that mention me, add {chat} to "
+    "platforms.telegram.allow."
 )
 UPDATE_SECONDS_MAX = 172_800.0
 """Maximum age of an update received by webhook. Telegram keeps updates for a day. The secret in the header covers
-neither content nor time, so old calls are refused long before their messages are forgotten and could be replayed."""
+neither content nor time, so old updates are rejected long before Shoal forgets their messages and would process them
+again.
+"""
 ALBUMS_MAX = 200
 CAPTION_CHARS_MAX = 1024
 BUTTON_BYTES_MAX, BUTTONS_MAX = 64, 100
@@ -177,7 +179,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             update = msgspec.json.decode(event, type=Update)
         except UNREADABLE as error:
             self._not_understood(unknown_update(event))
-            log.info("an update has an unknown format", extra={"platform": self.platform, "why": str(error)})
+            log.info("update in unknown format", extra={"platform": self.platform, "why": str(error)})
             return False
         for chat in update.chats():
             chat.known_as = self._moves.first_id(str(chat.id))
@@ -207,12 +209,12 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             try:
                 await self._api.call("answerCallbackQuery", bool, {"callback_query_id": click.id, "text": answer[:200]})
             except PlatformError as error:
-                log.info("a click was not answered", extra={"platform": self.platform, "why": str(error)})
+                log.info("answering button click failed", extra={"platform": self.platform, "why": str(error)})
         elif edited is not None:
             prompt = prompt_of(self.platform, edited, self._me)
             is_moving = edited.location is not None  # a live location is edited continuously
             if prompt is None or prompt.author.is_bot or is_moving:
-                self._left_out("change of a live location" if is_moving else "change of a bot's message")
+                self._left_out("live location change" if is_moving else "change to a bot's message")
                 return True
             is_named = edited.chat.type != "private" and is_addressed(edited, self._me)
             if is_named and await self._is_unheard(prompt, self._prefix(str(edited.chat.id)), inbox):
@@ -239,7 +241,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         elif reaction is None:
             self._not_understood(unknown_update(event))
         elif reaction.new_reaction:
-            self._left_out("reaction of a bot" if reaction.user is not None else "anonymous reaction")
+            self._left_out("reaction from a bot" if reaction.user is not None else "anonymous reaction")
         return True
 
     async def _take_message(self, message: TelegramMessage, event: str, inbox: InboxPort) -> None:
@@ -250,7 +252,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         """
         prompt = prompt_of(self.platform, message, self._me)
         if prompt is None or prompt.author.is_bot:
-            self._left_out("message of a bot" if prompt is not None else "message without an author")
+            self._left_out("message from a bot" if prompt is not None else "message without an author")
             return
         is_direct = message.chat.type == "private"
         album = f"{message.chat.id}/{message.media_group_id}" if message.media_group_id else ""
@@ -322,7 +324,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             except TelegramBadRequest as error:  # the picture has an unsuitable size, or the chat blocks voice messages
                 if method == "sendDocument":
                     raise
-                log.info("sent as a document", extra={"platform": self.platform, "why": str(error)})
+                log.info("file sent as document", extra={"platform": self.platform, "why": str(error)})
             else:
                 return self._id_of(post.thread, made)
         raise AssertionError("sendDocument is the last method")
@@ -376,7 +378,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
     def _about(self, thread: ThreadId, message_id: str) -> dict[str, Json]:
         number = self._number_here(thread, message_id)
         if not number:
-            raise PlatformError("The message is from before the group moved.", permanent=True)
+            raise PlatformError("The message was sent before the group became a supergroup.", permanent=True)
         return {"chat_id": self._place(thread)["chat_id"], "message_id": number}
 
     def _number_here(self, thread: ThreadId, message_id: str) -> int:

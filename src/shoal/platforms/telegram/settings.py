@@ -31,6 +31,6 @@ class TelegramSettings(AccountSettings, frozen=True, kw_only=True):
     def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
         yield from super().account_problems(public_url)
         if self.mode == "webhook" and not public_url:
-            yield "mode", 'is "webhook", which needs web.public_url; set that, or choose "polling"'
+            yield "mode", 'is "webhook", which needs web.public_url. Set web.public_url, or set mode = "polling"'
         elif self.mode == "webhook" and not self.webhook_secret:
-            yield "webhook_secret", 'is missing; mode = "webhook" needs it'
+            yield "webhook_secret", 'is missing. Set it, because mode = "webhook" needs it'

@@ -78,14 +78,14 @@ class TelegramBadRequest(PlatformError):
         self.description = description.lower()
         gone = any(reason in self.description for reason in _GONE)
         closed = not gone and (code == 403 or any(reason in self.description for reason in _CLOSED))
-        super().__init__(f"Telegram refused: {description}", permanent=not closed, barred=closed or gone)
+        super().__init__(f"Telegram returned an error: {description}", permanent=not closed, barred=closed or gone)
 
 
 class ChatMigrated(PlatformError):
     """A group became a supergroup with a new id."""
 
     def __init__(self, chat: int) -> None:
-        super().__init__(f"The group is now {chat}. Use that id in platforms.telegram.channels.")
+        super().__init__(f"The group's id is now {chat}. Use it in platforms.telegram.channels.")
         self.chat = chat
 
 
@@ -122,8 +122,8 @@ class TelegramApi(PlatformHttp):
             raise PlatformError("Telegram's rate limit has been reached.", retry_after_seconds=hints.retry_after or 1.0)
         if code in (401, 404):
             raise PlatformError(
-                f"Telegram refused the token for {self._account!r}. "
-                "Set platforms.telegram.token or TELEGRAM_BOT_TOKEN, then restart."
+                f"Telegram rejected the token for {self._account!r}. Set platforms.telegram.token or "
+                "TELEGRAM_BOT_TOKEN, then restart."
             )
         if code == 409:
             raise PlatformError(
@@ -135,7 +135,7 @@ class TelegramApi(PlatformHttp):
             raise PlatformError(f"Telegram is temporarily refusing requests: {answer.description}")
         if 400 <= code < 500:
             raise TelegramBadRequest(answer.description, code)
-        raise PlatformError(f"Telegram failed with {code}: {answer.description}", outcome_unknown=True)
+        raise PlatformError(f"Telegram returned status {code}: {answer.description}", outcome_unknown=True)
 
     async def fetch_file(self, file_id: str, bytes_max: int) -> bytes:
         path = (await self.call("getFile", TelegramFile, {"file_id": file_id})).file_path
@@ -522,11 +522,11 @@ def references_of(message: TelegramMessage, text: str, me: TelegramUser) -> list
         author = author_in(replied) or Author("", replied.chat.title, trusted=False)
         if own and replied.sender is not None:
             author = author_of(replied.sender)
-        quote_text = quoted or (task and f"[a task of a checklist: {task}]") or _full_text(replied, replied.said)
+        quote_text = quoted or (task and f"[a checklist task: {task}]") or _full_text(replied, replied.said)
         author = author if own else _vouched(replied, author)
         references.append(Reference(kind, quote_text, author, id_in(message.chat, replied.message_id), own=own))
     elif external is not None:
-        quote_text = quoted or _full_text(external) or "[a message of another chat]"
+        quote_text = quoted or _full_text(external) or "[a message from another chat]"
         references.append(Reference(kind, quote_text, _sender_elsewhere(external), str(external.message_id or "")))
     if message.reply_to_story is not None:
         references.append(Reference("reply", "[a story]", _author_as(message.reply_to_story.chat)))

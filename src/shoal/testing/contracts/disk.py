@@ -79,17 +79,19 @@ class DiskContract:
 
     async def test_many_small_files_exceed_the_limit(self, bounded: BoundedSandbox, workspace: Path) -> None:
         """The sandbox stops the command and reports why. The files remain."""
-        with pytest.raises(FolderFull, match=r"stopped.*/workspace holds .* MiB; at most 16 MiB are allowed. Remove"):
+        with pytest.raises(
+            FolderFull, match=r"stopped.*/workspace contains .* MiB, more than the limit of 16 MiB. Remove"
+        ):
             await self.run(bounded, workspace, WRITE % "f" + FOREVER)
         assert measure_folder(workspace, FILES_MAX).size_bytes > BYTES_MAX
 
     async def test_one_growing_file_exceeds_the_limit(self, bounded: BoundedSandbox, workspace: Path) -> None:
-        with pytest.raises(FolderFull, match="at most 16 MiB"):
+        with pytest.raises(FolderFull, match="limit of 16 MiB"):
             await self.run(bounded, workspace, f"head -c 40M /dev/zero > one; {FOREVER}")
 
     async def test_too_many_files_exceed_the_limit(self, bounded: BoundedSandbox, workspace: Path) -> None:
         """Empty files and directories count too."""
-        with pytest.raises(FolderFull, match="files and folders; at most 300 are allowed"):
+        with pytest.raises(FolderFull, match="files and folders, more than the limit of 300"):
             await self.run(bounded, workspace, f"mkdir d; for i in {{1..400}}; do : > d/$i; done; {FOREVER}")
 
     async def test_concurrent_writers_are_all_stopped(self, bounded: BoundedSandbox, workspace: Path) -> None:
@@ -128,7 +130,7 @@ class DiskContract:
         assert ((workspace / "new").stat().st_size, (workspace / "f1").stat().st_size) == (0, MEBIBYTE)
         assert not (workspace / "f2").exists()
         (workspace / "f").write_bytes(bytes(2 * MEBIBYTE))  # the sandbox may have stopped it one file after the limit
-        with pytest.raises(FolderFull, match="at most 16 MiB"):
+        with pytest.raises(FolderFull, match="limit of 16 MiB"):
             await bounded.require_room((Mount(workspace, "/workspace", writable=True),))
         await self.run(bounded, workspace, "rm f*")
         fine = await self.run(bounded, workspace, "echo x > new; cat new")

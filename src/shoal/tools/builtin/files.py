@@ -30,9 +30,7 @@ from shoal.tools.locks import PathLocks
 
 CONTEXT_LINES = 3
 LINES_NAMED_MAX = 8
-"""Maximum number of line numbers listed in an error."""
 LINES_COMPARED_MAX = 2000
-"""Maximum number of lines compared to find the nearest line."""
 ALIKE_LINES_MAX = 20_000
 """Maximum number of lines searched for text with only invisible differences."""
 _LINE_CHARS_COMPARED = 200
@@ -186,14 +184,14 @@ def _nearest(content: str, old: str) -> str:
     wanted = next((line.strip() for line in old.splitlines() if line.strip()), "")[:_LINE_CHARS_COMPARED]
     lines = [line.strip()[:_LINE_CHARS_COMPARED] for line in content.split("\n", LINES_COMPARED_MAX)]
     if not wanted:
-        return " It is only white space."
+        return " It contains only white space."
     if (alike := _alike(content, old)) is not None:
         return (
-            f" Only trailing spaces, quotes, dashes or the form of letters differ, from line {alike[0]} on. Copy it "
-            f"exactly:\n{alike[1]}"
+            f" Only trailing spaces, quotes, dashes or letter forms differ, starting at line {alike[0]}. Copy the "
+            f"text exactly:\n{alike[1]}"
         )
     if wanted in lines:
-        return f" Its first line is line {lines.index(wanted) + 1}, so check white space and the lines after it."
+        return f" Its first line matches line {lines.index(wanted) + 1}. Check white space and the lines after it."
     close = difflib.get_close_matches(wanted, lines[:LINES_COMPARED_MAX], n=1, cutoff=_SIMILAR)
     if not close:
         return " Read the file again and copy the text exactly."
@@ -220,9 +218,7 @@ LINES_DEFAULT = 2000
 CHARS_MAX = 15_000
 """Maximum number of characters shown by one call. The output ends at a line and gives the next offset."""
 LINE_CHARS_MAX = 2000
-"""Maximum length of a shown line. Longer lines are cut."""
 TEXT_BYTES_MAX = 10_485_760
-"""Largest text file that can be read or edited, in bytes."""
 
 PathArgument = Annotated[str, "Path of the file: relative to the workspace, or absolute, such as /scratch/notes.txt."]
 
@@ -314,7 +310,7 @@ def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
             text = readable(encoding.decode(content))
             numbered = _numbered(text, offset, limit, place.shown)
             if encoding != TextEncoding():
-                numbered += f"\n[This file is {encoding.label}; edits keep that.]"
+                numbered += f"\n[This file is {encoding.label}. Edits keep the encoding.]"
             return ToolOutput(numbered, is_piece=True)
 
         return planned(name, place.shown, partial(in_thread, read), path=place.shown, offset=offset, limit=limit)
@@ -385,7 +381,7 @@ def list_directory(
             for entry in entries
         ]
         if is_cut:
-            lines.append(f"[There is more; only {len(entries)} entries are shown.]")
+            lines.append(f"[The directory has more entries. Only {len(entries)} are shown.]")
         return ToolOutput("\n".join(lines) or f"[{place.shown} is empty.]")
 
     return planned("list", place.shown, work, path=place.shown)
@@ -454,8 +450,8 @@ def _planned_edit(
         text = encoding.decode(content)
         if encoding.encode(text) != content:
             raise ToolError(
-                f"{place.shown} is not clean {encoding.label}, so an edit would change more than you ask. "
-                "Convert it to UTF-8 first, with a command such as iconv."
+                f"{place.shown} is not valid {encoding.label}, so an edit would also change other bytes. Convert it "
+                "to UTF-8 first, with a command such as iconv."
             )
         refuse_placeholders(f"{old}\n{new}", text, place.shown)
         changed = replace_text(text, old, new, replace_all=replace_all, shown=place.shown)
@@ -463,8 +459,8 @@ def _planned_edit(
             data = encoding.encode(changed.content)
         except UnicodeEncodeError as error:
             raise ToolError(
-                f"{place.shown} is {encoding.label}, which has no {error.object[error.start]!r}. Use other characters, "
-                "or write the whole file, which makes it UTF-8."
+                f"{place.shown} is {encoding.label}, which cannot encode {error.object[error.start]!r}. Use other "
+                "characters, or write the complete file, which converts it to UTF-8."
             ) from error
         return changed, data, hashlib.sha256(content).hexdigest()
 
@@ -477,7 +473,7 @@ def _planned_edit(
         async def fail() -> ToolOutput:
             raise problem
 
-        shown = f"{name} {place.shown}\n\nShoal cannot make this edit. Running it only tells the agent why."
+        shown = f"{name} {place.shown}\n\nShoal cannot make this edit. If you allow it, the agent only sees the error."
         return planned(name, place.shown, fail, shown, **effect, before="")
 
     def apply() -> ToolOutput:
@@ -487,8 +483,8 @@ def _planned_edit(
         now, data, _ = change()
         if now.body != approved.body:
             raise ToolError(
-                f"{place.shown} has changed since this edit was prepared, so the edit would not do "
-                "what was shown. Nothing was changed. Read the file again."
+                f"{place.shown} has changed since this edit was prepared, so the edit was not made. Read the file "
+                "again."
             )
         jail.write(place, data)
         times = "" if now.times == 1 else f" {now.times} times"
@@ -532,5 +528,5 @@ def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
         rest = f" Continue with offset {last + 1}." if last < len(lines) else ""
         notes.append(f"[Lines {first} to {last} of {len(lines)}.{rest}]")
     if lines[0].endswith("\r"):
-        notes.append("[The lines of this file end with CRLF; edits keep that.]")
+        notes.append("[The lines of this file end with CRLF. Edits keep the line endings.]")
     return "\n".join(numbered + notes)

@@ -38,7 +38,6 @@ PIECE_CHARS = 8_000
 PIECE_CHARS_MAX = 15_000
 MATCHES_MAX = 100
 LINE_CHARS_MAX = 400
-"""Maximum number of characters of a matching line that are shown."""
 _WORD = re.compile(r"\w+")
 _AGENT = PlatformUser("agent", "agent")
 _logged = msgspec.json.Decoder(LogLine)
@@ -89,7 +88,7 @@ def search_channel_tool(
         except PlatformError as error:
             note = f"[Searching the platform's own history failed: {error}]"
         except TimeoutError:
-            note = "[The platform's own history took too long; only the journal was searched.]"
+            note = "[Reading the platform's own history took too long, so only the journal was searched.]"
         hits: list[Hit] = []
         for message in messages.values():
             author = await judge(context.chat, message.author)
@@ -261,4 +260,4 @@ def _matches(text: str, grep: str, offset: int, limit: int) -> str:
     if not count:
         return f"[No line contains {grep!r}.]"
     more = f" The first {len(lines)} are shown; continue with a higher offset." if count > len(lines) else ""
-    return "\n".join([*lines, f"[{count} lines contain it, each with its offset.{more}]"])
+    return "\n".join([*lines, f"[{count} matching lines, each with its offset.{more}]"])

@@ -28,10 +28,9 @@ from shoal.tools.jail import jail_of
 UPLOAD_BYTES_MAX = 26_214_400
 """Largest file that can be posted, in bytes. A platform's own limit may be lower."""
 FILES_MAX = 10
-"""Maximum number of files posted together."""
 TEXT_CHARS_MAX = 50_000
 HERE = "here"
-"""Stands for the conversation of the turn."""
+"""Destination that means the conversation of the turn."""
 UNREAD = frozenset({"openai"})
 """Platforms where people read only a turn's answer."""
 

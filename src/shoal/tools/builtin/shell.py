@@ -113,11 +113,7 @@ def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionT
                 ("[standard error]\n", "standard error", result.stderr, result.stderr_cut),
             ):
                 if data:
-                    cut = (
-                        f"\n[{name} was longer; only its first {counted(len(data), 'byte')} were kept]"
-                        if is_cut
-                        else ""
-                    )
+                    cut = f"\n[{name} was cut to its first {counted(len(data), 'byte')}]" if is_cut else ""
                     read = partial(_read, data)
                     text, last = read() if len(data) < READ_HERE_BYTES_MAX else await in_thread(read)
                     parts.append(heading + last + cut)
@@ -125,7 +121,7 @@ def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionT
             if not parts:
                 parts.append("[no output]")
             if result.timed_out:
-                parts.append(f"[killed with all its processes: it ran longer than {counted(seconds, 'second')}]")
+                parts.append(f"[killed with all its processes after the time limit of {counted(seconds, 'second')}]")
             else:
                 parts.append(f"[exit code {result.exit_code}]")
             whole = "\n".join(raw) if raw != parts[: len(raw)] else ""

@@ -34,7 +34,6 @@ from shoal.tools.functions import FunctionTool, ToolDecorator, as_tool_error, pl
 
 TEXT_CHARS_MAX = 50_000
 PDF_BYTES_MAX = 20_971_520
-"""Largest PDF that is read, in bytes."""
 NOT_OF_PAGES = frozenset({"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"})
 """Python codecs that are not charsets and may be very slow."""
 RESULTS_MAX = 20
@@ -90,7 +89,7 @@ def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
             return page, await asyncio.to_thread(page_text, page, _named(page, url))
         if page.cut:
             raise ToolError(
-                f"{_named(page, url)} is a PDF of more than {PDF_BYTES_MAX:,} bytes, which read_url does not read."
+                f"{_named(page, url)} is a PDF of more than {PDF_BYTES_MAX:,} bytes, the limit of read_url."
             )
         text = await pdf_text(page.body)
         return page, text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}\n[The PDF continues.]"

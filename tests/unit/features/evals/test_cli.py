@@ -15,7 +15,7 @@ WRONG = (
     ("compare --model nope --last 1", "No provider has the model 'nope'."),
     ("compare --model demo --thread terminal:ask:none", "Thread terminal:ask:none does not exist."),
     ("compare --model demo --tag none", "No thread has #none in its title."),
-    ("compare --model demo --last 1 --profile none", "No permission profile named 'none'."),
+    ("compare --model demo --last 1 --profile none", "No permission profile is named 'none'."),
     ("compare --model demo --last 1 --system none.md", "Cannot read none.md: No such file or directory."),
     ("threads undo terminal:ask:none", "Thread terminal:ask:none does not exist."),
     (f"threads undo {THREAD} none", f"Turn none of {THREAD} has changed no files"),
@@ -30,7 +30,7 @@ WRONG = (
     ("check none", "main has no case 'none'."),
     ("check --agent nobody", "No agent named 'nobody'."),
     ("check --junit /none/report.xml", "Shoal cannot write /none/report.xml."),
-    ("permissions replay --profile none", "No permission profile named 'none'."),
+    ("permissions replay --profile none", "No permission profile is named 'none'."),
     ("permissions replay --profile locked --agent nobody", "Agent 'nobody' does not exist"),
     ("permissions suggest --accept 9", "No suggestion has the number 9."),
 )

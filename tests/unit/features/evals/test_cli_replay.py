@@ -140,7 +140,7 @@ def test_other_rules_are_tried_on_past_calls(shoal: Shoal, home: Path) -> None:
     rules.write_text('extends = "nope"\n')
     ran = shoal("permissions", "replay", "--profile", str(rules))
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("shoal: permission profile 'rules.toml' extends 'nope', which does not exist;")
+    assert ran.err.startswith("shoal: permission profile 'rules.toml' extends 'nope', which does not exist.")
     assert shoal("permissions", "replay", "--profile", "open", "--since", "soon").code == 2
     assert shoal("permissions", "suggest").out == "No suggestions yet.\n"
     assert shoal("permissions", "suggest", "--accept", "1").code == 2

@@ -363,5 +363,5 @@ def test_unsupported_keywords_become_words_in_the_description() -> None:
         "description": 'When. Default: "now". Format: "date-time". Pattern: "^\\\\d{4}".',
     }
     assert told["count"]["description"] == "More than: 0. One of: 1, 2."
-    assert told["tags"]["description"] == "No item twice. At most 5000 items."
+    assert told["tags"]["description"] == "Items must be unique. At most 5000 items."
     assert len(told["any"]["anyOf"]) == 5

@@ -117,8 +117,8 @@ def test_a_key_is_set_and_removed(shoal: Shoal, home: Path, key: str, value: str
     [
         ("taint", "maybe", "Cannot set taint to 'maybe': 'taint' must be true or false"),
         ("colour", "red", "'colour' is not an agent setting. Available: model, profile,"),
-        ("profile", "lax", "No permission profile named 'lax'"),
-        ("profile", "./lax.toml", "No permission profile named './lax.toml'"),
+        ("profile", "lax", "No permission profile is named 'lax'"),
+        ("profile", "./lax.toml", "No permission profile is named './lax.toml'"),
         ("tools", "bash, hammer", "No tool named 'hammer'. Tools: ask_agent, bash,"),
         ("tools", '["mcp_gone_echo"]', "No tool named 'mcp_gone_echo'"),
         ("tools", "[bash]", "Cannot set tools to '[bash]'"),

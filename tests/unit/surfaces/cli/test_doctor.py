@@ -90,7 +90,7 @@ def test_an_unlisted_default_model_is_reported(shoal: Shoal, home: Path, model: 
         ("model = 'nosuch/x'", "fail", "No provider has the model 'nosuch/x'"),
         ("fallback = ['openai/fake-1', 'nosuch/x']", "fail", "No provider has the model 'nosuch/x'"),
         ("tools = ['read', 'hammer']", "fail", "No tool named 'hammer'"),
-        ("profile = './lax.toml'", "fail", "No permission profile named './lax.toml'"),
+        ("profile = './lax.toml'", "fail", "No permission profile is named './lax.toml'"),
     ],
 )
 def test_an_agents_own_settings_are_checked(

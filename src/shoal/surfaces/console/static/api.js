@@ -43,7 +43,7 @@ async function ask(method, path, body) {
   try {
     response = await fetch(path, options);
   } catch {
-    throw new ApiError(0, "unreachable", "Cannot reach the server.");
+    throw new ApiError(0, "unreachable", "Cannot reach Shoal.");
   }
   await check(response);
   return response;
@@ -60,7 +60,7 @@ function sendFile(path, file, told) {
       const response = new Response(request.response, { status: request.status });
       check(response).then(() => response.json()).then(done, failed);
     };
-    request.onerror = () => failed(new ApiError(0, "unreachable", "Cannot reach the server."));
+    request.onerror = () => failed(new ApiError(0, "unreachable", "Cannot reach Shoal."));
     request.send(file);
   });
 }
@@ -69,7 +69,7 @@ async function whole(read) {
   try {
     return await read();
   } catch {
-    throw new ApiError(0, "unreachable", "The connection broke before the response was complete.");
+    throw new ApiError(0, "unreachable", "The connection broke before the response was complete. Try again.");
   }
 }
 

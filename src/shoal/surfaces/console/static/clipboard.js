@@ -1,5 +1,3 @@
-// The clipboard.
-
 /** Copy text. Returns false if the browser refuses. Pages without TLS need the older API. */
 export async function copyText(text) {
   try {

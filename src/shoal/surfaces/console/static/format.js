@@ -171,5 +171,5 @@ const blank = /[\t\n\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000]|^ | $| (?
 /** Write unusual spaces and invisible characters of a name as ⟨U+XXXX⟩. */
 export function shownName(name) {
   const written = (found) => `⟨U+${found.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
-  return visible(name).replace(blank, written) || "(a name without characters)";
+  return visible(name).replace(blank, written) || "(empty name)";
 }

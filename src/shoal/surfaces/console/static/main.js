@@ -58,7 +58,7 @@ function useRoute() {
     try {
       localStorage.setItem(LAST, route.thread);
     } catch {
-      // the page then opens a new thread
+      // the next visit then opens a new thread
     }
   }, [route]);
   return route;
@@ -160,7 +160,7 @@ const infoOf = (state, thread) => state.threads?.find((one) => one.thread === th
 
 const titleOf = (state, thread) => {
   const info = infoOf(state, thread);
-  return info ? threadName(info) : "New thread";
+  return info ? threadName(info) : "New conversation";
 };
 
 /** Return a thread's agent, and its model if known. */
@@ -186,15 +186,15 @@ function Thread({ state, thread, part, session, second, drawer, openRail, openDi
       ${canTalk() && !isChild
         ? html`<button type="button" class="quiet answerer" title="Agent and model" onClick=${choose}><span>${answerer}</span>${icon("chevron")}</button>`
         : html`<span class="faint detail">${answerer}</span>`}
-      ${info?.parent && html`<a class="quiet" href=${threadAddress(info.parent)}>Caller</a>`}
+      ${info?.parent && html`<a class="quiet" href=${threadAddress(info.parent)}>Parent conversation</a>`}
       ${info && part && html`<a class="quiet" href=${threadAddress(thread)}>Conversation</a>`}
       ${info && PARTS.filter((one) => one !== part && (one === "files" || isOffered("today"))).map((one) => html`<a class="quiet" href=${`${threadAddress(thread)}/${one}`}>${one === "files" ? "Files" : "Context"}</a>`)}
-      ${info && html`<button type="button" class="quiet" aria-label="Find in this thread" title="Find in this thread (Ctrl+Shift+F)" onClick=${() => openDialog({ name: "palette", within: thread })}>${icon("search")}<span class="if-wide" aria-hidden="true">Find</span></button>`}
-      ${info && canTalk() && html`<button type="button" class="quiet" aria-label="Thread options" title="Rename, pin, archive, export, delete" onClick=${() => openDialog({ name: "manage", thread, info })}>${icon("more")}<span class="if-wide" aria-hidden="true">Options</span></button>`}
+      ${info && html`<button type="button" class="quiet" aria-label="Find in this conversation" title="Find in this conversation (Ctrl+Shift+F)" onClick=${() => openDialog({ name: "palette", within: thread })}>${icon("search")}<span class="if-wide" aria-hidden="true">Find</span></button>`}
+      ${info && canTalk() && html`<button type="button" class="quiet" aria-label="Conversation options" title="Rename, pin, archive, export, delete" onClick=${() => openDialog({ name: "manage", thread, info })}>${icon("more")}<span class="if-wide" aria-hidden="true">Options</span></button>`}
     <//>
     <${OfflineBanner} state=${state} session=${session} second=${second} />
   `;
-  if (part) return html`${top}<div class="log" role="region" tabindex="0" aria-label=${part === "files" ? "Files of this thread" : "Context"}><${Later} key=${`${part} ${thread}`} load=${parts[part]} thread=${thread} /></div>`;
+  if (part) return html`${top}<div class="log" role="region" tabindex="0" aria-label=${part === "files" ? "Files of this conversation" : "Context"}><${Later} key=${`${part} ${thread}`} load=${parts[part]} thread=${thread} /></div>`;
   return html`
     ${top}
     ${known && !empty && html`<${Log} key=${`log ${thread}`} view=${view.state} complete=${!view.loaded || view.complete} outgoing=${outgoing} session=${session} sends=${state.sends} at=${route.seq ? route : null} />`}
@@ -222,7 +222,7 @@ function Welcome({ choose, answerer, chooseAnswerer }) {
       <div class="column">
         <h2>What can I help you with?</h2>
         <p>The agent can look around its workspace, read and write files and run commands. ${asks}</p>
-        ${isDemo && html`<p class="panel is-ask">No model is set up yet. The built-in demo answers with a few fixed sentences. <a href="#/setup">Set one up</a></p>`}
+        ${isDemo && html`<p class="panel is-ask">No model is set up yet. The built-in demo answers with a few fixed sentences. <a href="#/setup">Set up a model</a></p>`}
         ${canTalk() && html`<p class="answers">Answered by <button type="button" class="plain" onClick=${chooseAnswerer}>${answerer} ${icon("chevron")}</button></p>`}
         <ul>${(canTalk() ? SUGGESTIONS : []).map((text) => html`<li><button type="button" class="plain" onClick=${() => choose(text)}>${text}</button></li>`)}</ul>
       </div>
@@ -272,7 +272,7 @@ function Away() {
 }
 
 const app = document.getElementById("app");
-app.replaceChildren(); // remove the loading screen
+app.replaceChildren();
 const show = (view) => render(view, app);
 
 takeKey();

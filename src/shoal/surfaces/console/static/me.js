@@ -1,4 +1,4 @@
-// The signed-in person and their token's permissions. The page hides everything that the server would refuse.
+// The signed-in person and their token's permissions. The page hides everything that the server would reject.
 
 import { api } from "./api.js";
 import { dropKey, keepKey } from "./key.js";

@@ -2,7 +2,7 @@
 //
 // state      meaning                                              ends when
 // sending    the request is in flight                             the server answers
-// offline    the server was unreachable                           it is reachable again: resent with the same id
+// offline    the server was unreachable                           the server is reachable again (same id)
 // accepted   the server queued it                                 the event with its id arrives
 // busy       the server's mailbox is full                         the person retries
 // refused    the server rejected or withdrew it                   the person retries or discards it

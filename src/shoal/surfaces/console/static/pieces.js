@@ -1,5 +1,3 @@
-// Pieces of a growing text.
-
 /**
  * Split a growing text at blank lines outside code fences, lists and quotes. Later text cannot change the finished pieces,
  * so only the last one must be rendered again. Joined, the pieces are the text.

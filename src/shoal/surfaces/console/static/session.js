@@ -42,7 +42,7 @@ export class Session {
     };
     this.listeners = new Set();
     this.older = []; // threads below the first page, as they were when loaded
-    this.wanted = ""; // the followed thread
+    this.wanted = ""; // thread id
     this.following = null;
     this.changes = null; // the AbortController of the stream of changes
     this.isInformed = false; // whether that stream is open
@@ -306,7 +306,7 @@ export class Session {
     }
     const { state } = this.state.views[thread];
     if (event.seq <= state.lastSeq) {
-      this.putView(thread, newView(thread)); // the server never repeats events, so this is another journal with the same name
+      this.putView(thread, newView(thread)); // the server never repeats events, so the name now belongs to another journal
       throw new Error("another journal");
     }
     if (!follows(state, event)) throw new Error("events were lost"); // reload from the last known event
@@ -403,7 +403,7 @@ export class Session {
     await this.attempt(() => api.abort(thread));
   }
 
-  /** Decide an approval and remove it from the list immediately. A decision that arrives too late reloads the list and shows the reason. */
+  /** Decide an approval and remove it from the list immediately. A decision that arrives too late reloads the list. */
   async decide(id, decision, scope, calls = []) {
     const asked = this.state.approvals.find((record) => record.id === id || record.item?.card === id);
     const told = (text, undo, isDecided) => ({ answers: { ...this.state.answers, [id]: { text, undo, thread: asked?.thread, title: asked?.title, isDecided } } });

@@ -41,7 +41,7 @@ self.addEventListener("push", (event) => {
       if (open.some((page) => page.focused)) return undefined; // a focused page already shows it
       const { kind, title, text, thread, approval, is_cut: isCut } = note;
       const waits = kind === "approval";
-      const options = { ...SHOWN, body: waits && isCut ? `${text}\nOpen it to read all of it and to allow it.` : text, tag: approval || thread, renotify: true, requireInteraction: waits, data: { thread, approval } };
+      const options = { ...SHOWN, body: waits && isCut ? `${text}\nOpen this notification to read the full request and allow it.` : text, tag: approval || thread, renotify: true, requireInteraction: waits, data: { thread, approval } };
       return self.registration.showNotification(title, waits ? { ...options, actions: isCut ? CHOICES.slice(1) : CHOICES } : options);
     }),
   );

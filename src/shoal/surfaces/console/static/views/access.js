@@ -13,12 +13,12 @@ const POLL_MS = 10_000;
 export function Access() {
   const [access, problem, reload] = useAnswer(api.access, POLL_MS);
   return html`
-    <${Place} intro="People who write to an agent for the first time get a code. To give them access, enter the code here. People listed in shoal.toml need no code." problem=${problem} reload=${reload} loading=${!access}>
+    <${Place} intro="People who write to an agent for the first time get a code, unless shoal.toml lists them. Enter the code here to give them access." problem=${problem} reload=${reload} loading=${!access}>
       ${canChange() && html`<${LetIn} reload=${reload} />`}
       ${access &&
       html`
         <${People} title="Waiting" people=${access.waiting} empty="No one is waiting." reload=${reload} />
-        <${People} title="With access" people=${access.paired} empty="No one has been given access by code yet." reload=${reload} />
+        <${People} title="With access" people=${access.paired} empty="No one has used a code yet." reload=${reload} />
       `}
       ${canChange() && html`<${Tokens} />`}
     <//>
@@ -56,7 +56,7 @@ function People({ title, people, empty, reload }) {
 function Person({ person, reload }) {
   const [attempt, problem] = useAttempt(reload);
   const { platform, user, name, at, by, expires_at: expires } = person;
-  const facts = [at && `since ${ago(at)}`, by && `by ${by}`, expires && `code is valid for ${ago(expires).replace(/^in /, "")}`];
+  const facts = [at && `added ${ago(at)}`, by && `by ${by}`, expires && `code expires ${ago(expires)}`];
   return html`
     <li class="card">
       <p class="card-head"><b class="clamped">${visible(name || user)}</b><span class="tag">${platform}</span></p>

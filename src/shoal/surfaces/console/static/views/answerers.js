@@ -42,7 +42,7 @@ export function Answerers({ thread, state, session, close }) {
       <h3>Model</h3>
       <${Models} models=${models} chosen=${chosen.model} pick=${(model) => pick({ model })}>
         <li><button type="button" class="option" aria-pressed=${!chosen.model} onClick=${() => pick({ model: "" })}>
-          <span>The agent’s default model</span><span class="faint">${agent?.model || ""}</span>
+          <span>The agent's default model</span><span class="faint">${agent?.model || ""}</span>
         </button></li>
       <//>
       ${found && html`<p class="faint">Context windows are in tokens, prices per million tokens. Your choice takes effect with the next message.</p>`}

@@ -1,5 +1,3 @@
-// The approval card.
-
 import { api } from "../api.js";
 import { html, useEffect, useRef, useState } from "../dom.js";
 import { ago, files, fullTime, shownName, visible } from "../format.js";
@@ -208,7 +206,7 @@ function runs(covers = {}) {
   const there = all.filter((file) => file.size_bytes >= 0);
   const isOfGit = (file) => file.path.includes("/.git/");
   const files = (there.length ? there : all).filter((file) => !isOfGit(file));
-  const repository = (there.length ? there : all).some(isOfGit) && "Also runs this repository’s hooks and the programs named in its settings.";
+  const repository = (there.length ? there : all).some(isOfGit) && "Also runs this repository's hooks and the programs named in its settings.";
   const more = files.length - FILES_SHOWN_MAX;
   const named = files.slice(0, FILES_SHOWN_MAX).map((file, at) => html`${at > 0 && ", "}<bdi>${shownName(file.path.replace(/^\/workspace\/(?=.)/su, ""))}</bdi> (${visible(size(file))})`);
   const other = covers.others && `run other files of the workspace (${count(covers.others, "code file")}).`;

@@ -1,5 +1,3 @@
-// Backups: the list, the last failure, and a button to make one.
-
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
 import { ago, bytes, fullTime } from "../format.js";
@@ -34,7 +32,7 @@ export function Backups() {
   `;
 }
 
-/** The location and schedule of backups. Saving a location tests it with a backup. */
+/** The location and schedule of backups. Saving tests the location with a backup. */
 function Target({ answer, reload }) {
   const [attempt, problem] = useAttempt(reload);
   const [busy, setBusy] = useState(false);
@@ -63,7 +61,7 @@ const Problem = ({ text }) => text && html`<p class="problem breakable" role="al
 function Backup({ backup }) {
   return html`
     <li class="card">
-      <p class="card-head"><b class="clamped breakable">${backup.name}</b><span class="tag">checked</span></p>
+      <p class="card-head"><b class="clamped breakable">${backup.name}</b><span class="tag">verified</span></p>
       <p class="faint"><span title=${fullTime(backup.at)}>${ago(backup.at)}</span> · ${bytes(backup.size_bytes)}</p>
     </li>
   `;

@@ -1,4 +1,4 @@
-// Going back: retry an answer, edit a message, switch branches, or continue in a copy.
+// Branches of a conversation: try again, edit a message, switch branches, or continue in a copy.
 
 import { api } from "../api.js";
 import { html, useLayoutEffect, useRef, useState } from "../dom.js";
@@ -8,7 +8,7 @@ import { Words } from "./words.js";
 
 let pressed = ""; // the pressed switch button; the other branch replaces its row
 
-/** The number of a turn's shown alternative with buttons for the others: ‹ 2/3 ›. */
+/** The number of a turn's branch, with buttons for the other branches: ‹ 2/3 ›. */
 export function BranchSwitch({ thread, session, siblings }) {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState("");
@@ -64,11 +64,10 @@ export function EditMessage({ item, thread, session, close }) {
   `;
 }
 
-/** Actions on a finished turn. */
 export function TurnActions({ item, thread, session, turn }) {
   const [Form, setForm] = useState(null);
   const [problem, setProblem] = useState("");
-  const open = (form) => form.then((found) => setForm(() => found), () => setProblem("The form could not be loaded. Try again."));
+  const open = (form) => form.then((found) => setForm(() => found), () => setProblem("Cannot load the form. Try again."));
   const saveCase = () => open(import("./savecase.js").then((found) => found.SaveCase));
   const anotherModel = () => open(import("./answerers.js").then((found) => found.AnotherModel));
   const again = async (model) => {
@@ -85,7 +84,7 @@ export function TurnActions({ item, thread, session, turn }) {
   return html`
     ${turn.asked && html`
       <${Act} name="again" label="Try again" onClick=${() => again("")} />
-      <${Act} name="swap" label="Another model" onClick=${anotherModel} />
+      <${Act} name="swap" label="Try another model" onClick=${anotherModel} />
     `}
     <${Act} name="fork" label="Continue in a copy" onClick=${fork} />
     ${canChange() && html`<${Act} name="keep" label="Save as test case" onClick=${saveCase} />`}

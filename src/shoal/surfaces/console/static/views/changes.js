@@ -64,7 +64,7 @@ export function Changes({ thread, turn, session, state }) {
 }
 
 function File({ file, isUndone }) {
-  const since = isUndone && file.since === "restored" ? "" : SINCE[file.since]; // an undo is meant to restore
+  const since = isUndone && file.since === "restored" ? "" : SINCE[file.since]; // expected after an undo
   const counts = [file.added && `+${file.added}`, file.removed && `−${file.removed}`].filter(Boolean).join(" ");
   const label = [visible(file.path), file.change, counts, since, file.note].filter(Boolean).join(" · ");
   if (!file.diff) return html`<p class="file"><code>${visible(file.path)}</code> <span class="faint">${[file.change, since, file.note].filter(Boolean).join(" · ")}</span></p>`;

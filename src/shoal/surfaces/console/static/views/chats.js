@@ -1,4 +1,4 @@
-// Choose a chat by name, or a thread by words in its title.
+// Choose a chat or a conversation.
 
 import { api } from "../api.js";
 import { html, useMemo, useState } from "../dom.js";
@@ -10,13 +10,13 @@ const MATCHES_MAX = 50;
 
 export const platformName = (platform) => OWN[platform] || platform[0].toUpperCase() + platform.slice(1).replaceAll("_", " ");
 
-/** A chat's name: "Telegram: Ada", "Discord: #general in Harbour", "This page". `several`: its platform has several chats. */
+/** Return a chat's name: "Telegram: Ada", "Discord: #general in Harbor", "This page". `several`: its platform has several chats. */
 export function chatName({ platform, channel, people, title, name }, several) {
   if (OWN[platform]) return several ? `${OWN[platform]}: ${visible(channel)}` : OWN[platform];
   return `${platformName(platform)}: ${visible(name || people.join(", ") || title || channel)}`;
 }
 
-/** Chats with unique names. Chats of the same name get their channel appended. */
+/** Give chats unique names. Chats with the same name get their channel appended. */
 export function named(chats) {
   const alike = (name, key) => chats.filter((chat) => key(chat) === name).length > 1;
   return chats.map((chat) => {
@@ -32,7 +32,6 @@ export function useChats() {
 
 const hasAll = (name, words) => words.every((word) => name.toLowerCase().includes(word));
 
-/** A list of threads, filtered by typing. `value` is the chosen thread. */
 export function ThreadPicker({ state, session, value, change }) {
   const [text, setText] = useState("");
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
@@ -40,13 +39,13 @@ export function ThreadPicker({ state, session, value, change }) {
   const more = matches.length - MATCHES_MAX;
   return html`
     <div class="picker">
-      <label>Find a thread <input type="search" value=${text} placeholder="Words in the title" onInput=${(event) => setText(event.target.value)} /></label>
-      <select name="thread" size="6" required aria-label="Threads" value=${value} onChange=${(event) => change(event.target.value)}>
+      <label>Find a conversation <input type="search" value=${text} placeholder="Words in the title" onInput=${(event) => setText(event.target.value)} /></label>
+      <select name="thread" size="6" required aria-label="Conversations" value=${value} onChange=${(event) => change(event.target.value)}>
         ${matches.slice(0, MATCHES_MAX).map((info) => html`<option key=${info.thread} value=${info.thread}>${`${threadName(info)} · ${ago(info.updated_at)}`}</option>`)}
       </select>
       <p class="faint">
-        ${!matches.length ? "No matching threads. " : more > 0 ? `${MATCHES_MAX} of ${matches.length} threads. Type to narrow the list. ` : ""}
-        ${state.hasOlder && html`<button type="button" class="quiet" onClick=${() => session.loadOlder()}>Load older threads</button>`}
+        ${!matches.length ? "No matching conversations. " : more > 0 ? `${MATCHES_MAX} of ${matches.length} conversations. Type to narrow the list. ` : ""}
+        ${state.hasOlder && html`<button type="button" class="quiet" onClick=${() => session.loadOlder()}>Load older conversations</button>`}
       </p>
     </div>
   `;

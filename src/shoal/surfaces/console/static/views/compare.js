@@ -119,7 +119,7 @@ const toGo = ({ estimated_tokens: tokens, estimated_usd: usd }) => `about ${coun
 function Begin({ threads, running, run, stop, reload }) {
   const [models] = useAnswer(api.models);
   const [fields, setFields] = useState({ model: "", what: "10", usd: "1" });
-  const [plan, setPlan] = useState(null); // the estimate
+  const [plan, setPlan] = useState(null);
   const [problem, setProblem] = useState("");
   const set = (name) => (event) => {
     setFields({ ...fields, [name]: event.target.value });

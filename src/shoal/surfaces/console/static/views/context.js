@@ -7,7 +7,7 @@ import { Stack } from "./charts.js";
 import { Place, useAnswer } from "./lists.js";
 
 const NAMES = { system: "Instructions", tools: "Tools", skills: "Skills", documents: "Documents", memory: "Memory", summary: "Summary of older messages", transcript: "Conversation" };
-const SOON = 0.8; // share of the room for the conversation; above it, Shoal summarizes the oldest part
+const SOON = 0.8; // Shoal summarizes a conversation that exceeds this share of the room
 
 /** Describe when Shoal will summarize or trim the conversation. */
 export function nextCut({ parts, room_tokens: room, left_out: leftOut }) {

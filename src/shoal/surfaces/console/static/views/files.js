@@ -30,7 +30,7 @@ export function Files({ files, change, box, word }) {
     const taken = [...list];
     const large = taken.filter((file) => file.size > BYTES_MAX);
     const all = [...latest.current, ...taken.filter((file) => file.size <= BYTES_MAX)];
-    if (large.length) setProblem(`A file can have at most 25 MB. Not attached: ${large.map((file) => file.name).join(", ")}`);
+    if (large.length) setProblem(`Files can be at most 25 MB. Not attached: ${large.map((file) => file.name).join(", ")}`);
     else setProblem(all.length > FILES_MAX ? `A message can have at most ${FILES_MAX} files. The others were not attached.` : "");
     change(all.slice(0, FILES_MAX));
   };

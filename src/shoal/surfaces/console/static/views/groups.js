@@ -43,7 +43,7 @@ function rootOf(info, known) {
 const platformOf = ({ thread }) => thread.split(":")[0];
 const capital = (text) => text[0].toUpperCase() + text.slice(1).replaceAll("_", " ");
 
-/** Return threads as `{info, depth}`, with subagents' threads below their caller. A thread whose caller is not listed is at the top level. */
+/** Return threads as `{info, depth}`, with subagents' threads below their caller if that is listed. */
 export function asTree(threads) {
   const known = new Set(threads.map((info) => info.thread));
   const below = new Map();

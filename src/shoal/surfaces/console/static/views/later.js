@@ -1,5 +1,3 @@
-// Views that are loaded on first use.
-
 import { html, useEffect, useState } from "../dom.js";
 
 export function Later({ load, ...rest }) {

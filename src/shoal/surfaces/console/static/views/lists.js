@@ -1,9 +1,9 @@
-// Shared by views with lists: loading, errors, reloading, and confirmation buttons.
+// Shared parts of views: loading, errors and confirmation buttons.
 
 import { html, useCallback, useEffect, useState } from "../dom.js";
 import { Words } from "./words.js";
 
-/** `[value, problem, reload]` of an asynchronous request. It runs when the view appears, and every `everyMs` unless that is 0. */
+/** Return `[value, problem, reload]` of a request. It runs when the view appears, and every `everyMs` unless that is 0. */
 export function useAnswer(ask, everyMs = 0) {
   const [value, setValue] = useState(null);
   const [problem, setProblem] = useState("");
@@ -26,7 +26,7 @@ export function useAnswer(ask, everyMs = 0) {
   return [value, problem, reload];
 }
 
-/** `[attempt, problem]`. `attempt` runs an action and reloads the list. `problem` is the last error. */
+/** Return `[attempt, problem]`. `attempt` runs an action and reloads the list. `problem` is the last error. */
 export function useAttempt(reload) {
   const [problem, setProblem] = useState("");
   const attempt = async (action) => {
@@ -61,7 +61,7 @@ export function Sure({ label, what = "", yes, no = "Keep", kind = "quiet", act }
     setAsking(false);
     act();
   };
-  // The first button becomes the cancel button, so that a double click is harmless.
+  // The first button becomes the cancel button, which makes a double-click harmless.
   return html`<span class="sure">
     ${asking && html`<button type="button" class="plain danger" onClick=${done}>${yes}</button>`}
     <button type="button" class=${kind} aria-label=${what && !asking ? `${label} ${what}` : null} onClick=${() => setAsking(!asking)}>

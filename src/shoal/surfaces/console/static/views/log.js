@@ -1,4 +1,4 @@
-// The log of a thread: its rows, the text being written, and outgoing messages.
+// The log of a thread: its rows, streamed text and outgoing messages.
 
 import { html, memo, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../dom.js";
 import { fileAddress, speechAddress } from "../api.js";
@@ -19,7 +19,7 @@ import { Words } from "./words.js";
 
 const ROWS_SHOWN = 110;
 const NEAR_BOTTOM_PX = 60;
-const BY_HAND_MS = 400; // a scroll within this time of a wheel, touch, key or press event is the person's
+const BY_HAND_MS = 400; // a scroll this soon after a wheel, touch, key or press event is the person's
 const ORIGINS = { trigger: "Scheduled", system: "Shoal", agent: "Another agent" };
 
 const UserRow = memo(function UserRow({ item, thread, session, siblings, resting }) {
@@ -68,7 +68,6 @@ function Attached({ thread, file }) {
   `;
 }
 
-/** A turn's first row, with the agent's name. */
 const BeginRow = memo(function BeginRow({ item, siblings }) {
   return html`
     <div class="row begin">
@@ -96,7 +95,7 @@ const AssistantRow = memo(function AssistantRow({ item, thread }) {
 
 const THINKING_SHOWN_CHARS = 6_000; // only the end is shown while the text grows
 
-/** The model's thinking as it streams. It folds when the answer begins, unless the person unfolded it. */
+/** The model's thinking as it streams. It collapses when the reply begins, unless the person expanded it. */
 function LiveThinking({ text, isAnswering }) {
   const [chosen, setChosen] = useState(null);
   const box = useRef(null);
@@ -164,7 +163,7 @@ const NoteRow = memo(function NoteRow({ item, thread, session }) {
 
 const FRESH_MS = 30_000;
 
-/** A spoken answer. A new one plays automatically, an older one on demand. */
+/** A spoken reply. A new one plays automatically, an older one on demand. */
 const SpokenRow = memo(function SpokenRow({ item, thread }) {
   const [missing, setMissing] = useState(false);
   const fresh = Date.now() - Date.parse(item.at) < FRESH_MS;
@@ -172,7 +171,7 @@ const SpokenRow = memo(function SpokenRow({ item, thread }) {
   return html`
     <div class="row spoken">
       <div class="body">
-        <audio controls preload=${fresh ? "auto" : "none"} autoplay=${fresh} src=${speechAddress(thread, item.turn)} aria-label="Spoken answer"
+        <audio controls preload=${fresh ? "auto" : "none"} autoplay=${fresh} src=${speechAddress(thread, item.turn)} aria-label="Spoken reply"
           onError=${() => setMissing(true)}></audio>
       </div>
     </div>
@@ -183,7 +182,7 @@ const callsCard = () => import("./approval.js").then((found) => found.CallsCard)
 
 const answeredCard = () => import("./approval.js").then((found) => found.Answered);
 
-/** The card with a turn's staged calls. After the decision: its outcome, and an undo of the turn's files if all calls were discarded. */
+/** The card with a turn's staged calls. After the decision it shows the outcome, and an undo button if all were discarded. */
 function StagedRow({ item, thread, turn, session }) {
   const calls = session.state.approvals.filter((record) => record.item?.card === item.card && record.state === "pending").sort((one, other) => one.item.number - other.item.number);
   const answer = session.state.answers[item.card];
@@ -195,7 +194,7 @@ function StagedRow({ item, thread, turn, session }) {
       <div class="body">
         ${calls.length
           ? html`<${Later} key="calls" load=${callsCard} calls=${calls} session=${session} />`
-          : html`<${Later} key="answered" load=${answeredCard} text=${answer?.text || "The turn’s file changes stay."} thread=${thread} turn=${stays ? item.turn : ""} session=${session} />`}
+          : html`<${Later} key="answered" load=${answeredCard} text=${answer?.text || "The turn's file changes stay."} thread=${thread} turn=${stays ? item.turn : ""} session=${session} />`}
       </div>
     </div>
   `;
@@ -292,10 +291,10 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
     return () => keepEnd.disconnect();
   }, []);
 
-  const scrolled = ({ currentTarget: box }) => { // a late event may arrive after the removal
+  const scrolled = ({ currentTarget: box }) => { // the event may arrive after the log's removal
     const isNear = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_BOTTOM_PX;
     const isByHand = performance.now() - handledMs.current < BY_HAND_MS;
-    // Content that changes its height also moves the text, for example a finished answer that replaces the growing one.
+    // Content that changes its height also moves the text, for example when the complete reply replaces the streamed one.
     if (isNear) stick.current = true;
     else if (isByHand && box.scrollTop < lastTop.current) stick.current = false;
     if (isByHand) handledMs.current = performance.now(); // scrolling may continue for a while
@@ -344,6 +343,6 @@ export function Log({ view, complete, outgoing, session, sends, at }) {
     </div>
     <div class="ends">${unseen
       ? html`<button type="button" class="to-end is-ask" onClick=${() => unseen.scrollIntoView({ block: "center" })}>${icon("down")} Waiting for your decision</button>`
-      : below && html`<button type="button" class="to-end" onClick=${toEnd}>${icon("down")} Newest</button>`}</div>
+      : below && html`<button type="button" class="to-end" onClick=${toEnd}>${icon("down")} Jump to newest</button>`}</div>
   `;
 }

@@ -1,5 +1,3 @@
-// Options of a thread: rename, pin, archive, export, delete.
-
 import { exportAddress } from "../api.js";
 import { html, useState } from "../dom.js";
 import { threadName } from "../format.js";
@@ -53,8 +51,8 @@ export function Manage({ thread, info, state, session, route, close }) {
       ${canChange() && !thread.startsWith("agent:") && html`
         <p class="sheet-line is-end">
           ${now.open_turn
-            ? html`<span class="faint">A turn is running. Stop it before you delete the thread.</span>`
-            : html`<span class="faint">Deleting also removes its messages, files and results permanently.</span><${Sure} label="Delete" what=${threadName(now)} yes="Delete permanently" kind="plain danger" act=${remove} />`}
+            ? html`<span class="faint">A turn is running. Stop it before you delete the conversation.</span>`
+            : html`<span class="faint">Deleting removes all messages, files and results permanently.</span><${Sure} label="Delete" what=${threadName(now)} yes="Delete permanently" kind="plain danger" act=${remove} />`}
         </p>
       `}
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}

@@ -12,13 +12,13 @@ const POLL_MS = 10_000;
 const SAID = {
   changed: "The server changed its description of this tool. Agents keep using the version you allowed.",
   new: "This tool is new. Agents do not see it yet.",
-  denied: "You denied this. Agents keep using the version you allowed before, if any.",
+  denied: "You denied this version. Agents keep using the version you allowed before, if any.",
 };
 
 const KINDS = { read: "Read", read_outside: "Read outside this machine", write: "Write" };
 const KINDS_DO = {
-  read: "run without asking, even in a tainted turn",
-  read_outside: "run without asking, except in a tainted turn",
+  read: "run without asking, even after untrusted content",
+  read_outside: "run without asking, except after untrusted content",
   write: "ask each time",
 };
 
@@ -29,7 +29,7 @@ export function Mcp() {
   const [configured, answer] = found || [];
   const servers = answer ? answer.servers : [];
   return html`
-    <${Place} intro="MCP servers give agents more tools. Confirm once per server which tools read and which write. Tools that read then run without asking. Changed and new tools wait here for your decision." problem=${problem} reload=${reload} loading=${!answer}>
+    <${Place} intro="MCP servers give agents more tools. Confirm here which tools only read, and decide about new and changed tools." problem=${problem} reload=${reload} loading=${!answer}>
       ${configured && !configured.length && html`<p class="faint empty">No MCP server is set up yet. Add one below.</p>`}
       <ul class="cards">${(configured || []).map((one) => html`<${Configured} key=${one.name} server=${one} reload=${reload} />`)}</ul>
       ${configured && isOwner() && html`<${NewServer} reload=${reload} />`}
@@ -57,7 +57,7 @@ function Configured({ server, reload }) {
   `;
 }
 
-/** `NAME=VALUE` lines as an object. */
+/** Parse `NAME=VALUE` lines. */
 export const pairsOf = (text) =>
   Object.fromEntries(text.split("\n").filter((line) => line.includes("=")).map((line) => [line.slice(0, line.indexOf("=")).trim(), line.slice(line.indexOf("=") + 1).trim()]));
 
@@ -83,7 +83,7 @@ function NewServer({ reload }) {
         <label>Kind <select value=${kind} onChange=${(event) => setKind(event.target.value)}><option value="command">Program started by Shoal</option><option value="url">Server with a URL</option></select></label>
       </div>
       <label>${kind === "command" ? "Program and its arguments" : "URL"} <input name="where" required type=${kind === "url" ? "url" : "text"} placeholder=${kind === "url" ? "https://…/mcp" : "npx -y some-mcp-server"} spellcheck="false" /></label>
-      <label>${kind === "command" ? "Environment" : "Headers"}, one NAME=VALUE per line, stored as secrets <textarea name="secrets" rows="2" spellcheck="false" autocomplete="off"></textarea></label>
+      <label>${kind === "command" ? "Environment variables" : "Headers"}, one NAME=VALUE per line, stored as secrets <textarea name="secrets" rows="2" spellcheck="false" autocomplete="off"></textarea></label>
       <p class="card-foot"><span class="faint">Shoal tests the server first. A program runs with your permissions, so add only programs that you trust.</span><button type="submit" class="primary" disabled=${busy}>${busy ? "Testing…" : "Add server"}</button></p>
       ${problem && html`<p class="problem breakable" role="alert"><${Words} text=${problem} /></p>`}
     </form>
@@ -103,7 +103,7 @@ function Server({ server, reload }) {
   `;
 }
 
-/** The kinds of tools without pending changes. The owner can change single kinds and confirms all of them together. */
+/** The kinds of tools without pending changes. The owner can change single kinds and confirms them together. */
 function Kinds({ server, reload }) {
   const [moved, setMoved] = useState({});
   const [attempt, problem] = useAttempt(async () => {

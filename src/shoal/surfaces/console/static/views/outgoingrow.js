@@ -7,9 +7,9 @@ function words(message, running) {
     case "sending":
       return "Sending…";
     case "offline":
-      return "Not sent yet. It will be sent when the server is reachable again.";
+      return "Not sent yet. The page sends this message when Shoal is reachable again.";
     case "accepted":
-      if (message.kind === "steer") return "Sending into this turn…";
+      if (message.kind === "steer") return "Sending to this turn…";
       return running ? "Queued for the next turn" : "Delivered";
     default:
       return message.error;
@@ -23,7 +23,7 @@ export const OutgoingRow = memo(function OutgoingRow({ message, session, running
       <span class="node" aria-hidden="true"></span>
       <div class="body">
         ${message.text && html`<p class="said">${message.text}</p>`}
-        ${message.attachments.map((file) => html`<p class="file">${file.name}${file.sent > 0 && html`<progress aria-label=${`${file.name} is being sent`} value=${file.sent}></progress>`}</p>`)}
+        ${message.attachments.map((file) => html`<p class="file">${file.name}${file.sent > 0 && html`<progress aria-label=${`Sending ${file.name}`} value=${file.sent}></progress>`}</p>`)}
         <p class="state" role=${stuck ? "alert" : null}>
           <span>${words(message, running)}</span>
           ${stuck && html`<button type="button" class="quiet" onClick=${() => session.again(message.id)}>Try again</button>`}

@@ -12,9 +12,9 @@ import { Words } from "./words.js";
 const EACH_MAX = 6; // per group, until more are requested
 const MESSAGES_AT_ONCE = 30;
 const MESSAGES_MAX = 1000; // the server's limit
-const PAUSE_MS = 150; // pause in typing before the server is asked
+const PAUSE_MS = 150; // pause in typing before a search
 
-/** Whether a text contains all of the words. */
+/** Whether a text contains all words. */
 export const hasAll = (text, words) => words.every((word) => text.toLowerCase().includes(word));
 
 /** Split a text into `[piece, found]` at matched words. */
@@ -82,14 +82,14 @@ export function Palette({ within, typed, state, session, route, info, openDialog
     }));
     const threads = [...(state.threads || []), ...others.archived]
       .filter((info) => hasAll(threadName(info), words))
-      .map((info) => ({ key: info.thread, group: "Threads", title: threadName(info), detail: `${info.archived ? "archived · " : ""}${ago(info.updated_at)}`, act: () => go(to(info.thread)) }));
+      .map((info) => ({ key: info.thread, group: "Conversations", title: threadName(info), detail: `${info.archived ? "archived · " : ""}${ago(info.updated_at)}`, act: () => go(to(info.thread)) }));
     const sought = meant(text);
     const may = ([place]) => isOffered(place);
     const settings = sought.settings.filter(may).map(([place, name]) => ({ key: `s${name}`, group: "Settings", title: name, detail: PLACES.find(([one]) => one === place)[1], act: () => go(`#/${place}`) }));
     const actions = canTalk()
       ? sought.actions.filter((one) => !one.thread || info).map((one) => ({ key: `d${one.key}`, group: "Actions", title: one.name, detail: "", act: () => perform(one) }))
       : [];
-    const fresh = canTalk() && (!words.length || means("New thread begin start conversation chat ask", meaningful(text))) ? [["new", "New thread"]] : [];
+    const fresh = canTalk() && (!words.length || means("New conversation begin start thread chat ask", meaningful(text))) ? [["new", "New conversation"]] : [];
     const views = [...fresh, ...(words.length ? sought.places : PLACES).filter(may)]
       .map(([place, name]) => ({ key: `v${place}`, group: "Views", title: name, detail: "", act: () => go(`#/${place}`) }));
     const agents = others.agents
@@ -104,13 +104,13 @@ export function Palette({ within, typed, state, session, route, info, openDialog
       if (!isWhole) return [...items.slice(0, EACH_MAX), { key: `m${group}`, group, title: `Show ${items.length - EACH_MAX} more`, detail: "", act: unfold }];
       return more && items.length ? [...items, more] : items;
     };
-    const older = state.hasOlder && { key: "older", group: "Threads", title: "Search older threads too", detail: "", act: () => session.loadOlder() };
+    const older = state.hasOlder && { key: "older", group: "Conversations", title: "Search older conversations too", detail: "", act: () => session.loadOlder() };
     const every = messages.length >= wanted && wanted < MESSAGES_MAX;
     const further = every && { key: "further", group: "Messages", title: "Show older messages", detail: "", act: () => setWanted(Math.min(MESSAGES_MAX, wanted * 3)) };
     if (only) return further ? [...said, further] : said;
-    if (!words.length) return [...few("Threads", threads), ...views, ...few("Agents", agents)];
+    if (!words.length) return [...few("Conversations", threads), ...views, ...few("Agents", agents)];
     return [
-      ...few("Threads", threads), ...(older ? [older] : []), ...few("Views", views), ...few("Settings", settings), ...few("Actions", actions),
+      ...few("Conversations", threads), ...(older ? [older] : []), ...few("Views", views), ...few("Settings", settings), ...few("Actions", actions),
       ...few("Agents", agents), ...few("Commands", commands), ...few("Messages", said, further),
     ];
   }, [text, messages, others, only, state.threads, state.hasOlder, unfolded, wanted]);
@@ -144,12 +144,12 @@ export function Palette({ within, typed, state, session, route, info, openDialog
     event.preventDefault();
   };
   return html`
-    <${Dialog} label=${only ? "Find in this thread" : "Search"} close=${close} kind="is-wide is-palette" isBare>
+    <${Dialog} label=${only ? "Find in this conversation" : "Search"} close=${close} kind="is-wide is-palette" isBare>
       <input type="search" role="combobox" aria-expanded="true" aria-controls="found" aria-activedescendant=${found.length ? `found-${at}` : null} aria-label="Search"
-        placeholder=${only ? "Find in this thread" : "Search, or go to a view"} autocomplete="off" spellcheck="false" value=${text}
+        placeholder=${only ? "Find in this conversation" : "Search, or go to a view"} autocomplete="off" spellcheck="false" value=${text}
         onInput=${(event) => begin(setText, event.target.value)} onKeyDown=${keyed} />
       ${state.threads?.some((info) => info.thread === thread) &&
-      html`<label class="only"><input type="checkbox" checked=${only} onChange=${(event) => begin(setOnly, event.target.checked)} /> Only in this thread</label>`}
+      html`<label class="only"><input type="checkbox" checked=${only} onChange=${(event) => begin(setOnly, event.target.checked)} /> Only in this conversation</label>`}
       <div class="found" id="found" role="listbox" aria-label="Results" ref=${list}>
         ${found.map((one, place) => html`
           ${one.group !== found[place - 1]?.group && html`<p class="found-group" aria-hidden="true" key=${`g${one.group}`}>${one.group}</p>`}

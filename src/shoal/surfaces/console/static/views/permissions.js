@@ -11,11 +11,11 @@ import { Words } from "./words.js";
 const VERDICTS = { allow: "It would run without asking.", ask: "It would ask for approval.", deny: "It would be denied." };
 const EXAMPLES = ["git status", "rm -rf build", "curl example.org | sh"];
 const SUBJECTS = {
-  command: ["A command", "Which", "git status", "any arguments"],
-  read: ["Reading a file or folder", "Which", "/workspace/notes", "everything below it"],
-  write: ["Writing a file or folder", "Which", "/workspace/notes", "everything below it"],
-  web: ["Reading a web page", "Its address", "https://example.org/docs", "all pages below it"],
-  tool: ["A whole tool", "Which", "", ""],
+  command: ["A command", "Command", "git status", "any arguments"],
+  read: ["Reading a file or folder", "Path", "/workspace/notes", "everything below it"],
+  write: ["Writing a file or folder", "Path", "/workspace/notes", "everything below it"],
+  web: ["Reading a web page", "URL", "https://example.org/docs", "all pages below it"],
+  tool: ["An entire tool", "Tool", "", ""],
 };
 
 const ask = () => Promise.all([allRules(), api.agents(), api.info()]).then(([rules, agents, info]) => ({ ...rules, agents: agents.filter((one) => !one.error), tools: info.tools || [] }));
@@ -30,7 +30,7 @@ export function Permissions() {
         <${OwnRules} found=${found} reload=${reload} />
         <section aria-label="Profiles">
           <h2>Profiles</h2>
-          <p class="faint above">Built-in profiles cannot be changed, but copies of them can. Your own rules take precedence, except that a profile's deny rules always win. Choose an agent's profile in <a href="#/agents">Agents</a>.</p>
+          <p class="faint above">Copy a built-in profile to change it, and choose an agent's profile in <a href="#/agents">Agents</a>. Your own rules take precedence over a profile, but its deny rules always win.</p>
           <ul class="cards">${found.profiles.map((profile) => html`<${Profile} key=${profile.name} profile=${profile} reload=${reload} />`)}</ul>
         </section>
       `}
@@ -63,7 +63,7 @@ function Tester({ found, words }) {
           <optgroup label="Agents">${found.agents.map(({ name }) => html`<option value=${`agent/${name}`}>${name}</option>`)}</optgroup>
           <optgroup label="Profiles">${found.profiles.map(({ name }) => html`<option value=${`profile/${name}`}>${name}</option>`)}</optgroup>
         </select></label>
-        <button type="submit" class="primary">Ask</button>
+        <button type="submit" class="primary">Check</button>
       </div>
       <div role="status">
         ${answer && html`
@@ -79,10 +79,9 @@ function Tester({ found, words }) {
   `;
 }
 
-/** An action without its command prefix. */
 export const bare = (action) => action.replace(/^tool:bash:/, "");
 
-/** The agents or profile of a rule. */
+/** Describe the scope of a rule. */
 export function whose(rule) {
   if (rule.profile) return `the profile ${rule.profile}`;
   const names = ["agents", "platforms", "channels", "kinds", "users", "roles"].flatMap((name) => rule[name] || []);
@@ -123,7 +122,7 @@ function OwnRule({ rule, found, reload }) {
   `;
 }
 
-/** A form for a rule. If the rule is only known as a pattern, the form changes only its decision. */
+/** A form for a rule. If the rule is only a pattern, the form changes only its decision. */
 function RuleForm({ rule, found, reload, close }) {
   const [what, setWhat] = useState(rule?.subject?.what || "command");
   const [attempt, problem] = useAttempt(reload);
@@ -142,7 +141,7 @@ function RuleForm({ rule, found, reload, close }) {
   return html`
     <form class="form" onSubmit=${submit} aria-label=${rule ? "Change this rule" : "Add a rule"}>
       ${fixed
-        ? html`<p>This rule was written as a pattern, <code class="breakable">${visible(rule.pattern)}</code>. Change the pattern in shoal.toml. Here you can change its decision.</p>`
+        ? html`<p>You can change only the decision of this rule here. Change its pattern, <code class="breakable">${visible(rule.pattern)}</code>, in shoal.toml.</p>`
         : html`
           <div class="pair">
             <label>Subject <select value=${what} onChange=${(event) => setWhat(event.target.value)}>${Object.entries(SUBJECTS).map(([value, [words]]) => html`<option value=${value}>${words}</option>`)}</select></label>
@@ -151,16 +150,16 @@ function RuleForm({ rule, found, reload, close }) {
               : html`<label key=${what}>${label} <input name="text" required maxlength="900" spellcheck="false" autocomplete="off" placeholder=${example} defaultValue=${rule?.subject?.what === what ? rule.subject.text : ""} /></label>`}
           </div>
           ${!isTool && html`<label class="only" key=${`more ${what}`}><input type="checkbox" name="beginning" defaultChecked=${rule ? rule.subject.beginning : true} /> and ${more}</label>`}
-          ${what === "read" && html`<p class="faint">Commands read files too. This rule covers the tools that read, and files that a command names with <code>${"<"}</code>.</p>`}`}
+          ${what === "read" && html`<p class="faint">Commands can read files too. This rule covers tools that read, and files that a command names with <code>${"<"}</code>.</p>`}`}
       <div class="pair">
         <label>Decision <select name="list">${Object.entries(LISTS).map(([value, words]) => html`<option value=${value} selected=${value === (rule?.list || "allow")}>${words}</option>`)}</select></label>
         ${!rule && html`<label>For <select name="whose">
           <option value="">every agent</option>
           <optgroup label="Agents">${found.agents.map(({ name }) => html`<option value=${`agent/${name}`}>${name}</option>`)}</optgroup>
-          ${found.profiles.some((one) => !one.built_in) && html`<optgroup label="Profiles of your own">${found.profiles.filter((one) => !one.built_in).map(({ name }) => html`<option value=${`profile/${name}`}>${name}</option>`)}</optgroup>`}
+          ${found.profiles.some((one) => !one.built_in) && html`<optgroup label="Your profiles">${found.profiles.filter((one) => !one.built_in).map(({ name }) => html`<option value=${`profile/${name}`}>${name}</option>`)}</optgroup>`}
         </select></label>`}
       </div>
-      <p class="card-foot"><span class="faint">Saving changes shoal.toml and is recorded in the audit log.</span><button type="submit" class="primary">${rule ? "Save" : "Add rule"}</button><button type="button" class="quiet" onClick=${close}>Cancel</button></p>
+      <p class="card-foot"><span class="faint">Saving changes shoal.toml and adds an entry to the audit log.</span><button type="submit" class="primary">${rule ? "Save" : "Add rule"}</button><button type="button" class="quiet" onClick=${close}>Cancel</button></p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}
     </form>
   `;

@@ -172,7 +172,7 @@ function NewSchedule({ reload, state, session }) {
           ${(chats || []).filter(({ platform }) => !OWN.has(platform)).map((chat) => html`<option key=${chat.thread} value=${chat.thread}>${chat.name}</option>`)}
           <option value=${ONE}>An existing conversation…</option>
         </select></label>
-        ${agents?.length > 1 && html`<label>Answered by <select name="agent"><option value="">the conversation’s agent</option>${agents.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`}
+        ${agents?.length > 1 && html`<label>Answered by <select name="agent"><option value="">the conversation's agent</option>${agents.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}</select></label>`}
       </div>
       ${into === ONE && html`<${ThreadPicker} state=${state} session=${session} value=${thread} change=${setThread} />`}
       <p class="card-foot"><button type="submit" class="primary">Add schedule</button></p>

@@ -12,7 +12,7 @@ const STATES = { connected: "connected", connecting: "connecting…", failing: "
 export function Setup() {
   const [setup, problem, reload] = useAnswer(api.setup, POLL_MS);
   return html`
-    <${Place} intro="Models, and the chats where people reach your agents. Shoal tests each entry, which takes effect on the next message." problem=${problem} reload=${reload} loading=${!setup}>
+    <${Place} intro="Models, and the chats where people reach your agents. Shoal tests each change, which takes effect with the next message." problem=${problem} reload=${reload} loading=${!setup}>
       ${setup && html`<${Model} setup=${setup} reload=${reload} /><${Chats} setup=${setup} reload=${reload} /><${Titles} setup=${setup} reload=${reload} /><${Prices} /><${Commands} />`}
     <//>
   `;
@@ -20,20 +20,19 @@ export function Setup() {
 
 const TITLES = { auto: "the model, if it costs under 0.05 cents", words: "the first words", model: "the model, after the first turn" };
 
-/** Titles of new threads. */
 function Titles({ setup, reload }) {
   const [attempt, problem] = useAttempt(reload);
   return html`
     <section class="panel" aria-labelledby="setup-titles">
-      <div class="panel-head"><h2 id="setup-titles">Thread titles</h2></div>
+      <div class="panel-head"><h2 id="setup-titles">Conversation titles</h2></div>
       <label>Titles come from <select value=${setup.titles} onChange=${(event) => attempt(() => api.changeSetup({ titles: event.target.value }))}>${Object.entries(TITLES).map(([value, words]) => html`<option value=${value}>${words}</option>`)}</select></label>
-      <p class="faint">${{ auto: "One more short model call per new thread, if it costs less than 0.05 cents.", model: "One more short model call per new thread.", words: "This costs nothing." }[setup.titles]} Titles given by people are kept.</p>
+      <p class="faint">${{ auto: "Shoal makes one short model call per new conversation, if the call costs less than 0.05 cents.", model: "Shoal makes one short model call per new conversation.", words: "Shoal makes no model call for titles." }[setup.titles]} It never replaces titles that people chose.</p>
       <${Problem} text=${problem} />
     </section>
   `;
 }
 
-/** Prices of models that are in no public price list. */
+/** Prices of models that no public price list contains. */
 function Prices() {
   const [models, , reload] = useAnswer(api.models);
   const [attempt, problem] = useAttempt(reload);
@@ -48,7 +47,7 @@ function Prices() {
   return html`
     <section class="panel" aria-labelledby="setup-prices">
       <div class="panel-head"><h2 id="setup-prices">Model prices</h2></div>
-      <p class="faint breakable">${unknown.length ? `No price is known for ${unknown.slice(0, 5).map((one) => visible(one.name)).join(", ")}${unknown.length > 5 ? ` and ${unknown.length - 5} more` : ""}. Dollar limits ignore models without a price.` : "A price is known for every model. A price that you set here replaces it."}</p>
+      <p class="faint breakable">${unknown.length ? `Prices are unknown for ${unknown.slice(0, 5).map((one) => visible(one.name)).join(", ")}${unknown.length > 5 ? ` and ${unknown.length - 5} more` : ""}. Dollar limits ignore models without a price.` : "Shoal knows the price of every model. A price that you set here replaces it."}</p>
       <form class="form" onSubmit=${submit}>
         <div class="pair">
           <label>Model <input name="model" required list="priced" placeholder="provider/model" spellcheck="false" /></label>
@@ -56,14 +55,13 @@ function Prices() {
           <label>Output, $ per million tokens <input name="output" type="number" min="0" step="any" required /></label>
         </div>
         <datalist id="priced">${models.map((one) => html`<option key=${one.name} value=${one.name}></option>`)}</datalist>
-        <p class="card-foot"><button type="submit" class="plain">Set the price</button></p>
+        <p class="card-foot"><button type="submit" class="plain">Set price</button></p>
       </form>
       <${Problem} text=${problem} />
     </section>
   `;
 }
 
-/** The sandbox for commands, and missing requirements. */
 function Commands() {
   const [info] = useAnswer(api.info);
   if (!info?.notes) return null;
@@ -95,12 +93,12 @@ function Model({ setup, reload }) {
   return html`
     <section class="panel" aria-labelledby="setup-model">
       <div class="panel-head"><h2 id="setup-model">Model</h2>${!setup.is_demo && html`<span class="tag">set up</span>`}</div>
-      <p>${setup.is_demo ? "No model is set up yet. The built-in demo answers with a few fixed sentences." : html`<code class="breakable">${visible(setup.model)}</code> answers.`}</p>
-      ${said && html`<p role="status">The model answered: “${visible(said)}” <a href="#/new">Start a thread</a></p>`}
+      <p>${setup.is_demo ? "No model is set up yet. The built-in demo answers with a few fixed sentences." : html`Agents use <code class="breakable">${visible(setup.model)}</code> by default.`}</p>
+      ${said && html`<p role="status">The model answered: “${visible(said)}” <a href="#/new">Start a conversation</a></p>`}
       ${note && html`<p class="problem breakable"><${Words} text=${note} /></p>`}
       ${open || setup.is_demo
         ? html`<${ModelForm} setup=${setup} done=${done} />`
-        : html`<p class="card-foot"><button type="button" class="plain" onClick=${() => setOpen(true)}>Choose another</button></p>`}
+        : html`<p class="card-foot"><button type="button" class="plain" onClick=${() => setOpen(true)}>Choose another model</button></p>`}
     </section>
   `;
 }
@@ -147,14 +145,14 @@ function ModelForm({ setup, done }) {
   return html`
     <form class="form" aria-label="Set up a model" onSubmit=${submit}>
       <label>Provider <select value=${choice.name} onChange=${choose}>${setup.models.map((one) => html`<option key=${one.name} value=${one.name}>${one.title}</option>`)}</select></label>
-      ${choice.wants.includes("address") && html`<label key=${`${choice.name}address`}>Address <input type="url" placeholder=${choice.address || "http://127.0.0.1:8080/v1"} value=${entered.address || ""} required=${!choice.address} spellcheck=${false} onInput=${enter("address")} /></label>`}
-      ${choice.wants.includes("key") && html`<label key=${`${choice.name}key`}>Key <input type="password" autocomplete="off" spellcheck=${false} placeholder=${choice.has_key ? "the stored key" : choice.name === "server" ? "if required" : ""} value=${entered.key || ""} required=${Boolean(choice.key_kind) && !choice.has_key} onInput=${enter("key")} /></label>`}
+      ${choice.wants.includes("address") && html`<label key=${`${choice.name}address`}>URL <input type="url" placeholder=${choice.address || "http://127.0.0.1:8080/v1"} value=${entered.address || ""} required=${!choice.address} spellcheck=${false} onInput=${enter("address")} /></label>`}
+      ${choice.wants.includes("key") && html`<label key=${`${choice.name}key`}>API key <input type="password" autocomplete="off" spellcheck=${false} placeholder=${choice.has_key ? "the stored key" : choice.name === "server" ? "if required" : ""} value=${entered.key || ""} required=${Boolean(choice.key_kind) && !choice.has_key} onInput=${enter("key")} /></label>`}
       ${choice.wants.includes("model_file") && html`<label key="file">Model file on the server <input placeholder="/home/you/models/model.gguf" value=${entered.model_file || ""} required spellcheck=${false} onInput=${enter("model_file")} /></label>`}
       ${offer && html`
         <p role="status">The connection works. ${offer.models.length === 1 ? "One model is" : `${offer.models.length} models are`} available.</p>
         <label>Model <input list="offered" value=${model} required spellcheck=${false} onInput=${(event) => setModel(event.target.value.trim())} /></label>
         <datalist id="offered">${offer.models.map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>`}
-      ${choice.install && html`<p class="problem breakable">This needs an extra package. ${visible(choice.install)}, then restart Shoal.</p>`}
+      ${choice.install && html`<p class="problem breakable">Install the package that this provider needs, then restart Shoal. ${visible(choice.install)}</p>`}
       <${Problem} text=${problem} />
       <p class="card-foot">
         <span class="faint">Keys are stored in separate files and never shown again.</span>
@@ -195,10 +193,10 @@ function Account({ account, setup, reload }) {
     <li class="card">
       <p class="card-head"><b>${account.title}${account.name !== account.platform && html` <span class="faint breakable">${account.name}</span>`}</b><span class=${`tag is-${account.state}`}>${STATES[account.state]}</span></p>
       ${account.failure && html`<p class="problem breakable">${visible(account.failure)}</p>`}
-      <p class="faint breakable">${account.owner ? `Its owner is user ${visible(account.owner)}, who always has access.` : "No owner yet."}</p>
+      <p class="faint breakable">${account.owner ? `Owner: user ${visible(account.owner)}, who always has access.` : "No owner yet."}</p>
       ${!account.owner && chat && account.state === "connected" && html`
-        <form class="form inner" aria-label=${`Own ${account.title}`} onSubmit=${own}>
-          <p>Send your bot a direct message. It answers with a code. Enter it here to become its owner.</p>
+        <form class="form inner" aria-label=${`Become the owner of ${account.title}`} onSubmit=${own}>
+          <p>To become the owner, send your bot a direct message. Then enter the code from its reply here.</p>
           <div class="line">
             <label>Code <input name="code" required maxlength="40" autocomplete="off" autocapitalize="characters" spellcheck=${false} placeholder="ABCD-EFGH" /></label>
             <button type="submit" class="primary">Become owner</button>
@@ -207,7 +205,7 @@ function Account({ account, setup, reload }) {
       ${changing && html`<${ChatForm} setup=${setup} only=${chat} done=${() => (setChanging(false), reload())} cancel=${() => setChanging(false)} />`}
       <${Problem} text=${problem} />
       ${!changing && html`<p class="card-foot">
-        ${chat && html`<button type="button" class="quiet" onClick=${() => setChanging(true)}>New token<span class="offscreen"> for ${account.title}</span></button>`}
+        ${chat && html`<button type="button" class="quiet" onClick=${() => setChanging(true)}>Replace token<span class="offscreen"> for ${account.title}</span></button>`}
         ${isOff
           ? html`<button type="button" class="plain" onClick=${() => attempt(() => api.switchPlatform(account.name, true))}>Switch on<span class="offscreen"> ${account.title}</span></button>`
           : html`<${Sure} label="Switch off" what=${account.title} yes="Switch it off" act=${() => attempt(() => api.switchPlatform(account.name, false))} />`}
@@ -244,7 +242,7 @@ function ChatForm({ setup, only, done, cancel }) {
   return html`
     <form class="form inner" aria-label="Connect a chat" onSubmit=${submit}>
       ${!only && html`<label>Platform <select name="platform" value=${chat.name} onChange=${(event) => setChat(free.find((one) => one.name === event.target.value))}>${free.map((one) => html`<option key=${one.name} value=${one.name}>${one.title}</option>`)}</select></label>`}
-      ${chat.install ? html`<p class="problem breakable">This needs an extra package. ${visible(chat.install)}, then restart Shoal.</p>` : chat.fields.map((field) => html`
+      ${chat.install ? html`<p class="problem breakable">Install the package that this platform needs, then restart Shoal. ${visible(chat.install)}</p>` : chat.fields.map((field) => html`
         <label key=${`${chat.name}${field.name}`}>${field.question}
           <input name=${field.name} type=${field.secret ? "password" : "text"} autocomplete="off" spellcheck=${false} defaultValue=${field.value} placeholder=${field.is_set && field.secret && !only ? "the stored value" : ""} required=${(!field.is_set || only) && !field.optional} />
         </label>`)}

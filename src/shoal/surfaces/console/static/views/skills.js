@@ -1,5 +1,3 @@
-// Skills.
-
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
 import { visible } from "../format.js";

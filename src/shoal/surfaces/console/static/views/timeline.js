@@ -1,4 +1,4 @@
-// The end of a turn: its duration and cost, and on demand the details.
+// The end of a turn: its duration and cost, with details on demand.
 
 import { api } from "../api.js";
 import { html, memo, useEffect, useState } from "../dom.js";

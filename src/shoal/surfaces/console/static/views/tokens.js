@@ -1,4 +1,4 @@
-// Access tokens: list, create (shown once) and revoke them.
+// Access tokens. The page shows a new token only once.
 
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
@@ -31,7 +31,7 @@ export function Tokens() {
           <p class="card-foot"><button type="button" class="plain" onClick=${() => setMade(null)}>Done</button></p>
         </div>`}
       <${NewToken} reload=${reload} show=${setMade} />
-      ${tokens && !tokens.length && html`<p class="faint">No tokens yet, except the owner’s.</p>`}
+      ${tokens && !tokens.length && html`<p class="faint">No tokens yet, except the owner's.</p>`}
       <ul class="cards">${(tokens || []).map((one) => html`<${Token} key=${one.name} token=${one} reload=${reload} />`)}</ul>
     </section>
   `;

@@ -15,7 +15,7 @@ const LABELS = {
   pending: "queued",
   waiting: "needs approval",
   allowed: "allowed",
-  staged: "staged, not done",
+  staged: "staged, not run yet",
   accepted: "accepted",
   discarded: "discarded",
   running: "running",
@@ -122,7 +122,7 @@ function Details({ item, thread }) {
       const address = fileAddress(thread, image.path);
       return address && html`<a class="picture" href=${address} target="_blank" rel="noopener"><img src=${address} alt="Image from the tool" loading="lazy" /></a>`;
     })}
-    ${child && html`<p><a href=${`#/t/${encodeURIComponent(child)}`}>The subagent’s conversation</a></p>`}
+    ${child && html`<p><a href=${`#/t/${encodeURIComponent(child)}`}>The subagent's conversation</a></p>`}
     ${item.artifact && html`<${Later} load=${artifact} thread=${thread} artifact=${item.artifact} name=${item.name} sizeBytes=${item.artifactBytes} />`}
     ${item.taintedBy && html`<p class="faint">Untrusted content: ${item.taintedBy}</p>`}
   `;
