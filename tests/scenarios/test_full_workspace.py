@@ -43,4 +43,4 @@ async def test_a_process_that_fills_the_workspace_is_ended_and_its_hook_says_why
         await world.ada.says("start it")
         await world.ada.sees("I tidy up.")
     assert "was killed" in model.requests[-1].messages[-1].text
-    assert "at most 50 are allowed" in model.requests[-1].messages[-1].text
+    assert "more than the limit of 50" in model.requests[-1].messages[-1].text

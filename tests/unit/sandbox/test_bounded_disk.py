@@ -125,7 +125,7 @@ def test_a_folder_may_stay_as_large_as_before_the_command(tmp_path: Path) -> Non
     found = ""
     while not found:  # it is not measured again immediately
         found = room.outgrown([mount(tmp_path)], ceilings, True)
-    assert "holds 4 MiB" in found
+    assert "contains 4 MiB" in found
 
 
 def test_a_folder_that_cannot_grow_is_not_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
