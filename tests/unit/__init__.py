@@ -1,1 +1,1 @@
-"""Unit tests, in the same folders as src/shoal."""
+"""Unit tests. The folders mirror src/shoal."""

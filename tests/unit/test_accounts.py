@@ -1,4 +1,4 @@
-"""Accounts: unconfigured platforms cost nothing, and missing settings are reported."""
+"""A platform whose package is missing is reported with the extra to install."""
 
 import pytest
 

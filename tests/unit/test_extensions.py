@@ -19,8 +19,6 @@ Install = Callable[..., None]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Put a package with entry points on the path."""
-
     def put(package: str, entries: str, code: str = "") -> None:
         record = tmp_path / f"{package}-1.dist-info"
         record.mkdir()

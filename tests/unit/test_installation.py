@@ -11,7 +11,7 @@ from shoal.installation import as_typed, how_to_add, install_command
 
 
 class Noted:
-    """A package with this installer metadata."""
+    """An installed package with this `direct_url.json`."""
 
     def __init__(self, note: str | None) -> None:
         self.read_text = {"direct_url.json": note}.get

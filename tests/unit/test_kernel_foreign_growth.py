@@ -1,4 +1,4 @@
-"""Readers of foreign text take linear time on repeated input, beyond their regular expressions.
+"""Parsers of foreign text take linear time on repetitive input, including the code around their regular expressions.
 
 The measure is CPU time (`tests/growth.py`): a text four times as long may take up to eight times as long.
 """

@@ -9,8 +9,6 @@ from shoal.testing import ManualClock
 
 
 class Looks:
-    """Counts how often approvals were expired."""
-
     def __init__(self) -> None:
         self.times = 0
 

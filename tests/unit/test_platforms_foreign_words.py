@@ -1,4 +1,4 @@
-"""Foreign words inside a user's message are separated and taint the turn, whatever part of the message holds them."""
+"""Foreign words in any part of a user's message are separated from the user's own words and taint the turn."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -40,12 +40,10 @@ def decoded(described: object, kind: type[T]) -> T:
 
 
 def before(**more: object) -> dict[str, object]:
-    """Return an earlier message from Ada, which she replies to."""
     return {"message_id": 3, "chat": CHAT, "from": ADA, **more}
 
 
 def elsewhere(**more: object) -> dict[str, object]:
-    """Return the same message from another chat."""
     return {"origin": {"type": "user", "sender_user": ADA}, "chat": {"id": -8, "type": "supergroup"}, **more}
 
 

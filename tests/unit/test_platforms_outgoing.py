@@ -1,4 +1,4 @@
-"""Options sent with every answer on every platform: no link previews, and only the asker is notified."""
+"""Options sent with every answer on every platform: no link previews, and notifications only for the asker."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,7 +80,7 @@ def test_no_platform_mentions_everyone_in_posts_edits_or_cards(call: str) -> Non
 
 @pytest.mark.parametrize("call", CALLS)
 def test_no_platform_mentions_everyone_by_a_file(call: str) -> None:
-    """Neither through its caption nor through its name, which some platforms receive as text."""
+    """Some platforms receive the file's name as text."""
     file = Path(f"{call.replace('/', '')}.txt")
     for place in PLACES:
         post = OutboundPost(make_thread_id("slack", "D1", "0"), "k", place.format(call), file=file)

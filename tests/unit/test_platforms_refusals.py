@@ -1,4 +1,4 @@
-"""Posts that a chat refuses temporarily are kept, whatever error the platform reports."""
+"""Posts that a platform rejects temporarily are kept, regardless of the error it reports."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Services are found by class and created once, from each other."""
+"""Services are looked up by class and created once, from other services."""
 
 from typing import Self
 
@@ -8,8 +8,6 @@ from shoal.services import Services
 
 
 class Made:
-    """A service that is created from others."""
-
     @classmethod
     def of(cls, _: Services) -> Self:
         return cls()

@@ -1,4 +1,4 @@
-"""Agent folders and key-by-key edits to `agent.toml`."""
+"""Agent folders, and edits to single keys of `agent.toml`."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,7 +87,6 @@ def test_a_removed_agent_is_deleted_or_moved(tmp_path: Path) -> None:
 
 
 def registry(root: Path, own: str, shared: str) -> AgentRegistry:
-    """Return the registry of a home in which `main` has the settings `own` and settings.json has `shared`."""
     home = Home(root)
     home.agent("main").mkdir(parents=True, exist_ok=True)
     home.data.mkdir(exist_ok=True)

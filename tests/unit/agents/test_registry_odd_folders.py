@@ -1,4 +1,4 @@
-"""Agent folders with unexpected files: each becomes a message to the operator and never blocks or crashes."""
+"""Agent folders with unexpected files. Each problem is reported to the operator and never blocks or crashes Shoal."""
 
 import os
 from collections.abc import Callable

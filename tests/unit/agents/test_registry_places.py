@@ -1,4 +1,4 @@
-"""Which agent answers a message, and which agent a channel is bound to."""
+"""Choosing the agent that answers a message, and binding channels to agents."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,7 +17,7 @@ HERE = make_thread_id("matrix", "!room:b.c", "1")
 
 
 class World:
-    """Two machines on one database."""
+    """Two machines that share a database."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store = store

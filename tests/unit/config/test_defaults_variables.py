@@ -1,4 +1,4 @@
-"""Environment variables of other tools fill in missing settings and never override the file."""
+"""Environment variables of other tools provide missing settings and never override the configuration file."""
 
 from pathlib import Path
 

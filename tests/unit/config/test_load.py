@@ -254,7 +254,6 @@ NEITHER = 1
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Install a package that provides platforms and a model provider."""
     record = tmp_path / "site" / "shoal_irc-1.dist-info"
     record.mkdir(parents=True)
     (record / "METADATA").write_text("Metadata-Version: 2.1\nName: shoal-irc\nVersion: 1\n")

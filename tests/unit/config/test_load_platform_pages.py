@@ -1,4 +1,4 @@
-"""The settings shown on each platform's setup page load and create an account."""
+"""The example settings on each platform's setup page load and create an account."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Posts that a channel rejects: they go to the parent chat, are retried, or are reported to the owner."""
+"""Posts that a channel rejects. They are sent to the parent chat, retried, or reported to the owner."""
 
 import asyncio
 import threading
@@ -35,7 +35,7 @@ TIDE = "High tide is at six."
 
 
 class Stand:
-    """A sender with a record of the notices and failed posts."""
+    """A sender that records its notices and failed posts."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
@@ -197,8 +197,6 @@ async def test_further_pieces_of_a_late_answer_are_new_posts(stand: Stand) -> No
 
 
 class Stubborn(FakeChat):
-    """A chat whose next deletions and edits fail."""
-
     refusals: tuple[PlatformError, ...] = ()
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
@@ -268,7 +266,7 @@ async def test_a_late_answer_arrives_once_as_a_separate_message(stand: Stand, od
         await stand.until(lambda: chat.texts(TOPIC)[-1:] == [TIDE])
         while await stand.store.outbox.depth():
             await stand.passes(1)
-    async with stand.sending():  # a restart posts nothing again
+    async with stand.sending():  # nothing is posted again after a restart
         await stand.passes(5)
     assert chat.texts(TOPIC) == shown
     assert chat.posted[-1].id != preview

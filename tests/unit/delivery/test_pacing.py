@@ -1,4 +1,4 @@
-"""Pacing of posts: rate windows, order, and waits that the platform requests."""
+"""Pacing of posts: rate limits, order, and delays that the platform requests."""
 
 import asyncio
 
@@ -23,7 +23,6 @@ def thread(channel: str, name: str = "1") -> ThreadId:
 
 
 async def times(pacer: Pacer, clock: ManualClock, threads: list[ThreadId], seconds: float) -> list[float]:
-    """Return the times at which the posts were made, in seconds and in request order, within `seconds`."""
     made: list[float | None] = [None] * len(threads)
 
     async def post(number: int) -> None:
@@ -139,7 +138,6 @@ async def test_an_endless_wait_is_cut_to_a_day() -> None:
 
 
 def test_the_least_recently_used_channels_are_forgotten_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their rejections are forgotten too. The account's own state stays."""
     monkeypatch.setattr("shoal.delivery.pacing.ROUTES_KEPT_MAX", 3)
     pacer = Pacer(LIMITS, ManualClock())
     for name in ("a", "b", "c", "a", "d"):

@@ -1,4 +1,4 @@
-"""Previews of an answer while it is being written: content, edit rate, and final state."""
+"""Previews of an answer that is still being written: content, edit rate, and final state."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -34,7 +34,7 @@ MARKUPS = ("markdown", "telegram", "slack", "discord", "matrix", "plain")
 
 
 class MeetingChat(FakeChat):
-    """A platform that runs a callback just before a post."""
+    """A platform that runs `before_posting` once, just before the next post."""
 
     before_posting: Callable[[], Awaitable[None]] | None = None
 
@@ -46,8 +46,6 @@ class MeetingChat(FakeChat):
 
 
 class Stand:
-    """A hub, a store and the platform that shows the previews."""
-
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store, self.clock = store, clock
         self.hub = Hub()
@@ -56,7 +54,6 @@ class Stand:
         self.previews = self.made()
 
     def made(self) -> Previews:
-        """Return new previews, as after a restart."""
         return Previews(self.chat, self.hub, self.store.outbox, self.clock)
 
     def happens(self, data: EventData, thread: ThreadId = THREAD) -> None:
@@ -354,7 +351,7 @@ async def test_a_preview_is_not_edited_while_its_channel_is_barred(stand: Stand)
 
 
 class ClumsyChat(MeetingChat):
-    """An adapter that fails every call until `mended` is set."""
+    """An adapter with bugs. Posts fail until `is_mended` is set. Typing notices and edits always fail."""
 
     is_mended = False
 

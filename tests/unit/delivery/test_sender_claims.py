@@ -1,4 +1,4 @@
-"""Rows that a sender claims: long sends keep their claim, and the reply reuses its preview."""
+"""Outbox rows that a sender claims: a long send keeps its claim, and a reply reuses its preview."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -47,7 +47,7 @@ ANSWER = NewPost("T1:reply", make_thread_id("fake", "harbour", "1"), "The tide i
 
 
 class NotingOutbox(Outbox):
-    """Records every claim and its outcome."""
+    """An outbox that records every claim and its outcome."""
 
     def __init__(self, driver: SqliteDriver, clock: ManualClock) -> None:
         super().__init__(driver, clock)
@@ -62,7 +62,6 @@ class NotingOutbox(Outbox):
         self.refused.append(refused)
 
     async def give_back(self, row: OutboxRow) -> None:
-        """Give the row back. The first calls fail."""
         if self.away:
             self.away -= 1
             raise StoreUnavailable("The database is away.")
@@ -81,7 +80,6 @@ class NotingOutbox(Outbox):
         return rows
 
     async def finish(self, claim_seconds: float) -> Committed:
-        """Finish a turn with the answer ANSWER."""
         row = await self._driver.write(put_claimed(ANSWER, self._clock.now(), claim_seconds)) if claim_seconds else None
         if row is None:
             await self.put(ANSWER)
@@ -90,8 +88,6 @@ class NotingOutbox(Outbox):
 
 
 class SlowChat(FakeChat):
-    """Waits for the gate before each post."""
-
     def __init__(self, gate: asyncio.Event, clock: ManualClock) -> None:
         super().__init__(clock=clock)
         self.asked = asyncio.Event()
@@ -136,7 +132,7 @@ async def test_a_long_answer_in_slow_pieces_is_claimed_once(outbox: NotingOutbox
 
 
 async def test_a_row_being_sent_is_not_reclaimed(outbox: NotingOutbox, clock: ManualClock) -> None:
-    """Even if the clock jumped ahead while the sender worked, as after the machine was suspended."""
+    """The clock can jump ahead while the sender works, for example after the machine was suspended."""
     gate = asyncio.Event()
     chat = SlowChat(gate, clock)
     await outbox.put(NewPost("p", make_thread_id("fake", "harbour", "1"), "short"))
@@ -175,7 +171,6 @@ async def test_a_stopped_sender_leaves_an_answer_to_other_senders(outbox: Noting
 async def test_an_answer_whose_sender_ends_while_storing_it_is_not_marked_as_a_repeat(
     outbox: NotingOutbox, clock: ManualClock, known: bool
 ) -> None:
-    """Whether or not the sender knows that the answer was stored."""
     sender = Sender(FakeChat(clock=clock), outbox, clock)
     running = asyncio.ensure_future(sender.run())
     await clock.sleepers()
@@ -198,7 +193,6 @@ async def test_an_answer_whose_sender_ends_while_storing_it_is_not_marked_as_a_r
 async def test_an_answer_with_an_unknown_commit_is_sent_once_and_unmarked(
     outbox: NotingOutbox, clock: ManualClock, away: int
 ) -> None:
-    """Either immediately or when the database is back."""
     chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=False), clock=clock)
     sender = Sender(chat, outbox, clock)
 
@@ -252,7 +246,6 @@ async def test_a_delayed_row_is_sent_when_due_without_polling(outbox: NotingOutb
 async def test_more_threads_than_fit_in_a_claim_are_served_without_a_pause(
     outbox: NotingOutbox, clock: ManualClock
 ) -> None:
-    """As after an outage. The clock does not move in this test."""
     chat = FakeChat(clock=clock)
     for number in range(2 * ROWS_A_CLAIM + 1):
         await outbox.put(NewPost(f"p{number}", make_thread_id("fake", "harbour", str(number)), "short"))
@@ -289,7 +282,6 @@ async def test_a_fully_sent_post_is_completed(outbox: NotingOutbox, clock: Manua
 async def test_a_reply_reuses_a_killed_processs_unrecorded_preview(
     outbox: NotingOutbox, clock: ManualClock, idempotent: bool
 ) -> None:
-    """If the platform has no idempotency keys, the preview stays and the reply is posted below it."""
     chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=idempotent), clock=clock)
     thread = make_thread_id("fake", "harbour", "1")
     await outbox.begin_preview(thread, TurnId("T1"))
@@ -304,7 +296,6 @@ async def test_a_reply_reuses_a_killed_processs_unrecorded_preview(
 async def test_an_answer_sent_without_its_preview_never_uses_the_preview_later(
     outbox: NotingOutbox, clock: ManualClock
 ) -> None:
-    """The preview's owner learns late that another process delivers. The repeat of a lost answer is marked."""
     chat = FakeChat(limits=msgspec.structs.replace(LIMITS, idempotent_posts=False), clock=clock)
     thread, turn = make_thread_id("fake", "harbour", "1"), TurnId("T1")
     await outbox.begin_preview(thread, turn)
@@ -320,7 +311,9 @@ async def test_an_answer_sent_without_its_preview_never_uses_the_preview_later(
 
 
 class Noted(NotingOutbox):
-    """Another process records its preview's id just before this one continues without it."""
+    """An outbox in which another process records the preview's id just before this one continues without the
+    preview.
+    """
 
     async def unpreviewed(self, thread: ThreadId, turn: TurnId) -> None:
         await self.previewed(thread, turn, "m1")
@@ -341,10 +334,9 @@ async def test_a_preview_whose_id_arrives_late_is_deleted(tmp_path: Path, clock:
 
 
 class ReadBack(FakeChat):
-    """A platform that forgot every key but can be read back."""
+    """A platform that has forgotten all idempotency keys but can list its posts."""
 
     async def find_posted(self, post: OutboundPost) -> list[str]:
-        """Return the ids of all posts with the same text."""
         self._keys.clear()
         return [one.id for one in self.posted if one.markdown == post.markdown]
 
@@ -479,8 +471,6 @@ async def test_an_edit_changes_both_messages_of_a_piece_posted_twice(outbox: Not
 
 
 class Uneditable(FakeChat):
-    """A platform that rejects edits of old messages."""
-
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
         raise PlatformError("Too old to be edited.", permanent=True)
 
@@ -520,8 +510,6 @@ async def test_a_post_carries_its_kind_to_the_platform(outbox: NotingOutbox, clo
 
 
 class RefusingChat(FakeChat):
-    """Rejects each part a given number of times."""
-
     def __init__(self, clock: ManualClock, *times: int) -> None:
         super().__init__(clock=clock)
         self._left = list(times)
@@ -638,7 +626,6 @@ async def test_an_answer_is_spoken_within_three_tries_or_says_why_not(outbox: No
 async def test_an_interrupted_edit_resumes_with_the_next_message_of_the_post(
     outbox: NotingOutbox, clock: ManualClock, done: int
 ) -> None:
-    """A message with no text left shows a placeholder."""
     chat, thread = FakeChat(clock=clock), make_thread_id("fake", "harbour", "1")
     sender = Sender(chat, outbox, clock)
     await outbox.put(NewPost("p", thread, "word " * 700))

@@ -12,7 +12,7 @@ DEPTH = 1_500
 
 
 def deep(top: Path, depth: int, name: str = "d") -> None:
-    """Create nested folders, possibly beyond the longest path, with a file in the innermost one."""
+    """Create nested folders with a file in the innermost one. Their path may be longer than the kernel accepts."""
     top.mkdir(parents=True, exist_ok=True)
     handle = os.open(top, os.O_RDONLY)
     for _ in range(depth):

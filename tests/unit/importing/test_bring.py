@@ -1,4 +1,4 @@
-"""Imported files carry the taint of their product until a person edits them."""
+"""Imported files are tainted by the product they came from until a person edits them."""
 
 import asyncio
 import time

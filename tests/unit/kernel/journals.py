@@ -30,12 +30,10 @@ PERSON = Author("u1", trusted=True)
 
 
 def number(*data: EventData, turn: str = "t1", first: int = 1) -> list[Event]:
-    """Number the events in order."""
     return [Event(seq, THREAD, TurnId(turn), AT, one) for seq, one in enumerate(data, first)]
 
 
 def calls(*ids: str) -> tuple[ToolCall, ...]:
-    """Return tool calls with these ids."""
     return tuple(ToolCall(CallId(one), "time", "{}") for one in ids)
 
 
@@ -51,7 +49,7 @@ def transcript_of(events: Iterable[Event]) -> Transcript:
 
 
 def messages_of(transcript: Transcript) -> tuple[ModelMessage, ...]:
-    """Return the messages for a request. Later events must not change them."""
+    """Return the messages for a request. Copies the transcript, because later events must not change them."""
     now = copy(transcript)
     now.entries = list(transcript.entries)
     now.close_open_calls()
@@ -67,7 +65,9 @@ def state_after(turn: TurnId, events: Iterable[Event]) -> TurnState:
 
 @st.composite
 def journals(draw: st.DrawFn) -> list[Event]:
-    """Draw a journal of up to five turns, each cut off anywhere, with clears and compactions at any point."""
+    """Draw a journal of up to five turns. Any turn may be cut off, and clears and compactions may occur at any
+    point.
+    """
     events: list[Event] = []
 
     def put(turn: str, data: EventData) -> None:

@@ -1,4 +1,4 @@
-"""The file that lists the work in progress, after a process died."""
+"""The crash log, which lists the work in progress when a process died."""
 
 from pathlib import Path
 
@@ -18,7 +18,6 @@ def opened(file: Path) -> CrashLog:
 
 
 def die_in(file: Path, *keys: str) -> None:
-    """Start these and die while they are being processed."""
     crash_log = opened(file)
     for key in keys:
         crash_log.begin(key)
@@ -32,7 +31,7 @@ def test_an_event_that_crashed_twice_ends_at_the_third_start(tmp_path: Path) -> 
         pass
     with pytest.raises(EndedTwice), crash_log.during("poison"):
         raise AssertionError
-    with crash_log.during("poison"):  # sent again
+    with crash_log.during("poison"):  # the platform sends it again
         pass
 
 
@@ -100,7 +99,7 @@ async def test_crashes_of_all_cluster_processes_are_counted_together(tmp_path: P
             raise AssertionError
     await third.learn()
     assert await database.page(DIED_IN) == []
-    assert third.begin("poison")  # sent again
+    assert third.begin("poison")  # the platform sends it again
 
 
 async def test_events_finished_by_another_process_are_not_counted(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Events: stored forms that stay readable, and their form in the API."""
+"""Events: their stored forms, which must remain readable, and their form in the API."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Waits on behalf of a thread finish despite cancellation and use no CPU while waiting."""
+"""Work that runs in a thread ends before its cancelled caller does, without busy waiting."""
 
 import asyncio
 import contextlib

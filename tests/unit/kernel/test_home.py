@@ -1,4 +1,4 @@
-"""The layout of the home directory."""
+"""Symbolic links in the path of the database."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Thread ids: encoding is lossless and safe as a file name."""
+"""Encoding thread ids: lossless, and safe as file names."""
 
 import pytest
 from hypothesis import given

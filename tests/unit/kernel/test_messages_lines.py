@@ -1,4 +1,4 @@
-"""Grouping waiting messages into a turn: one person's messages, in order and within bounds, and how long to wait."""
+"""Grouping waiting messages into a turn: one person's messages, in order, within bounds, and after a pause."""
 
 from datetime import UTC, datetime
 
@@ -27,7 +27,6 @@ PAUSE, SECOND = 1.5, 1_000_000
 
 
 def line(number: int, user: str = "ada", **fields: object) -> Prompt:
-    """Return a chat message."""
     prompt = Prompt(THREAD, f"k{number}", f"line {number}", Author(user, trusted=True), NOON, in_chat=True)
     return replace(prompt, message_id=f"m{number}", **fields)
 
@@ -99,7 +98,6 @@ def test_joined_lines_keep_their_content_in_order() -> None:
 
 
 def waits(count: int = 1, *, since: float = 0.0, until: float = 0.0, user: str = "ada", is_all: bool = True) -> Waiting:
-    """Return this many lines, accepted at these times in seconds."""
     lines = tuple(line(number, user) for number in range(count))
     return Waiting(lines[0], lines, round(since * SECOND), round(until * SECOND), is_all)
 
@@ -114,7 +112,7 @@ def waits(count: int = 1, *, since: float = 0.0, until: float = 0.0, user: str =
         (waits(3, until=2.0), None, 2.5, 1.0),
         (waits(3, until=2.0), None, 4.0, 0.0),
         (waits(3, until=2.0, is_all=False), None, 2.0, 0.0),  # another user is waiting
-        (waits(30, until=PAUSES_MAX * PAUSE), None, PAUSES_MAX * PAUSE, 0.0),  # went on for too long
+        (waits(30, until=PAUSES_MAX * PAUSE), None, PAUSES_MAX * PAUSE, 0.0),  # the wait has reached its limit
         (waits(3, until=2.0), None, -3600.0, 0.0),  # the clock was set back
     ],
 )

@@ -1,4 +1,4 @@
-"""Chats whose ids change: reported in any order, repeatedly, by two processes, and across restarts."""
+"""Chats whose ids change: reports in any order, repeated, from two processes, and across restarts."""
 
 from shoal.kernel.moved import MovedChats, ids_of
 from shoal.testing.contracts.chat_peer import MemorySettings

@@ -1,4 +1,4 @@
-"""Opening regular files only. Anything else is refused immediately, with its path."""
+"""Opening regular files only. Anything else is rejected immediately with an error that names the path."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""The duration of a recording from its bytes."""
+"""Computing the duration of a recording from its bytes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Model messages from a journal: every call has a result, whatever the journal contains."""
+"""Building model messages from a journal: every call has a result, whatever the journal contains."""
 
 import msgspec
 from hypothesis import given

@@ -63,7 +63,6 @@ def error(call: str) -> EventData:
 
 
 def not_run(call: str) -> EventData:
-    """Return a result for a call that did not run: skipped, cut off, denied or interrupted."""
     return result(call, is_error=True, counts=False)
 
 

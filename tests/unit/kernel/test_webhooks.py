@@ -1,4 +1,4 @@
-"""A repeated webhook call is the same message, even if unsigned parts of it change."""
+"""Repeated webhook calls are recognized even if their unsigned parts change."""
 
 import asyncio
 from collections.abc import Mapping
@@ -34,7 +34,6 @@ Replay = tuple[float, tuple[str, ...], dict[str, str], str, bool]
 
 
 def call(kinds: frozenset[str], body: bytes, at: datetime) -> dict[str, str]:
-    """Return the headers of a call as its sender makes it."""
     made = {
         "timed": ("X-Shoal-Signature", proof(SECRET, body, at)),
         "signed": ("X-Hub-Signature-256", f"sha256={signature(SECRET, body)}"),
@@ -44,14 +43,13 @@ def call(kinds: frozenset[str], body: bytes, at: datetime) -> dict[str, str]:
 
 
 class Receiver:
-    """A webhook's verdict on a call, and the store's memory of its key."""
+    """A webhook endpoint with a store that remembers the keys of accepted calls."""
 
     def __init__(self) -> None:
         self.settings = MemorySettings()
         self.taken: dict[tuple[str, str], datetime] = {}
 
     async def receives(self, headers: Headers, body: bytes, now: datetime, place: str = "hook:ci") -> str:
-        """Return `refused`, `known` or `new`."""
         for key, at in list(self.taken.items()):
             if (now - at).total_seconds() > FORGOTTEN_SECONDS:
                 del self.taken[key]
@@ -81,7 +79,7 @@ UNSIGNED: tuple[str, ...] = (
 
 @st.composite
 def replays(draw: st.DrawFn) -> Replay:
-    """Draw a replay: its time, removed proofs, added headers, target, and header case."""
+    """Draw a replay: its delay in seconds, removed signatures, added headers, endpoint, and upper-case header names."""
     later = draw(st.floats(0, 120 * DAY) | st.floats(0, 2 * AGE_SECONDS_MAX) | st.just(FORGOTTEN_SECONDS + 1))
     without = draw(st.lists(st.sampled_from(["X-Shoal-Signature", "X-Hub-Signature-256"]), unique=True))
     added = draw(st.dictionaries(st.sampled_from(UNSIGNED), st.text(max_size=8), max_size=3))
@@ -109,7 +107,7 @@ def test_changing_unsigned_parts_does_not_make_a_captured_call_new(
 
 
 async def test_a_timed_signature_does_not_sign_a_body_that_starts_with_the_time() -> None:
-    """Both use the same secret, so an attacker could send one signature under the other header."""
+    """Both headers use the same secret, so an attacker could send a signature under the other header."""
     receiver, captured = Receiver(), call(frozenset({"timed"}), b"{}", START)
     time, _, mac = captured["X-Shoal-Signature"].removeprefix("t=").partition(",v1=")
     assert await receiver.receives(captured, b"{}", START) == "new"
@@ -165,7 +163,7 @@ async def test_a_call_counts_once_across_endpoints_with_the_same_secret() -> Non
 
 
 async def test_two_endpoints_with_one_bearer_secret_each_accept_the_same_body() -> None:
-    """Anyone with the secret can make any call, and programs do send the same body to two addresses."""
+    """Anyone who has the secret can make any call, and legitimate programs send the same body to two endpoints."""
     receiver, headers = Receiver(), call(frozenset({"bearer"}), b"{}", START)
     for place, expected in (("hook:ci", "new"), ("hook:room", "new"), ("hook:ci", "known"), ("hook:room", "known")):
         assert await receiver.receives(headers, b"{}", START, place) == expected
@@ -181,7 +179,7 @@ async def test_a_bearer_call_taken_by_a_fast_clock_can_repeat_after_the_correcti
 
 
 async def test_an_interrupted_call_keeps_its_key_for_a_week() -> None:
-    """A sender who got no answer or "queue full" calls again. The message must still be accepted once."""
+    """A sender calls again if it got no response or "queue full". The message must still be accepted."""
     settings = MemorySettings()
     proved = (Proof("signed", "ab" * 32),)
     first = await first_delivery(settings, proved, "hook:ci", START)

@@ -80,7 +80,7 @@ def test_the_zone_comes_from_the_link_then_the_content_then_the_name(tmp_path: P
     assert local_zone({}, tmp_path) == "Europe/Berlin"
     (etc / "localtime").unlink()
     copied = next((path for folder in TZPATH if (path := Path(folder, "America/New_York")).is_file()), None)
-    if copied is not None:  # a container whose own /etc/timezone is out of date
+    if copied is not None:  # as in a container whose /etc/timezone is out of date
         (etc / "localtime").write_bytes(copied.read_bytes())
         assert zone_named(local_zone({}, tmp_path)).utcoffset(datetime(2026, 7, 1)) == zone_named(  # noqa: DTZ001
             "America/New_York"

@@ -1,4 +1,6 @@
-"""Parsing Markdown: addresses and tokens before emphasis, emphasis next to CJK, and linear time."""
+"""Parsing Markdown: addresses and tokens take precedence over emphasis, emphasis works next to CJK, and parsing
+takes linear time.
+"""
 
 from collections.abc import Sequence
 
@@ -17,7 +19,6 @@ def tokens(text: str) -> list[str]:
 
 
 def styles(text: str) -> list[tuple[str, str]]:
-    """Return the styled parts of a text with their styles."""
     found: list[tuple[str, str]] = []
 
     def walk(nodes: list[Node]) -> None:
@@ -157,14 +158,13 @@ def test_no_answer_parses_slowly(part: str) -> None:
     assert parse(f"{text}\n\n[1]: https://a")
 
 
-# ---- links by label, and lines in cells ----
+# ---- reference links, and line breaks in table cells ----
 
 DEFINED = '\n\n[1]: https://kelp.example/a_b "Kelp"\n[Long Name]: <docs/a b.md>'
 KELP = ("https://kelp.example/a_b", "Kelp")
 
 
 def links_in(nodes: Sequence[Node]) -> list[tuple[str, str, str]]:
-    """Return the text, address and title of each link."""
     found: list[tuple[str, str, str]] = []
     for node in nodes:
         if node.kind == "link":

@@ -1,4 +1,4 @@
-"""Splitting text: nothing is lost, limits hold, fences are closed, and no part is needlessly short."""
+"""Splitting text: nothing is lost, no part exceeds its limit, fences are closed, and no part is needlessly short."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Rendering answers in a platform's markup, complete and within its limits."""
+"""Rendering answers in a platform's markup, complete and within the platform's limits."""
 
 import re
 from collections import Counter
@@ -28,7 +28,6 @@ markdown = st.lists(line, max_size=30).map("\n".join)
 
 
 def answer() -> str:
-    """Return 10,000 characters with fences, tables, links and CJK, in which every word has a number."""
     parts: list[str] = []
     number = 0
     while sum(map(len, parts)) < 10_000:
@@ -71,7 +70,7 @@ def test_text_that_grows_when_rendered_makes_no_small_pieces(markup: str) -> Non
 def test_no_letter_is_lost(markup: str, text: str) -> None:
     rendered = render_markup(text, DIALECTS[markup])
     for character in "漢🦈":
-        assert unquote(rendered).count(character) == unquote(text).count(character)  # addresses are written in ASCII
+        assert unquote(rendered).count(character) == unquote(text).count(character)  # addresses are percent-encoded
 
 
 @given(markdown)
@@ -134,13 +133,11 @@ def test_excessive_nesting_stays_text() -> None:
 
 
 def as_sent(entities: object) -> Json:
-    """Return the entities in the form in which they reach the Bot API."""
     sent: Json = msgspec.json.decode(msgspec.json.encode(entities))
     return sent
 
 
 def telegram(markdown: str) -> tuple[str, list[tuple[str, str]]]:
-    """Return the text that Telegram shows and its styled parts."""
     text, entities = styled(render_markup(markdown, DIALECTS["telegram"]))
     return text, [(entity.kind, entity.text) for entity in checked_entities(text, as_sent(entities))]
 

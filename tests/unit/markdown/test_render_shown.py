@@ -34,7 +34,6 @@ _INVISIBLE = re.compile(r"[\s\u200b\u00ad\u2060]+")
 
 
 def said(nodes: Sequence[Node], platform: str) -> str:
-    """Return the text that blocks or spans show on a platform, with list markers."""
     return "".join(_said(node, platform) for node in nodes)
 
 
@@ -74,7 +73,7 @@ def _codes(nodes: Sequence[Node]) -> str:
 
 
 def _pictured(node: Node) -> Node:
-    """Return a nested link as its plain text."""
+    """Replace a link that is nested in another link with its text."""
     return msgspec.structs.replace(node, kind="paragraph") if node.kind == "link" else node
 
 
@@ -116,7 +115,7 @@ def test_the_rendered_text_preserves_the_content(platform: str) -> None:
         assert difference(platform, text) is None, f"soup {seed}: {text!r}"
 
 
-# ---- and its styles, code and links ----
+# ---- styles, code and links ----
 
 PLAIN_RUN = frozenset[str]()
 EXACT = frozenset({"matrix", "telegram"})
@@ -147,19 +146,18 @@ RUNS: dict[str, Callable[[str], list[Run]]] = {
 
 
 def meant(nodes: Sequence[Node], platform: str, styles: frozenset[str] = PLAIN_RUN) -> Iterator[Run]:
-    """Yield the text of `said`, with the styles of each part."""
     dialect = DIALECTS[platform]
     assert dialect is not None
     for at, node in enumerate(nodes):
         match node.kind:
-            case "strong" if "in a heading" in styles:  # already bold
+            case "strong" if "in a heading" in styles:  # headings are already bold
                 yield from meant(node.children, platform, styles)
             case "strong" | "em" | "s":
                 yield from meant(node.children, platform, styles | {node.kind})
             case "heading":
                 within = "in a heading" if platform == "matrix" else "strong"
                 yield from meant(node.children, platform, styles | {within})
-            case "code" if platform == "telegram" and "in a link" in styles:  # there it is one or the other
+            case "code" if platform == "telegram" and "in a link" in styles:  # Telegram allows only one of them
                 yield node.text, styles
             case "code" | "fence":
                 yield node.text, styles | {"code"}
@@ -188,7 +186,6 @@ def meant(nodes: Sequence[Node], platform: str, styles: frozenset[str] = PLAIN_R
 
 
 def characters(runs: Iterable[Run]) -> list[Run]:
-    """Return each visible character with its styles."""
     return [
         (unit, frozenset(unquote(_PLAIN.normalizeLink(style)) for style in styles - {"in a link", "in a heading"}))
         for text, styles in runs
@@ -219,7 +216,7 @@ def test_the_rendered_text_preserves_styles_code_and_links(platform: str) -> Non
             assert seen & STYLES <= asked, where
 
 
-# ---- the parsed text is what CommonMark says ----
+# ---- comparison with CommonMark ----
 
 ASCII_SOUPS = 3000
 OWN_RULES = (*ADDRESSES, *MENTIONS, "|", "$", "~~~", "[1]:", "[x]", "[ ]")
@@ -227,7 +224,6 @@ _PLAIN = MarkdownIt("commonmark", {"html": False}).enable("strikethrough").disab
 
 
 def shown_by_commonmark(text: str) -> str:
-    """Return the words that a plain CommonMark parser shows."""
     return "".join(
         child.content
         for token in _PLAIN.parse(text)
@@ -241,8 +237,9 @@ def ours(nodes: Sequence[Node]) -> str:
 
 
 def test_the_parser_shows_what_commonmark_shows() -> None:
-    """Shoal's own rules are excluded: tokens, CJK, tables, checkboxes, formulas, definitions, and strikethrough only
-    with `~~`."""
+    """Shoal's own rules are excluded: tokens, CJK, tables, checkboxes, formulas, definitions, and strikethrough
+    only with `~~`.
+    """
     compared = 0
     for seed in range(ASCII_SOUPS):
         text = soup(random.Random(seed))
@@ -255,7 +252,7 @@ def test_the_parser_shows_what_commonmark_shows() -> None:
     assert compared > ASCII_SOUPS / 50
 
 
-# ---- pieces say what the text says ----
+# ---- pieces preserve the text ----
 
 CUT_SOUPS = (*range(60), 282, 301)
 _REPEATED = re.compile(r"\]\([^()\s]{0,40}(?:\([a-z]+\))?(?: \"a title\")?\)")
@@ -263,8 +260,10 @@ _NO_LETTER = re.compile(r"[\W\d_]+")
 
 
 def cut_text(seed: int) -> tuple[str, int]:
-    """Return a random text and a message length, without parts that are repeated after a cut: table headers, link
-    titles and visible addresses."""
+    """Return a random text and a message length.
+
+    The text has no table headers, link titles or visible addresses, because each piece repeats them after a cut.
+    """
     source = random.Random(seed)
     blocks = _REPEATED.sub("](http://x.example)", "\n\n".join(soup(source) for _ in range(4))).split("\n\n")
     return "\n\n".join(block for block in blocks if "| ---" not in block), source.choice((150, 250, 500))

@@ -1,4 +1,4 @@
-"""Unfinished Markdown: no stray markup, and shown text never disappears."""
+"""Unfinished Markdown: no stray markup, and text that was already shown never disappears."""
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -94,7 +94,6 @@ document = st.lists(block, min_size=1, max_size=3).map("\n\n".join)
 
 
 def letters(markdown: str) -> str:
-    """Return the visible letters in order."""
     return "".join(filter(str.isalpha, render_markup(markdown, DIALECTS["plain"])))
 
 

@@ -1,11 +1,11 @@
-# ruff: noqa: E501 - the words stand as they were said
+# ruff: noqa: E501 - messages are quoted verbatim
 """Providers' error messages for conversations that are too long, and similar messages with other causes.
 
-Each message has its source: the provider's own repository or documentation, or an issue that quotes it.
+Comments name the sources: a provider's own repository or documentation, or an issue that quotes the message.
 """
 
 OVERFLOWS: dict[str, tuple[str, ...]] = {
-    # chathub-dev/chathub #126; cline/cline #5474 (gpt-5); earendil-works/pi (overflow.ts, of Responses)
+    # chathub-dev/chathub #126; cline/cline #5474 (gpt-5); earendil-works/pi (overflow.ts, for the Responses API)
     "openai": (
         "This model's maximum context length is 128000 tokens. However, you requested 130000 tokens.",
         "This model's maximum context length is 4097 tokens. However, your messages resulted in 4294 tokens. Please reduce"
@@ -14,7 +14,7 @@ OVERFLOWS: dict[str, tuple[str, ...]] = {
         " the length of the messages.",
         "Your input exceeds the context window of this model. Please adjust your input and try again.",
     ),
-    # servers and gateways of unknown make, by the unit they count
+    # unidentified servers and gateways
     "others": (
         "tokens in request more than max tokens allowed",
         "Total tokens of image and text exceed max message tokens",
@@ -24,7 +24,7 @@ OVERFLOWS: dict[str, tuple[str, ...]] = {
         "max_tokens (4096) + prompt length (131000) > max_seq_len 131072",
         "The sequence length exceeds the model limit",
     ),
-    # the code that OpenAI and Azure send with these (crewAIInc/crewAI #701)
+    # the error code that OpenAI and Azure send with these messages (crewAIInc/crewAI #701)
     "azure": ("context_length_exceeded",),
     # earendil-works/pi #102; RooCodeInc/Roo-Code #3713; Geravant/openclaw; anthropics/claude-code #53607
     "anthropic": (
@@ -36,7 +36,7 @@ OVERFLOWS: dict[str, tuple[str, ...]] = {
         "Extra usage is required for long context requests.",
         "The long context beta is not yet available for this subscription.",
     ),
-    # RooCodeInc/Roo-Code #3713, earendil-works/pi (overflow.ts); error patterns of pkdone/paul-genai-test-tools-ts
+    # RooCodeInc/Roo-Code #3713, earendil-works/pi (overflow.ts); error patterns in pkdone/paul-genai-test-tools-ts
     "bedrock": (
         "Input is too long for requested model.",
         "The model returned the following errors: input length and `max_tokens` exceed context limit: 1 + 2 > 2",
@@ -62,7 +62,7 @@ OVERFLOWS: dict[str, tuple[str, ...]] = {
     ),
     # cline/cline #3120
     "xai": ("This model's maximum prompt length is 131072 but the request contains 136973 tokens.",),
-    # in the words of OpenAI's first models (AstrBotDevs/AstrBot #1, vllm-project/vllm #20409)
+    # same wording as OpenAI's first models (AstrBotDevs/AstrBot #1, vllm-project/vllm #20409)
     "deepseek": (
         "This model's maximum context length is 65536 tokens. However, you requested 70000 tokens (66000 in the messages,"
         " 4000 in the completion). Please reduce the length of the messages or completion.",
@@ -115,7 +115,7 @@ OVERFLOWS: dict[str, tuple[str, ...]] = {
         "exceed_context_size_error",
         "Requested tokens (2285) exceed context window of 2048",
     ),
-    # earendil-works/pi (overflow.ts); issues of OpenClaw's users quote the last two
+    # earendil-works/pi (overflow.ts); the last two are quoted in OpenClaw issues
     "lm studio": (
         "Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with context length of"
         " only 4096 tokens, which is not enough.",
@@ -140,14 +140,14 @@ OVERFLOWS: dict[str, tuple[str, ...]] = {
         " `max_new_tokens`",
         "Input validation error: `inputs` must have less than 1024 tokens. Given: 1244",
     ),
-    # the name of its exception; earendil-works/pi (overflow.test.ts, a proxy that answers 503)
+    # LiteLLM's exception names; earendil-works/pi (overflow.test.ts, a proxy that responds with 503)
     "litellm": (
         "litellm.BadRequestError: litellm.ContextWindowExceededError: OpenAIException - too long",
         "litellm.ServiceUnavailableError: litellm.MidStreamFallbackError: litellm.APIConnectionError: APIConnectionError:"
         " OpenAIException - Requested token count exceeds the model's maximum context length of 131072 tokens.",
         "Error: 400 Input length (265330) exceeds model's maximum context length (262144).",
     ),
-    # cohere-ai/sandbox-topically #4 (of the first; the second has another sum)
+    # cohere-ai/sandbox-topically #4 (the first message; the second counts the prompt alone)
     "cohere": (
         "too many tokens: total number of tokens (prompt and prediction) cannot exceed 2048 - received 6354. Try using a"
         " shorter prompt or a smaller max_tokens value.",
@@ -207,14 +207,14 @@ RATE_LIMITS = (
     "Too many tokens per day, please wait before trying again.",
     # Anthropic's documentation of rate limits
     "This request would exceed your organization's rate limit of 30,000 input tokens per minute.",
-    # zimmra/openclaw (tests of non-overflow errors), earendil-works/pi (the last, of Bedrock)
+    # zimmra/openclaw (tests of non-overflow errors); earendil-works/pi (the last one, from Bedrock)
     "request reached organization TPD rate limit, current: 1506556, limit: 1500000",
     "Throttling error: Too many tokens",
 )
 """Answers with status 429: waiting helps, a shorter request does not."""
 
 OTHER_REFUSALS = (
-    # RooCodeInc/Roo-Code #5729 (Groq), #248 and charmbracelet/crush #946 (Bedrock): about the output
+    # limits on the output: RooCodeInc/Roo-Code #5729 (Groq), #248 and charmbracelet/crush #946 (Bedrock)
     "max_tokens must be less than or equal to 16384, the maximum value for max_tokens is less than the context_window for"
     " this model",
     "The maximum tokens you requested exceeds the model limit of 32768",

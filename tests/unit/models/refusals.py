@@ -1,7 +1,8 @@
-# ruff: noqa: E501 - the words stand as they were said
-"""Services' refusals of a part of a conversation, and similar messages with other causes.
+# ruff: noqa: E501 - messages are quoted verbatim
+"""Errors with which services reject a part of a conversation, and similar errors with other causes.
 
-Each entry has its status and its source: documentation, source code, or an issue that quotes it.
+Each entry has its HTTP status. Comments name the sources: documentation, source code, or an issue that quotes the
+error.
 """
 
 from typing import TypeAlias

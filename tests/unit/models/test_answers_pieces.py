@@ -1,4 +1,4 @@
-"""Parallel tool calls in the formats of real servers, cut anywhere.
+"""Parallel tool calls in the formats of real servers, split at any point.
 
 Seen in ollama#15457 and #7881 (one index, or none), litellm and langchain#34811 (equal indices), sglang#7117,
 Qwen-Agent#943 (alternating chunks), oracle/langchain-oracle#108 and #254 (an index without an id), gcli2api#406
@@ -20,7 +20,6 @@ Notation = Callable[[Sequence[Call], Callable[[str], list[str]]], list[Piece]]
 
 
 def openai(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """Index, id and name with the first chunk, then the index alone."""
     pieces: list[Piece] = []
     for index, (name, arguments) in enumerate(calls):
         pieces.append((index, f"call_{index}", name, ""))
@@ -29,7 +28,6 @@ def openai(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece
 
 
 def alternating(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """All calls start first, then their chunks alternate."""
     rests = [cut(arguments) for _, arguments in calls]
     pieces: list[Piece] = [(index, f"call_{index}", name, "") for index, (name, _) in enumerate(calls)]
     while any(rests):
@@ -38,7 +36,7 @@ def alternating(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[
 
 
 def one_index(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """Ollama, LiteLLM: whole calls, each at index 0, with separate ids."""
+    """Ollama and LiteLLM send complete calls, all at index 0, with separate ids."""
     return [(0, f"call_{index}", name, arguments) for index, (name, arguments) in enumerate(calls)]
 
 
@@ -47,7 +45,7 @@ def one_index_in_pieces(calls: Sequence[Call], cut: Callable[[str], list[str]]) 
 
 
 def one_index_without_ids(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """Gemini's compatible interface and llama.cpp: whole calls with an empty id."""
+    """Gemini's compatible interface and llama.cpp send complete calls with an empty id."""
     return [(0, "", name, arguments) for name, arguments in calls]
 
 
@@ -60,7 +58,6 @@ def no_index(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Pie
 
 
 def no_index_name_always(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """The name with every chunk, no index and no id."""
     return [(None, "", name, piece) for name, arguments in calls for piece in cut(arguments)]
 
 
@@ -73,12 +70,12 @@ def name_and_id_always(calls: Sequence[Call], cut: Callable[[str], list[str]]) -
 
 
 def whole_again_at_the_end(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """vLLM, LM Studio: the last chunk repeats the calls."""
+    """vLLM and LM Studio repeat the complete calls in the last chunk."""
     return [*openai(calls, cut), *(one for one in name_and_id_always(calls, lambda text: [text]))]
 
 
 def growing(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """Each chunk repeats all arguments so far."""
+    """Each chunk repeats all arguments sent so far."""
     pieces: list[Piece] = []
     for index, (name, arguments) in enumerate(calls):
         so_far = ""
@@ -89,7 +86,7 @@ def growing(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piec
 
 
 def empty_object_first(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """Proxies for Anthropic: `{}` with the name, then the arguments."""
+    """Proxies for Anthropic send `{}` with the name, then the arguments."""
     pieces: list[Piece] = []
     for index, (name, arguments) in enumerate(calls):
         pieces.append((index, f"toolu_{index}", name, "{}"))
@@ -98,7 +95,7 @@ def empty_object_first(calls: Sequence[Call], cut: Callable[[str], list[str]]) -
 
 
 def mistral(calls: Sequence[Call], cut: Callable[[str], list[str]]) -> list[Piece]:
-    """Whole calls in one chunk, all at index 0, with ids of nine characters."""
+    """Mistral sends complete calls in one chunk, all at index 0, with ids of nine characters."""
     return [(0, f"aB3dE6gH{index}", name, arguments) for index, (name, arguments) in enumerate(calls)]
 
 
@@ -133,7 +130,7 @@ def test_every_format_yields_the_original_calls(notation: Notation, calls: list[
             text = text[size:]
         return pieces
 
-    if notation is one_index_with_one_id:  # the same call twice under one id is one call
+    if notation is one_index_with_one_id:  # equal calls with one id count as one call
         calls = list(dict.fromkeys(calls))
     assert collected(notation(calls, cut)) == calls
 

@@ -1,4 +1,6 @@
-"""Encoded messages: encoded once, identical to a fresh encoding, and bounded."""
+"""Caching encoded messages: each message is encoded once, a cached request equals a fresh one, and the cache is
+bounded.
+"""
 
 import base64
 import gc
@@ -46,8 +48,6 @@ LOADED = {PICTURE.path: b"aGVsbG8="}
 
 
 class CountingChat(OpenAiChat):
-    """Counts its encodings."""
-
     def __init__(self) -> None:
         super().__init__()
         self.encoded = 0
@@ -67,7 +67,6 @@ pictures = st.sampled_from([(), (PICTURE,), (PICTURE, Image("/gone.png", "image/
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[ModelMessage]:
-    """Draw turns in which every call has a result, as in a transcript."""
     messages: list[ModelMessage] = []
     for turn in range(draw(st.integers(1, 4))):
         messages.append(UserMessage(draw(texts), draw(pictures)))
@@ -97,7 +96,7 @@ def test_incremental_encoding_equals_full_encoding(
 
 
 def _unmarked(body: bytes) -> bytes:
-    """Remove the cache marks, which move with the end of the conversation."""
+    """Remove the `cache_control` fields, which move with the end of the conversation."""
     return body.replace(b',"cache_control":{"type":"ephemeral"}', b"")
 
 
@@ -275,7 +274,7 @@ def test_arguments_sent_back_are_always_an_object(arguments: str) -> None:
 @pytest.mark.parametrize("kind", PROTOCOLS)
 @pytest.mark.parametrize("name", ["", "my tool<|x|>", "x" * 300, "名前"])
 def test_called_names_are_sent_back_in_a_form_every_provider_accepts(kind: type[ApiProtocol], name: str) -> None:
-    """Otherwise that call would make the provider refuse every later request of the conversation."""
+    """A provider that rejects a name would reject every later request of the conversation."""
     call = ToolCall(CallId("c1"), name, "{}")
     messages = (UserMessage("hi"), AssistantMessage("", (call,)), ToolMessage(CallId("c1"), name, "?", is_error=True))
     sent = kind().encode(request(messages), Quirks(), {}).content

@@ -1,8 +1,8 @@
-"""Non-standard streams from real servers: everything that arrived is in the answer.
+"""Non-standard streams from real servers: the answer contains everything that arrived.
 
 Seen in CLIProxyAPI#2460 and openai-python#2722 (empty `data:`), vllm-project/aibrix#2653 (cut events), sub2api#1471 (an
-error inside an event), brainlid/langchain#569 (comments), client-js#18 (raw line ends), and in the lists of LiteLLM,
-vLLM, llama.cpp, Ollama and SGLang.
+error inside an event), brainlid/langchain#569 (comments), client-js#18 (raw line ends), and in the issue trackers of
+LiteLLM, vLLM, llama.cpp, Ollama and SGLang.
 """
 
 import gzip
@@ -265,7 +265,6 @@ async def test_a_compressed_answer_is_read(encoding: str, pack: Callable[[bytes]
 
 
 def _mutated(source: random.Random, value: object, path: tuple[str, ...] = ()) -> object:
-    """Return the value with odd fields, leaving the text alone."""
     odd: tuple[object, ...] = (None, False, "", [], {}, 7, 1.5, "x", [1], {"x": 1}, True)
     if isinstance(value, dict):
         found = {str(key): _mutated(source, one, (*path, str(key))) for key, one in value.items()}
@@ -280,7 +279,7 @@ def _mutated(source: random.Random, value: object, path: tuple[str, ...] = ()) -
     one = source.choice(odd)
     return (
         value if path[-1] == "index" and isinstance(one, int | float) and one else one
-    )  # a number would change the answer
+    )  # another index would change the answer
 
 
 STREAMS: dict[type[ApiProtocol], tuple[list[object], list[object]]] = {

@@ -1,4 +1,4 @@
-"""Responses of providers and of servers that imitate them, beyond the plain case in the contract tests."""
+"""Responses from providers and compatible servers, beyond the plain case in the contract tests."""
 
 import json
 
@@ -31,7 +31,6 @@ ORIGIN = "kind:mine:api.example.com:m"
 def read(
     protocol: ApiProtocol, *events: object, taken: frozenset[str] = frozenset(), back: bool = False
 ) -> ModelDone | ModelFailed:
-    """Read these events. `"[DONE]"` is sent verbatim. `back` asks for the reasoning text to be sent back."""
     count = iter(range(1, 100))
     reader = protocol.reader(AnswerContext("mine", ORIGIN, taken, lambda: f"new{next(count)}", reasoning_back=back))
     for event in events:
@@ -491,7 +490,7 @@ def test_openai_usage_names_are_read_in_anthropics_protocol() -> None:
 
 
 def opening(*events: object) -> tuple[str, str, list[str]]:
-    """Return the text, the thinking and the text shown live for a model whose template starts with thinking."""
+    """Return the text, the thinking, and the live text of a model whose chat template opens with thinking."""
     context = AnswerContext("mine", ORIGIN, frozenset(), lambda: "new", offers_tools=True, opens_thinking=True)
     reader, shown = OpenAiChat().reader(context), list[str]()
     for event in events:

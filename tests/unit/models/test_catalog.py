@@ -1,4 +1,4 @@
-"""From a model's name to its provider, window and price, and the data that providers publish."""
+"""The model catalog: each model's provider, context window and price, and the data that providers publish."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The models that are known to exist."""
+"""Checking model names and API keys against the models that providers list."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

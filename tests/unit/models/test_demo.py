@@ -40,7 +40,6 @@ TOOLS = (
 
 
 async def ask(*messages: ModelMessage, tools: tuple[ToolSpec, ...] = TOOLS) -> AssistantMessage:
-    """Return the demo model's answer after checking that its chunks add up to its text."""
     provider = DemoProvider(ManualClock())
     events = [event async for event in provider.stream(ModelRequest("demo", "", messages, tools))]
     done = events[-1]

@@ -1,4 +1,4 @@
-"""Text embeddings over the wire, from each kind of provider that has them."""
+"""Text embeddings from each kind of provider that offers them, over HTTP."""
 
 import math
 import os

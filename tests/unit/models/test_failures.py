@@ -1,4 +1,4 @@
-"""Failure kinds from each provider's error messages."""
+"""Deriving the kind of a failure from each provider's error messages."""
 
 import json
 
@@ -85,7 +85,6 @@ def test_every_wording_of_a_context_overflow_is_recognized(provider: str, words:
 
 
 def test_the_window_stated_in_a_refusal_is_read() -> None:
-    """It ignores every other number, such as the requested tokens, an error code or a byte count."""
     stated = {
         words: failure_of(400, (SHAPES[0] % json.dumps(words)).encode(), {}, "mine").window_tokens
         for every in OVERFLOWS.values()

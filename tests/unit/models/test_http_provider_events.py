@@ -1,4 +1,4 @@
-"""Server-sent events, cut anywhere and with any line ending."""
+"""Server-sent events, split at any point and with any line ending."""
 
 import pytest
 from hypothesis import given

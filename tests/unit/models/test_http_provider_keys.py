@@ -1,4 +1,4 @@
-"""API keys from every source, looked up at each call."""
+"""API keys from every source, resolved at each call."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ from shoal.testing.model import FakeModel, FakeSettings
 
 
 def counting_command(folder: Path) -> tuple[str, ...]:
-    """Return a command that prints key-1, key-2 and so on, one per run."""
+    """Return a command that prints key-1 on its first run, key-2 on its second, and so on."""
     program = (
         "import pathlib,sys;p=pathlib.Path(sys.argv[1]);n=int(p.read_text() or 0)+1 if p.exists() else 1;"
         "p.write_text(str(n));print(f'key-{n}')"

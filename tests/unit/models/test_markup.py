@@ -1,4 +1,4 @@
-"""Thinking and tool calls that models write as text, cut anywhere, and texts about such markup."""
+"""Thinking and tool calls that models write as text, split at any point, and ordinary text about such markup."""
 
 import json
 
@@ -12,7 +12,6 @@ from shoal.models.openai import OpenAiChat
 
 
 def read(text: str, cuts: list[int] | None = None, *, offers_tools: bool = True, finish: str = "stop") -> ModelDone:
-    """Read a text in chunks."""
     context = AnswerContext("mine", "openai:mine", frozenset(), lambda: "new", offers_tools=offers_tools)
     reader = OpenAiChat().reader(context)
     ends = sorted({min(cut, len(text)) for cut in cuts or ()} | {len(text)})

@@ -1,4 +1,4 @@
-"""After a provider refuses a field, Shoal omits it. The call succeeds, and so does the next one."""
+"""After a provider rejects a field, Shoal omits it. This call and the next one succeed."""
 
 import msgspec
 import pytest
@@ -16,7 +16,6 @@ ASKED = ModelRequest("new-model", "", (UserMessage("hi"),), max_output_tokens=9,
 
 
 def picky(seen: Seen) -> Refusal | str:
-    """A model server that accepts neither field."""
     body = msgspec.json.decode(seen.body)
     if "max_tokens" in body:
         return Refusal(

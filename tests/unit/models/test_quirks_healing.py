@@ -1,4 +1,4 @@
-"""Lessons from refusals: what Shoal remembers, for how long, and what users see."""
+"""Lessons from rejected requests: what Shoal remembers, for how long, and what users see."""
 
 import json
 from collections.abc import AsyncGenerator, Callable

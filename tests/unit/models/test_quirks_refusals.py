@@ -1,4 +1,4 @@
-"""Services' refusals in their original words, and the lesson from each."""
+"""Rejections quoted from real services, and the lesson that Shoal learns from each."""
 
 import pytest
 from tests.unit.models.refusals import TEACH, TEACH_NOTHING

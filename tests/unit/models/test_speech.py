@@ -1,4 +1,4 @@
-"""Speech services: the same calls as the providers' own packages, and recordings in the requested format."""
+"""Speech services: requests equal those of the providers' own packages, and recordings have the requested format."""
 
 import shutil
 from array import array

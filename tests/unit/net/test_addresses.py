@@ -1,4 +1,4 @@
-"""Addresses that a model may open: every form of a private address is refused."""
+"""Addresses that a model may open: every form of a private address is rejected."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_network
 
@@ -27,7 +27,7 @@ def test_private_addresses_are_refused(address: IPv4Address) -> None:
 
 
 def test_the_public_address_of_a_clouds_internal_services_is_refused() -> None:
-    assert why_refused("168.63.129.16")  # Azure: the keys of a machine's extensions
+    assert why_refused("168.63.129.16")  # Azure's WireServer, which returns the keys of VM extensions
     assert not why_refused("168.63.129.17")
 
 

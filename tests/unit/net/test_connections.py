@@ -9,7 +9,6 @@ from shoal.net.connections import network_reason
 
 
 def behind(error: BaseException, cause: BaseException) -> BaseException:
-    """Return the error with this cause."""
     error.__cause__ = cause
     return error
 

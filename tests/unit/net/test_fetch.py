@@ -40,7 +40,6 @@ def reply(body: bytes = b"ok", status: str = "200 OK", **headers: str) -> bytes:
 
 @asynccontextmanager
 async def server(answer: Answer) -> AsyncGenerator[tuple[int, list[tuple[str, dict[str, str]]]]]:
-    """Yield the port of a server on loopback and the requests it received."""
     seen: list[tuple[str, dict[str, str]]] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

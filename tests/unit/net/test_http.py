@@ -1,4 +1,4 @@
-"""The HTTP client against servers with every legal framing, and some that break the rules."""
+"""The HTTP client against servers with every legal framing, and against some that violate the protocol."""
 
 import asyncio
 import contextlib
@@ -26,15 +26,12 @@ IDLE_SECONDS = 20.0
 
 
 async def take(reader: asyncio.StreamReader) -> bytes:
-    """Read one request with its body."""
     head = await reader.readuntil(b"\r\n\r\n")
     length = next((int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length")), 0)
     return head + await reader.readexactly(length)
 
 
 def saying(*answers: Sequence[bytes], then_close: bool = False) -> Serve:
-    """Answer each request with these chunks, each in its own write."""
-
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for pieces in answers:
             await take(reader)
@@ -179,8 +176,6 @@ async def test_a_silent_server_is_a_timeout(first: bytes) -> None:
 
 
 def dripping(head: bytes, body: bytes) -> Serve:
-    """Answer one byte at a time, long after the client stops waiting."""
-
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await take(reader)
         writer.write(head)
@@ -228,7 +223,6 @@ async def test_a_trickling_event_is_a_timeout(monkeypatch: pytest.MonkeyPatch, k
 
 
 async def failure(port: int, kind: str = "openai") -> ModelFailed:
-    """Return the failure of a call to that server, which answers nothing."""
     (failed,) = await events(port, kind)
     assert isinstance(failed, ModelFailed)
     return failed
@@ -365,7 +359,7 @@ async def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch, kin
 
 
 class Timers:
-    """Replaces the event loop's clock for a connection. The test moves it by hand."""
+    """A replacement for the event loop's clock that the test advances by hand."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -392,8 +386,6 @@ class Timers:
 
 
 class NoTransport(asyncio.Transport):
-    """Discards everything it is given."""
-
     def write(self, data: bytes | bytearray | memoryview) -> None:
         pass
 
@@ -434,7 +426,7 @@ async def test_a_closed_kept_connection_is_replaced() -> None:
         await take(reader)
         writer.write(OK + b"content-length: 5\r\n\r\nhello")
         if len(connections) == 1:
-            # The second request meets a server that has just stopped reading.
+            # The server reads the second request and closes the connection without a response.
             await take(reader)
             return
         await reader.read()
@@ -492,7 +484,7 @@ async def test_connections_are_kept_when_both_sides_agree(header: bytes) -> None
 
 async def test_a_connection_idle_for_long_is_not_reused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "KEEP_ALIVE_SECONDS", -1.0)
-    # The first server is silent after one answer, so a second request on its connection would hang.
+    # The server responds once per connection, so a second request on a connection would hang.
     async with listening(saying([BODIES["sized"][0]])) as port:
         one = client(port)
         for _ in range(3):
@@ -543,7 +535,6 @@ async def test_credentials_in_a_url_are_not_shown() -> None:
 
 
 def certificate(folder: Path) -> Path:
-    """Write a self-signed certificate for 127.0.0.1 and its key to one file."""
     from ipaddress import ip_address
 
     from cryptography import x509

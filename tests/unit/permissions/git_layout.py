@@ -1,4 +1,4 @@
-"""A repository laid out as `git init` does it, created without git."""
+"""A repository with the layout that `git init` creates, made without git."""
 
 from pathlib import Path
 
@@ -6,7 +6,6 @@ CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = fal
 
 
 def make_repository(folder: Path, config: str = "") -> Path:
-    """Create a work tree on the branch main with this configuration and return its folder."""
     for name in ("hooks", "info", "objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (folder / ".git" / name).mkdir(parents=True)
     (folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")

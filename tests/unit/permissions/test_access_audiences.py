@@ -1,4 +1,4 @@
-"""The audience of a channel, and how much a turn may see because of it."""
+"""The audience of a channel, which limits what a turn may see."""
 
 import pytest
 from msgspec import structs

@@ -16,8 +16,9 @@ FILES = ("a.md", "b.md", "f.md", "x.md", "src/a.py", "src/b.py", "src/sub/c.py",
 
 @pytest.fixture
 def workspace() -> Generator[Path]:
-    """A workspace outside `/dev`. Shoal cannot know where paths below `/dev` lead, and temporary files may be in
-    `/dev/shm`."""
+    """Create the workspace in /var/tmp, because the usual temporary folder may be in `/dev/shm` and Shoal cannot
+    resolve paths below `/dev`.
+    """
     with tempfile.TemporaryDirectory(prefix="shoal-reads-", dir="/var/tmp") as folder:
         found = Path(folder, "ws")
         for name in FILES:
@@ -32,7 +33,6 @@ def actions(command: str, workspace: Path) -> list[Action]:
 
 
 def reads(command: str, workspace: Path) -> set[str] | None:
-    """Return all paths that the parts read, without `/workspace/`, or None if unknown."""
     found: set[str] = set()
     for action in actions(command, workspace):
         if action.reads is None:

@@ -16,25 +16,24 @@ CWD = Path("/nowhere/ws")
 
 
 def parts(command: str) -> list[str]:
-    """Return the parts that need an allow rule, without `tool:bash:`. Opaque parts end with a question mark."""
+    """Return the parts that need an allow rule, without `tool:bash:`. Opaque parts start with a question mark."""
     found = [action for action in shell_actions("bash", command, cwd=CWD) if not action.whole]
     return [("? " if action.opaque else "") + action.text.removeprefix("tool:bash:") for action in found]
 
 
 def views(command: str) -> set[str]:
-    """Return the additional texts that deny patterns see."""
+    """Return the additional texts that deny patterns are matched against."""
     found = shell_actions("bash", command, cwd=CWD)
     return {action.text.removeprefix("tool:bash:") for action in found if action.whole}
 
 
 def naming(command: str) -> str:
-    """Return the text that an allow rule must spell out for the first opaque part."""
+    """Return the text that an allow rule must contain to permit the first opaque part."""
     found = next(action for action in shell_actions("bash", command, cwd=CWD) if action.opaque)
     return (found.naming or found.text).removeprefix("tool:bash:")
 
 
 def is_unreadable(command: str) -> bool:
-    """Return whether the whole command became one opaque action."""
     found = [action for action in shell_actions("bash", command, cwd=CWD) if not action.whole]
     return len(found) == 1 and found[0].opaque and not found[0].naming
 
@@ -356,7 +355,6 @@ def test_opaque_parts_are_on_one_line() -> None:
 
 
 def redirected(command: str, cwd: Path = CWD, mounts: tuple[Mount, ...] = (), *, isolated: bool = True) -> list[Action]:
-    """Return the redirections of a command."""
     found = shell_actions("bash", command, cwd=cwd, mounts=mounts, isolated=isolated)
     return [action for action in found if action.also or action.text.startswith("tool:bash:>")]
 

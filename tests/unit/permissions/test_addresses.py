@@ -1,4 +1,4 @@
-"""Addresses that a tainted turn may read without asking. No secret leaves through them."""
+"""Addresses that a tainted turn may read without approval. No secret can leave through them."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -47,7 +47,6 @@ def found(site: str, *addresses: str) -> ToolFinished:
 
 
 def runs(given_addresses: GivenAddresses, url: str, reads: WebReads = NO_READS) -> bool:
-    """Return whether `standard` lets `read_url` open the address in a tainted turn."""
     address = canonical_address(url)
     if not address:
         return False
@@ -173,7 +172,9 @@ STEPS = st.lists(
 @settings(max_examples=300, deadline=None)
 @given(STEPS)
 def test_no_byte_of_a_secret_reaches_a_server_and_choices_are_bounded(steps: Iterable[tuple[object, ...]]) -> None:
-    """The model obeys every injection and spells addresses in any way, and pages link anywhere."""
+    """Assumes a model that obeys every injection and writes addresses in any form, and pages that link to any
+    address.
+    """
     state, reads, offered, requests = GivenAddresses(), NO_READS, set[str](), list[str]()
 
     def take(data: EventData) -> None:

@@ -1,4 +1,4 @@
-"""Each action has one effect, which decides how profiles treat it."""
+"""Each action has one effect, which determines how profiles treat it."""
 
 import re
 from importlib.resources import files
@@ -59,7 +59,7 @@ def test_outward_persistent_and_unknown_effects_always_ask(effect: Effect) -> No
     ("command", "sealed", "online", "host"),
     [
         ("ls -la", "read", "read", "read"),
-        ("git status", "contained", "unknown", "unknown"),  # not a repository that is known to run nothing
+        ("git status", "contained", "unknown", "unknown"),  # the repository's configuration may run programs
         ("cat notes.md | sort | uniq -c", "read", "read", "read"),
         ("cat /etc/hostname", "read", "read", "unknown"),
         ("cat $FILE", "read", "read", "unknown"),
@@ -285,7 +285,6 @@ def test_mcp_tools_follow_their_confirmed_kind(name: str, action: str, untainted
 
 
 def test_a_confirmed_read_asks_for_an_untrusted_person() -> None:
-    """If a rule allows it, as in `open`, the taint guard still asks."""
     profile, actions = Profiles(MCP).get("open"), (Action("tool:mcp_mail_search:{}"),)
     for trusted, decision in ((True, "allow"), (False, "ask")):
         situation = replace(SEALED, trusted=trusted, tainted=True)

@@ -1,4 +1,4 @@
-"""How often `standard` asks on an ordinary day: 100 common calls in a workspace with a repository."""
+"""How often `standard` asks: 100 common calls in a workspace with a repository."""
 
 from pathlib import Path
 
@@ -25,7 +25,6 @@ STANDARD = Profiles(TRAITS).get("standard")
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A small project under git."""
     folder = tmp_path.resolve()
     (folder / "src").mkdir()
     for name in ("README.md", "src/app.py", "data.csv", "old.txt", "new.txt", "run.sh", "server.log", "draft.md"):
@@ -34,7 +33,6 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def asking(workspace: Path, situation: Situation) -> list[str]:
-    """Return the calls that ask."""
     mounts = (Mount(workspace, "/workspace", writable=True),)
 
     def actions(call: str) -> tuple[Action, ...]:

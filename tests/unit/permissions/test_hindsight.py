@@ -1,4 +1,4 @@
-"""Replaying past checks under other rules, and rules that past approvals suggest."""
+"""Replaying past checks under other rules, and suggesting rules from past approvals."""
 
 import re
 from datetime import UTC, datetime
@@ -23,12 +23,10 @@ STANDARD = Profiles(TRAITS).get("standard")
 
 
 def check(action: str, decision: Decision, count: int = 1) -> PastCheck:
-    """Return a past check."""
     return PastCheck(action, decision, count, THREAD, AT)
 
 
 def allowed(*actions: str) -> Approval:
-    """Return an approval that was given."""
     return Approval(
         id=ApprovalId("a"),
         call_id=CallId("c"),
@@ -46,7 +44,6 @@ def allowed(*actions: str) -> Approval:
 
 
 def suggested(*approvals: Approval) -> list[tuple[str, ...]]:
-    """Return the patterns of the rules suggested for these approvals."""
     return [one.allow for one in suggestions(approvals, {THREAD: "main"}, {"main": STANDARD})]
 
 

@@ -1,4 +1,4 @@
-"""Origins of argument values: a person's exact words, or untrusted text only."""
+"""Origins of argument values: a person's exact words, or only untrusted text."""
 
 import json
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Patterns match as in `re`, in linear time."""
+"""Patterns match like `re`, but in linear time."""
 
 import re
 
@@ -17,7 +17,6 @@ ATOMS = [
 
 @st.composite
 def patterns(draw: st.DrawFn) -> str:
-    """Draw patterns in the supported syntax that `re` accepts."""
     text = "".join(draw(st.lists(st.sampled_from(ATOMS), min_size=1, max_size=5)))
     if draw(st.booleans()):
         text = f"(?:{text})" + draw(st.sampled_from(["", "*", "+", "?", "{2}", "a", "|b"]))
@@ -25,7 +24,6 @@ def patterns(draw: st.DrawFn) -> str:
 
 
 def matches(pattern: str, text: str, *, dotall: bool = False) -> bool:
-    """Return whether the automaton matches the whole text."""
     automaton = Automaton()
     automaton.add(pattern, dotall=dotall)
     return bool(automaton.match(text))
@@ -39,7 +37,7 @@ def test_a_pattern_matches_what_re_matches(pattern: str, text: str) -> None:
     except PatternRefused:
         return
     if "$" in pattern and text.endswith("\n"):
-        return  # in `re`, $ also matches before a final newline; here it matches only at the end
+        return  # in `re`, $ also matches before a final newline
     assert found == bool(re.fullmatch(pattern, text))
 
 

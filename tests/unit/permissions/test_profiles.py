@@ -1,4 +1,4 @@
-"""Loading profiles: validation, and that extending or overriding never drops a deny rule."""
+"""Loading profiles: validation. Extending or overriding a profile never drops a deny rule."""
 
 from functools import cache
 
@@ -20,13 +20,11 @@ from tests.known_tools import TRAITS
 
 
 def answer(profile: Profile, text: str) -> Decision:
-    """Return the decision on a plain action."""
     return decide(profile, Action(text)).decision
 
 
 @cache
 def built_in() -> Profiles:
-    """Return the built-in profiles, compiled once as in an installation without custom ones."""
     return Profiles(TRAITS)
 
 
@@ -217,7 +215,7 @@ def test_built_in_profiles_decide_as_documented(name: str, action: str) -> None:
 @pytest.mark.parametrize("name", ["locked", "standard"])
 @pytest.mark.parametrize("detail", ["", "notes.md", "/workspace/notes.md", '{"path":"notes.md"}', "any words"])
 def test_no_profile_allows_a_foreign_tool_by_its_name(name: str, detail: str) -> None:
-    """An extension's tool that is also named `search` gets no special treatment."""
+    """An extension could give its own tool the name `search`."""
     ours = {tool for tool, _ in TRAITS.items()}
     words = {*ALIKE_READERS, *ALIKE_WRITERS, *ALIKE_WEB}
     assert {"search", "grep", "append"} <= words - ours

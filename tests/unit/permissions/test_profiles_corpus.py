@@ -1,4 +1,4 @@
-"""A thousand commands from coding agents: `guarded` asks for few harmless ones.
+"""A thousand commands from coding agents: `guarded` asks about few of the harmless ones.
 
 In `commands.txt`, a line starts with `+` if a careful owner would call the command harmless, and with `-` if they would
 want to be asked. `␤` stands for a newline.
@@ -21,7 +21,6 @@ DOUBTFUL = [line[2:].replace("␤", "\n") for line in LINES if line.startswith("
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository."""
     return make_repository(tmp_path_factory.mktemp("ws"))
 
 

@@ -1,4 +1,4 @@
-"""Properties of every profile and every action."""
+"""Properties that hold for every profile and every action."""
 
 from typing import get_args
 
@@ -36,17 +36,14 @@ actions = st.builds(
 
 
 def profile(*layers: ProfileSettings) -> Profile:
-    """Draw the layers of a profile, the first one checked first."""
     return Profile("test", layers)
 
 
 def strictness(layers: tuple[ProfileSettings, ...], action: Action) -> int:
-    """Return how strict the answer is."""
     return STRICTNESS[decide(profile(*layers), action).decision]
 
 
 def strict(ruling: Ruling) -> int:
-    """Return how strict a ruling is."""
     return STRICTNESS[ruling.decision]
 
 

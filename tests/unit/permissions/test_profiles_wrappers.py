@@ -1,7 +1,7 @@
 """Under `guarded`, a wrapper never runs a command that the profile denies on its own.
 
-Each line of `wrappers.txt` is a command that runs or may run another one. `{}` stands for its words, `{q}` for the
-whole command as one word.
+Each line of `wrappers.txt` is a command that runs or may run another one. `{}` is replaced by the words of the other
+command, and `{q}` by the other command as a single word.
 """
 
 import shlex
@@ -45,7 +45,6 @@ def test_ordinary_runs_are_allowed(command: str) -> None:
 
 
 def test_a_message_in_the_same_conversation_is_allowed_by_guarded() -> None:
-    """Its action also contains the thread's name, which no `guarded` rule denies."""
     here = Action("tool:message:here", also=("tool:message:slack:c:t",))
     assert decide_all(Profiles(TRAITS).get("guarded"), [here])[0] == "allow"
     assert decide_all(Profiles(TRAITS).get("guarded"), [Action("tool:message:slack:c:t")])[0] == "deny"

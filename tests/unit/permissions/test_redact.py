@@ -263,8 +263,6 @@ def test_audit_entries_are_redacted_before_hashing() -> None:
 
 
 class Kept(logging.Handler):
-    """Keeps formatted records."""
-
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []

@@ -1,4 +1,4 @@
-"""Rules built from choices match exactly those choices and describe themselves in words."""
+"""Rules built from choices match exactly those choices and have a description in words."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The rule that an approval proposes: it covers the original call and nothing with a broader effect."""
+"""The rule that an approval proposes: it covers the original call and nothing broader."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -37,7 +37,6 @@ OTHER = '[remote "other"]\n\turl = ssh://git@code.example/eve/boat.git\n\tfetch 
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A work tree on the branch main with two remotes."""
     return make_repository(tmp_path_factory.mktemp("repository"), ORIGIN + OTHER)
 
 
@@ -46,7 +45,6 @@ def rule_of(actions: tuple[Action, ...], covers: Coverage = NO_COVERAGE, asker: 
 
 
 def decided(rule: StandingRule, actions: tuple[Action, ...], asker: Asker = ADA, agent: str = "main") -> str:
-    """Return the decision on these actions once the rule is in force."""
     return decide_all(with_rule(rule).effective("standard", asker, agent), actions, ONLINE)[0]
 
 

@@ -1,4 +1,4 @@
-"""Random turns: no action that leaves the machine, persists or is unknown runs without approval."""
+"""Random turns: no action with an outward, persistent or unknown effect runs without approval."""
 
 import os
 from pathlib import Path

@@ -18,7 +18,7 @@ class Ended(BaseException): ...
 
 
 class Slept(SystemClock):
-    """Records each sleep and returns immediately."""
+    """A clock that records each sleep and returns immediately."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,7 +29,9 @@ class Slept(SystemClock):
 
 
 class Account(ChatAccount[AccountSettings]):
-    """Fails with each entry of `failures` in turn. None is a connection that worked for a while."""
+    """An account whose connections fail with `failures`, in order. None means that the connection worked for a
+    while.
+    """
 
     def __init__(self, clock: SystemClock, failures: list[Exception | None]) -> None:
         super().__init__("fake", AccountSettings(), Home(Path("home")), MemorySettings(), clock)
@@ -82,7 +84,6 @@ async def test_a_repeated_failure_warns_once(caplog: pytest.LogCaptureFixture) -
 
 
 async def test_an_unexpected_error_ends_no_other_account(caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged with its traceback and retried like any other failure."""
     caplog.set_level(logging.INFO)
     first, second, _ = await waits(PlatformError("away"), ValueError("odd"), ValueError("odd"))
     assert 0 < first < second

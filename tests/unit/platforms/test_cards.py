@@ -1,4 +1,4 @@
-"""Cards of other apps: each platform yields every visible text exactly once."""
+"""Cards posted by other apps: Shoal reads every visible text exactly once."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -23,23 +23,19 @@ T = TypeVar("T")
 
 
 def of_slack(message: Json) -> str:
-    """Return the text of an app's Slack message beyond its plain text."""
     return slack.cards_of(msgspec.convert(_raw(message, SlackMessage), SlackMessage), SlackBot("UBOT"))
 
 
 def of_teams(card: Json, kind: str = "application/vnd.microsoft.card.adaptive") -> str:
-    """Return the text of a Teams card."""
     activity: Json = {"attachments": [{"contentType": kind, "content": card}]}
     return "\n".join(one.text for one in teams.references_of(_raw(activity, TeamsActivity)))
 
 
 def of_google(message: Json) -> str:
-    """Return the text of an app's Google Chat cards."""
     return google.cards_of(_raw(message, SpaceMessage))
 
 
 def of_discord(message: Json) -> str:
-    """Return the text of an app's Discord message beyond its plain text."""
     return discord.cards_of(_raw(message, SnapshotContent))
 
 
@@ -48,12 +44,10 @@ def _raw(content: Json, kind: type[T]) -> T:
 
 
 def text(said: str, kind: str = "mrkdwn") -> Json:
-    """Return a Slack text object."""
     return {"type": kind, "text": said}
 
 
 def rich(*elements: Json, kind: str = "rich_text_section") -> Json:
-    """Return a rich text block."""
     return {"type": "rich_text", "elements": [{"type": kind, "elements": list(elements)}]}
 
 

@@ -44,7 +44,6 @@ ids = st.integers(1, 2**63 - 1).map(str)
 
 
 def message(content: object = "hello", **fields: object) -> DiscordMessage:
-    """Return a message from ada in Discord's format."""
     described: dict[str, object] = {
         "id": "11", "channel_id": "5", "guild_id": "3", "content": content,
         "author": {"id": "7", "username": "ada", "global_name": "Ada"},

@@ -1,4 +1,4 @@
-"""Platform calls end with a bounded answer or with an error that delivery handles."""
+"""Calls to a platform return a bounded response or raise an error that the delivery code catches."""
 
 import asyncio
 import gzip
@@ -21,8 +21,6 @@ Answers = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def answering(answer: Answers) -> AsyncGenerator[str]:
-    """Yield the address of a server that gives this answer to each request."""
-
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         await answer(writer)

@@ -1,4 +1,4 @@
-"""Adapter intake: attached files are stored only for messages that become turns."""
+"""Messages from platform adapters: attached files are stored only for messages that start a turn."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,6 @@ THREAD = ThreadId("fake:harbour:1")
 
 
 def sent(file: Path, text: str) -> Prompt:
-    """Return an untrusted user's message with a stored file."""
     file.write_text("obey")
     attachments = (Attachment("letter.txt", "text/plain", path=str(file)), Attachment("lost.txt", "", error="gone"))
     author = Author("eve", trusted=False)
@@ -30,7 +29,7 @@ def sent(file: Path, text: str) -> Prompt:
 async def test_a_file_is_kept_where_a_turn_will_use_it(
     tmp_path: Path, text: str, answer: Literal["accepted", "busy"], *, stays: bool
 ) -> None:
-    """A file that no turn took would stay unmarked, as if a trusted user had sent it."""
+    """A file that no turn used would stay untainted, as if a trusted user had sent it."""
     inbox, file = Inbox(), tmp_path / "letter.txt"
     inbox.answer = answer
     await submit(sent(file, text), inbox)

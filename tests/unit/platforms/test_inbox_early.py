@@ -1,4 +1,4 @@
-"""Edits that arrive before their message: stored for a while and applied only if the author matches."""
+"""Edits that arrive before their message are stored for a while and applied only if the author matches."""
 
 from pathlib import Path
 

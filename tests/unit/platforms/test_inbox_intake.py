@@ -17,7 +17,7 @@ SCOPE = "intake:pigeon"
 
 
 class Chats:
-    """Records the accepted events. Events in `failing` fail that many times first."""
+    """Records the accepted events. Each event fails as often as `failing` says before it is accepted."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -39,14 +39,12 @@ class Chats:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[anyio.abc.TaskGroup]:
-        """Run for the lifetime of a process."""
         async with anyio.create_task_group() as tasks:
             await self.intake.open(tasks, self.take)
             yield tasks
             tasks.cancel_scope.cancel()
 
     async def put_slowly(self, tasks: anyio.abc.TaskGroup, chat: str, event: str) -> None:
-        """Put an event that takes longer than its stream waits."""
         self.slow[event] = asyncio.Event()
         tasks.start_soon(self.intake.put, chat, event)
         await self.clock.sleepers(1)

@@ -1,4 +1,4 @@
-"""The web page as a platform: its posts are already in the journal, and files are handed over."""
+"""The web page as a platform. Its posts are already in the journal, so only files are stored."""
 
 from pathlib import Path
 

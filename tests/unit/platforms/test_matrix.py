@@ -188,7 +188,7 @@ def test_events_are_unseen_from_the_invitation_on_and_a_rename_is_not_one() -> N
     assert unseen(renamed, ME.user_id) == renamed
 
 
-# ---- out ----
+# ---- outgoing ----
 
 
 @given(st.text(max_size=300), st.text(max_size=300))
@@ -220,7 +220,8 @@ def test_text_within_the_limit_fits_an_event_and_its_edit(any_text: str, marked:
         assert rendered_length(piece, LIMITS) <= LIMITS.text_chars_max or len(piece) == 1
         post = OutboundPost(make_thread_id("matrix", "!r", "$root"), "k", piece, buttons=BUTTONS)
         for content in (post_content(post, MatrixTarget("!r", "$root")), edit_content("$e", piece, BUTTONS)):
-            assert len(msgspec.json.encode(content)) < EVENT_BYTES_MAX * 3 // 4  # encryption makes it a third longer
+            # encryption makes the event a third longer
+            assert len(msgspec.json.encode(content)) < EVENT_BYTES_MAX * 3 // 4
 
 
 def test_oversized_html_is_left_out() -> None:

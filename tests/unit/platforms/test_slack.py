@@ -38,7 +38,7 @@ def written(**fields: object) -> SlackMessage:
     return SlackMessage(**{**plain, **fields})  # pyrefly: ignore[bad-argument-type]
 
 
-# ---- in ----
+# ---- incoming ----
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,10 @@ def test_any_text_is_read(raw: str) -> None:
 
 @given(st.text(alphabet=st.characters(exclude_categories=("Cs", "Cc")), max_size=80))
 def test_literal_text_round_trips(text: str) -> None:
-    """A code span takes any text verbatim. The reader undoes Slack's escapes."""
     if "`" in text or not text.strip() or text != text.strip():
         return
     sent = render_markup(f"`{text}`", MRKDWN)
-    assert shown_text(sent) == text.replace(SOFT_HYPHEN, "")  # invisible to users
+    assert shown_text(sent) == text.replace(SOFT_HYPHEN, "")  # soft hyphens are invisible
 
 
 @pytest.mark.parametrize("text", ["＞ 引用", "＊重点＊です", "名前＿の＿欄", "｀符号｀", "a ＞ b", "＊", "1 ＊ 2 ＊ 3"])
@@ -141,7 +140,7 @@ def test_without_a_secret_nothing_is_signed() -> None:
     assert is_signed("s", stamp, signature_of("s", stamp, b"{}"), b"{}", START)
 
 
-# ---- out ----
+# ---- outgoing ----
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ END = '</strong><p itemprop="preview">obey</p></blockquote><p>do you agree?</p>'
 
 
 def activity(*bodies: str) -> TeamsActivity:
-    """Return ada's Teams message with this HTML."""
     return msgspec.convert(
         {
             "type": "message",
@@ -36,7 +35,6 @@ def activity(*bodies: str) -> TeamsActivity:
 
 
 def told(prompt: Prompt) -> list[tuple[str, bool, str]]:
-    """Return the references of a prompt."""
     return [(one.text, one.own, one.tainted_by) for one in prompt.refers_to]
 
 

@@ -9,7 +9,6 @@ ME = TelegramUser(1, is_bot=True, username="shoal_bot")
 
 
 def message(text: str, **more: object) -> TelegramMessage:
-    """Return a message from ada in her direct chat."""
     fields = {"message_id": 7, "chat": {"id": 5, "type": "private"}, "from": {"id": 9, "first_name": "Ada"}, **more}
     return msgspec.convert({**fields, "text": text}, TelegramMessage)
 

@@ -1,4 +1,4 @@
-"""Disk limits: measuring a folder, and when it is measured."""
+"""Disk limits: measuring folders, and avoiding needless measurements."""
 
 import os
 import re
@@ -18,7 +18,6 @@ NOBODY = 65_534
 
 
 def disk_limits(bytes_max: int, files_max: int, free_bytes_min: int) -> SandboxSettings:
-    """Return limits for folders and their disk."""
     return SandboxSettings(
         workspace_bytes_max=bytes_max, workspace_files_max=files_max, disk_free_bytes_min=free_bytes_min
     )
@@ -29,7 +28,6 @@ def mount(folder: Path) -> Mount:
 
 
 def fill(folder: Path, mebibytes: int, name: str = "file") -> None:
-    """Write a file whose bytes are allocated on disk."""
     with (folder / name).open("wb") as file:
         file.write(os.urandom(mebibytes * MEBIBYTE))
         os.fsync(file.fileno())
@@ -37,7 +35,7 @@ def fill(folder: Path, mebibytes: int, name: str = "file") -> None:
 
 @pytest.fixture
 def users_folder() -> Iterator[Path]:
-    """A folder that the test accesses without root permissions."""
+    """A folder that the test accesses without root's privileges."""
     folder = Path(tempfile.mkdtemp())
     uid = os.geteuid()
     if uid == 0:
@@ -49,7 +47,6 @@ def users_folder() -> Iterator[Path]:
 
 
 def test_entries_of_every_kind_are_counted_and_bytes_once(tmp_path: Path) -> None:
-    """Links are not followed, holes take no space, and a hard link counts once."""
     (tmp_path / "below" / "deeper").mkdir(parents=True)
     fill(tmp_path / "below", 2)
     os.link(tmp_path / "below" / "file", tmp_path / "again")
@@ -68,7 +65,7 @@ def test_a_walk_ends_at_its_bound(tmp_path: Path) -> None:
 
 
 def test_a_folder_too_deep_to_measure_is_reported(tmp_path: Path) -> None:
-    """A path can be longer than the kernel accepts in one call. Files there must still count."""
+    """The kernel limits the length of a path, so a command could hide files in deep folders."""
     here = os.open(tmp_path, os.O_RDONLY)
     for _ in range(25):
         os.mkdir("d" * 200, dir_fd=here)
@@ -81,7 +78,7 @@ def test_a_folder_too_deep_to_measure_is_reported(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_folder_is_reported(users_folder: Path) -> None:
-    """The owner can restore its permissions."""
+    """A command could hide files by removing a folder's permissions and restore them later."""
     (users_folder / "secret").mkdir()
     room = DiskUsage(SandboxSettings(disk_free_bytes_min=0))
     assert room.problem(mount(users_folder)) == ""
@@ -107,7 +104,6 @@ def test_an_unreadable_folder_is_reported(users_folder: Path) -> None:
 def test_each_limit_applies_separately_and_zero_means_unlimited(
     tmp_path: Path, limits: SandboxSettings, told: str
 ) -> None:
-    """Reaching a limit is not exceeding it."""
     for name in "abc":
         fill(tmp_path, 1, name)
     problem = DiskUsage(limits).problem(mount(tmp_path))
@@ -115,7 +111,7 @@ def test_each_limit_applies_separately_and_zero_means_unlimited(
 
 
 def test_a_folder_may_stay_as_large_as_before_the_command(tmp_path: Path) -> None:
-    """This lets a command clean up. Growth beyond that counts."""
+    """Otherwise no command could clean up a folder that exceeds its limit."""
     fill(tmp_path, 3)
     room = DiskUsage(disk_limits(2 * MEBIBYTE, 0, 0))
     assert room.problem(mount(tmp_path))
@@ -123,13 +119,12 @@ def test_a_folder_may_stay_as_large_as_before_the_command(tmp_path: Path) -> Non
     assert room.outgrown([mount(tmp_path)], ceilings, True) == ""
     fill(tmp_path, 1, "more")
     found = ""
-    while not found:  # it is not measured again immediately
+    while not found:  # the folder is not measured again immediately
         found = room.outgrown([mount(tmp_path)], ceilings, True)
     assert "contains 4 MiB" in found
 
 
 def test_a_folder_that_cannot_grow_is_not_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither before a command nor while it runs."""
     walks: list[Path] = []
 
     def counted(root: Path, files_max: int) -> bounded.FolderSize:
@@ -137,7 +132,7 @@ def test_a_folder_that_cannot_grow_is_not_walked(tmp_path: Path, monkeypatch: py
         return measure_folder(root, files_max)
 
     monkeypatch.setattr(bounded, "measure_folder", counted)
-    room = DiskUsage(disk_limits(2**50, 2**40, 0))  # other processes write far less to this disk
+    room = DiskUsage(disk_limits(2**50, 2**40, 0))  # far more than other processes write to this disk
     for _ in range(10):
         assert not room.may_be_full(mount(tmp_path))
     assert walks == []
@@ -148,7 +143,7 @@ def test_a_folder_that_cannot_grow_is_not_walked(tmp_path: Path, monkeypatch: py
 
 
 def test_a_missing_folder_is_not_a_problem(tmp_path: Path) -> None:
-    """The code that uses the folder reports it."""
+    """The code that uses the folder reports that it is missing."""
     room = DiskUsage(SandboxSettings())
     gone = mount(tmp_path / "gone")
     assert (room.may_be_full(gone), room.is_overdue(gone), room.problem(gone)) == (False, False, "")
@@ -156,7 +151,6 @@ def test_a_missing_folder_is_not_a_problem(tmp_path: Path) -> None:
 
 
 def test_the_number_of_remembered_folders_is_bounded(tmp_path: Path) -> None:
-    """The least recently measured folder is forgotten."""
     room = DiskUsage(SandboxSettings(disk_free_bytes_min=0, workspace_files_max=1))
     for number in range(FOLDERS_MAX + 1):
         (tmp_path / f"{number}").mkdir()
@@ -173,5 +167,4 @@ def test_the_number_of_remembered_folders_is_bounded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("size", "shown"), [(5_000, "4 KiB"), (MEBIBYTE, "1 MiB"), (2_254_857_830, "2.1 GiB")])
 def test_sizes_are_formatted_for_people(size: int, shown: str) -> None:
-    """With one decimal digit where needed."""
     assert shown_bytes(size) == shown

@@ -1,4 +1,6 @@
-"""Choosing a sandbox: the requested one or an error. With `auto`, an isolating one or the host with a warning."""
+"""Choosing a sandbox: the requested one or an error. `auto` selects an isolating sandbox, or the host with a
+warning.
+"""
 
 import shutil
 from pathlib import Path
@@ -15,13 +17,11 @@ needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bub
 
 @pytest.fixture
 def without_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without the bubblewrap program."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
 @pytest.fixture
 def broken_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which bubblewrap may not create namespaces."""
     program = tmp_path / "bwrap"
     program.write_text("#!/bin/sh\necho 'bwrap: No permissions to create a new namespace' >&2\nexit 1\n")
     program.chmod(0o755)

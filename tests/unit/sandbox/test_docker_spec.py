@@ -1,4 +1,4 @@
-"""The request that creates a command's container, as Docker's daemon receives it."""
+"""The request to create a command's container, as the Docker daemon receives it."""
 
 import json
 import os
@@ -18,7 +18,7 @@ Spec = dict[str, dict[str, list[dict[str, object]]]]
 
 
 class Daemon(socketserver.ThreadingUnixStreamServer):
-    """Refuses to create containers and keeps the requests."""
+    """A Docker daemon that records and rejects every request to create a container."""
 
     daemon_threads = True
 
@@ -28,8 +28,6 @@ class Daemon(socketserver.ThreadingUnixStreamServer):
 
 
 class Refusing(socketserver.StreamRequestHandler):
-    """Sends one answer per connection."""
-
     def handle(self) -> None:
         head = b"".join(iter(self.rfile.readline, b"\r\n")).decode()
         length = re.search(r"(?i)content-length: (\d+)", head)
@@ -45,7 +43,6 @@ class Refusing(socketserver.StreamRequestHandler):
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    """A daemon on a socket."""
     with Daemon(tmp_path / "docker.sock") as made:
         serving = threading.Thread(target=made.serve_forever, args=(0.01,))
         serving.start()

@@ -1,4 +1,4 @@
-"""Small parts of sandboxes: paths, limits, control groups and the macOS profile."""
+"""Parts of sandboxes: paths, limits, control groups and the macOS profile."""
 
 import resource
 import threading
@@ -116,7 +116,7 @@ def test_no_thread_joins_a_plain_directory(tmp_path: Path) -> None:
 
 @pytest.fixture
 def groups() -> Iterator[ControlGroups]:
-    """This machine's control groups that accept threads. All are removed afterwards."""
+    """Control groups of version 1. Skips the test if this machine does not provide them."""
     if not Path("/sys/fs/cgroup/pids/tasks").exists() or not (found := find_groups(CommandLimits())).can_bound:
         pytest.skip("there are no control groups of version 1 here, or no right to make them")
     yield found
@@ -124,7 +124,7 @@ def groups() -> Iterator[ControlGroups]:
 
 
 def starters() -> set[threading.Thread]:
-    """Return this process's threads that start commands. Those of earlier tests may end at any time."""
+    """Return the threads that start commands. Threads of earlier tests may be among them and may end at any time."""
     return {thread for thread in threading.enumerate() if thread.name.startswith("shoal-start")}
 
 

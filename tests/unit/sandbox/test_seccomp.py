@@ -1,4 +1,4 @@
-"""The system call filter, run by a small BPF interpreter for architectures other than this machine's."""
+"""The system call filter. A small BPF interpreter runs it for architectures other than this machine's."""
 
 import ctypes
 import ctypes.util
@@ -22,7 +22,7 @@ BEFORE = ("io_uring_setup", "io_uring_enter", "io_uring_register", "clone3", "so
 
 
 def judged(machine: str, architecture: int, number: int, first: int = 0, second: int = 0) -> int:
-    """Return the error for a system call by the rules of classic BPF, or ALLOWED."""
+    """Return the errno of a system call, or ALLOWED, by interpreting the filter as classic BPF."""
     program = list(struct.iter_unpack("=HBBI", filter_program(machine)))
     data = struct.pack("=IIQQQ", number, architecture, 0, first, second)
     at, held = 0, 0
@@ -108,7 +108,7 @@ def test_unreviewed_calls_are_unavailable(machine: str, architecture: int, name:
 
 
 def test_other_architectures_are_unavailable() -> None:
-    """Its numbers have other meanings."""
+    """The same system call numbers have other meanings on another architecture."""
     assert filter_program("riscv64") == b""
     assert judged("x86_64", RISCV, 0) == judged("aarch64", X86_64, 0) == errno.ENOSYS
 
@@ -119,8 +119,9 @@ LIBRARY = ctypes.util.find_library("seccomp")
 @every_architecture
 @pytest.mark.skipif(LIBRARY is None, reason="libseccomp is not installed")
 def test_the_numbers_match_libseccomp(machine: str, architecture: int, name: str) -> None:
-    """Compared with another reader of the kernel's tables. A negative number means that the architecture lacks the
-    call."""
+    """libseccomp reads the kernel's tables independently. It returns a negative number if the architecture lacks a
+    call.
+    """
     library = ctypes.CDLL(LIBRARY)
     for call in CALLS:
         number = library.seccomp_syscall_resolve_name_arch(ctypes.c_uint32(architecture), call.encode())

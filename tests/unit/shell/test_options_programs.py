@@ -1,4 +1,4 @@
-"""Known programs and options: a program counts by its bare name, and each of its options must be listed."""
+"""Known programs and options: a program is recognized only by its bare name, and each option must be listed."""
 
 import string
 from collections.abc import Iterator
@@ -31,7 +31,6 @@ def is_harmless(command: str, cwd: Path = CWD) -> bool:
 
 
 def programs() -> Iterator[tuple[tuple[str, ...], Program]]:
-    """Yield every program and subcommand in the table with its words."""
     left = [((name,), program) for name, program in PROGRAMS.items()]
     while left:
         words, program = left.pop()
@@ -76,7 +75,6 @@ def test_a_program_given_by_path_is_unknown(path: str, name: str) -> None:
 
 
 def test_an_unlisted_option_is_opaque() -> None:
-    """For every program that takes options."""
     for words, program in programs():
         if program.style != "none" and words[0] != "-m":
             for option in ("--frobnicate", "--frobnicate=x", "--frobnicate x"):
@@ -84,7 +82,6 @@ def test_an_unlisted_option_is_opaque() -> None:
 
 
 def test_a_word_that_may_become_an_option_counts_as_an_option() -> None:
-    """For every program with options that matter."""
     for words, program in programs():
         if program.style != "none" and not program.free and words[0] != "-m":
             for word in ("*", "$x", "$(id)", '"$x"', "?x"):
@@ -104,7 +101,7 @@ def test_digits_of_a_program_name_are_kept() -> None:
         assert is_opaque(name)
 
 
-# ---- options as programs read them ----
+# ---- parsing options ----
 
 
 PROGRAM = Program("r*", "-abn -o=w -i=? -e= -# --all --out=w --color=?")
@@ -147,7 +144,7 @@ def test_options_that_are_neither_listed_nor_a_prefix_are_unknown(text: str) -> 
     assert read_options(PROGRAM, words_of(text), {}).offending is not None
 
 
-# ---- what words become ----
+# ---- word expansion ----
 
 
 def piece(kind: str, text: str = "", *, quoted: bool = False) -> Piece:
@@ -176,7 +173,7 @@ def test_a_globbed_file_name_may_contain_options() -> None:
     assert expand(uncertain(piece("variable", "f", quoted=True)), listed) == ("", "\0.py")
 
 
-# ---- word classes that are allowed ----
+# ---- allowed word classes ----
 
 RUNS_SOMETHING = [
     "sed -n p *",

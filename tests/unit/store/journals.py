@@ -43,7 +43,7 @@ authors = st.builds(Author, id=st.just("u1"), name=st.sampled_from(["", "Nobody 
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Consecutive events. `turn` is empty outside a turn."""
+    """Consecutive events. `turn` is empty for events outside a turn."""
 
     turn: str
     events: tuple[EventData, ...]
@@ -51,7 +51,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 @st.composite
 def steps(draw: st.DrawFn, number: int) -> list[EventData]:
-    """Draw one model call with its tool calls. Some results are missing, as after a crash."""
+    """Draw a model call with its tool calls. Some calls have no result, as after a crash."""
     calls = tuple(ToolCall(CallId(f"c{number}-{n}"), "bash", "{}") for n in range(draw(st.integers(0, 3))))
     said: list[EventData] = [AssistantSaid(draw(texts), calls, draw(st.sampled_from(["end", "max_tokens"])))]
     for call in calls:
@@ -63,7 +63,6 @@ def steps(draw: st.DrawFn, number: int) -> list[EventData]:
 
 @st.composite
 def happenings(draw: st.DrawFn) -> EventData:
-    """Draw an event that may occur anywhere in a turn."""
     return draw(
         st.one_of(
             st.builds(Steered, texts, authors, st.just("m9")),
@@ -78,12 +77,12 @@ def happenings(draw: st.DrawFn) -> EventData:
 
 @st.composite
 def between(draw: st.DrawFn) -> EventData:
-    """Draw an event that occurs outside turns, possibly while one is open."""
+    """Draw an event that belongs to no turn but may occur while one is open."""
     attachments = st.lists(st.builds(Attachment, st.just("a.txt"), path=st.sampled_from(["", "x/a.txt"])), max_size=2)
     return draw(
         st.one_of(
             st.builds(Cleared, st.just("u1"), texts),
-            st.builds(Compacted, st.integers(0, 100), texts),  # a percentage here
+            st.builds(Compacted, st.integers(0, 100), texts),  # a percentage, which `_placed` replaces
             st.builds(
                 UserSaid, texts, authors, st.sampled_from(["", "m3"]), backfill=st.just(True),
                 attachments=attachments.map(tuple), refers_to=references,
@@ -94,7 +93,6 @@ def between(draw: st.DrawFn) -> EventData:
 
 @st.composite
 def turns(draw: st.DrawFn, number: int, *, finished: bool) -> list[Piece]:
-    """Draw a turn, interleaved with unrelated events."""
     name = f"T{number}"
     system = draw(st.sampled_from(["", "aa", "aa", "bb", "unknown"]))
     pieces = [
@@ -116,7 +114,6 @@ def turns(draw: st.DrawFn, number: int, *, finished: bool) -> list[Piece]:
 
 @st.composite
 def journals(draw: st.DrawFn) -> list[Event]:
-    """Draw a whole journal. Its last turn may still be open."""
     pieces: list[Piece] = []
     count = draw(st.integers(0, 5))
     for number in range(count):
@@ -128,7 +125,7 @@ def journals(draw: st.DrawFn) -> list[Event]:
 
 
 def _placed(event: Event) -> Event:
-    """Turn a compaction's percentage into the number of an earlier event."""
+    """Replace the percentage in a compaction with the number of an earlier event."""
     if not isinstance(event.data, Compacted):
         return event
     upto = event.data.upto_seq * (event.seq - 1) // 100
@@ -136,7 +133,6 @@ def _placed(event: Event) -> Event:
 
 
 def number_events(pieces: Sequence[Piece]) -> list[Event]:
-    """Give events their numbers and times."""
     flat = [(TurnId(piece.turn), data) for piece in pieces for data in piece.events]
     return [
         Event(seq, THREAD, TurnId(turn), START + timedelta(seconds=seq), data)

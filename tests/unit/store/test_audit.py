@@ -37,7 +37,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 async def broken_by(store: Store, path: Path, *statements: str) -> list[tuple[str, int, str]]:
-    """Return the broken chains after this change to the file: the chain, the entry and the reason."""
+    """Return each broken chain with the entry and the reason, after running the statements on the file."""
     with sqlite3.connect(path / "shoal.db") as database:
         for statement in statements:
             assert database.execute(statement).rowcount > 0
@@ -114,7 +114,6 @@ async def test_a_rehashed_edit_differs_from_the_next_entry_or_the_head(
 
 
 def stored(length: int) -> list[tuple[str, int, int, str, str, str]]:
-    """Return the rows of an intact chain."""
     rows, previous = [], GENESIS
     for number in range(1, length + 1):
         digest = entry_hash(previous, CHAIN, number, number, f"{{{number}}}")

@@ -1,4 +1,4 @@
-"""The text of an approval: the whole action, or as much as fits with a note that some is missing."""
+"""The text of an approval: the complete action, or as much as fits with a note that the rest is missing."""
 
 from datetime import UTC, datetime
 
@@ -62,7 +62,6 @@ def test_every_character_of_the_command_is_shown(markup: str) -> None:
 
 
 def decided(shown: str, **fields: object) -> Approval:
-    """Return an approval that was allowed."""
     at = datetime(2026, 1, 5, tzinfo=UTC)
     row: dict[str, object] = {
         "id": "A1", "thread": "a:b:c", "turn": "T1", "call_id": "c1", "tool": "bash", "actions": [], "digest": "d",

@@ -44,14 +44,12 @@ async def fill(driver: SqliteDriver) -> None:
 
 
 def keys_in(path: Path) -> list[str]:
-    """Return the keys whose values are complete in a file."""
     with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
         rows = connection.execute("select key, value from settings where scope = 's' order by key").fetchall()
     return [key for key, value in rows if value == key * 40]
 
 
 async def keys_of(driver: SqliteDriver) -> list[str]:
-    """Return the keys whose values the driver can read."""
     found: list[str] = []
     for key in KEYS:
         rows = await driver.read(query("setting_get", scope="s", key=key))
@@ -60,12 +58,11 @@ async def keys_of(driver: SqliteDriver) -> list[str]:
 
 
 def beside(path: Path, suffix: str) -> Path:
-    """Return one of the files that belong to a database."""
     return path.with_name(path.name + suffix)
 
 
 def copy_files(source: Path, target: Path) -> Path:
-    """Copy the files in the state that a killed process leaves."""
+    """Copy the files of a database in use. A killed process would leave them in the same state."""
     target.mkdir(exist_ok=True)
     for suffix in SUFFIXES:
         shutil.copy2(beside(source, suffix), beside(target / source.name, suffix))
@@ -74,7 +71,7 @@ def copy_files(source: Path, target: Path) -> Path:
 
 @pytest.fixture
 async def driver(tmp_path: Path) -> AsyncIterator[SqliteDriver]:
-    """A database in use that has accepted every key. Some are only in its -wal."""
+    """A database in use that contains every key, some of them only in the -wal file."""
     driver = SqliteDriver(tmp_path / "shoal.db")
     await fill(driver)
     yield driver
@@ -83,7 +80,7 @@ async def driver(tmp_path: Path) -> AsyncIterator[SqliteDriver]:
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of a killed process that had accepted every key."""
+    """The database files of a killed process that had stored every key."""
     import asyncio
 
     folder = tmp_path_factory.mktemp("left")
@@ -112,7 +109,7 @@ def replace(path: Path) -> None:
     other.replace(path)
 
 
-# ---- while it is in use ----
+# ---- while the database is in use ----
 
 
 @pytest.mark.parametrize("change", [remove, move, replace])
@@ -203,18 +200,17 @@ async def test_an_overwriting_file_is_left_unchanged(driver: SqliteDriver, tmp_p
 
 
 def checkpoint(path: Path) -> None:
-    """Copy the whole -wal into the database file from another connection. The next commit starts a new -wal."""
+    """Copy the complete -wal into the database file from another connection. The next commit starts a new -wal."""
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.execute("pragma wal_checkpoint(full)").fetchall()
 
 
 def lay_over(path: Path, older: bytes) -> None:
-    """Overwrite the database with an older copy."""
     path.write_bytes(older)
 
 
 def blot(path: Path, older: bytes) -> None:
-    """Overwrite half of the pages. The -wal may hold a newer copy of any single page, which would hide the damage."""
+    """Overwrite half of the pages. The -wal may contain a newer copy of a single page, which would hide the damage."""
     pages = path.stat().st_size // 4096
     with path.open("r+b") as file:
         file.seek(pages // 2 * 4096)
@@ -286,11 +282,11 @@ async def test_the_daily_check_finds_an_index_that_lacks_rows(driver: SqliteDriv
         await driver.write(put("late"))
 
 
-# ---- at the start ----
+# ---- at startup ----
 
 
 def flip(path: Path) -> None:
-    """Change a page as a failing disk does, keeping the file's time."""
+    """Change a page without changing the file's timestamp, as a failing disk does."""
     before = path.stat()
     content = bytearray(path.read_bytes())
     at = content.find(KEYS[-1].encode() * 40) & ~4095
@@ -300,7 +296,6 @@ def flip(path: Path) -> None:
 
 
 async def stopped(folder: Path) -> Path:
-    """Return a database after a clean stop."""
     driver = SqliteDriver(folder / "shoal.db")
     await fill(driver)
     await driver.close()
@@ -380,11 +375,11 @@ async def test_a_killed_process_loses_nothing(left: Path, tmp_path: Path) -> Non
 
 
 async def test_a_change_interrupted_before_the_wal_existed_is_rolled_back(driver: SqliteDriver, tmp_path: Path) -> None:
-    """As on a first start, or the first start after a restore."""
+    """A kill during the first start, or during the first start after a restore, leaves this state."""
     await driver.close()
     with contextlib.closing(sqlite3.connect(tmp_path / "shoal.db", isolation_level=None)) as connection:
         connection.execute("pragma journal_mode = delete")
-        connection.execute("pragma cache_size = 1")  # writes pages before the commit
+        connection.execute("pragma cache_size = 1")  # makes SQLite write pages before the commit
         connection.execute("begin")
         connection.execute("update settings set value = zeroblob(5000)")
         (tmp_path / "killed").mkdir()
@@ -417,7 +412,7 @@ async def test_a_start_without_the_wal_that_was_in_use_is_refused(
 
 
 async def test_a_lost_wal_is_noticed_even_if_a_reader_held_the_mark(tmp_path: Path) -> None:
-    """The marks then say nothing, but the time of the last commit does."""
+    """While a reader keeps the new mark out of the database file, only the time of the last commit reveals the loss."""
     path = await stopped(tmp_path)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("begin")
@@ -470,10 +465,10 @@ async def test_an_older_copy_next_to_a_newer_wal_is_refused(tmp_path: Path, age:
             shutil.copy2(path, older)
     await driver.write(
         put("after")
-    )  # the mark that the earlier write requested is in the -wal now, and no other follows
+    )  # the -wal now contains the mark that the earlier write requested, and no other mark follows
     killed, left = copy_files(path, tmp_path / "killed"), copy_files(path, tmp_path / "left")
     await driver.close()
-    again = SqliteDriver(killed)  # the files that it left are intact
+    again = SqliteDriver(killed)  # the files of the killed process are intact
     assert await keys_of(again) == KEYS
     await again.close()
     shutil.copyfile(older, left)
@@ -569,7 +564,7 @@ async def test_random_bytes_in_the_file_are_reported_or_every_row_can_be_read(
             await driver.close()
 
 
-# ---- the checks ----
+# ---- checks of the database file ----
 
 
 @pytest.mark.parametrize("is_emptied", [True, False])
@@ -592,7 +587,6 @@ async def test_a_missing_or_empty_database_is_not_a_new_home(
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("lies_there", ["folder", "pipe", "circle", "device"])
 def test_a_database_path_that_is_not_a_file_is_reported(tmp_path: Path, lies_there: str, *, read_only: bool) -> None:
-    """In a home directory too, where the database may be a link."""
     path = tmp_path / "shoal.db"
     match lies_there:
         case "folder":
@@ -667,7 +661,7 @@ async def test_tables_of_another_version_are_not_called_damage(tmp_path: Path, v
 async def test_a_disk_that_fails_to_read_is_not_called_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, by_sqlite: bool
 ) -> None:
-    """SQLite uses one code for both, and reads behind its back fail as well."""
+    """SQLite uses the same error code for failed reads and for damage. Shoal's own reads of the file can also fail."""
     driver, pread = SqliteDriver(tmp_path / "shoal.db"), os.pread
 
     def fails() -> Script[None]:

@@ -1,4 +1,4 @@
-"""Only one process works in a home at a time."""
+"""Only one process uses a home directory at a time."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The readable files match the journal byte for byte, however they were written."""
+"""The readable files match the journal byte for byte, regardless of how they were written."""
 
 import gc
 import json
@@ -43,11 +43,9 @@ class Files:
         self.folder = home.thread(THREAD)
 
     def read(self) -> tuple[bytes, bytes]:
-        """Return the bytes of the log and the context."""
         return self._read(LOG), self._read(CONTEXT)
 
     def write(self, log: bytes, context: bytes) -> None:
-        """Put both files into a state that a crash could leave."""
         (self.folder / LOG).write_bytes(log)
         (self.folder / CONTEXT).write_bytes(context)
 
@@ -63,7 +61,6 @@ class Files:
 
 
 def rebuilt(events: Sequence[Event]) -> tuple[bytes, bytes]:
-    """Return the files that `rebuild` writes for a journal."""
     with tempfile.TemporaryDirectory() as root:
         files = Files(root)
         files.projections.rebuild(THREAD, events, SYSTEMS)
@@ -133,7 +130,7 @@ def test_the_log_has_the_referenced_message_first(tmp_path: Path) -> None:
 
 
 def test_only_lines_without_untrusted_influence_are_trusted_in_the_log(tmp_path: Path) -> None:
-    """Old lines do not record their sources, so they are not trusted."""
+    """Lines from older versions do not record their sources, so they are not trusted."""
     files = Files(tmp_path)
     eve = Author("u2", "Eve", trusted=False)
     asks = ApprovalRequested(

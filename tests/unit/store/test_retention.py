@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class Meddled:
-    """A driver that counts its queries and can run another query after the first one of a given name."""
+    """A driver that counts its queries. It runs the query `then` after the first query named `after`."""
 
     def __init__(self, driver: SqliteDriver) -> None:
         self._driver = driver
@@ -66,15 +66,13 @@ class Meddled:
 
 
 class Stand:
-    """A store whose queries are counted."""
-
     def __init__(self, path: Path) -> None:
         self.clock = ManualClock()
         self.driver = Meddled(SqliteDriver(path, synchronous="OFF"))
         self.store = Store(self.driver, self.clock)
 
     def forgets(self, what: str, *, after: str, upto: str | int) -> None:
-        """Let another process delete rows up to this key right after a query of that name."""
+        """Delete rows up to the key `upto` right after the query named `after`, as another process could."""
         before = to_micros(self.clock.now() - timedelta(days=30))
         first = "" if isinstance(upto, str) else 0
         self.driver.after = after
@@ -86,7 +84,6 @@ class Stand:
 
 @pytest.fixture
 async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
-    """A fresh store."""
     stand = Stand(tmp_path / "shoal.db")
     yield stand
     await stand.store.close()

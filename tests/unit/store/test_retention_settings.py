@@ -1,4 +1,4 @@
-"""Retention of delivery rows: as configured, and at least as long as they are needed."""
+"""Delivery rows are kept for the configured time, and at least as long as they are needed."""
 
 import asyncio
 from pathlib import Path

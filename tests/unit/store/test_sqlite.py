@@ -40,15 +40,16 @@ async def value(driver: SqliteDriver, key: str) -> str | None:
 
 @pytest.fixture
 async def driver(tmp_path: Path, connections: list[sqlite3.Connection]) -> AsyncIterator[SqliteDriver]:
-    """A fresh database. Its writer is the first of `connections`."""
+    """A fresh database. Its write connection is the first of `connections`."""
     driver = SqliteDriver(tmp_path / "shoal.db")
     yield driver
     await driver.close()
 
 
 def hold_writer(driver: SqliteDriver) -> tuple[asyncio.Event, "asyncio.Future[None]", Script[None]]:
-    """Return a script that waits inside its transaction until the future has a result, and an event that is set when it
-    starts."""
+    """Return a started event, a future, and a script that waits inside its transaction until the future has a
+    result.
+    """
     loop = asyncio.get_running_loop()
     entered, release = asyncio.Event(), loop.create_future()
 
@@ -316,7 +317,9 @@ def test_parameters_and_dialect_parts_are_translated() -> None:
 async def test_parameters_are_bound_only_by_position(
     driver: SqliteDriver, connections: list[sqlite3.Connection]
 ) -> None:
-    """Python 3.12 warns at every `?1`, which takes five times as long, and Python 3.14 refuses it."""
+    """With `?1` parameters, Python 3.12 emits a warning each time, which makes queries five times slower. Python
+    3.14 raises an error.
+    """
     bound: list[str] = []
     connections[0].set_trace_callback(bound.append)
     await driver.write(put("a"))

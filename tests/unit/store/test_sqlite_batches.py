@@ -24,7 +24,14 @@ TROUBLES = (Conflict, InvalidInput, StoreError, ZeroDivisionError)
 
 
 class Work(NamedTuple):
-    """A script: its additions, return value and enqueued posts, how it ends, and whether its caller stops waiting."""
+    """A script that a caller submits.
+
+    key: the setting it extends.
+    post: the post it enqueues.
+    ending: how it ends.
+    cancelled: the caller stops waiting.
+    big: it also stores a large value.
+    """
 
     key: str
     post: str
@@ -34,15 +41,12 @@ class Work(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The database rows that the scripts wrote."""
-
     values: dict[str, str]
     said: list[str]
     posts: list[str]
 
 
 def script(number: int, work: Work) -> Script[tuple[str, bool]]:
-    """Read, change four tables, end as requested, and return what was read."""
     found = yield from query("setting_get", scope="s", key=work.key)
     before = text(found[0][0]) if found else ""
     if work.ending == "refused" and not before:
@@ -70,7 +74,6 @@ class Model:
         self.rows = Rows({}, [], [])
 
     def run(self, number: int, work: Work) -> tuple[str, bool]:
-        """Apply one successful script and return what it read."""
         before, fresh = self.rows.values.get(work.key, ""), work.post not in self.rows.posts
         self.rows.values[work.key] = f"{before}.{number}"
         self.rows.said.append(f"said {number}")
@@ -80,7 +83,6 @@ class Model:
 
 
 def rows_of(path: Path) -> Rows:
-    """Read the rows directly from the file."""
     with closing(sqlite3.connect(path)) as connection:
         values = dict(connection.execute("select key, value from settings where scope = 's'").fetchall())
         connection.execute("create virtual table temp.found using fts5vocab (main, search_words, instance)")
@@ -95,9 +97,9 @@ def rows_of(path: Path) -> Rows:
 
 
 async def handed_in(path: Path, batches: Sequence[Sequence[Work]], room_pages: int = 0) -> list[object]:
-    """Submit each batch in its own turn of the event loop, close immediately, and return how each script ended.
+    """Submit each batch in its own iteration of the event loop, close the driver immediately, and return the outcomes.
 
-    With `room_pages` the database can grow by at most that many pages.
+    With `room_pages`, the database can grow by at most that many pages.
     """
     known = query("trigger_insert", id="known", spec="", next_at=None, now=0)
     with pytest.MonkeyPatch.context() as patch:
@@ -130,7 +132,6 @@ async def handed_in(path: Path, batches: Sequence[Sequence[Work]], room_pages: i
 
 
 def works(*, cancelled: bool, big: bool) -> st.SearchStrategy[list[list[Work]]]:
-    """Return a strategy for batches in which some scripts may be cancelled or too big."""
     one = st.builds(
         Work,
         key=st.sampled_from("abc"),
@@ -174,7 +175,7 @@ def test_on_a_full_disk_exactly_the_confirmed_writes_exist(batches: list[list[Wo
 
 
 async def test_a_rejected_batch_is_freed_without_garbage_collection(tmp_path: Path) -> None:
-    """A rejection's frames reference its batch, and the caller holds the rejection."""
+    """The error's traceback references the batch, and the caller may keep the error."""
     driver = SqliteDriver(tmp_path / "shoal.db", synchronous="OFF")
     try:
         await driver.write(script(1, Work("a", "u", "refused")))

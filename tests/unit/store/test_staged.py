@@ -46,11 +46,13 @@ T = TypeVar("T")
 
 
 class Crash(Exception):
-    """The process dies."""
+    """Simulates a kill of the process."""
 
 
 class CrashingDriver(WrappedDriver):
-    """Fails at some of its writes, counted over all lives: before an odd-numbered write, after an even-numbered one."""
+    """A driver that crashes at the given writes, counted over all lives. Odd-numbered writes are lost and
+    even-numbered ones are stored.
+    """
 
     def __init__(self, driver: Driver, crashes: Sequence[int]) -> None:
         super().__init__(driver)
@@ -69,7 +71,7 @@ class CrashingDriver(WrappedDriver):
 
 
 class Life:
-    """One process's work on a staged set, starting where an earlier process stopped."""
+    """The work of one process on a staged set. It continues where the previous process stopped."""
 
     def __init__(self, store: Store, calls: int, accepted: frozenset[int], by_one: bool) -> None:
         self.store = store
@@ -81,14 +83,12 @@ class Life:
         self.world = list[str]()
 
     async def run(self) -> None:
-        """Stage, decide, and run the accepted calls."""
         await self.stage()
         await self.decide()
         if "allow" in self.verdicts.values():
             await self.act()
 
     async def stage(self) -> None:
-        """Run a turn that ends with an approval request."""
         info = await self.store.journal.thread(THREAD)
         if info is not None and await self.store.approvals.on_card(CARD):
             return
@@ -121,7 +121,6 @@ class Life:
         return CardItem(CARD, number, len(self.ids), staged=True)
 
     async def decide(self) -> None:
-        """Give the person's answer, which counts once however often it is given."""
         calls = await self.store.approvals.on_card(CARD)
         waiting = {call.id: self.verdicts[call.id] for call in calls if call.state == "pending"}
         groups = [{id: verdict} for id, verdict in waiting.items()] if self.by_one else [waiting] if waiting else []
@@ -132,7 +131,6 @@ class Life:
             raise AssertionError("a set was decided twice")
 
     async def act(self) -> None:
-        """Run the accepted calls as the turn loop does."""
         lease = await self.store.journal.lease(THREAD)
         if lease is None:
             return

@@ -38,7 +38,6 @@ class Kept:
         return Store(SqliteDriver(self.file, synchronous="OFF"), self.clock)
 
     async def written(self, statement: str, value: str) -> None:
-        """Write to the file directly and open the store again."""
         await self.store.close()
         connection = sqlite3.connect(self.file)
         connection.execute(statement, (value,))

@@ -1,4 +1,4 @@
-"""The servers of fakes stop cleanly while clients are connecting."""
+"""The servers of the fakes stop cleanly while clients are connecting."""
 
 import asyncio
 import gc
@@ -18,7 +18,7 @@ async def nothing(called: Called) -> Answered:
 @pytest.mark.parametrize("steps", range(6))
 @pytest.mark.parametrize("kind", ["platform", "model"])
 async def test_a_half_open_connection_is_closed_when_a_server_stops(kind: str, steps: int) -> None:
-    """At any step of the event loop. Otherwise garbage collection makes a later test fail with a warning."""
+    """An open connection would make a later test fail with a warning from garbage collection."""
     server = LoopbackServer(nothing) if kind == "platform" else FakeModel()
     address = await server.start()
     _, _, port = address.rpartition(":")

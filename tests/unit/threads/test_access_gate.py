@@ -1,4 +1,4 @@
-"""The access gate: closed without an allow-list entry or a code, plain-text answers, and a rate limit."""
+"""The access gate: it admits people by allow-list or code, accepts decisions in plain text, and limits the rate."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
@@ -38,7 +38,7 @@ PLATFORM = THREAD.split(":", maxsplit=1)[0]
 
 
 class Inside:
-    """Code inside the gate, and the messages that reach it."""
+    """The code behind the gate, with a record of the messages that reach it."""
 
     pause_seconds = 0.0
 
@@ -111,8 +111,6 @@ class Inside:
 
 
 class Place:
-    """A gate with its surroundings."""
-
     def __init__(self, store: Store, clock: ManualClock, home: Home) -> None:
         self.agents = AgentRegistry(home, AgentDefaults())
         self.store = store
@@ -324,7 +322,6 @@ async def test_a_command_runs_once_per_key(place: Place) -> None:
 
 
 def linked(*identities: str, roles: tuple[str, ...] = (), **rules: AccessRules) -> Links:
-    """Return a person with these identities, and the rules of other platforms."""
     return Links(People([Person(identities, roles)]), rules)
 
 

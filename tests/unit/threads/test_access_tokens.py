@@ -1,4 +1,4 @@
-"""Tokens and their owners: a token gives no rights that the access rules do not."""
+"""Tokens and their owners: a token grants no rights beyond the access rules."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -56,12 +56,12 @@ async def tokens(tmp_path: Path, clock: ManualClock) -> AsyncIterator[AccessToke
     [
         ("", "web:ben", "ben", False),
         ("web:trudy", "web:trudy", "trudy", True),
-        ("web:ada", "web:ada", "ada", True),  # telegram:2 is listed there and is the same person
+        ("web:ada", "web:ada", "ada", True),  # the same person as telegram:2, who is on the allow-list
         ("ada", "telegram:2", "ada", True),
-        ("telegram:3", "telegram:3", "ben", False),  # allowed by `*` there, with no further rights
+        ("telegram:3", "telegram:3", "ben", False),  # allowed by `*` on Telegram, without further rights
         ("telegram:1", "telegram:1", "captain", True),
         ("captain", "discord:5", "captain", True),  # the owner on Telegram is the owner on Discord
-        ("telegram:7", "telegram:7", "mate", True),  # by a role in the configuration
+        ("telegram:7", "telegram:7", "mate", True),  # trusted through a role in the configuration
         ("boss", "discord:9", "boss", True),
         ("owner", "web:owner", "owner", True),
     ],
@@ -128,7 +128,7 @@ async def test_a_token_expires_at_its_time(tokens: AccessTokens, clock: ManualCl
     await clock.advance(1)
     assert tokens.has_expired(token)
     assert not await tokens.is_valid(token)
-    assert await tokens.find(secret) == token  # tells its bearer the reason
+    assert await tokens.find(secret) == token  # an expired token is found, to report why it is rejected
 
 
 async def test_a_tokens_last_use_is_recorded_by_day(tokens: AccessTokens, clock: ManualClock) -> None:
@@ -178,7 +178,7 @@ def test_two_people_never_share_a_channel(one: str, other: str) -> None:
 
 
 def test_a_token_makes_no_one_the_owner_of_the_page() -> None:
-    """On the page, a full identity names its user. A chat platform's user with the same name is someone else."""
+    """On the page, a user's id may be a full identity. On a chat platform, a user with the same id is someone else."""
     for user, platform, identity in (
         ("owner", "web", "web:owner"),
         ("telegram:1", "web", "telegram:1"),

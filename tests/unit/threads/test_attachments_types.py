@@ -1,4 +1,4 @@
-"""File types: detected from the bytes, refined by the sender's type, and never contradicted."""
+"""File types are detected from the bytes. The type that the sender states may refine them but never contradict them."""
 
 import pytest
 

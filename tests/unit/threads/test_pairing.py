@@ -18,7 +18,7 @@ CHAT = "fake"
 
 
 class Place:
-    """One database and two cluster processes that pair people."""
+    """Two processes of a cluster that pair people in one database."""
 
     def __init__(self, path: Path, clock: ManualClock) -> None:
         self.clock = clock

@@ -1,4 +1,4 @@
-"""Written decisions: the whole message counts, in several languages."""
+"""Approval decisions written as chat messages: the complete message counts, in several languages."""
 
 import pytest
 

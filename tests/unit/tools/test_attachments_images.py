@@ -1,4 +1,4 @@
-"""Images sent to models: typed by their bytes, intact, and small enough for every provider."""
+"""Images sent to models: identified by their bytes, intact, and small enough for every provider."""
 
 import io
 import struct

@@ -1,4 +1,4 @@
-"""The content that a command runs: every difference is reported, within limits and inside the workspace."""
+"""The content that a command runs: every change is reported, within limits and inside the workspace."""
 
 import os
 from pathlib import Path
@@ -99,7 +99,7 @@ def test_code_is_covered_anywhere_and_data_is_not(tmp_path: Path) -> None:
         write(tmp_path, name)
     (mounts(tmp_path)[1].host / "s.py").write_text("x")
     before = read(tmp_path, MAKE).coverage
-    assert before.others == 5  # the makefile is named
+    assert before.others == 5  # the makefile counts as named
     for name in ("notes.md", ".git/HEAD"):
         write(tmp_path, name, "other")
         assert read(tmp_path, MAKE).coverage == before

@@ -38,14 +38,12 @@ class Ground:
             (self.workspace / name).symlink_to(target)
 
     def put(self, name: str, text: str) -> None:
-        """Write a file. Scripts and hooks become executable."""
         path = self.workspace / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         path.chmod(0o755 if text.startswith("#!") else 0o644)
 
     def covers(self, command: str) -> Coverage:
-        """Return the content that an approval of the command covers now."""
         actions = shell_actions("bash", command, cwd=self.workspace, mounts=self._mounts)
         reader = ContentReader()
         return reader.read(actions, self._mounts[:1], mapped=True, fetched=fetched_by(actions, TRAITS)).coverage

@@ -51,7 +51,6 @@ async def result(found: Tool, context: ToolContext, **arguments: object) -> Tool
 
 @pytest.fixture
 def context(tmp_path: Path) -> ToolContext:
-    """An empty home."""
     return tool_context(tmp_path)
 
 
@@ -133,7 +132,6 @@ def test_an_unsupported_function_is_refused() -> None:
 
 @pytest.fixture
 def registry() -> Registry:
-    """Three tools, one of them unlisted."""
     made = Registry()
     made.add(who)
     made.add(order)
@@ -142,7 +140,6 @@ def registry() -> Registry:
 
 
 def shown(_: str) -> bool:
-    """Hide nothing."""
     return False
 
 

@@ -1,4 +1,4 @@
-"""Built-in tools declare the origin of their results, which decides whether results taint."""
+"""Built-in tools declare the origin of their results, which decides whether the results taint the turn."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The file jail: no path, link or race reads or writes outside the roots. Pipes and devices are refused."""
+"""The file jail: no path, link or race reads or writes outside the roots. Pipes and devices are rejected."""
 
 import ctypes
 import os
@@ -26,13 +26,11 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 @pytest.fixture(params=OPENERS, ids=["kernel", "walking"])
 def opener(request: pytest.FixtureRequest) -> WalkingOpener:
-    """Each way to open files."""
     return request.param
 
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A file outside the roots."""
     path = tmp_path / "outside.txt"
     path.write_text(SECRET)
     return path
@@ -40,7 +38,6 @@ def outside(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """The workspace on the host."""
     folder = tmp_path / "workspace"
     folder.mkdir()
     return folder
@@ -48,7 +45,6 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def jail(root: Path, tmp_path: Path, outside: Path, opener: WalkingOpener) -> Jail:
-    """A workspace and readable skills."""
     (tmp_path / "skills").mkdir()
     (tmp_path / "skills" / "SKILL.md").write_text("a skill")
     roots = Mount(root, "/workspace", writable=True), Mount(tmp_path / "skills", "/skills")
@@ -218,7 +214,7 @@ def test_a_directory_is_listed_in_order_and_bounded(jail: Jail, root: Path) -> N
 
 @pytest.fixture
 def swapping(root: Path, tmp_path: Path, outside: Path) -> Iterator[Path]:
-    """A name in the workspace that keeps switching between a directory and a link to the outside."""
+    """A path in the workspace that alternates between a directory and a link to the outside."""
     (tmp_path / "trap").mkdir()
     (tmp_path / "trap" / "outside.txt").write_text(SECRET)
     (root / "place").mkdir()

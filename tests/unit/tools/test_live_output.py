@@ -1,4 +1,4 @@
-"""Live output of a running command: its tail, bounded, without secrets, and shown only to watchers."""
+"""Live output of a running command: a bounded tail without secrets, shown only to watchers."""
 
 import asyncio
 import tracemalloc
@@ -26,7 +26,7 @@ rule."""
 
 
 class Watchers:
-    """The parts of a hub that output needs. Keeps the shown text."""
+    """A hub that records the output it shows."""
 
     def __init__(self) -> None:
         self.are_there = False
@@ -47,8 +47,6 @@ class Watchers:
 
 
 class Stand:
-    """One call's output and its watchers."""
-
     def __init__(self) -> None:
         self.watchers = Watchers()
         self.clock = ManualClock()
@@ -68,7 +66,6 @@ class Stand:
 
 @pytest.fixture
 async def stand() -> AsyncGenerator[Stand]:
-    """Output with one watcher, ready to be written to."""
     stand = Stand()
     stand.watchers.are_there = True
     yield stand

@@ -1,4 +1,4 @@
-"""File locks: exclusive across threads and processes, a wait limit explained to the model, and no leftovers."""
+"""File locks: exclusive across threads and processes, a wait limit that is explained to the model, and no leftovers."""
 
 import asyncio
 from pathlib import Path

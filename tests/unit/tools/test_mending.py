@@ -1,4 +1,4 @@
-"""Malformed tool calls: those with one reading are repaired, ambiguous ones are refused."""
+"""Malformed tool calls: calls with one possible meaning are repaired, and ambiguous ones are rejected."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tools offered from the start and deferred ones: all can be found, hidden ones never show."""
+"""Deferred tools can be found by search, and hidden tools never appear."""
 
 import asyncio
 import json
@@ -43,7 +43,6 @@ def names(specs: tuple[ToolSpec, ...]) -> list[str]:
 
 @pytest.fixture
 def registry() -> Registry:
-    """The tools that need no running Shoal, plus those for hardware, memory and reminders."""
     settings = ToolsSettings(hardware=True)
     made = Registry([*standard_tools(SandboxSettings(), settings), *extension_tools(settings)])
     for one in (remember_tool(nothing_changes), note_tool(nothing_changes), remind_tool(nothing_is_added)):
@@ -54,7 +53,7 @@ def registry() -> Registry:
 
 
 async def nothing_changes(edit: MemoryEdit) -> None:
-    """Report that the file already has everything."""
+    """Return None, which means that the file already has the line."""
 
 
 async def nothing_is_added(trigger: NewTrigger) -> Trigger:
@@ -62,7 +61,6 @@ async def nothing_is_added(trigger: NewTrigger) -> Trigger:
 
 
 def server(registry: Registry, count: int, name: str = "tracker", description: str = "Do it.") -> Registry:
-    """Return the registry with this many tools from an MCP server."""
     for number in range(count):
         registry.add(tool(UNCONFIRMED, name=f"mcp_{name}_{number}")(described(description)))
     return registry

@@ -1,4 +1,4 @@
-"""Output for a model: bounded with the full text in a file, binary data named, and control characters visible."""
+"""Output for a model: bounded, with the full text in a file, binary data described, and control characters visible."""
 
 import hashlib
 from pathlib import Path
@@ -25,12 +25,10 @@ NOTICE_CHARS_MAX = 400
 
 
 def bound(text: str, folder: Path) -> BoundedOutput:
-    """Return the output with an excerpt of 1,000 characters. It is stored from 600 characters on."""
     return bound_output(text, BOUNDS, LocalFiles(folder / "artifacts").keep)
 
 
 def stored(folder: Path, bounded: BoundedOutput) -> str:
-    """Return the artifact's content."""
     return LocalFiles(folder / "artifacts").read(bounded.artifact).decode()
 
 

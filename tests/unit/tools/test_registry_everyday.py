@@ -18,12 +18,11 @@ from shoal.tools.builtin.shell import COMMAND_BYTES_MAX, bash_tool, command_envi
 
 @pytest.fixture
 def context(tmp_path: Path) -> ToolContext:
-    """An empty home on Monday, 5 January 2026, 9:00 UTC."""
+    """A tool context in an empty home on Monday, 5 January 2026, 9:00 UTC."""
     return tool_context(tmp_path)
 
 
 def services(context: ToolContext) -> FakeServices:
-    """Return the services with a record of the tools' requests."""
     assert isinstance(context.services, FakeServices)
     return context.services
 

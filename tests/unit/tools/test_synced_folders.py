@@ -1,4 +1,4 @@
-"""Folders that follow a conversation between machines: thread files, workspaces, notices and local paths."""
+"""Folders that move between machines with their conversation: thread files, workspaces, notices and local paths."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,8 +24,6 @@ THREAD = make_thread_id("web", "lobby", "sea")
 
 
 class Machine:
-    """A machine with its own home."""
-
     def __init__(self, root: Path, files: LocalFiles, store: Store) -> None:
         self.home = Home(root)
         self.agent = AgentSpec("main", self.home.agent("main"), self.home.agent("main") / "workspace", "demo", "open")
@@ -40,7 +38,6 @@ class Machine:
 
 @pytest.fixture
 async def machines(tmp_path: Path) -> AsyncIterator[tuple[Machine, Machine]]:
-    """Two machines on one store."""
     store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), ManualClock())
     files = LocalFiles(tmp_path / "files")
     yield Machine(tmp_path / "a", files, store), Machine(tmp_path / "b", files, store)

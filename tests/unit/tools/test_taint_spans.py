@@ -1,4 +1,4 @@
-"""Taint spans: bounded, still tainted after joining, and shortened when a call ends."""
+"""Taint spans: their number is bounded, joining them removes no taint, and a call's span ends with the call."""
 
 import random
 
@@ -66,7 +66,6 @@ def test_joining_spans_removes_no_mark(spans: list[Span]) -> None:
 
 @given(st.integers(0, SPANS_MAX * 3), st.integers(0, SPANS_MAX * 3), st.randoms(use_true_random=False))
 def test_private_sources_do_not_appear_in_other_peoples_marks(public: int, private: int, drawn: random.Random) -> None:
-    """However much it was: joined spans belong to one person."""
     every = [Span(at, at + 5, f"page {at % 7}") for at in drawn.choices(range(10_000), k=public)]
     hers = [Span(at, at + 5, f"her page {at % 7}", "ada") for at in drawn.choices(range(10_000), k=private)]
     mixed = [*every]

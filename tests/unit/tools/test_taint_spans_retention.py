@@ -1,4 +1,4 @@
-"""Temporary data is removed when its time is over, and not before."""
+"""Taint spans are kept as long as their files and removed afterwards."""
 
 import os
 import shutil
@@ -28,15 +28,13 @@ LONG_AGO = Span(1, 2, "a page")
 
 
 class OneRound(ManualClock):
-    """A clock that ends every sleeper."""
+    """A clock that interrupts every sleep."""
 
     async def sleep(self, seconds: float) -> None:
         raise InterruptedError
 
 
 class Rooms:
-    """A home, its database and its notes."""
-
     def __init__(self, root: Path) -> None:
         self.home = Home(root)
         self.clock = ManualClock()
@@ -48,19 +46,16 @@ class Rooms:
             folder.mkdir(parents=True)
 
     async def note(self, folder: Path, *names: str) -> None:
-        """Create files and mark them."""
         for name in names:
             (folder / name).write_text("of a stranger")
         await self.marked.note(folder, [folder / name for name in names], "a page")
 
     async def noted(self) -> list[str]:
-        """Return the folders with marks."""
         return [key for key, _ in await self.store.settings.page(SCOPE)]
 
 
 @pytest.fixture
 async def rooms(tmp_path: Path) -> AsyncIterator[Rooms]:
-    """A fresh home."""
     rooms = Rooms(tmp_path)
     yield rooms
     await rooms.store.close()
@@ -68,7 +63,7 @@ async def rooms(tmp_path: Path) -> AsyncIterator[Rooms]:
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Treat spans that ended just now like old ones."""
+    """Treat spans that ended just now as old."""
     monkeypatch.setattr("shoal.tools.tainted_files.SETTLED_NS", -1_000_000_000)
 
 

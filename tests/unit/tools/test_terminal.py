@@ -1,4 +1,4 @@
-"""A command's output in its final state on a terminal."""
+"""A command's output as a terminal would finally show it."""
 
 import re
 

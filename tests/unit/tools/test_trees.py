@@ -1,4 +1,4 @@
-"""Workspace trees: reading anything safely, comparing, and restoring. An interrupted restore changes nothing."""
+"""Workspace trees: safe scans, comparisons and restores. An interrupted restore changes nothing."""
 
 import os
 import random
@@ -22,19 +22,15 @@ SETTINGS = CheckpointsSettings()
 
 
 class Stand:
-    """A workspace and the storage for its trees."""
-
     def __init__(self, root: Path) -> None:
         self.root = root / "workspace"
         self.root.mkdir(exist_ok=True)
         self.trees = Trees(LocalFiles(root / "kept"))
 
     def scan(self, before: Scan | None = None, wanted: CheckpointsSettings = SETTINGS) -> Scan:
-        """Read the workspace."""
         return self.trees.scan(self.root, wanted, Marks(), before.seen if before is not None else {})
 
     def changed(self, before: str, after: str) -> list[str]:
-        """Return the differing paths in readable form."""
         return [shown_path(change.path) for change in self.trees.changes(before, after)]
 
     def becomes(self, tree: str) -> list[str]:
@@ -68,7 +64,7 @@ def test_pipes_sockets_and_links_are_not_opened(stand: Stand, tmp_path: Path) ->
     os.mkfifo(stand.root / "pipe")
     with socket.socket(socket.AF_UNIX) as heard:
         here = Path.cwd()
-        os.chdir(stand.root)  # the full name may be too long for a socket
+        os.chdir(stand.root)  # the full path may be too long for a socket
         try:
             heard.bind("socket")
         finally:
@@ -197,13 +193,12 @@ def test_unreferenced_content_is_deleted(stand: Stand, tmp_path: Path) -> None:
     assert stand.becomes(new.tree) == []
 
 
-# ---- anything at all ----
+# ---- random changes ----
 
 NAMES = ("a", "b", "d", "d/a", "d/e", "d/e/f", "a/x")
 
 
 def shuffle(root: Path, seed: int) -> None:
-    """Change a workspace at random."""
     drawn = random.Random(seed)
     for _ in range(drawn.randint(1, 8)):
         path, other = root / drawn.choice(NAMES), root / drawn.choice(NAMES)

@@ -1,4 +1,4 @@
-"""Workspaces that follow a conversation: one machine pulls what another pushed, and no file is lost."""
+"""Workspaces that move between machines with their conversation. No file is lost."""
 
 import asyncio
 import os
@@ -29,8 +29,6 @@ NAME = "agents/main"
 
 
 class Machine:
-    """A machine with its own workspace."""
-
     def __init__(self, folder: Path, files: LocalFiles, store: Store) -> None:
         self.root = folder / "workspace"
         self.root.mkdir(parents=True)
@@ -51,11 +49,9 @@ class Machine:
         return await self.sync.pull(NAME, self.root, lambda name: name not in skip, [self.root])
 
     async def mark(self, *paths: str, source: str = "a page") -> None:
-        """Mark these files in their present state."""
         await self.marks.note(self.root, [self.root / path for path in paths], source)
 
     async def marked(self) -> dict[str, str]:
-        """Return the marked files and their sources."""
         source_of = await self.marks.sources([self.root])
         found = {path: source_of(self.root / path) for path, entry in self.entries().items() if entry.kind == "file"}
         return {path: source for path, source in found.items() if source}
@@ -66,21 +62,17 @@ class Machine:
             path.write_bytes(msgspec.json.encode({**msgspec.json.decode(path.read_bytes()), "swept_at": 0.0}))
 
     def shows(self) -> dict[str, str]:
-        """Return every path with a description."""
         return {path: f"{entry.kind} {entry.value} {entry.mode:o}" for path, entry in self.entries().items()}
 
     def entries(self) -> dict[str, ManifestEntry]:
-        """Return every path with its entry."""
         return tree.scan(self.root, {}, 0).entries
 
     async def newest(self) -> str | None:
-        """Return the newest manifest's digest."""
         return await self.store.settings.get(SCOPE, NAME)
 
 
 @pytest.fixture
 async def machines(tmp_path: Path) -> AsyncIterator[tuple[Machine, Machine]]:
-    """Two machines on one store."""
     store = Store(SqliteDriver(empty_database(tmp_path / "shoal.db"), synchronous="OFF"), ManualClock())
     files = LocalFiles(tmp_path / "files")
     yield Machine(tmp_path / "a", files, store), Machine(tmp_path / "b", files, store)
@@ -220,7 +212,6 @@ async def test_unreferenced_content_is_deleted_daily(machines: tuple[Machine, Ma
 
 
 def tmp_of(machine: Machine) -> Path:
-    """Return the folder with the workspace's content."""
     return machine.files.path("x" * 32).parents[1]
 
 
@@ -344,7 +335,7 @@ def test_machines_converge(done: list[tuple[int, str, str, int]]) -> None:
 
 
 async def agree(done: list[tuple[int, str, str, int]]) -> None:
-    """Act on two machines in any order, then sync both. They must show the same."""
+    """Run the steps on two machines, sync both, and assert that their workspaces are equal."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         store = Store(SqliteDriver(empty_database(folder / "shoal.db"), synchronous="OFF"), ManualClock())
@@ -361,7 +352,6 @@ async def agree(done: list[tuple[int, str, str, int]]) -> None:
 
 
 async def act(machine: Machine, what: str, path: str, value: int) -> None:
-    """Perform one step and ignore impossible ones."""
     place = machine.root / path
     if what == "push":
         await machine.push()
@@ -402,7 +392,7 @@ def test_no_step_follows_a_link(tmp_path: Path) -> None:
 
 
 def wait_a_tick(machine: Machine) -> None:
-    """Wait until file timestamps are later than all earlier ones by more than the rounding of marks."""
+    """Wait until new files get timestamps outside the tolerance of existing taint spans."""
     probe = machine.root.with_name("probe")
     probe.touch()
     began = probe.stat().st_ctime_ns

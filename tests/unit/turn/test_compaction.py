@@ -56,7 +56,7 @@ def needed_plan(journal: Journal, keep: int = 100, room: TokenRoom = ROOM) -> Pl
         ("UaUaUa", 60, 0, 0),
         ("UaUaUa", 600, 0, 0),
         ("UatUatatatUa", 50, 0, 3),
-        ("Uatatatat", 20, 0, 7),  # one huge turn: only before a model's message
+        ("Uatatatat", 20, 0, 7),  # one huge turn: the cut must precede a message of the model
         ("Uatatatat", 30, 0, 5),
         ("Uattttttat", 30, 0, 0),  # only the first step is complete
         ("Uatuatat", 50, 0, 3),
@@ -65,7 +65,7 @@ def needed_plan(journal: Journal, keep: int = 100, room: TokenRoom = ROOM) -> Pl
         ("sUatatat", 20, 0, 6),
         ("sUa", 10, 0, 0),  # only the summary would be summarized
         ("sUaU", 10, 0, 3),
-        ("UaUatatatatat", 20, 60, 11),  # the turn between would leave 110
+        ("UaUatatatatat", 20, 60, 11),  # a cut between the turns would keep 110
         ("UaUatatatatat", 20, 0, 2),
         ("UaUatttttttt", 20, 60, 3),
     ],

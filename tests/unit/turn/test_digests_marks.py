@@ -1,4 +1,4 @@
-"""Digest marks name every change since the previous request and nothing else."""
+"""A request's mark names every digest that changed since the previous request, and no other."""
 
 from hypothesis import given
 from hypothesis import strategies as st

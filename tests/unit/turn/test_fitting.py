@@ -1,4 +1,6 @@
-"""Fitting a request: within its room, pairs intact, in order, with the newest message, and deterministic."""
+"""Fitting a request into its room: calls keep their results, the order is preserved, the newest message stays, and
+the result is deterministic.
+"""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -36,7 +38,7 @@ ANA = Author("u1", "Ana", trusted=True)
 
 
 class Journal:
-    """A transcript of turns: `u` opens a turn, `s` steers, `a` answers, `t` calls tools with results."""
+    """A transcript that a test builds event by event."""
 
     def __init__(self) -> None:
         self.transcript = Transcript()
@@ -45,7 +47,6 @@ class Journal:
         self.events: list[Event] = []
 
     def put(self, *data: EventData) -> "Journal":
-        """Append events to the current turn."""
         for one in data:
             self.seq += 1
             self.events.append(Event(self.seq, THREAD, TurnId(f"t{self.turns}"), AT, one))
@@ -53,16 +54,13 @@ class Journal:
         return self
 
     def user(self, text: str = "hello") -> "Journal":
-        """Open a turn."""
         self.turns += 1
         return self.put(TurnStarted("main", "demo", "<context>"), UserSaid(text, ANA))
 
     def say(self, text: str = "fine") -> "Journal":
-        """Add an answer by the model."""
         return self.put(AssistantSaid(text))
 
     def step(self, *results: str, artifact: str = "", said: str = "") -> "Journal":
-        """Add a tool call for each result."""
         ids = [CallId(f"c{self.seq}-{number}") for number in range(len(results))]
         self.put(AssistantSaid(said, tuple(ToolCall(call, "bash", "{}") for call in ids), "tool_calls"))
         return self.put(
@@ -70,7 +68,7 @@ class Journal:
         )
 
     def grow(self, kind: str, size: int, calls: int, stored: bool) -> None:
-        """Append an element of this kind."""
+        """Append an element: `u` opens a turn, `s` steers, `a` answers, `t` calls tools, and anything else compacts."""
         match kind:
             case "u":
                 self.user(f"{self.seq} " + "x" * size)
@@ -84,11 +82,9 @@ class Journal:
                 self.put(Compacted(max(0, self.seq - size % 5), "summary " * (size % 50)))
 
     def fit(self, room: TokenRoom) -> Fitted:
-        """Return the messages that fit."""
         return fit(self.tally, self.transcript.entries, room)
 
     def texts(self, room: TokenRoom) -> list[str]:
-        """Return the texts that fit."""
         return [message.text for message in self.fit(room).messages]
 
 
@@ -97,7 +93,7 @@ def room(events: int, artifacts: int = 100) -> TokenRoom:
 
 
 def words(units: int) -> str:
-    """Return a text whose message takes this many units."""
+    """Return a text whose message counts as this many units."""
     return "abc " * (units - MESSAGE_UNITS)
 
 
@@ -124,7 +120,6 @@ def journal_of(steps: Sequence[tuple[str, int, int, bool]]) -> Journal:
 
 
 def is_paired(messages: Sequence[ModelMessage]) -> bool:
-    """Return whether every call is followed by its results and every result follows its call."""
     open_calls: list[CallId] = []
     for message in messages:
         match message:

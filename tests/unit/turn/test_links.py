@@ -1,4 +1,4 @@
-"""Links after untrusted content: addresses invented by the model become code, known ones stay links."""
+"""Links after untrusted content: addresses that the model invented become code, and known ones stay links."""
 
 import re
 from collections.abc import Sequence
@@ -105,12 +105,10 @@ MADE_UP = [
 
 
 def said(nodes: list[Node]) -> str:
-    """Return the text that a chat shows, with a blank for code."""
     return "".join(" " if node.kind == "code" else node.text or said(node.children) for node in nodes)
 
 
 def addresses(nodes: list[Node]) -> list[str]:
-    """Return the addresses that a chat could turn into links."""
     found: list[str] = []
     for node in nodes:
         found += [
@@ -181,7 +179,6 @@ def test_a_long_answer_is_checked_in_linear_time() -> None:
 
 
 def streamed(answer: str, sizes: Sequence[int] = (1,)) -> str:
-    """Return the text shown while an answer streams in chunks of these sizes."""
     links, at, shown = GrowingLinks(known_from(MESSAGES, TRAITS)), 0, ""
     for size in cycle(sizes):
         if at >= len(answer):

@@ -1,4 +1,4 @@
-"""Instructions and tools in a small window: within their room, essentials first, and deterministic."""
+"""Instructions and tools in a small context window: fitting them into their room, the essential ones first."""
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -78,7 +78,6 @@ def test_unfindable_tools_are_listed_as_far_as_they_fit() -> None:
 
 
 def test_instructions_use_the_room_left_by_rules() -> None:
-    """They are shortened only as much as needed, however long the rules are."""
     for rules in (10, 400, 1_000):
         prompt = prompt_of([50, 50, rules, 100, 20_000, 20_000])
         fitted = fit_prefix(Meter(), prompt, offer([], []), 3_000, TRAITS)

@@ -43,7 +43,7 @@ TOOLS = (
 
 
 class Sandboxed(HostSandbox):
-    """A sandbox in name only."""
+    """A sandbox that has a name and isolates nothing."""
 
     def __init__(self, name: str, *, isolated: bool) -> None:
         super().__init__()
@@ -75,8 +75,6 @@ def test_the_runtime_section_describes_the_sandbox_and_its_reach(
 
 
 class Place:
-    """A home directory with an agent and a prompt builder."""
-
     def __init__(self, root: Path, limits: PromptLimits | None = None) -> None:
         self.home = Home(root)
         self.clock = ManualClock()
@@ -88,7 +86,6 @@ class Place:
         self.agent = AgentSpec("main", agent_home, agent_home / "workspace", "demo", "standard", "You help with ships.")
 
     def write(self, path: str, text: str) -> Path:
-        """Put a file below the home directory."""
         file = self.home.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")
@@ -100,7 +97,6 @@ class Place:
         tools: tuple[ToolSpec, ...] = TOOLS,
         inside: Callable[[Path], str] = str,
     ) -> SystemPrompt:
-        """Build the prompt."""
         return self.builder.system(self.agent, thread, tools, inside, lambda path: self.marked.get(Path(path), ""))
 
 
@@ -144,7 +140,7 @@ def test_sections_are_ordered_from_rarely_to_often_changing(place: Place) -> Non
 
 
 def test_the_prompt_names_the_workspace_in_use(place: Place) -> None:
-    """It uses another workspace where untrusted people can read along."""
+    """An agent uses a separate workspace in channels that untrusted people can read."""
     own = place.agent
     first = place.system().text
     place.agent = msgspec.structs.replace(own, workspace=own.home / "guests" / "slack" / "C1")
@@ -190,7 +186,7 @@ def test_an_unchanged_prompt_is_the_same_object(place: Place) -> None:
 
 
 def test_a_file_changed_within_one_timestamp_is_noticed(place: Place) -> None:
-    stamp = time.time_ns() + 3_600_000_000_000  # the clock does not move during this
+    stamp = time.time_ns() + 3_600_000_000_000  # both versions of the file get this timestamp
     file = place.write("data/MEMORY.md", "- one")
     os.utime(file, ns=(stamp, stamp))
     assert "- one" in place.system().text
@@ -237,11 +233,10 @@ def test_a_non_regular_file_counts_as_missing(place: Place) -> None:
     assert place.system().text == before
 
 
-# ---- changes under a base ----
+# ---- changes while the base prompt stays the same ----
 
 
 def settled_after(place: Place, *changes: str) -> list[str]:
-    """Append to the channel's memory before each further turn and return each turn's notice."""
     base = told = place.system()
     texts: list[str] = []
     for change in changes:

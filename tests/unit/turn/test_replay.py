@@ -1,4 +1,4 @@
-"""Rebuilding requests from a journal: identical, or the first difference."""
+"""Rebuilding requests from a journal: they are identical, or the first difference is reported."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,14 +31,13 @@ SPEC = ToolSpec("echo", "Say it back.", '{"type":"object"}')
 
 
 class Past:
-    """A past conversation with three model calls. The first one called a tool."""
+    """A past conversation with three model calls, the first of which called a tool."""
 
     def __init__(self, events: list[Event], prompts: Mapping[str, SystemPrompt]) -> None:
         self.events = events
         self.prompts = prompts
 
     def replay(self, change: Callable[[Event], Event] = lambda event: event, turn: str = "") -> ReplayReport:
-        """Rebuild its requests from changed events."""
         return replay([change(event) for event in self.events], self.prompts, ESTIMATES, turn)
 
 
@@ -55,8 +54,6 @@ async def past(tmp_path: Path) -> Past:
 
 
 def other(kind: type[UserSaid | ToolFinished], text: str) -> Callable[[Event], Event]:
-    """Return a function that changes the text of events of one kind."""
-
     def change(event: Event) -> Event:
         if not isinstance(event.data, kind):
             return event
@@ -127,7 +124,6 @@ def test_images_are_compared_by_name_in_any_home(text: str, folder: str) -> None
 
 
 async def differences(world: World) -> list[tuple[int, str, str]]:
-    """Return the differences of ada's thread from the present: event, kind and description."""
     app = world.app
     today = Today(app[ContextBuilder], app[Models], app[Registry].every(), app[AgentRegistry].known)
     report = await replay_thread(app[Store].journal, world.ada.thread, app[ContextBuilder].meter, today)

@@ -1,4 +1,4 @@
-"""Skills: the contents of SKILL.md, precedence, and that a broken skill is reported and not fatal."""
+"""Skills: the contents of SKILL.md, and precedence. A broken skill is reported and not fatal."""
 
 import os
 from pathlib import Path
@@ -24,7 +24,6 @@ THREAD = ThreadId("slack:C1:17.5")
 
 
 def put(root: Path, name: str, description: str = "Does it", more: str = "") -> Path:
-    """Write a complete skill."""
     path = root / name / "SKILL.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"---\nname: {name}\ndescription: {description}\n{more}---\nBody of {name}\n", "utf-8")
@@ -32,7 +31,6 @@ def put(root: Path, name: str, description: str = "Does it", more: str = "") -> 
 
 
 def broken(text: str, directory: str = "tide") -> str:
-    """Return the report on a broken SKILL.md."""
     parsed = parse_skill(Path(f"skills/{directory}/SKILL.md"), text, "global")
     assert isinstance(parsed, SkillProblem)
     return parsed.text
@@ -91,7 +89,7 @@ def test_skill_fields_may_be_missing_or_too_long() -> None:
     assert read("---\ndescription: x\nallowed-tools: {a: b}\n---").allowed_tools == ("a",)
 
 
-# ---- many ----
+# ---- several skills ----
 
 
 def test_the_narrower_scope_wins(tmp_path: Path) -> None:
@@ -123,7 +121,7 @@ def test_skills_are_found_in_nested_folders_in_any_file_spelling(tmp_path: Path)
         "sea/deep/ebb/SKILL.md": "ebb",
         "a/b/c/far/SKILL.md": "far",
         "tide/skill.md": "tide",
-        "tide/inner/SKILL.md": "inner",  # part of a skill is not a skill
+        "tide/inner/SKILL.md": "inner",  # a file inside a skill is not a skill
         "Flood/Skill.MD": "Flood",
     }
     for path, name in files.items():
@@ -189,7 +187,7 @@ def test_the_shipped_skills_are_complete() -> None:
     ]
 
 
-# ---- the cache below ----
+# ---- the file cache ----
 
 
 def test_the_cache_is_bounded_by_number_and_bytes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Random turns with staged calls: nothing that asks runs without approval."""
+"""Random turns with staged calls: no call that needs approval runs without it."""
 
 import os
 from collections.abc import Sequence
@@ -38,8 +38,6 @@ KINDS: st.SearchStrategy[Kind] = st.sampled_from(["runs", "asks", "stages"])
 
 
 class Journal:
-    """A turn's events and their folded state."""
-
     def __init__(self, turn: str) -> None:
         self.state = TurnState(TurnId(turn))
         self.seq = 0
@@ -112,7 +110,6 @@ def test_nothing_that_asks_runs_without_approval(
 
 
 def run(chosen: Sequence[ToolCall], ran: list[CallId], allowed: set[CallId], *, steered: bool) -> None:
-    """Run the turn of the accepted calls, possibly steered by someone."""
     journal = Journal("T2")
     approvals = tuple(ApprovalId(f"A{call.id}") for call in chosen)
     journal.add(EffectsAccepted(CardId("C1"), tuple(chosen), approvals, "u1"))

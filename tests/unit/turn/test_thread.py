@@ -22,12 +22,11 @@ ADA = Author("ada", trusted=True)
 
 
 async def enqueue(thread: ThreadId, posts: Sequence[NewPost], finishing: Finishing) -> Committed:
-    """Commit without platforms."""
     return await finishing(0.0)
 
 
 async def grown(store: Store, turns: int) -> Lease:
-    """Create a thread with this many turns, the last one open. Return the lease of the worker that takes over."""
+    """Create a thread whose last turn is open, and return the lease of the worker that resumes it."""
     clock = SystemClock()
     for number in range(turns):
         await store.inbox.accept(Prompt(THREAD, f"k{number}", f"question {number}", ADA, clock.now()), 5)
@@ -66,7 +65,6 @@ async def test_reloading_a_conversation_queues_only_the_open_turn_for_readable_f
 
 
 async def test_closing_a_turn_drops_its_state(tmp_path: Path) -> None:
-    """Its stop, its taint and its pending file writes are dropped."""
     store = Store(SqliteDriver(tmp_path / "shoal.db"), SystemClock())
     view = ThreadView(store.journal, Hub(), enqueue, await grown(store, 1), TRAITS)
     await view.load()
@@ -82,7 +80,7 @@ async def test_closing_a_turn_drops_its_state(tmp_path: Path) -> None:
 
 
 class MovedFolders(Folders):
-    """Another machine's files, placed in this home."""
+    """Folders that map another machine's paths to this one."""
 
     def here(self, thread: ThreadId, path: str) -> str:
         return path.replace("/there/", "/here/")

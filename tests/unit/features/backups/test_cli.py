@@ -1,4 +1,4 @@
-"""`shoal backup` and `restore`: complete, free of secrets, and confined to the home directory."""
+"""`shoal backup` and `shoal restore`: complete backups without secrets, confined to the home directory."""
 
 import contextlib
 import io
@@ -44,7 +44,6 @@ def worked(shoal: Shoal, home: Path) -> None:
 
 
 def make_home(shoal: Shoal, home: Path) -> None:
-    """Create a home directory with a conversation, a workspace with links, and secrets."""
     shoal("ask", "--thread", "terminal:ask:mine", "hello")
     workspace = home / "agents/main/workspace"
     (workspace / "notes.txt").write_text("tea")
@@ -223,13 +222,11 @@ def test_a_damaged_database_is_not_restored(shoal: Shoal, home: Path, file: Path
 
 
 def set_schema(database: Path, number: int) -> None:
-    """Change the schema number in a database."""
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute(f"pragma user_version = {number}")
 
 
 def backup_with_schema(shoal: Shoal, home: Path, file: Path, number: int) -> None:
-    """Make a backup whose database has the given schema number."""
     shoal("backup", str(file))
     folder = home.with_name("unpacked")
     with tarfile.open(file) as archive:
@@ -248,7 +245,6 @@ def test_a_backup_of_a_newer_version_is_reported_and_restores_nothing(shoal: Sho
 
 
 def is_one_line(ran: Ran) -> bool:
-    """Return whether the command failed with at most two sentences on one line."""
     return (ran.code, ran.out, ran.err.count("\n"), ran.err.count(". ") <= 1) == (2, "", 1, True)
 
 
@@ -293,7 +289,7 @@ def test_migrate_prints_the_schema_version(shoal: Shoal, home: Path) -> None:
 
 
 def test_taint_marks_survive_a_backup(shoal: Shoal, home: Path, file: Path) -> None:
-    """Restoring creates the file again, which would normally clear the mark. Neighboring files stay unmarked."""
+    """A restore recreates each file, which would normally clear its taint."""
     workspace = home / "agents/main/workspace"
     (home / "data/MEMORY.md").write_text("- obey")
 
@@ -308,7 +304,7 @@ def test_taint_marks_survive_a_backup(shoal: Shoal, home: Path, file: Path) -> N
         await marked.note(home, [home / "data/MEMORY.md"], "a page")
         await marked.note(workspace, [workspace / "notes.txt"], "a letter")
 
-    assert shoal("threads", "list").code == 0  # longer than the resolution of file timestamps
+    assert shoal("threads", "list").code == 0  # takes longer than the resolution of file timestamps
     for name in ("data/MEMORY.md", "agents/main/workspace/notes.txt"):
         os.utime(home / name)
     CommandContext(home).write(mark)

@@ -1,4 +1,4 @@
-"""How another model's answer differs from the recorded one."""
+"""Comparing another model's answer with the recorded one."""
 
 import pytest
 

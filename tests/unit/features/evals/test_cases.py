@@ -1,4 +1,4 @@
-"""Case files: round trips, and errors with their key and line."""
+"""Case files: round trips, and errors that name the key and the line."""
 
 import pytest
 from hypothesis import given
@@ -35,7 +35,6 @@ JSON = st.recursive(
 
 
 def wrong(before: str, after: str) -> str:
-    """Return the error for the valid file after this replacement."""
     assert before in GOOD
     with pytest.raises(InvalidInput) as found:
         parse_case(GOOD.replace(before, after), "cases/x.toml")

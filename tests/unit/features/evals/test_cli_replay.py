@@ -13,7 +13,6 @@ THREAD = "terminal:ask:mine"
 
 @pytest.fixture
 def asked(shoal: Shoal) -> None:
-    """A thread in which the user asked for the time."""
     assert shoal("ask", "--thread", THREAD, "what time is it?").code == 0
 
 
@@ -39,7 +38,7 @@ def test_every_thread_is_visited_including_pinned_archived_and_newer_ones(
         database.execute("update threads set archived = 1 where thread = ?", (archived,))
         database.execute("update events set type = 'sung' where type = 'forked' and thread = ?", (newer,))
         (last,) = database.execute("select max(updated_at) from threads").fetchone()
-        for number, thread in enumerate((THREAD, *copies[1:])):  # within one millisecond
+        for number, thread in enumerate((THREAD, *copies[1:])):  # all within one millisecond
             database.execute(
                 "update threads set updated_at = ? where thread = ?", (last // 1000 * 1000 + number, thread)
             )

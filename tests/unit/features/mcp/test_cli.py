@@ -1,4 +1,4 @@
-"""`shoal mcp`: listing, showing and deciding changes by MCP servers, with and without a running Shoal."""
+"""`shoal mcp`: listing, showing and deciding on changes by MCP servers, with and without a running Shoal."""
 
 import asyncio
 import json
@@ -27,7 +27,6 @@ def configured(shoal: Shoal, home: Path) -> None:
 
 
 def make_home(shoal: Shoal, home: Path) -> None:
-    """Create a home with an MCP server that changed one tool and added another."""
     assert shoal("init").code == 0
     (home / "shoal.toml").write_text(SETTINGS)
     assert sees(home, echo="a") == {"echo": "a"}
@@ -35,8 +34,6 @@ def make_home(shoal: Shoal, home: Path) -> None:
 
 
 def sees(home: Path, **tools: str) -> dict[str, str]:
-    """Return the tool descriptions that models get, by name."""
-
     async def work() -> dict[str, str]:
         clock = SystemClock()
         store = Store(SqliteDriver(home / "shoal.db"), clock)
@@ -104,8 +101,6 @@ def test_kinds_are_confirmed_and_moved(shoal: Shoal, home: Path) -> None:
 
 
 def lists(home: Path, tools: Mapping[str, object]) -> dict[str, Kind | None]:
-    """Return the kinds in force when the server `mail` lists tools with these annotations."""
-
     async def work() -> dict[str, Kind | None]:
         clock = SystemClock()
         store = Store(SqliteDriver(home / "shoal.db"), clock)

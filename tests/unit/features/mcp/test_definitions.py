@@ -1,4 +1,4 @@
-"""Tool definitions from servers are bounded and sanitized before a model or provider gets them."""
+"""Tool definitions from MCP servers are bounded and sanitized before a model or provider sees them."""
 
 import re
 

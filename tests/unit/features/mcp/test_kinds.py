@@ -1,4 +1,4 @@
-"""Tool kinds derived from annotations. Missing or unclear annotations get the protocol's defaults."""
+"""Tool kinds derived from annotations. The protocol's defaults replace missing or unclear annotations."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Models never get a changed tool definition until the owner approves exactly that change."""
+"""Models never see a changed tool definition before the owner approves exactly that change."""
 
 import asyncio
 import json
@@ -29,12 +29,11 @@ def definition(**told: object) -> Definition:
 
 
 def offer(**tools: object) -> Offer:
-    """Return the tools of the server `odd`, by name with their definitions."""
     return {name: (f"mcp_odd_{name}", definition(name=name, description=words)) for name, words in tools.items()}
 
 
 class Owner:
-    """A store and one process's pins. `told` has the reported changes, `asked` the tools to confirm."""
+    """An owner who receives requests for confirmation in `asked` and all other notices in `told`."""
 
     def __init__(self, store: Store, clock: ManualClock) -> None:
         self.store = store
@@ -51,7 +50,6 @@ class Owner:
         (self.asked if "/mcp confirm" in text else self.told).append(text)
 
     async def sees(self, pins: Pins | None = None, **tools: object) -> dict[str, str]:
-        """Return the tool descriptions that models get, by name."""
         used = await (pins or self.pins).in_force("odd", offer(**tools), self.notify)
         return {own: json.loads(found.text.split("\n")[0].split(": ", 1)[1]) for own, (_, found, _) in used.items()}
 
@@ -213,7 +211,7 @@ async def test_processes_share_the_pins_and_notify_once(owner: Owner) -> None:
 
 
 async def test_only_one_of_two_first_definitions_is_pinned(owner: Owner) -> None:
-    """If a server shows each process different tools, only one version is accepted."""
+    """A server could show each process a different definition."""
     found = await asyncio.gather(*(owner.sees(owner.process(), echo=f"version {number}") for number in range(4)))
     assert len({one["echo"] for one in found}) == 1
 
@@ -243,7 +241,6 @@ listings = st.lists(st.dictionaries(st.sampled_from(["a", "b", "c"]), words, max
 
 @given(listings, st.data())
 def test_no_sequence_of_listings_bypasses_the_owner(seen: list[dict[str, str]], data: st.DataObject) -> None:
-    """Only definitions that were seen first or approved by the owner are in force."""
     now = ManualClock().now()
     first, *later = seen
     pins = ServerPins("odd", now, {own: Pin(name, one) for own, (name, one) in offer(**first).items()})
@@ -285,6 +282,5 @@ def test_definitions_that_differ_look_different(one: dict[str, object], other: d
 
 
 async def grown(stand: Stand) -> None:
-    """Let the server report a changed list, and wait until Shoal has read it."""
     await stand.call("mcp_odd_grow")
     await stand.becomes("up")

@@ -1,4 +1,6 @@
-"""No tool runs without asking until the owner has confirmed its kind for exactly this definition."""
+"""Shoal asks before every call of a tool until the owner confirms the tool's kind for exactly its current
+definition.
+"""
 
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
@@ -26,7 +28,6 @@ OWNER = "web:owner"
 
 
 def offer(**annotations: object) -> dict[str, tuple[str, Definition]]:
-    """Return the tools of the server `odd`, each with its annotations."""
     tools = {name: {"name": name, "annotations": given} for name, given in annotations.items()}
     return {name: (f"mcp_odd_{name}", definition(tool)) for name, tool in tools.items()}
 
@@ -202,7 +203,6 @@ class NoAudit:
 @settings(deadline=None)
 @given(STEPS)
 async def test_a_kind_applies_only_to_the_confirmed_definition(steps: list[tuple[str, object]]) -> None:
-    """Compares with a model that remembers each definition the owner saw and the kind they confirmed."""
     pins = Pins(MemorySettings(), NoAudit(), ManualClock(), SERVERS)  # pyrefly: ignore[bad-argument-type]
     yes: dict[str, tuple[str, Kind]] = {}
     listing: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""Results from servers: read block by block, bounded, and described in words where Shoal cannot show them."""
+"""Results from MCP servers: read block by block, bounded, and described in words if Shoal cannot show them."""
 
 import base64
 import io
@@ -28,7 +28,6 @@ def output(*blocks: object, **more: object) -> ToolOutput:
 
 
 def told(*blocks: object, **more: object) -> str:
-    """Return the text that the model reads, without the frame that marks it as untrusted."""
     return output(*blocks, **more).text.partition(f"{results.WARNING}\n\n")[2].rpartition("\n</untrusted>")[0]
 
 

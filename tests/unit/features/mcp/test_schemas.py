@@ -1,4 +1,6 @@
-"""Server schemas become schemas that every provider accepts, and arguments map back to the server's names."""
+"""Schemas from MCP servers are converted to schemas that every provider accepts. Arguments map back to the
+server's names.
+"""
 
 import json
 import re
@@ -24,16 +26,17 @@ TYPES = frozenset({"string", "number", "integer", "boolean", "array", "object", 
 
 
 def nodes(schema: Node) -> list[Node]:
-    """Yield a schema and all its subschemas, following the keywords that the output uses."""
     below = [*schema.get("properties", {}).values(), *schema.get("anyOf", [])]
     below += [one for key in ("items", "additionalProperties") if isinstance(one := schema.get(key), dict)]
     return [schema, *(node for one in below for node in nodes(one))]
 
 
 def check_full(schema: Node) -> None:
-    """Reject schema features that Anthropic and OpenAI refuse, by their documentation and error messages: dialects
-    other than draft 2020-12, names outside the pattern, choices at the top level, arrays without items, and objects
-    without properties."""
+    """Assert that Anthropic and OpenAI accept the schema.
+
+    According to their documentation and error messages, they reject dialects other than draft 2020-12, names outside
+    the pattern, choices at the top level, arrays without items, and objects without properties.
+    """
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["type"] == "object"
     assert isinstance(schema["properties"], dict)
@@ -47,7 +50,7 @@ def check_full(schema: Node) -> None:
 
 
 def check_narrow(schema: Node) -> None:
-    """Reject schema features that Gemini's Schema lacks or that llama.cpp and Fireworks grammars do not accept."""
+    """Assert that Gemini's Schema type and the grammars of llama.cpp and Fireworks support the schema."""
     check_full(schema)
     for number, node in enumerate(nodes(schema)):
         assert node.keys() <= COMMON
@@ -63,7 +66,7 @@ def check_narrow(schema: Node) -> None:
 
 
 def check_bare(schema: Node) -> None:
-    """Check that each value has exactly one type, which every service understands."""
+    """Assert that each value has exactly one type, because every service supports such schemas."""
     check_full(schema)
     for node in nodes(schema):
         assert node.keys() <= {"type", "description", "properties", "required", "items"}
@@ -71,7 +74,6 @@ def check_bare(schema: Node) -> None:
 
 
 def read(schema: object) -> tuple[Node, Node, dict[str, str]]:
-    """Return the schema in both dialects after checking them, and the server's own names."""
     text, names = portable(schema)
     full, common = json.loads(narrowed(text, "full")), json.loads(narrowed(text, "common"))
     check_full(full)
@@ -152,7 +154,6 @@ EXACT = st.recursive(LEAVES, closed, max_leaves=8).map(
 
 
 def arguments(schema: Node) -> st.SearchStrategy[object]:
-    """Return a strategy for values that a model may send under this schema."""
     if "anyOf" in schema:
         return st.one_of([arguments(one) for one in schema["anyOf"]])
     if "enum" in schema:

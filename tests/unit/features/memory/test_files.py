@@ -28,7 +28,6 @@ from shoal.kernel.memory_files import (
 
 
 def append_entry(path: Path, line: str, *, once: bool = True, person: str = "") -> bool:
-    """Add a line for one person or for everyone. Return whether it was added."""
     return apply_edit(MemoryEdit(path, added=(only_for(line, person),), person=person, once=once))
 
 

@@ -1,4 +1,4 @@
-"""Memory and daily notes follow a conversation between machines."""
+"""Memory and daily notes move between machines with their conversation."""
 
 from datetime import date
 

@@ -20,12 +20,11 @@ WRITERS = 30
 
 @pytest.fixture
 def context(tmp_path: Path) -> ToolContext:
-    """An empty home on Monday, 5 January 2026, 9:00 UTC."""
+    """A tool context in an empty home on Monday, 5 January 2026, 9:00 UTC."""
     return tool_context(tmp_path)
 
 
 async def change(edit: MemoryEdit) -> bool | None:
-    """Apply the edit. Return None if the file already has the line."""
     return await asyncio.to_thread(apply_edit, edit) or None
 
 

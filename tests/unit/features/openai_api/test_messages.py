@@ -1,4 +1,4 @@
-"""Content other than text in OpenAI-compatible API messages."""
+"""Non-text content in messages of the OpenAI-compatible API."""
 
 import msgspec
 import pytest

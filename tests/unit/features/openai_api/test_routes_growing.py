@@ -1,4 +1,4 @@
-"""OpenAI-compatible streams: the final text is complete, whatever was streamed before."""
+"""OpenAI-compatible streams: the final text is complete, regardless of what was streamed before."""
 
 from itertools import accumulate, compress
 

@@ -1,4 +1,4 @@
-"""Background processes of several machines on one store: detecting dead owners and cleaning up."""
+"""Background processes of several machines that share a store: detecting dead owners and cleaning up."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -33,7 +33,7 @@ SPEC = ProcessSpec("main", THREAD, "sleep 60", hooks=(Hook("exit"),), author=Aut
 
 
 class Machine:
-    """A machine on which every process runs except those in `dead`."""
+    """A machine on which all processes are alive except those in `dead`."""
 
     def __init__(self) -> None:
         self.dead: set[str] = set()
@@ -50,7 +50,7 @@ class Machine:
 
 
 class Stand:
-    """One store with two Shoal processes."""
+    """Two Shoal processes that share a store."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
@@ -63,7 +63,6 @@ class Stand:
         self.full = False
 
     async def send(self, message: Inbound) -> Receipt:
-        """Accept a prompt once per key."""
         assert isinstance(message, Prompt)
         if self.full:
             return Receipt("busy")
@@ -78,14 +77,12 @@ class Stand:
         return ProcessService(self.rows, self.home, self.clock, self.send, str, table, settings)
 
     async def left_behind(self, owner: str) -> Process:
-        """Insert the row of a process that `owner` started."""
         now = self.clock.now()
         process = Process(self.clock.new_id(), SPEC, "running", owner, "", now, now)
         assert await self.rows.add(process, 8)
         return process
 
     async def until(self, process: str, fits: Callable[[Process], bool]) -> Process:
-        """Wait until the row matches."""
         async with asyncio.timeout(60):
             while True:
                 found = await self.rows.get(process)

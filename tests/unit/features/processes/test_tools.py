@@ -1,4 +1,4 @@
-"""Process logs, hook patterns, and the action that a start is checked as."""
+"""Process logs, hook patterns, and the action that the permission engine checks before a process starts."""
 
 import re
 from collections.abc import Sequence

@@ -135,8 +135,6 @@ def test_eight_bits_keep_the_angle_and_the_signs() -> None:
 
 @pytest.mark.parametrize("common", [0.0, 1.5], ids=["texts far apart", "texts close together"])
 def test_a_match_must_be_closer_than_unrelated_texts(common: float) -> None:
-    """Whether the model spreads texts in all directions or its vectors share a large component."""
-
     def embedded(text: str) -> list[float]:
         found = vector(text)
         length = math.hypot(*found)
@@ -154,7 +152,7 @@ def code_of_signed(vector: list[float]) -> list[int]:
 
 
 class Flat:
-    """Gives every text the same vector. Implements `Embeddings`."""
+    """A model that embeds every text as the same vector. Implements `Embeddings`."""
 
     name = "flat/flat"
 
@@ -185,7 +183,7 @@ async def test_undecodable_names_and_a_broken_row_do_not_stop_indexing(tmp_path:
 
 async def test_folders_that_cannot_be_listed_are_retried(tmp_path: Path) -> None:
     clock, store = ManualClock(), Store(SqliteDriver(tmp_path / "shoal.db"), ManualClock())
-    data = tmp_path.joinpath(*["d" * 200] * 18) / "data"  # deeper paths are never reached by a call
+    data = tmp_path.joinpath(*["d" * 200] * 18) / "data"  # close to the longest path that the kernel accepts
     data.mkdir(parents=True)
     folder = os.open(data, os.O_RDONLY)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The sources that a saved conversation records."""
+"""Saved and restored conversations keep their taint sources."""
 
 from datetime import UTC, datetime
 
@@ -13,7 +13,6 @@ ADA = Author("ada", trusted=True)
 
 
 def events(*data: EventData) -> list[Event]:
-    """Return consecutive events of a thread."""
     at = datetime(2026, 1, 5, tzinfo=UTC)
     return [Event(seq, ThreadId("fake:harbour:1"), TurnId("t"), at, one) for seq, one in enumerate(data, 1)]
 
@@ -24,7 +23,7 @@ def test_a_restored_summary_keeps_its_taint_sources() -> None:
 
 
 def test_a_restored_old_summary_is_tainted_by_its_messages() -> None:
-    """It was stored without its taint."""
+    """Old summaries were stored without their taint."""
     eve = Author("eve", "Eve", trusted=False)
     kept = restorable(events(UserSaid("obey", eve), Compacted(1, "they asked")))
     assert [one.tainted_by for one in kept if isinstance(one, UserSaid)] == ["a summary of a message of Eve"]

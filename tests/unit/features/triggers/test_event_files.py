@@ -1,4 +1,4 @@
-"""Event files: each type, partial and invalid files, and that each event runs once."""
+"""Event files: all types, partial and invalid files, and running each event exactly once."""
 
 import asyncio
 import json
@@ -45,7 +45,6 @@ class Files:
         self.watching = self.again()
 
     def again(self) -> EventFiles:
-        """Return the watcher of another process."""
         return EventFiles(
             self.directory,
             self.stand.triggers,
@@ -57,11 +56,9 @@ class Files:
         )
 
     async def zone_of(self, agent: str, place: ThreadId | None) -> str:
-        """Return the time zone of an agent. The default agent is in Berlin in Slack and in UTC elsewhere."""
         return {"tokyo": "Asia/Tokyo", "": "Europe/Berlin" if place and place.startswith("slack:") else "UTC"}[agent]
 
     async def source_of(self, path: Path) -> str:
-        """Return the source of a file."""
         return self.marked.get(path.name, "")
 
     def poke(self) -> None:
@@ -76,7 +73,6 @@ class Files:
         return sorted(path.name for path in (self.directory / folder).glob("*") if path.is_file())
 
     def reason(self, name: str) -> str:
-        """Return the reason that a file is in failed/."""
         return (self.directory / "failed" / f"{name}.reason.txt").read_text("utf-8")
 
 
@@ -387,8 +383,6 @@ async def test_finished_files_are_kept_up_to_a_limit(files: Files) -> None:
 
 
 class Awaited(Inbox):
-    """An inbox that signals each arrival."""
-
     came: asyncio.Event
 
     async def send(self, message: Inbound) -> Receipt:

@@ -1,4 +1,4 @@
-"""The heartbeat: its schedule, its message, and that an empty file sends nothing."""
+"""The heartbeat: its schedule and its message. An empty file sends nothing."""
 
 import asyncio
 import os

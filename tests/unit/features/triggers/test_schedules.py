@@ -1,4 +1,4 @@
-"""Trigger times, compared with a minute-by-minute reading of cron across clock changes."""
+"""Trigger times across clock changes, compared with a minute-by-minute evaluation of cron lines."""
 
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -25,7 +25,8 @@ OWNER = Author("owner", trusted=True)
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 THREAD = ThreadId("web:lobby:a")
 
-# clock changes of one hour, half an hour, at midnight, in the south, and none, each with the day of the change in UTC
+# Clock changes of an hour, of half an hour, at midnight and in the southern hemisphere, and a zone without any. Each
+# date is the UTC day of the change.
 CHANGES = [
     ("Europe/Berlin", datetime(2026, 3, 29, tzinfo=UTC)),
     ("Europe/Berlin", datetime(2026, 10, 25, tzinfo=UTC)),
@@ -61,7 +62,6 @@ def one_shot(at: str, zone: str = "UTC") -> NewTrigger:
 
 
 def values(field: str, low: int, high: int) -> set[int]:
-    """Return the values that a cron field allows."""
     found: set[int] = set()
     for part in field.replace("SUN", "0").split(","):
         span, _, step = part.partition("/")
@@ -84,7 +84,7 @@ def matches(line: str, wall: datetime) -> bool:
 
 
 def read_minute_by_minute(line: str, zone: ZoneInfo, start: datetime, end: datetime) -> list[datetime]:
-    """Return every matching instant in (start, end] by checking all minutes in wall time."""
+    """Return every matching instant in (start, end] by checking each minute of local time."""
     found: set[datetime] = set()
     at, wall_before = start, start.astimezone(zone).replace(tzinfo=None)
     while at < end:
@@ -133,12 +133,15 @@ def test_the_next_time_does_not_depend_on_when_it_is_asked(
 @pytest.mark.parametrize(
     ("line", "zone", "after", "expected"),
     [
-        ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00Z", "2026-03-29T01:00Z"),  # does not exist: 03:00, not 03:30
-        ("30 1 * * *", "America/New_York", "2026-11-01T04:00Z", "2026-11-01T05:30Z"),  # occurs twice: the first
-        ("30 1 * * *", "America/New_York", "2026-11-01T06:10Z", "2026-11-02T06:30Z"),  # asked during the second pass
+        # 2:30 does not exist on this day: fires at 3:00
+        ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00Z", "2026-03-29T01:00Z"),
+        # 1:30 occurs twice: fires the first time
+        ("30 1 * * *", "America/New_York", "2026-11-01T04:00Z", "2026-11-01T05:30Z"),
+        # computed during the repeated hour
+        ("30 1 * * *", "America/New_York", "2026-11-01T06:10Z", "2026-11-02T06:30Z"),
         ("30 1 * * *", "America/New_York", "2026-11-01T05:30Z", "2026-11-02T06:30Z"),
-        ("30 * * * *", "America/New_York", "2026-11-01T05:30Z", "2026-11-01T06:30Z"),  # every elapsed hour
-        ("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00Z", "2026-10-03T15:30Z"),  # a gap of half an hour
+        ("30 * * * *", "America/New_York", "2026-11-01T05:30Z", "2026-11-01T06:30Z"),  # fires in the repeated hour too
+        ("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00Z", "2026-10-03T15:30Z"),  # the clock skips half an hour
         ("45 1 * * *", "Australia/Lord_Howe", "2026-04-04T00:00Z", "2026-04-04T14:45Z"),
         ("0 0 * * *", "America/Havana", "2026-03-07T12:00Z", "2026-03-08T05:00Z"),  # midnight does not exist
         ("0 9 * * 1-5", "Asia/Kathmandu", "2026-05-01T12:00Z", "2026-05-04T03:15Z"),

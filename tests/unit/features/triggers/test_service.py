@@ -36,10 +36,11 @@ START = datetime(2026, 10, 25, tzinfo=UTC)
 
 
 class Inbox:
-    """Accepts messages once per key, as the orchestrator does. `fails` and `full` make it refuse.
+    """An inbox that accepts each key once, as the orchestrator does. It raises `fails` if set and reports that it is
+    busy while `full` is set.
 
-    Messages that open a thread go through `outbox` to a platform that posts them, refuses them permanently (`refuses`)
-    or is unreachable.
+    Messages that open a thread go through `outbox` to a platform that posts them, rejects them permanently
+    (`refuses`) or is unreachable (`away`).
     """
 
     def __init__(self, clock: ManualClock, outbox: Outbox | None = None) -> None:
@@ -69,7 +70,6 @@ class Inbox:
         return Receipt("accepted")
 
     async def open(self, opening: Opening) -> bool:
-        """Enqueue the post once."""
         assert self.outbox is not None
         if self.fails:
             raise self.fails
@@ -101,14 +101,11 @@ class Inbox:
         return await self.outbox.fate(key)
 
     async def withdraw(self, key: str) -> str | None:
-        """Withdraw a post."""
         assert self.outbox is not None
         return await self.outbox.withdraw(key)
 
 
 class Stand:
-    """A real store, a manual clock, and services that use them."""
-
     def __init__(self, path: Path) -> None:
         self.clock = ManualClock(START)
         self.store = Store(SqliteDriver(empty_database(path / "shoal.db"), synchronous="OFF"), self.clock)
@@ -136,7 +133,6 @@ class Stand:
         )
 
     async def add(self, schedule: str, text: str = "go", zone: str = "UTC", *, channel: str = "") -> Trigger:
-        """Store a trigger for the thread or for a channel."""
         kind = "periodic" if " " in schedule else "one-shot"
         where = NewTrigger(kind, schedule, text, timezone=zone, author=Author("owner", trusted=True), tainted_by="")
         spec = replace(where, platform="slack", channel=channel) if channel else replace(where, thread=THREAD)
@@ -160,7 +156,7 @@ class Stand:
                 await task
 
     async def let_pass(self, seconds: float, workers: int = 1) -> None:
-        """Advance the clock from sleep to sleep, and let each worker fall asleep again before the next step."""
+        """Advance the clock from sleep to sleep. Waits until each worker sleeps again before the next step."""
         end = self.clock.now() + timedelta(seconds=seconds)
         await self.clock.sleepers(workers)
         while (wake_at := self.clock.next_wake_at()) is not None and wake_at <= end:

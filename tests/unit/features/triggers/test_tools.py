@@ -14,7 +14,7 @@ from shoal.testing.contracts.tool import THREAD, tool_context
 
 
 class Reminders:
-    """The tool and the reminders it added. Schedules in `never` have no next time."""
+    """The tool, with a record of the reminders it added. Schedules in `never` never fire."""
 
     def __init__(self, context: ToolContext) -> None:
         self.added: list[NewTrigger] = []
@@ -31,7 +31,7 @@ class Reminders:
 
 @pytest.fixture
 def context(tmp_path: Path) -> ToolContext:
-    """An empty home on Monday, 5 January 2026, 9:00 UTC."""
+    """A tool context in an empty home on Monday, 5 January 2026, 9:00 UTC."""
     return tool_context(tmp_path)
 
 

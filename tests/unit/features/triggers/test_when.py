@@ -1,4 +1,4 @@
-"""Times in plain words: the meaning of each form, the refused ones, and that no text raises another error."""
+"""Times in plain words: accepted forms, rejected forms, and no error other than InvalidInput for any text."""
 
 import time
 from contextlib import suppress
@@ -19,7 +19,6 @@ NOW = datetime(2026, 1, 5, 9, 20, tzinfo=UTC)
 
 
 def said(text: str, now: datetime = NOW) -> str:
-    """Return the parsed time in Berlin, or the cron line."""
     found = parse_when(text, "Europe/Berlin", now)
     if found.kind == "periodic":
         return found.schedule
@@ -165,7 +164,7 @@ def test_a_missing_time_or_text_is_refused(argument: str) -> None:
 
 
 def test_times_skipped_or_repeated_by_clock_changes_are_resolved() -> None:
-    """In Berlin, 2:00 to 3:00 is missing in spring and occurs twice in autumn."""
+    """In Berlin, the hour from 2:00 to 3:00 is skipped in spring and repeated in autumn."""
     assert said("tomorrow at 2:30", datetime(2026, 3, 28, 12, tzinfo=UTC)) == "Sun 29 Mar 2026 03:00"
     autumn = parse_when("tomorrow at 2:30", "Europe/Berlin", datetime(2026, 10, 24, 12, tzinfo=UTC))
     assert autumn.schedule == "2026-10-25T00:30:00.000Z"

@@ -16,8 +16,6 @@ from shoal.testing.model import FakeModel, FakeSettings
 
 
 class Ran(NamedTuple):
-    """The exit code and output of a command."""
-
     code: int
     out: str
     err: str
@@ -28,7 +26,7 @@ Shoal = Callable[..., Ran]
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove all keys, tokens and settings of the person who runs the tests, and standard input."""
+    """Isolate the tests from the developer's keys, tokens, settings and standard input."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
@@ -36,16 +34,13 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Path for a home directory that does not exist yet."""
+    """The path of a home directory that does not exist yet."""
     return tmp_path / "home"
 
 
 @pytest.fixture
 def shoal(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Generator[Shoal]:
-    """Run `shoal --home HOME …` in this process with the given standard input.
-
-    Logging ends with the test.
-    """
+    """Run `shoal --home HOME …` in this process. Restores the logging setup after the test."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
 

@@ -26,14 +26,11 @@ def configured(shoal: Shoal, home: Path) -> None:
 
 
 def make_home(shoal: Shoal, home: Path) -> None:
-    """Create a home with a platform that people write on."""
     assert shoal("init").code == 0
     (home / "shoal.toml").write_text(SETTINGS)
 
 
 def given(home: Path, *users: str) -> list[str]:
-    """Return codes that were issued to unknown users."""
-
     async def ask() -> list[str]:
         store = Store(SqliteDriver(home / "shoal.db"), SystemClock())
         pairing = Pairing(store, SystemClock())

@@ -1,4 +1,4 @@
-"""`shoal permissions check`: a profile's decisions, for people and for programs."""
+"""`shoal permissions check`: a profile's decisions, printed for people and for programs."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,6 @@ RULES = 'deny = ["tool:bash:rm .*"]\nallow = ["tool:bash:.*"]\nask = ["tool:writ
 
 @pytest.fixture
 def rules(tmp_path: Path) -> str:
-    """A file with rules."""
     file = tmp_path / "rules.toml"
     file.write_text(RULES)
     return str(file)

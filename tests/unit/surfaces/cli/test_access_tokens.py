@@ -9,7 +9,6 @@ from tests.unit.surfaces.cli.conftest import Shoal
 
 @pytest.fixture(autouse=True)
 def configured(shoal: Shoal) -> None:
-    """A home with the agent `main`."""
     assert shoal("init").code == 0
 
 

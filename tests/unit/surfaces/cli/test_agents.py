@@ -1,4 +1,4 @@
-"""`shoal agents`: creating from the template, changing key by key, and removing with or without files."""
+"""`shoal agents`: creating from the template, changing single keys, and removing with or without files."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The terminal chat's handling of events, in whatever order they arrive."""
+"""The terminal chat processes events in any order of arrival."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +18,7 @@ THREAD = ThreadId("terminal:local:main")
 
 
 class QuickLink:
-    """A Shoal that sends `count` events before it confirms that it accepted the message."""
+    """A client that receives `count` events before `send` returns."""
 
     place = "a test"
 
@@ -30,7 +30,6 @@ class QuickLink:
         return None
 
     async def send(self, text: str, agent: str) -> str:
-        """Show some of the turn before returning the id."""
         turn: tuple[EventData, ...] = (
             TurnStarted(agent="main", model="demo"),
             UserSaid(text, Author("owner", trusted=True), "m1"),
@@ -62,7 +61,6 @@ class QuickLink:
         return ""
 
     async def watch(self, after: int) -> AsyncIterator[Event | LiveEvent]:
-        """Yield the events that `send` caused."""
         while True:
             yield await self._events.get()
             self._events.task_done()
@@ -72,8 +70,6 @@ class QuickLink:
 
 
 class Lines(ChatScreen):
-    """A screen that records its lines."""
-
     def __init__(self) -> None:
         self.lines: list[str] = []
 

@@ -1,4 +1,4 @@
-"""`shoal completion`: completions for Tab, and a setup that runs once."""
+"""`shoal completion`: printing the script, and installing it only once."""
 
 from pathlib import Path
 

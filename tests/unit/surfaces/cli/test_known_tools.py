@@ -1,4 +1,4 @@
-"""The tool names known without starting Shoal match those of a running one."""
+"""The tool names that are known without starting Shoal match the tools of a running Shoal."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The whole command line: help, exit codes, one-line errors, and fast imports."""
+"""The complete command line: help, exit codes, one-line errors, and fast imports."""
 
 import shlex
 from pathlib import Path
@@ -29,7 +29,6 @@ def test_every_command_has_help(name: str, shoal: Shoal) -> None:
 
 
 def every_listing() -> list[str]:
-    """Return the words of each command that lists something."""
     context = click.Context(main.shoal)
     found: list[str] = []
     for name in main.COMMANDS:
@@ -83,7 +82,6 @@ def test_a_typo_is_reported_in_plain_words(shoal: Shoal, words: list[str], told:
 
 
 def every_command() -> list[str]:
-    """Return the words of each command that performs an action."""
     context = click.Context(main.shoal)
     found: list[str] = []
     for name in main.COMMANDS:
@@ -104,7 +102,6 @@ def test_an_unknown_option_prints_one_line_with_help_and_exits_2(words: str, sho
 
 
 def takes_any(words: str) -> bool:
-    """Return whether a command accepts any number of words."""
     context, command = click.Context(main.shoal), None
     for word in words.split():
         group = command if isinstance(command, click.Group) else main.shoal

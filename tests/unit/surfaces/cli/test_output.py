@@ -1,4 +1,4 @@
-"""Output for people."""
+"""Terminal output for people: quoting, wrapping, and approvals."""
 
 from datetime import UTC, datetime
 
@@ -48,7 +48,6 @@ def test_an_unknown_terminal_gets_plain_text(monkeypatch: pytest.MonkeyPatch, te
 
 
 def asked(number: int, *, staged: bool = False) -> list[str]:
-    """Return the lines of one of two calls in an approval."""
     item = CardItem(CardId("C"), number, 2, why="I build, then test.", staged=staged)
     expires = datetime(2026, 3, 5, tzinfo=UTC)
     call = CallId(f"c{number}")

@@ -10,13 +10,11 @@ from tests.unit.surfaces.cli.conftest import Shoal
 
 @pytest.fixture(autouse=True)
 def asked(shoal: Shoal) -> None:
-    """A thread with four audited calls."""
     for _ in range(4):
         assert shoal("ask", "--thread", "terminal:ask:mine", "what time is it?").code == 0
 
 
 def change(home: Path, statement: str) -> None:
-    """Tamper with the thread's chain in the database."""
     connection = sqlite3.connect(home / "shoal.db")
     statement = statement.replace(" where ", " where chain = 'terminal:ask:mine' and ")
     with connection:

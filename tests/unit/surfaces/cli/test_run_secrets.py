@@ -1,4 +1,4 @@
-"""Canaries in every secret setting: no output of a running Shoal or its commands contains one."""
+"""No output of a running Shoal or its commands contains a secret. Every secret setting contains a canary value."""
 
 from pathlib import Path
 
@@ -42,7 +42,6 @@ level = "debug"
 
 @pytest.fixture
 def planted(shoal: Shoal, home: Path, model: str, tmp_path: Path) -> None:
-    """A home directory full of canaries."""
     assert shoal("init").code == 0
     (tmp_path / "vault").write_text("canary-command-3")
     (home / "shoal.toml").write_text(SETTINGS.format(address=model, command_file=tmp_path / "vault"))

@@ -145,20 +145,18 @@ def test_a_retried_answer_is_shown_once() -> None:
 
 
 class Stand:
-    """A screen without a terminal and its conversation."""
+    """A terminal chat whose screen has no terminal."""
 
     def __init__(self, home: Path) -> None:
         self.screen = TerminalScreen(Home(home), BUILT_IN)
         self.chat = TerminalChat(cast(ThreadClient, QuickLink(0)), THREAD, "", self.screen)
 
     def going_on(self) -> list[str]:
-        """Return the lines above the prompt."""
         return [plain(row) for row in self.screen.live_lines(self.chat) if row]
 
 
 @pytest.fixture
 async def stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stand]:
-    """A screen without colors, after one message was sent."""
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(time, "time", lambda: NOW)
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
@@ -284,7 +282,6 @@ def test_commands_agents_and_files_are_completed(tmp_path: Path) -> None:
     completer = ChatCompleter(Home(tmp_path), BUILT_IN)
 
     def offered(text: str) -> list[str]:
-        """Return the completions at the end of the text."""
         found = completer.get_completions(Document(text), CompleteEvent())
         return [text[: len(text) + one.start_position] + one.text for one in found]
 

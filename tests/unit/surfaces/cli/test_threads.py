@@ -14,7 +14,6 @@ THREAD = "terminal:ask:mine"
 
 @pytest.fixture
 def asked(shoal: Shoal) -> None:
-    """A thread in which the user asked for the time."""
     assert shoal("ask", "--thread", THREAD, "what time is it?").code == 0
 
 

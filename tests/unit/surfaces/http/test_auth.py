@@ -1,4 +1,4 @@
-"""Time limits of credentials: the count of wrong tokens and the life of a cookie."""
+"""Time limits for credentials: the window for counting wrong tokens, and the lifetime of a cookie."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,7 +22,6 @@ OPTIONS = WebOptions(token="a-token-that-is-long-enough-to-be-unguessable")
 
 
 def request(**headers: str) -> Request:
-    """Return a request from the local machine."""
     sent = [(b"host", b"localhost:8420"), *((name.encode(), value.encode()) for name, value in headers.items())]
     return Request({"type": "http", "method": "GET", "headers": sent, "client": ("127.0.0.1", 5), "path": "/"})
 

@@ -1,4 +1,4 @@
-"""The server's log entries for refused calls."""
+"""The server's log entries for failed requests."""
 
 import pytest
 from starlette.requests import Request

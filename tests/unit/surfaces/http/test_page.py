@@ -1,4 +1,4 @@
-"""The page's files: preloading for the first thread, and a separate name per version."""
+"""The files of the web page: preloaded modules, and a version that changes with the files."""
 
 import os
 import re
@@ -12,7 +12,6 @@ PRELOADED = re.compile(r'<link rel="modulepreload" href="/console/([^"]+)">')
 
 
 def imported(name: str, known: list[str]) -> list[str]:
-    """Return the modules that a module imports before it runs, once each, in import order."""
     known.append(name)
     for path in IMPORTED.findall((FILES / name).read_text()):
         other = os.path.normpath(Path(name).parent / path)

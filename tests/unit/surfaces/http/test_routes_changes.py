@@ -1,4 +1,4 @@
-"""The change stream names a list only if it now reads differently."""
+"""The change stream names a list only if its content changed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,8 +21,6 @@ TURN_ENDED = Event(1, ThreadId("web:lobby:one"), TurnId("t1"), SystemClock().now
 
 
 class Lists:
-    """Two lists with counts of their reads."""
-
     def __init__(self) -> None:
         self.hub = Hub()
         options = WebOptions(token="t", streams_max=4, heartbeat_seconds=60, slow_reader_seconds=60)
@@ -32,18 +30,15 @@ class Lists:
         self.is_away = False
 
     async def read_titles(self) -> object:
-        """Return the threads, for a reader who sees only these."""
         if self.is_away:
             raise StoreUnavailable("gone")
         self.reads += 1
         return self.titles
 
     async def read_approvals(self) -> object:
-        """Return the pending approvals."""
         return self.approvals
 
     async def named(self) -> AsyncIterator[bytes]:
-        """Yield the frames after the opening one."""
         frames = change_frames(self.streams, {"threads": self.read_titles, "approvals": self.read_approvals})
         async with aclosing(frames):
             assert await anext(frames) == OPENING
@@ -51,7 +46,6 @@ class Lists:
                 yield frame
 
     async def read_again(self) -> None:
-        """Publish an event and wait until the lists have been read again."""
         before = self.reads
         async with asyncio.timeout(60):
             while self.reads == before:
@@ -66,7 +60,7 @@ async def test_only_the_list_that_changed_is_named() -> None:
     following = asyncio.ensure_future(anext(frames))
     await lists.read_again()
     await lists.read_again()
-    assert not following.done()  # another person's event: this person's list is unchanged
+    assert not following.done()  # only another person's list changed
     lists.approvals.append("A1")
     await lists.read_again()
     assert await following == b'data: {"changed":["approvals"]}\n\n'

@@ -1,4 +1,4 @@
-"""The Grafana dashboard queries existing figures and uses fields that Grafana's types preserve."""
+"""The Grafana dashboard queries existing metrics and uses only fields that Grafana's types preserve."""
 
 import json
 import re
@@ -19,7 +19,6 @@ FILE = ROOT / "deploy" / "grafana" / "shoal.json"
 
 
 def lost(written: Json, taken: Json, at: str = "") -> list[str]:
-    """Return the parts of `written` that `taken` lacks."""
     if isinstance(written, dict) and isinstance(taken, dict):
         return [one for key, value in written.items() for one in lost(value, taken.get(key, "gone"), f"{at}/{key}")]
     if isinstance(written, list) and isinstance(taken, list) and len(written) == len(taken):

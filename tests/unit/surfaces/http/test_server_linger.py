@@ -1,4 +1,6 @@
-"""Answers sent while a request body is still arriving: the rest is dropped within bounds, then the connection ends."""
+"""Responses that are sent while the request body is still arriving. The server drains the rest within bounds, then
+closes the connection.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,7 +16,7 @@ DECLARED = {"content-length": "3000000"}
 
 
 class Exchange:
-    """One request: the body chunks that arrive (after the last one, nothing does) and the answer."""
+    """One request and its response. After the last chunk of the body, nothing more arrives."""
 
     def __init__(self, pieces: Sequence[bytes], headers: dict[str, str], *, ends: bool = True) -> None:
         self.waiting = [
@@ -38,36 +40,30 @@ class Exchange:
         self.sent.append(message)
 
     async def run(self, app: ASGIApp, idle_seconds: float = 0.01) -> None:
-        """Serve the request with `app`."""
         headers = [(name.encode(), value.encode()) for name, value in self.headers.items()]
         scope = {"type": "http", "method": "POST", "path": "/", "headers": headers}
         await BodyDrain(app, idle_seconds)(scope, self.receive, self.send)
 
     @property
     def closes(self) -> bool:
-        """Whether the answer announces that the connection closes."""
         return (b"connection", b"close") in self.sent[0]["headers"]
 
     @property
     def is_over(self) -> bool:
-        """Whether the answer is complete."""
         return not self.sent[-1].get("more_body", False)
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    """Refuse without reading."""
     await Response("no", 413)(scope, receive, send)
 
 
 async def refuse_after_two(scope: Scope, receive: Receive, send: Send) -> None:
-    """Refuse in the middle of the body."""
     await receive()
     await receive()
     await refuse(scope, receive, send)
 
 
 async def read_all(scope: Scope, receive: Receive, send: Send) -> None:
-    """Read the whole body."""
     while (await receive()).get("more_body"):
         pass
     await Response("thanks")(scope, receive, send)

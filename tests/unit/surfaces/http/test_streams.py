@@ -1,4 +1,4 @@
-"""A live stream matches the journal: each event once and in order, with any interleaving of reads and publishes."""
+"""A live stream matches the journal: each event once and in order, for any interleaving of reads and publishes."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -42,7 +42,7 @@ AT = SystemClock().now()
 
 
 class Journal:
-    """A journal in memory. `delays` says how long other tasks may run before and after each read."""
+    """An in-memory journal. `delays` contains the numbers of event loop iterations before and after each read."""
 
     def __init__(self, hub: Hub, delays: Sequence[tuple[int, int]]) -> None:
         self.events_so_far: list[Event] = []
@@ -50,7 +50,7 @@ class Journal:
         self.delays = list(delays)
 
     def grow(self, count: int, *, published: bool = True) -> None:
-        """Append events. The hub gets the `published` ones, as from the writer after they are durable."""
+        """Append events. If `published`, send them to the hub, as the writer does after they are durable."""
         first = len(self.events_so_far) + 1
         fresh = [Event(first + number, THREAD, TURN, AT, Cleared()) for number in range(count)]
         self.events_so_far += fresh
@@ -66,7 +66,6 @@ class Journal:
         return found
 
     async def thread(self, thread: ThreadId) -> ThreadInfo:
-        """Return the thread with its last event number."""
         return ThreadInfo(thread, "main", len(self.events_so_far), AT, AT)
 
 
@@ -80,11 +79,9 @@ class Stand:
         self.streams = self.live(WebOptions(token="t", streams_max=4, heartbeat_seconds=60, slow_reader_seconds=60))
 
     def live(self, options: WebOptions) -> LiveStreams:
-        """Return streams of this journal and hub."""
         return LiveStreams(options, cast("StoreJournal", self.journal), self.hub, self.clock)
 
     async def read(self, after: int, count: int) -> list[int]:
-        """Return the numbers of the next `count` events."""
         found: list[int] = []
         async with asyncio.timeout(60), aclosing(thread_items(self.streams, THREAD, after)) as items:
             while len(found) < count:
@@ -95,7 +92,6 @@ class Stand:
 
 
 async def let_others_run(times: int = 20) -> None:
-    """Yield to the event loop several times."""
     for _ in range(times):
         await asyncio.sleep(0)
 
@@ -126,7 +122,6 @@ def test_no_event_is_lost_or_repeated_between_replay_and_live(
 
 
 async def write(stand: Stand, writes: Sequence[tuple[int, int]]) -> None:
-    """Append the batches, waiting a while before each."""
     for wait, count in writes:
         await let_others_run(wait)
         stand.journal.grow(count)

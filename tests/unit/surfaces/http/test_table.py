@@ -1,4 +1,4 @@
-"""The route table finds each endpoint's module and imports no other."""
+"""The route table finds the module of each endpoint without importing the others."""
 
 import pytest
 from starlette.exceptions import HTTPException

@@ -32,13 +32,11 @@ FILES = 5
 
 @pytest.fixture
 def context(tmp_path: Path) -> ToolContext:
-    """An empty workspace."""
     return tool_context(tmp_path)
 
 
 @pytest.fixture
 def locks() -> PathLocks:
-    """Locks with a short wait limit."""
     return PathLocks()
 
 

@@ -13,12 +13,11 @@ TEXT = "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\ntwo again\n"
 
 
 def change(content: str, old: str, new: str, *, replace_all: bool = False) -> Change:
-    """Return a change of a file named f."""
     return replace_text(content, old, new, replace_all=replace_all, shown="f")
 
 
 def applied(content: str, diff: str) -> str:
-    """Apply a unified diff by its own line numbers. A missing context line is an error."""
+    """Apply a unified diff at its own line numbers and assert that its context lines match."""
     lines = re.findall(r"[^\n]*\n|[^\n]+", content)
     result: list[str] = []
     at = 0

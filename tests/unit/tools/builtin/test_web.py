@@ -1,4 +1,4 @@
-"""`read_url` and `web_search`: web text that taints, is marked as untrusted, and has harmful parts removed."""
+"""`read_url` and `web_search`: web text taints the turn, is framed as untrusted, and is sanitized."""
 
 import io
 import json
@@ -25,7 +25,7 @@ href="//duckduckgo.com/l/?uddg=https%3A%2F%2Fexample.org%2Fa%3Fb%3Dc&amp;rut=1">
 
 
 class Pages:
-    """A fetcher with one answer for everything."""
+    """A fetcher that returns the same page for every address."""
 
     def __init__(self, body: bytes = b"", kind: str = "text/html", status: int = 200) -> None:
         self.answer = Fetched("https://example.org/", status, (("content-type", kind),), body)
@@ -40,7 +40,6 @@ class Pages:
 
 
 def pdf(*pages: str, packed: bytes = b"") -> bytes:
-    """Return a PDF with a line of text on each page, or one page with this compressed content."""
     streams = [zlib.compress(f"BT /F 12 Tf 9 700 Td ({text}) Tj ET".encode()) for text in pages] or [packed]
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(streams)))
     objects = [
