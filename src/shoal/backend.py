@@ -186,7 +186,7 @@ async def _outlast(health: Health, serve: Service) -> None:
             return await serve()
         except* (StoreUnavailable, StoreReadOnly) as outage:
             log.warning(
-                "database unavailable; restarting the services that need it",
+                "database unavailable, restarting dependent services",
                 extra={"why": str(outage.exceptions[0])},
             )
         except* StoreCorrupt:

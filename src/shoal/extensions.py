@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from shoal.kernel.ports import Provider, Sandbox, Tool
 
 COMMAND_SECONDS = 60.0
-"""Timeout for a package's command, in seconds."""
 
 Group: TypeAlias = Literal[
     "shoal.platforms",
@@ -68,11 +67,11 @@ def load_extension(group: Group, name: str) -> object:
     entry = entry_points.get(name)
     if entry is None:
         known = ", ".join(sorted(entry_points)) or "none"
-        raise ConfigError([f"No installed package provides {name!r} in {group}; available: {known}."])
+        raise ConfigError([f"No installed package provides {name!r} in {group} (available: {known})."])
     try:
         loaded: object = entry.load()
     except (ImportError, AttributeError) as error:
-        raise ConfigError([f"{name!r} of the package {_package(entry)} cannot be imported: {error}."]) from error
+        raise ConfigError([f"Shoal cannot import {name!r} of the package {_package(entry)}: {error}."]) from error
     return loaded
 
 

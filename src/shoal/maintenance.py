@@ -133,7 +133,7 @@ class Upkeep:
             await self._clock.sleep(UPKEEP_SECONDS_MIN * 2.0 ** min(failures - 1, UPKEEP_DOUBLINGS_MAX))
 
     async def _report(self, name: str, failure: BaseException) -> None:
-        log.error("service failed; restarting later", extra={"service": name}, exc_info=failure)
+        log.error("service failed, restarting later", extra={"service": name}, exc_info=failure)
         now, before = self._clock.now(), await self._settings.get(SERVICE_PROBLEMS, name)
         why = f"{type(failure).__name__}: {' '.join(str(failure).split())}"[:PROBLEM_CHARS_MAX]
         await self._settings.put(SERVICE_PROBLEMS, name, _encode(ServiceProblem(now, why)).decode())
@@ -287,8 +287,8 @@ async def report_completions(hub: Hub, on_complete: Completion) -> None:
                 (failure,) = await asyncio.gather(post, return_exceptions=True)
                 if failure is not None:
                     fields = {"thread_id": item.thread, "turn": item.turn}
-                    log.error("the completion callback failed for a turn", extra=fields, exc_info=failure)
-    log.warning("the completion callback fell too far behind or the app is ending; it is no longer called")
+                    log.error("completion callback failed", extra=fields, exc_info=failure)
+    log.warning("completion callback stopped: callback too slow or app ending")
 
 
 def missing_model(models: Models, name: str) -> str:
@@ -296,7 +296,7 @@ def missing_model(models: Models, name: str) -> str:
     try:
         existing_model(models, name)
     except InvalidInput as error:
-        return f"{error} I cannot answer until model.name is corrected. `shoal setup model` sets another model."
+        return f"{error} I cannot answer until you correct model.name. Run `shoal setup model` to set another model."
     return ""
 
 

@@ -99,9 +99,9 @@ class Notices(msgspec.Struct, eq=False):
         if stored != iso(at) and await self.store.settings.swap(*RESTORED, stored, iso(at)):
             count = counted(len(await self.store.inbox.waiting()), "conversation")
             await self.notify_owner(
-                f"I was restored from a backup. {count} had unfinished work at that time. I did not continue it, "
-                "because it may have been finished after the backup. I asked there to send the message again. "
-                "Reminders that were due before the restore are listed as missed."
+                f"I was restored from a backup. {count} had unfinished work, which I did not continue because it "
+                "may have been finished after the backup. I asked there for the message again. Reminders that were "
+                "due before the restore are listed as missed."
             )
 
     def note(self, note: str) -> None:
@@ -111,8 +111,8 @@ class Notices(msgspec.Struct, eq=False):
 
     async def of_window(self, model: str) -> None:
         note = (
-            f"The context window of {model} is not known: I assume {WINDOW_TOKENS_DEFAULT:,} tokens, and fewer if "
-            "its provider rejects that. Set model.context_tokens_max to its size."
+            f"The context window of {model} is unknown. I assume {WINDOW_TOKENS_DEFAULT:,} tokens, or fewer if its "
+            "provider rejects that. Set model.context_tokens_max to the correct size."
         )
         if note not in self.notes:
             self.notes.append(note)

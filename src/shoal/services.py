@@ -73,7 +73,7 @@ class Services:
                 self._by_class[kind] = kind.of(self)
         if kind not in self._by_class:
             raise LookupError(
-                f"There is no service {cast('type', kind).__name__}. Services.add adds one when Shoal opens."
+                f"The service {cast('type', kind).__name__} does not exist. Add it with Services.add when Shoal opens."
             )
         return cast("ServiceT", self._by_class[kind])
 

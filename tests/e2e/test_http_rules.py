@@ -134,8 +134,8 @@ async def test_a_profile_in_use_cannot_be_deleted(stand: Stand) -> None:
     assert changed.status_code == 200
     before = stand.written()
     for name, status, why in (
-        ("mine", 409, "main uses the profile mine"),
-        ("open", 404, "No custom profile is named 'open'"),
+        ("mine", 409, "The profile mine is in use by main."),
+        ("open", 404, "No custom profile named 'open'"),
     ):
         answer = await stand.client.delete(f"/api/permissions/profiles/{name}")
         assert (answer.status_code, why in answer.text) == (status, True), answer.text

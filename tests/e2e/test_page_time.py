@@ -261,10 +261,10 @@ async def test_rules_are_suggested_and_accepted_one_by_one(page: Page, shoal: Ru
     assert "touch tides" not in rules
     printed = shoal.cli("permissions", "suggest")
     (number,) = [line.split(".")[0] for line in printed.splitlines() if line.endswith("allowed each time:")]
-    assert "To accept one:" in printed
+    assert "To accept a suggestion, run" in printed
     assert "touch tides" in shoal.cli("permissions", "suggest", "--accept", number)
     assert "touch tides" in (shoal.home / "shoal.toml").read_text()
-    assert "To accept one:" not in shoal.cli("permissions", "suggest")
+    assert "To accept a suggestion, run" not in shoal.cli("permissions", "suggest")
     shoal.says("web:lobby:at-once", f"tools=1 tool=bash args={json.dumps({'command': 'touch log.txt'})}")
     shoal.ends("web:lobby:at-once")  # nobody is asked any more
 

@@ -249,5 +249,5 @@ async def test_an_unsavable_turn_is_reported_and_writes_nothing(tmp_path: Path) 
             read_cases(folder(world), (), world.app[CaseChecks].check_tool)
         wrong.unlink()
         await save(world, SAYS)
-        with pytest.raises(Conflict, match="A case looks already exists"):
+        with pytest.raises(Conflict, match="The case looks already exists"):
             await save(world, LISTS)

@@ -175,7 +175,7 @@ async def test_the_owner_confirms_a_server_in_the_chat_and_its_reads_run_unasked
         assert "9 tools: 1 read, 7 read data outside this machine" in offered
         assert "1 write (refuse)" in offered
         digest = offered.partition("/mcp confirm odd ")[2][:12]
-        assert "have changed since you looked" in await ada.asks("/mcp confirm odd 000000000000")
+        assert "have changed since you reviewed them" in await ada.asks("/mcp confirm odd 000000000000")
         assert "I cannot read 'eat=die'" in await ada.asks(f"/mcp confirm odd {digest} eat=die")
         states = asyncio.Queue[McpState]()
         world.app[McpServers].connections[0].on_change = states.put_nowait

@@ -273,7 +273,7 @@ async def test_an_ambiguous_command_asks_for_details(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel()) as world:
         memory(world).write_text("- the north pier floods\n- the south pier floods\n")
         told = await world.ada.asks("/memory forget pier")
-        assert "Name one by its id" in told
+        assert "Give the id of one" in told
         assert "north" in told
         assert "Say which entry" in await world.ada.asks("/memory forget")
         assert "Give the new text" in await world.ada.asks("/memory amend north pier")

@@ -61,7 +61,7 @@ async def test_a_sixth_subagent_waits(tmp_path: Path) -> None:
         await world.ada.sees("some started")
         found = await results(world)
         assert [result.is_error for result in found] == [False] * 5 + [True]
-        assert "5 subagents" in found[-1].text
+        assert "running subagents (5)" in found[-1].text
         assert len(await children_of(world)) == 5
         gate.open()
 

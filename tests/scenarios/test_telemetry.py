@@ -161,7 +161,7 @@ async def test_an_unreachable_collector_blocks_nothing_and_is_reported_once(
         await world.ada.sees("here")
     told = [record for record in caplog.records if record.name.startswith(("shoal.terminal", "opentelemetry"))]
     assert len(told) == 1, "a refused connection is not tried again, which the exporter would say"
-    assert "Sending telemetry to http://127.0.0.1:1 failed: Connection refused." in told[0].getMessage()
+    assert "Shoal cannot send telemetry to http://127.0.0.1:1: Connection refused." in told[0].getMessage()
 
 
 async def test_the_variables_name_the_service_and_other_protocols_are_reported(

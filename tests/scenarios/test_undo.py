@@ -393,7 +393,7 @@ async def test_a_disk_error_during_an_undo_is_reported_as_such(tmp_path: Path) -
         away = kept.rename(tmp_path / "away")
         kept.write_text("in the way")
         for asked in (undo.undo(thread, only, OWNER), undo.undo(thread, "last", OWNER), undo.show(thread, only)):
-            with pytest.raises(Conflict, match="workspace failed: Not a directory"):
+            with pytest.raises(Conflict, match="the workspace: Not a directory"):
                 await asked
         kept.unlink()
         away.rename(kept)
@@ -601,9 +601,11 @@ async def test_a_copy_names_the_original_for_undo(tmp_path: Path) -> None:
         await forks.fork(copy, second, "owner")
         for thread in (copy, second):
             for id in (first, "last", "back", "1"):
-                with pytest.raises(Conflict, match=rf"This is a copy\. .* original conversation, `{world.ada.thread}`"):
+                with pytest.raises(
+                    Conflict, match=rf"This conversation is a copy\. .* original conversation, `{world.ada.thread}`"
+                ):
                     await undo.undo(thread, id, OWNER)
-                with pytest.raises(Conflict, match="This is a copy"):
+                with pytest.raises(Conflict, match="This conversation is a copy"):
                     await undo.show(thread, id)
         await world.chat.says("harbour", "copy", "go on", user="ada")
         own = (await world.happens(copy, "turn_finished", 2)).turn

@@ -30,5 +30,5 @@ def test_services_added_to_an_extension_stay_in_it() -> None:
     extended.add("text")
     assert extended[str] == "text"
     assert str not in services
-    with pytest.raises(LookupError, match="There is no service str"):
+    with pytest.raises(LookupError, match="The service str"):
         services[str]

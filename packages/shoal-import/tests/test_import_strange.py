@@ -186,7 +186,9 @@ def test_files_and_lines_without_a_conversation_are_named(bring: Bring, shoal: S
     lines = left(bring("openclaw", root))
     assert lines["agents/main/sessions/aaaa.jsonl"] == "it has 1 line of invalid JSON"
     assert "agents/main/sessions/rubbish.jsonl" in lines
-    assert lines["agents/main/sessions/old.jsonl.reset.2026-01-07T00-00-00.000Z"] == "it was reset or deleted there"
+    assert lines["agents/main/sessions/old.jsonl.reset.2026-01-07T00-00-00.000Z"] == (
+        "it was reset or deleted in OpenClaw"
+    )
     assert not [what for what in lines if "other files" in what]
     assert len(texts(shoal, "Tides")) == 6
 
@@ -209,7 +211,7 @@ def test_nanobots_history_becomes_notes_and_untimed_messages_are_imported(
     (root / "workspace/sessions/cli_x.jsonl").write_text(peers.lines([{"role": "user", "content": "no time"}]))
     lines = bring("nanobot", root)
     assert "Talked of boats." in (home / "data/memory/202603/20260301.md").read_text()
-    assert left(lines)["workspace/memory/history.jsonl"] == "1 entry without a day or a text"
+    assert left(lines)["workspace/memory/history.jsonl"] == "1 entry without a date or text"
     assert texts(shoal, "no time") == ["no time"]
 
 

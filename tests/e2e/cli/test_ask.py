@@ -18,7 +18,7 @@ from shoal.testing.model import Call, FakeModel, Reply
 
 def test_without_a_text_the_command_fails_in_a_terminal(home: Path, tmp_path: Path) -> None:
     terminal = Terminal([PROGRAM, "--home", str(home), "ask"], {**os.environ, "TERM": "dumb"}, tmp_path)
-    terminal.sees("There is no text to send. Pass TEXT, or pipe it in.")
+    terminal.sees("The message is empty. Pass TEXT, or pipe it in.")
     assert terminal.ends() == 2
 
 

@@ -145,7 +145,7 @@ async def test_a_running_shoal_adopts_model_and_bot_and_repeats_only_wrong_answe
     await at(terminal, "Enter goes back): ", "123456:AAAnotherBotsTokenThatIsWrong")
     await at(terminal, "Telegram refused the token")
     await at(terminal, "Enter goes back): ", TOKEN)
-    await at(terminal, "It answers with a code. Enter it here.")
+    await at(terminal, "The bot answers with a code. Enter it here.")
     await fake.says(7, "/start")
     code = (await fake.sees(7, "shoal pair ")).text.split("shoal pair ")[1][:8]
     await at(terminal, "CODE'): ", "short")
@@ -329,7 +329,7 @@ async def test_an_exhausted_account_is_reported_before_it_is_saved(
     await at(terminal, "Key, if required", "some-key")
     await at(terminal, "Model [fake-1]: ", "")
     await at(terminal, "has no credit or quota left")
-    await at(terminal, "Keep it anyway? [y/N]: ", "n")
+    await at(terminal, "Use this model anyway? [y/N]: ", "n")
     await at(terminal, "Choose another model of this provider? [Y/n]: ", "n")
     await at(terminal, "Number [1]: ", "demo")
     await at(terminal, "Number [1]: ", "none")
@@ -434,7 +434,9 @@ async def test_an_invalid_port_repeats_the_question(start: Start) -> None:
         other.listen()
         terminal = start("--set", f"web.port={other.getsockname()[1]}")
         await at(terminal, "Port of the page", "abc")
-        await at(terminal, "A port is a number up to 65535; with 0 the system chooses one at each start.")
+        await at(
+            terminal, ("The port must be a number up to 65535. With 0, the system chooses a free port at each start.")
+        )
         await at(terminal, "Port of the page", "0")
         await at(terminal, "Number [1]: ")
 

@@ -127,7 +127,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
                     opened.write_byte_data(address, first, rest[0])
                 else:
                     opened.write_i2c_block_data(address, first, rest)
-            return f"{len(content)} bytes written."
+            return f"Bytes written: {len(content)}."
 
         return _planned("i2c_write", f"{bus} 0x{address:02x} {content.hex()}", f"I2C bus {bus}", work)
 
@@ -136,7 +136,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
         bus: Annotated[int, Meta(ge=0, le=255, description="Bus number: B in /dev/spidevB.D.")],
         device: Annotated[int, Meta(ge=0, le=255, description="Chip select: D in /dev/spidevB.D.")],
         data: Hex,
-        speed_hz: Annotated[int, Meta(ge=1000, le=50_000_000, description="Clock in hertz.")] = 500_000,
+        speed_hz: Annotated[int, Meta(ge=1000, le=50_000_000, description="Clock frequency in hertz.")] = 500_000,
         mode: Annotated[int, Meta(ge=0, le=3, description="SPI mode.")] = 0,
     ) -> Invocation:
         """Send bytes to a device on an SPI bus of this machine and get as many bytes back."""
@@ -162,12 +162,12 @@ def _planned(name: str, detail: str, device: str, work: Callable[[], str], more:
         try:
             return ToolOutput(await in_thread(work))
         except FileNotFoundError as error:
-            hint = "Check that it exists and that its driver (i2c-dev, spidev) is loaded."
+            hint = "Check the number, and load the driver (i2c-dev or spidev)."
             raise ToolError(f"This machine has no {device}. {hint}") from error
         except PermissionError as error:
             raise ToolError(f"Cannot open {device}. Add Shoal's user to the i2c or spi group.") from error
         except OSError as error:
-            raise ToolError(f"{device}: no answer ({error.strerror or error}).") from error
+            raise ToolError(f"{device} returned an error: {error.strerror or error}.") from error
 
     shown = f"{name} {detail}" + (f" ({more})" if more else "")
     return planned(name, detail, run, shown, detail=detail, more=more)

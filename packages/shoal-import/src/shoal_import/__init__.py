@@ -31,7 +31,9 @@ WORDS = ("came", "off", "there", "left")
 @click.argument("path", required=False, type=click.Path(path_type=Path))
 @click.option("--dry-run", "dry", is_flag=True, help="Write nothing. List what would be imported.")
 @click.option("--keys", is_flag=True, help="Also import keys and tokens, into secrets/.")
-@click.option("--trust", is_flag=True, help="Treat everything as yours, not as untrusted, because you have read it.")
+@click.option(
+    "--trust", is_flag=True, help=("Do not mark imported content as untrusted. Read it before you use this option.")
+)
 def import_home(context: CommandContext, product: str, path: Path | None, dry: bool, keys: bool, trust: bool,
                 as_json: bool) -> None:  # fmt: skip
     """Import agents, memory, skills, schedules, channels, models and conversations of another product.
@@ -44,7 +46,7 @@ def import_home(context: CommandContext, product: str, path: Path | None, dry: b
     places = [Path(place).expanduser() for place in HOMES[product]]
     root = path or next((place for place in places if place.exists()), places[0])
     if not root.exists():
-        raise InvalidInput(f"{root} does not exist. Give {product}'s home directory: `shoal import {product} PATH`.")
+        raise InvalidInput(f"{root} does not exist. Run `shoal import {product} PATH` with {product}'s home directory.")
     found = READERS[product](root.absolute())
     found.title = TITLES[product]
     lines = bring_into(context, found, dry=dry, keys=keys, trust=trust)
@@ -57,6 +59,6 @@ def import_home(context: CommandContext, product: str, path: Path | None, dry: b
     imported, off, there, left = (sum(line.became == became for line in lines) for became in WORDS)
     print(f"{imported} imported, {off} imported but switched off, {there} already there, {left} skipped.")
     if not trust:
-        echo("Imported files count as untrusted until you have read and saved (or touched) them: `shoal docs import`.")
+        echo("Imported files count as untrusted until you read and save (or touch) them. See `shoal docs import`.")
     name = found.agents[0].name
     print(f'Next: set agents.default_agent = "{name}" in shoal.toml to make {name} the default agent.')

@@ -42,13 +42,12 @@ TEXT_BYTES_MAX = 4_194_304
 JSON_BYTES_MAX = 268_435_456
 """Maximum size of a file read as one JSON value."""
 LINE_BYTES_MAX = 67_108_864
-"""Maximum length of a line, in bytes."""
-NOT_KNOWN = "Shoal does not read it; check it yourself"
+NOT_KNOWN = "Shoal does not import it, so check it yourself"
 PASSED_OVER = {".git", "__pycache__", "node_modules", ".DS_Store"}
 PERSONA = ("AGENTS.md", "SOUL.md", "IDENTITY.md", "USER.md")
 ASIDE = {
-    "HEARTBEAT.md": "it would start turns; to use it, copy it to data/HEARTBEAT.md and set triggers.heartbeat_minutes",
-    "BOOT.md": "Shoal has no scripts that run at each start",
+    "HEARTBEAT.md": "it would start turns (to use it, copy it to data/HEARTBEAT.md and set triggers.heartbeat_minutes)",
+    "BOOT.md": "Shoal does not run scripts at each start",
     "BOOTSTRAP.md": "it is for the first conversation with a new agent",
 }
 
@@ -80,7 +79,7 @@ class Tree:
         text = self.data(path, JSON_BYTES_MAX).decode("utf-8", "replace")
         value = parsed(text.strip("\ufeff"))
         if text.strip() and not value and text.strip() not in ("{}", "[]"):
-            self.leave(path, "it is damaged: not valid JSON")
+            self.leave(path, "it is not valid JSON")
         return value
 
     def lines(self, path: Path) -> Iterator[dict[str, Json]]:
@@ -110,7 +109,7 @@ class Tree:
             self.leave(path, f"reading it failed: {error.strerror}")
             return b""
         if len(content) > bytes_max:
-            self.leave(path, f"it is longer than {bytes_max // 1_048_576} MiB: the rest was skipped")
+            self.leave(path, f"it is longer than {bytes_max // 1048576} MiB, so the rest was skipped")
         return content[:bytes_max]
 
     def _takes(self, path: Path) -> bool:
@@ -142,7 +141,7 @@ class Tree:
                     connection = stack.enter_context(closing(opened))
                     (tables,) = connection.execute("select count(*) from sqlite_master").fetchone()
                     if not tables:
-                        self.leave(path, "it contains no table")
+                        self.leave(path, "it contains no tables")
                 except (sqlite3.Error, OSError) as error:
                     self.leave(path, f"it is not a readable database: {error}")
                     connection = stack.enter_context(closing(sqlite3.connect(":memory:")))

@@ -34,12 +34,12 @@ from shoal_import.files import Options, Tree, changed_at, dotenv, folders_and_fi
 
 REASONS = {
     "logs": "logs", "cache": "a cache", "sessions": "copies of data in state.db", "cron": "records of past runs",
-    "auth.json": "its own logins", "pairing": "logins of its own", "gateway": "its server's state",
-    "hooks": "programs for internal use", "plugins": "programs written for it", "sandboxes": "its sandboxes",
-    "images": "files of past messages", "audio": "files of past messages",
+    "auth.json": "logins", "pairing": "Hermes pairings", "gateway": "Hermes server state",
+    "hooks": "unsupported programs", "plugins": "unsupported programs", "sandboxes": "files of sandboxes",
+    "images": "files from past messages", "audio": "files from past messages",
     "skills": "it is part of Hermes, or has no SKILL.md", "checkpoints": "a cache",
-    "memories": "an archive of old memory", "hermes-agent": "the program itself",
-    "whatsapp": "Shoal has no WhatsApp",
+    "memories": "an archive of old memory", "hermes-agent": "the Hermes program",
+    "whatsapp": "Shoal does not support WhatsApp",
 }  # fmt: skip
 KEYS = {
     "ANTHROPIC_API_KEY": "anthropic", "OPENAI_API_KEY": "openai", "OPENROUTER_API_KEY": "openrouter",
@@ -54,7 +54,7 @@ ACCOUNTS = {
 PLAIN = {"matrix": {"homeserver": "MATRIX_HOMESERVER", "user": "MATRIX_USER_ID"}}
 KNOWN = {"model", "providers", "terminal", "agent", "toolsets", "timezone", "_config_version"}
 """Keys of config.yaml that identify a home of Hermes Agent."""
-NOT_TALK = {"cron": "a run of a schedule", "subagent": "a subagent", "kanban": "a run of its board"}
+NOT_TALK = {"cron": "a scheduled run", "subagent": "a subagent", "kanban": "a kanban run"}
 
 
 def read(root: Path) -> Found:
@@ -67,7 +67,7 @@ def read(root: Path) -> Found:
     has_persona = (root / "SOUL.md").is_file() and ((root / "memories").is_dir() or (root / ".env").is_file())
     if not (has_talk or has_persona or KNOWN & set(settings)):
         needed = "it has no config.yaml with a model, no state.db with sessions, and no SOUL.md next to memories/"
-        raise InvalidInput(f"{root} is not a Hermes Agent home: {needed}. Give the folder that has them.")
+        raise InvalidInput(f"{root} is not a Hermes Agent home: {needed}. Give the folder that has one of them.")
     read_profile(found, tree, root, FoundAgent("hermes"))
     for folder in folders_and_files(root / "profiles"):
         if folder.is_dir():
@@ -94,7 +94,7 @@ def read_profile(found: Found, tree: Tree, home: Path, agent: FoundAgent) -> Non
     written = tree.text(home / "config.yaml")
     options, variables = Options(yaml_subset(written)), dotenv(tree.text(home / ".env"))
     if written.strip() and not options.content:
-        tree.leave(home / "config.yaml", "it contains no readable key")
+        tree.leave(home / "config.yaml", "it contains no readable keys")
     zone = options.text("timezone") or local_zone()
     read_models(found, options, variables, agent, is_first=is_first)
     read_channels(found, variables, is_first=is_first)
@@ -151,10 +151,13 @@ def read_channels(found: Found, variables: dict[str, str], *, is_first: bool) ->
         if not any(secrets.values()):
             continue
         if not is_first:
-            found.leave(f"{platform} of a profile", "Shoal imports one account per platform: the default profile's")
+            found.leave(f"{platform} account of another profile", "Shoal imports only the default profile's account")
             continue
         if variables.pop("GATEWAY_ALLOW_ALL_USERS", "").lower() == "true" or "*" in people:
-            found.leave(f"channel {platform}: everybody", 'it was open to everyone; set allow = ["*"] to keep that')
+            found.leave(
+                f"channel {platform}: everybody",
+                ('it was open to everyone (set allow = ["*"] to allow everyone here too)'),
+            )
         allow = tuple(person.strip() for person in people.split(",") if person.strip() not in ("", "*"))
         found.add_account(platform, allow, plain, secrets)
 
@@ -190,6 +193,6 @@ def read_schedule(found: Found, job: Options, agent: str, zone: str) -> None:
             at = time_of(job.get("schedule", "run_at"))
     line = job.text("schedule", "expr") or cron_of(60 * number_of(job.get("schedule", "minutes")))
     if job.text("script") and not text:
-        found.leave(f"schedule {name}", "it runs a script without an agent; use the system's cron")
+        found.leave(f"schedule {name}", "it runs a script without an agent, so use the system's cron")
     else:
         found.add_schedule(name, text, at, line, zone, agent, job.text("deliver"))

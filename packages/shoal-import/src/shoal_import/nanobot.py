@@ -37,12 +37,12 @@ from shoal.kernel.errors import InvalidInput
 from shoal_import.files import Options, Tree, changed_at, json5, leave_files, notes_of, read_workspace
 
 REASONS = {
-    "logs": "logs", "bridge": "its bridge to WhatsApp", "media": "files of past messages", "history": "a cache",
+    "logs": "logs", "bridge": "WhatsApp bridge", "media": "files from past messages", "history": "a cache",
     "sessions": "conversation state",
 }  # fmt: skip
 OPTIONS = {
-    "gateway": "its server's settings", "tools": "tool permissions: see `shoal docs permissions`",
-    "audio": "voice settings", "agents": "Shoal has no equivalent setting", "webui": "its own page",
+    "gateway": "server settings", "tools": "tool permissions: see `shoal docs permissions`",
+    "audio": "voice settings", "agents": "Shoal has no equivalent setting", "webui": "page settings",
 }  # fmt: skip
 SECRETS = {
     "telegram": {"token": "token"}, "discord": {"token": "token"},
@@ -74,7 +74,7 @@ def read(root: Path) -> Found:
     if strange := sum(
         not notes_of(agent, text_of(line.get("timestamp")), line.get("content")) for line in files.lines(log)
     ):
-        files.leave(log, f"{counted(strange, 'entry', 'entries')} without a day or a text")
+        files.leave(log, f"{counted(strange, 'entry', 'entries')} without a date or text")
     results, known = 0, set[str]()
     for place, own in ((root / "sessions", tree), (workspace / "sessions", files)):
         results += read_threads(found, own, place, known)
@@ -160,7 +160,7 @@ def read_models(found: Found, options: Options) -> None:
         elif address:
             found.providers.append(FoundProvider(slug(name), "openai", address, key))
         elif key:
-            found.leave(f"the key of {name}", "its URL is unknown; add it under [providers]")
+            found.leave(f"the key of {name}", "its URL is unknown, so add it under [providers]")
     options.get("providers")
     names = [provider.name for provider in found.providers]
     if model and first not in names and (provider in names or (names and provider in ("", "auto"))):
@@ -174,11 +174,13 @@ def read_channels(found: Found, options: Options) -> None:
         if not as_dict(value) or not as_dict(value).get("enabled"):
             continue
         if name not in SECRETS:
-            found.leave(f"channel {name}", f"Shoal cannot set up {name} from this; see `shoal docs platforms`")
+            found.leave(f"channel {name}", f"Shoal cannot set up {name} from this file (see `shoal docs platforms`)")
             continue
         listed = [*table.texts("allowFrom"), *table.texts("dm", "allowFrom")]
         if "*" in listed or not listed:
-            found.leave(f"channel {name}: everybody", 'it was open to everyone; set allow = ["*"] to keep that')
+            found.leave(
+                f"channel {name}: everybody", ('it was open to everyone (set allow = ["*"] to allow everyone here too)')
+            )
         allow = tuple(dict.fromkeys(person.split("|")[0] for person in listed if person != "*"))
         plain = {"homeserver": table.text("homeserver"), "user": table.text("userId")} if name == "matrix" else {}
         found.add_account(name, allow, plain, {key: table.text(key_name) for key, key_name in SECRETS[name].items()})

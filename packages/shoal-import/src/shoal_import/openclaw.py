@@ -57,24 +57,22 @@ KINDS = {
 KEYS = {"ANTHROPIC_API_KEY": "anthropic", "OPENAI_API_KEY": "openai", "GEMINI_API_KEY": "gemini",
         "OPENROUTER_API_KEY": "openrouter"}  # fmt: skip
 REASONS = {
-    "credentials": "its own logins; reconnect each platform with `shoal setup chat`",
-    "devices": "its apps' pairings", "identity": "its gateway's identity", "nodes": "its remote nodes",
-    "logs": "logs", "cache": "a cache", "media": "files of past messages", "sandboxes": "workspaces of its sandboxes",
-    "extensions": "programs for internal use", "plugins": "programs written for it", "hooks": "programs written for it",
-    "cron": "records of past runs", "exec-approvals.json": "allowed commands; Shoal asks again",
-    "canvas": "pages for its own display", "browser": "its browser's profiles", "subagents": "records of past runs",
-    "tasks": "records of past runs", "state": "its server's state", "settings": "its page's settings",
+    "credentials": "logins (reconnect each platform with `shoal setup chat`)",
+    "devices": "app pairings", "identity": "gateway identity", "nodes": "remote nodes",
+    "logs": "logs", "cache": "a cache", "media": "files from past messages", "sandboxes": "workspaces of sandboxes",
+    "extensions": "unsupported programs", "plugins": "unsupported programs", "hooks": "unsupported programs",
+    "cron": "records of past runs", "exec-approvals.json": "allowed commands (Shoal asks again)",
+    "canvas": "pages for the canvas", "browser": "browser profiles", "subagents": "records of past runs",
+    "tasks": "records of past runs", "state": "server state", "settings": "page settings",
     "update-check.json": "a cache",
 }  # fmt: skip
 OPTIONS = {
-    "gateway": "its server's settings", "hooks": "webhooks; add them under [triggers.webhooks]",
-    "browser": "Shoal has no browser", "tools": "tool permissions: see `shoal docs permissions`", "meta": "its "
-                                                                                                              "own "
-                                                                                                              "notes",
-    "session": "how it splits conversations; here a thread is a conversation", "messages": "its style in chats",
-    "logging": "logs", "plugins": "programs written for it", "wizard": "its own notes", "ui": "its own page",
-    "skills": "settings of single skills", "auth": "its own logins", "commands": "its own commands",
-    "cron": "settings of its scheduler", "memory": "its memory search", "update": "its own updates",
+    "gateway": "server settings", "hooks": "webhooks (add them under [triggers.webhooks])",
+    "browser": "Shoal has no browser", "tools": "tool permissions: see `shoal docs permissions`", "meta": "metadata",
+    "session": "rules for conversations (in Shoal, each thread is one)", "messages": "message style",
+    "logging": "logs", "plugins": "unsupported programs", "wizard": "metadata", "ui": "page settings",
+    "skills": "settings of individual skills", "auth": "logins", "commands": "OpenClaw commands",
+    "cron": "scheduler settings", "memory": "memory search settings", "update": "update settings",
 }  # fmt: skip
 ACCOUNT_KEYS = {
     "telegram": {"token": "botToken"},
@@ -202,7 +200,7 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
             if place in damaged:
                 damaged[place].update(id=row.get("event_id"), parentId=row.get("parent_id"))
         what = counted(len(damaged), "entry of a conversation", "entries of conversations")
-        found.leave(f"{agent}: {what}", "damaged: their content is unreadable")
+        found.leave(f"{agent}: {what}", "damaged and unreadable")
     results = 0
     for session, numbered in sessions.items():
         window = windows.get(session, dict[str, Json]())
@@ -219,7 +217,10 @@ def read_database(found: Found, tree: Tree, database: Database, agent: str) -> s
         results += read_thread(found, agent, session, key, title or named, entries, text_of(leaves.get(session)), since)
     if old := sum(1 for _ in database("session_transcript_archives")):
         what = counted(old, "conversation that was reset", "conversations that were reset")
-        found.leave(f"{agent}: {what}", "they were reset or deleted in OpenClaw, which keeps them in archives")
+        found.leave(
+            f"{agent}: {what}",
+            ("OpenClaw keeps reset and deleted conversations in archives, which Shoal does not read"),
+        )
     found.leave_results(agent, results)
     return set(sessions)
 
@@ -234,7 +235,7 @@ def read_files(found: Found, tree: Tree, folder: Path, agent: str, known: set[st
         if path.suffix != ".jsonl" or session in known:
             if path.name != "sessions.json":
                 is_old = ".jsonl.reset" in path.name or ".jsonl.deleted" in path.name
-                why = "it was reset or deleted there" if is_old else "it is not a conversation"
+                why = "it was reset or deleted in OpenClaw" if is_old else "it is not a conversation"
                 tree.leave(path, "it is also in the agent's database" if session in known else why)
                 tree.use(path)
             continue
@@ -306,7 +307,7 @@ def read_models(found: Found, tree: Tree, options: Options, variables: Mapping[s
         if key:
             keys.setdefault(text_of(profile.get("provider")) or name.split(":")[0], key)
         else:
-            found.leave(f"the login {name}", "it is not a readable key, and belongs to OpenClaw")
+            found.leave(f"the login {name}", "it is a login for OpenClaw, not a readable key")
     for name, provider in options.table("models", "providers").items():
         table = as_dict(provider)
         kind = KINDS.get(text_of(table.get("api")), "openai")
@@ -319,7 +320,7 @@ def read_models(found: Found, tree: Tree, options: Options, variables: Mapping[s
         if known in KEYS.values():
             found.providers.append(FoundProvider(known, key=key))
         else:
-            found.leave(f"the key of {name}", "its URL is unknown; add it under [providers]")
+            found.leave(f"the key of {name}", "its URL is unknown, so add it under [providers]")
 
 
 def secret_of(value: Json, variables: Mapping[str, str]) -> str:
@@ -340,7 +341,7 @@ def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping
         if name == "defaults":
             continue
         if platform not in ACCOUNT_KEYS:
-            found.leave(f"channel {name}", f"Shoal cannot set up {name} from this; see `shoal docs platforms`")
+            found.leave(f"channel {name}", f"Shoal cannot set up {name} from this file (see `shoal docs platforms`)")
             continue
         accounts = table.table("accounts")
         if len(accounts) > 1:
@@ -351,7 +352,9 @@ def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping
         listed = as_list(as_dict(tree.json(tree.root / "credentials" / f"{name}-allowFrom.json")).get("allowFrom"))
         allow += [*map(text_of, listed), *(person for channel, person in paired if channel == name)]
         if "*" in allow:
-            found.leave(f"channel {name}: everybody", 'it was open to everyone; set allow = ["*"] to keep that')
+            found.leave(
+                f"channel {name}: everybody", ('it was open to everyone (set allow = ["*"] to allow everyone here too)')
+            )
         groups = {**table.table("groups"), **table.table("guilds"), **table.table("channels")}
         if groups:
             what = f"channel {name}: {counted(len(groups), 'group', 'groups')}"
@@ -361,7 +364,9 @@ def read_channels(found: Found, tree: Tree, options: Options, variables: Mapping
         token = {key: secret_of(table.get(field), variables) for key, field in ACCOUNT_KEYS[platform].items()}
         for key in ACCOUNT_KEYS[platform].values():
             if as_dict(table.get(key)) and not secret_of(table.get(key), variables):
-                found.leave(f"channel {name}: {key}", "it is stored outside OpenClaw's files; use `shoal setup chat`")
+                found.leave(
+                    f"channel {name}: {key}", ("it is stored outside OpenClaw's files, so use `shoal setup chat`")
+                )
         found.add_account(platform, people, plain, token)
     options.get("channels")
 

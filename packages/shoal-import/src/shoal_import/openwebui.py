@@ -32,13 +32,13 @@ from shoal.kernel.errors import InvalidInput
 from shoal_import.files import Database, Tree, changed_at
 
 REASONS = {
-    "vector_db": "its search index", "uploads": "files of past messages", "cache": "a cache", "docs": "its documents",
+    "vector_db": "search index", "uploads": "files from past messages", "cache": "a cache", "docs": "documents",
     "audit.log": "logs",
 }  # fmt: skip
 TABLES = {
-    "tool": "programs for internal use: `shoal docs extending`", "function": "programs written for it",
-    "knowledge": "collections of documents; copy the files to an agent's docs/", "note": "its notes",
-    "prompt": "saved prompts; write them as skills", "file": "files of past messages", "channel": "its own channels",
+    "tool": "unsupported programs (see `shoal docs extending`)", "function": "unsupported programs",
+    "knowledge": "document collections (copy the files to an agent's docs/)", "note": "notes in Open WebUI",
+    "prompt": "saved prompts (write them as skills)", "file": "files from past messages", "channel": "chat channels",
 }  # fmt: skip
 DAYS = {"MO": "1", "TU": "2", "WE": "3", "TH": "4", "FR": "5", "SA": "6", "SU": "0"}
 
@@ -114,7 +114,7 @@ def read_database(found: Found, database: Database, person: Mapping[str, Json], 
     for table, count in others.items():
         if count:
             what = f"{counted(count, 'row', 'rows')} of {table}"
-            found.leave(what, "they belong to other accounts; each person decides on their own")
+            found.leave(what, "data of other accounts (each person decides on their own)")
     for table, why in TABLES.items():
         if count := sum(1 for _ in database(table)):
             found.leave(f"{counted(count, 'row', 'rows')} of {table}", why)
@@ -140,7 +140,7 @@ def read_providers(found: Found, settings: Mapping[str, Json]) -> None:
     for address in as_list(ollama.get("base_urls"))[:1]:
         found.providers.append(FoundProvider("ollama", "", f"{text_of(address).rstrip('/')}/v1"))
     if settings:
-        found.leave("its other settings", "its server's settings")
+        found.leave("other settings", "Open WebUI server settings")
 
 
 def read_skill(row: Mapping[str, Json]) -> tuple[FoundSkill, str]:

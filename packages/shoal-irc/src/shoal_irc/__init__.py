@@ -10,6 +10,8 @@ PLATFORM = Platform(
     questions=(
         SetupQuestion("server", "Host of the IRC server"),
         SetupQuestion("nick", "The bot's nick", optional=True),
-        SetupQuestion("password", "Password of its account at the network's services", "a password", optional=True),
+        SetupQuestion(
+            "password", ("Password of the bot's account at the network's services"), "a password", optional=True
+        ),
     ),
 )

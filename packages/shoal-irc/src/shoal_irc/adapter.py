@@ -94,9 +94,9 @@ class IrcAdapter(ChatAccount[IrcSettings]):
                 if not author.is_bot:
                     await self._take_in(prompt, inbox)
             except InvalidId as error:
-                log.info("a message was dropped", extra={"platform": self.platform, "why": str(error)})
+                log.info("message dropped", extra={"platform": self.platform, "why": str(error)})
             except StoreError:  # an IRC server never sends a message again
-                log.exception("a message was not stored", extra={"platform": self.platform})
+                log.exception("message not stored", extra={"platform": self.platform})
                 await self._say(make_thread_id(self.platform, person, WHOLE), key, NOT_SAVED)
 
     async def post(self, post: OutboundPost) -> str:
@@ -125,7 +125,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
         if nick is None:
             raise PlatformError(f"{person} has not written to me on IRC.", permanent=True)
         if person not in await connection.whois(nick):
-            raise PlatformError(f"{nick} on IRC is no longer {person}.", retry_after_seconds=60.0)
+            raise PlatformError(f"{nick} on IRC no longer belongs to {person}.", retry_after_seconds=60.0)
         return nick
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:

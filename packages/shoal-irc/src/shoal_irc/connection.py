@@ -17,7 +17,7 @@ READ_BYTES_MAX = 16_384
 WANTED = frozenset({"message-tags", "account-tag", "server-time"})
 GONE = frozenset({"401", "403", "404", "477", "531"})
 REFUSED = {
-    **dict.fromkeys(("902", "904", "905", "906", "908"), "refused the token or password of platforms.irc.user"),
+    **dict.fromkeys(("902", "904", "905", "906", "908"), "rejected the login for platforms.irc.user"),
     **dict.fromkeys(("432", "464", "465", "ERROR"), "rejected the connection"),
 }
 
@@ -82,7 +82,9 @@ class Connection:
                         continue  # more lines follow
                     signs_in = bool(password) and own.login == "sasl"
                     if signs_in and "sasl" not in offered:
-                        raise PlatformError(f'{own.server} has no SASL. Set platforms.irc.login = "nickserv".')
+                        raise PlatformError(
+                            f'{own.server} does not support SASL. Set platforms.irc.login = "nickserv".'
+                        )
                     asked = sorted(WANTED & offered) + (["sasl"] if signs_in else [])
                     self.send(*(("CAP", "REQ", " ".join(asked)) if asked else ("CAP", "END")))
                 case "CAP", "ACK" if "sasl" in line.params[-1].split():
@@ -165,7 +167,7 @@ class Connection:
             async with asyncio.timeout(QUIET_SECONDS):
                 await waiting
         except OSError as error:
-            raise PlatformError("IRC did not confirm a message.", outcome_unknown=True) from error
+            raise PlatformError("The IRC server did not confirm a message.", outcome_unknown=True) from error
         finally:
             self._unconfirmed.pop(token, None)
 

@@ -89,7 +89,7 @@ def written(*words: str) -> bytes:
     if any(not word or word[0] == ":" or " " in word for word in first) or any(
         end in "".join(words) for end in "\r\n\0"
     ):
-        raise PlatformError(f"IRC cannot carry {' '.join(words)[:60]!r} in one line.", permanent=True)
+        raise PlatformError(f"IRC cannot send {' '.join(words)[:60]!r} in one line.", permanent=True)
     line = " ".join((*first, f":{last}" if not last or last[0] == ":" or " " in last else last)).encode()
     return line[: LINE_BYTES_MAX - 2] + b"\r\n"
 

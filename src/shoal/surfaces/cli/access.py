@@ -47,14 +47,14 @@ class ShellDecision(msgspec.Struct, frozen=True):
 
 permissions = click.Group(
     "permissions",
-    help="What agents may do: check, explain and change the rules.",
+    help="Check and change what agents may do.",
     epilog='Example: shoal permissions check --shell "git push origin main"',
 )
 
 
 @command(permissions, example='shoal permissions check --shell "git push origin main"')
 @click.option("--profile", metavar="NAME|FILE", help="A profile, or a TOML file with deny, allow and ask lists.")
-@click.option("--shell", "command", metavar="COMMAND", help="Decide on a whole shell command and list its parts.")
+@click.option("--shell", "command", metavar="COMMAND", help="Check a shell command and each of its parts.")
 @click.option("--tool", default=SHELL_TOOL, show_default=True, help="The tool that would run the shell command.")
 @agent_option("Use the rules of this agent.")
 @click.argument("actions", nargs=-1, metavar="[ACTION…|-]")
@@ -76,7 +76,7 @@ def check(
     one action per line from standard input.
     """
     if (command is None) == (not actions):
-        raise click.UsageError("Give actions, or --shell with one command.")
+        raise click.UsageError("Pass either actions or --shell COMMAND.")
     rules, situation = load_profile(context, profile, agent), asyncio.run(situation_here(context.config()))
     if command is not None:
         actions_of = shell_actions(tool, command, cwd=Path("/workspace"), isolated=situation.isolated)
@@ -88,7 +88,7 @@ def check(
         texts = [line.rstrip("\r\n") for line in sys.stdin] if actions == ("-",) else list(actions)
         record = rulings = [decide(rules, action_of(text), situation) for text in texts if text]
     rows = [(ruling.decision, ruling.action, ruling.rule or "no rule matches") for ruling in rulings]
-    print_records(record, as_json, ("decision", "action", "rule"), rows, "No actions were given.")
+    print_records(record, as_json, ("decision", "action", "rule"), rows, "No actions to check.")
 
 
 ASKED_ANYWAY = (
@@ -154,11 +154,11 @@ def replay(context: CommandContext, profile: str, since: str, agent: str, as_jso
     ]
     nothing = "These rules would have decided every action the same way."
     print_table(("was", "would be", "times", "action", "by rule"), rows, nothing)
-    for after, word in (("allow", "allowed"), ("ask", "asked about"), ("deny", "denied")):
+    for after, word in (("allow", "allowed"), ("ask", "requiring approval"), ("deny", "denied")):
         count = sum(decision.count for decision in view.changed if decision.after == after)
         if count:
             print(f"newly {word}: {count}")
-    print(f"Compared {view.checked} checks of {view.actions} actions.")
+    print(f"Checks compared: {view.checked}. Different actions: {view.actions}.")
 
 
 @command(permissions, example="shoal permissions suggest")
@@ -173,12 +173,12 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
     if accept is not None:
         if accept > len(suggestions):
             raise click.UsageError(
-                f"No suggestion has the number {accept}. Run `shoal permissions suggest` to list them."
+                f"No suggestion has the number {accept}. Run `shoal permissions suggest` to list all suggestions."
             )
         rule = suggestions[accept - 1]
         body = {"agent": rule.agent, "allow": rule.allow, "hours": hours_of(since)}
         made = call_api(context, "POST", "/api/permissions/suggestions", body, into=SuggestedRule)
-        print(f"Added to {context.home.config_file}; it takes effect on the next turn:\n{made.text}")
+        print(f"Added to {context.home.config_file}, effective on the next turn:\n{made.text}")
         return
     for number, suggestion in enumerate(suggestions, 1):
         taken = " (added)" if suggestion.accepted else ""
@@ -189,7 +189,7 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
     if not suggestions:
         print("No suggestions yet.")
     elif not all(suggestion.accepted for suggestion in suggestions):
-        echo("To accept one: `shoal permissions suggest --accept NUMBER`")
+        echo("To accept a suggestion, run `shoal permissions suggest --accept NUMBER`.")
 
 
 @command(permissions, example="shoal permissions rules")
@@ -197,7 +197,7 @@ def rules(context: CommandContext, as_json: bool) -> None:
     """List your own rules: those added to every profile, and those in your own profiles."""
     rules = get(context, "/api/permissions/rules", list[OwnRuleView])
     rows = [(rule.id, _whose(rule), rule.list, printable(rule.words or rule.pattern)) for rule in rules]
-    empty = "You have no rules of your own. Add one: shoal permissions add"
+    empty = "You have no rules of your own. Run `shoal permissions add` to add one."
     print_records(rules, as_json, ("id", "for", "decision", "what"), rows, empty)
 
 
@@ -306,10 +306,16 @@ def confirm(context: CommandContext, code: str, as_json: bool) -> None:
 def list_access(context: CommandContext, as_json: bool) -> None:
     """List the people who got access with a code, and the people who are waiting for access."""
     view = get(context, "/api/access", AccessView)
-    waiting = [(request, f"waiting; the code is valid until {when(request.expires_at)}") for request in view.waiting]
+    waiting = [(request, f"waiting, code valid until {when(request.expires_at)}") for request in view.waiting]
     paired = [(person, f"access since {when(person.at)}, given by {person.by}") for person in view.paired]
     rows = [(f"{person.platform}:{person.user}", person.name, text) for person, text in (*waiting, *paired)]
-    print_records(view, as_json, ("who", "name", "access"), rows, "No one has access by code, and no one is waiting.")
+    print_records(
+        view,
+        as_json,
+        ("who", "name", "access"),
+        rows,
+        ("No one has access through a pairing code, and no one is waiting for access."),
+    )
 
 
 @command(pair, "remove", example="shoal pair remove telegram:4711")
@@ -318,7 +324,10 @@ def remove_access(context: CommandContext, who: str) -> None:
     """Remove the access that a person got with a code."""
     platform, _, user = who.partition(":")
     if not platform or not user:
-        raise InvalidInput(f"{who!r} is not PLATFORM:USER, e.g. telegram:4711; `shoal pair list` shows who has access.")
+        raise InvalidInput(
+            f"{who!r} is not in the form PLATFORM:USER, such as telegram:4711. Run `shoal pair list` to see who has "
+            "access."
+        )
     call_api(context, "DELETE", f"/api/access/{path_part(platform)}/{path_part(user)}")
     print(f"{printable(who)} can no longer talk to your agents.")
 
@@ -335,7 +344,7 @@ token = click.Group(
 
 @command(token, "create", example="shoal token create openwebui --scope chat --expires 90d")
 @click.option("--scope", required=True, type=click.Choice(TOKEN_SCOPES), help="Permissions of the token.")
-@agent_option("Limit it to the threads of this agent.")
+@agent_option("Limit the token to this agent's threads.")
 @click.option(
     "--as", "person", default="", metavar="PERSON", help="PLATFORM:USER, a name from [access.people], or owner."
 )
@@ -358,7 +367,8 @@ def create_token(
     token = made.token
     until = f"until {when(token.expires_at)} UTC" if token.expires_at else "until it is revoked"
     print(
-        f"{token.name}: scope {token.scope}, as {printable(token.person)}, {until}. Shoal does not show it again.",
+        f"{token.name}: scope {token.scope}, as {printable(token.person)}, valid {until}. Shoal does not show the "
+        "token again.",
         file=sys.stderr,
     )
 
@@ -379,4 +389,4 @@ def list_tokens(context: CommandContext, as_json: bool) -> None:
 def revoke_token(context: CommandContext, name: str) -> None:
     """Revoke a token. Its next call fails, and its open streams end within a second."""
     call_api(context, "DELETE", f"/api/tokens/{path_part(name)}")
-    print(f"{printable(name)} is revoked.")
+    print(f"Revoked {printable(name)}.")

@@ -29,7 +29,10 @@ _listen_option = click.option(
     type=click.Choice(LISTENS),
     default="all",
     show_default=True,
-    help="Messages it answers: all, only mentions, or mentions and replies in threads started by a mention.",
+    help=(
+        "Messages that the agent answers: all, named (mentions and replies), or threads (also follow-ups in "
+        "threads that mention the agent)."
+    ),
 )
 
 
@@ -62,7 +65,7 @@ def list_agents(context: CommandContext, as_json: bool) -> None:
 @click.option("--model", help="PROVIDER/MODEL. [default: the default model]")
 @click.option("--profile", help="Permission profile. [default: the default profile]")
 @click.option("--prompt", "system_prompt", help="Instructions, in one or more sentences.")
-@click.option("--beside", metavar="PLATFORM:CHANNEL", help="Create a channel for it next to this one.")
+@click.option("--beside", metavar="PLATFORM:CHANNEL", help="Create a channel for the agent next to this one.")
 @_listen_option
 def create(
     context: CommandContext,
@@ -79,9 +82,9 @@ def create(
     make_home(context.home)
     body = {"name": name, "settings": settings, "beside": beside or "", "listen": listen}
     made = call_api(context, "POST", "/api/agents", body, into=NewAgentView)
-    print(f"Created {context.home.agent(name)}. Edit AGENTS.md there to describe how it works.")
+    print(f"Created {context.home.agent(name)}. Edit AGENTS.md there to describe how the agent works.")
     for place in made.agent.channels:
-        print(f"It answers in {place}.")
+        print(f"The agent answers in {place}.")
     if made.note:
         echo(made.note)
 
@@ -98,7 +101,7 @@ def config(context: CommandContext, name: str, key: str, value: str) -> None:
     """
     _existing(context, name)
     call_api(context, "PATCH", f"/api/agents/{path_part(name)}", {"settings": {key: value}})
-    print(f"{name}: {key} is {value or 'the default'} from the next turn on.")
+    print(f"{name}: {key} is {value or 'the default'}. This takes effect on the next turn.")
 
 
 @command(agents, example="shoal agents destroy research --keep-files")
@@ -113,7 +116,7 @@ def destroy(context: CommandContext, name: str, keep_files: bool, yes: bool) -> 
     path = f"/api/agents/{path_part(name)}?keep_files={'true' if keep_files else 'false'}"
     removed = call_api(context, "DELETE", path, into=DestroyedAgent)
     print(
-        f"Removed {name}; its files are in {context.root / removed.files}."
+        f"Removed {name}. Its files are in {context.root / removed.files}."
         if keep_files
         else f"Removed {name} and its files."
     )
@@ -128,7 +131,7 @@ def bind(context: CommandContext, name: str, channel: str, listen: str) -> None:
     platform, identity = _channel(channel)
     binding = {"platform": platform, "channel": identity, "agent": name, "listen": listen}
     call_api(context, "PUT", "/api/bindings", binding)
-    print(f"{name} answers {HEARD[listen]} in {channel} from the next message on.")
+    print(f"{name} answers {HEARD[listen]} in {channel}. This takes effect on the next message.")
 
 
 @command(agents, example="shoal agents unbind discord:1234567890")
@@ -151,7 +154,7 @@ def undo(context: CommandContext, name: str) -> None:
 def _channel(text: str) -> tuple[str, str]:
     platform, _, channel = text.partition(":")
     if not platform or not channel:
-        raise InvalidInput(f"{text[:80]!r} is not a channel: write PLATFORM:CHANNEL.")
+        raise InvalidInput(f"{text[:80]!r} is not a channel. Write the channel as PLATFORM:CHANNEL.")
     return platform, channel
 
 

@@ -9,7 +9,7 @@ from shoal.surfaces.http.approval_views import ApprovalDecided, ApprovalView, Ru
 
 approvals = click.Group(
     "approvals",
-    help="Approval requests: see exactly what would run, and decide.",
+    help="List, inspect and decide approval requests.",
     epilog="Example: shoal approvals list",
 )
 
@@ -43,8 +43,8 @@ def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
         return
     state = VERDICTS.get(approval.state, approval.state).capitalize()
     print(
-        f"{state}, expires {when(approval.expires_at)} UTC, "
-        f"asked by {printable(approval.asked_by)} in {approval.thread}"
+        f"{state}, expires {when(approval.expires_at)} UTC, requested by {printable(approval.asked_by)} in "
+        f"{approval.thread}"
     )
     if approval.item.why:
         print(f"The model says: “{printable(approval.item.why)}”")
@@ -57,7 +57,7 @@ def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
 
 
 @command(approvals, example="shoal approvals allow 01K9V3")
-@click.option("--thread", "for_thread", is_flag=True, help="Allow the same call for the whole thread.")
+@click.option("--thread", "for_thread", is_flag=True, help="Allow the same call throughout the thread.")
 @click.option("--always", is_flag=True, help="Also add the rule that `approvals show` prints. Owner only.")
 @click.option(
     "--call", "calls", type=int, multiple=True, help="Allow only this call of the card. The others are denied."
@@ -100,4 +100,4 @@ def _decide(context: CommandContext, id: str, body: dict[str, object], done: str
         print(f"{done} The turn continues.")
         return
     thread = get(context, path, ApprovalView).thread
-    echo(f"{done} Shoal is not running. The turn continues with `shoal run` or `shoal chat --thread {thread}`.")
+    echo(f"{done} Shoal is not running. Run `shoal run` or `shoal chat --thread {thread}` to continue the turn.")

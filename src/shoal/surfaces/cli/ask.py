@@ -58,10 +58,10 @@ INPUT_CHARS_MAX = 1_000_000
 STATUS_SECONDS = 0.5
 """Interval between updates of the status line."""
 THINKING_CHARS = 500
-"""Characters at the end of the thinking that the status line shows."""
+"""Number of characters shown in the status line, from the end of the thinking."""
 INPUT_SECONDS = 3.0
 """Delay after which a notice says that standard input is being read."""
-NOTHING_ASKED = "There is no text to send. Pass TEXT, or pipe it in."
+NOTHING_ASKED = "The message is empty. Pass TEXT, or pipe it in."
 
 
 class WaitingApproval(msgspec.Struct, frozen=True):
@@ -122,10 +122,10 @@ def _read_input() -> str:
             echo("shoal: reading standard input. Use `< /dev/null` to skip it.", sys.stderr)
     text = sys.stdin.read(INPUT_CHARS_MAX + 1)
     if any("\ud800" <= letter <= "\udfff" for letter in text):  # Python decodes invalid UTF-8 to surrogates
-        raise InvalidInput("Standard input is not UTF-8 text. Name the file to read instead.")
+        raise InvalidInput("Standard input is not UTF-8 text. Give the agent the path of the file instead.")
     if len(text) > INPUT_CHARS_MAX:
         raise InvalidInput(
-            f"Standard input is longer than {INPUT_CHARS_MAX:,} characters. Name a file to read instead."
+            f"Standard input is longer than {INPUT_CHARS_MAX:,} characters. Give the agent the path of a file instead."
         )
     return text
 
@@ -142,7 +142,7 @@ async def _ask(
         asked = await turn.follow(standing.last_seq if standing else 0)
     if asked is not None:
         return asked
-    raise ShoalError(f"Shoal stopped before {chosen} was answered. `shoal chat --thread {chosen}` continues there.")
+    raise ShoalError(f"Shoal stopped before {chosen} was answered. Run `shoal chat --thread {chosen}` to continue.")
 
 
 class _Turn:
@@ -273,7 +273,7 @@ class _Turn:
         )
         if not self.may_ask:
             allow, deny = f"`shoal approvals allow {card}`", f"`shoal approvals deny {card}`"
-            echo(f"shoal: to run it: {allow}. To discard it: {deny}.", sys.stderr)
+            echo(f"shoal: {allow} runs everything. {deny} discards everything.", sys.stderr)
             return msgspec.structs.replace(done, approvals=waiting)
         print("\n[y] run everything, anything else discards it: ", end="", file=sys.stderr, flush=True)
         does = (await read_line()).strip().lower() in ("y", "yes")

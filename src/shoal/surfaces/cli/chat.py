@@ -63,8 +63,8 @@ THREAD = ThreadId("terminal:local:main")
 
 
 @command(example="shoal chat --agent main")
-@click.option("--thread", default=str(THREAD), show_default=True, help="The conversation to continue.")
-@agent_option("Agent that answers in a new conversation. [default: the default agent]")
+@click.option("--thread", default=str(THREAD), show_default=True, help="Continue this thread.")
+@agent_option("Agent that answers in a new thread. [default: the default agent]")
 def chat(context: CommandContext, thread: str, agent: str) -> int:
     """Chat in the terminal. /help lists the commands. When the agent asks for approval, answer y, t, a or n.
 
@@ -118,17 +118,20 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
 
 NO_TURN = TurnId("")
 RECAP_EVENTS = 40
-"""Earlier events that a chat in a terminal shows when it opens."""
+"""Number of earlier events shown when a chat opens in a terminal."""
 OPEN_EVENTS = 200
-"""Events read backwards to find the open turn's activity."""
+"""Number of events read backwards to find the open turn's activity."""
 
 COMMANDS = {
     "stop": "stop the running turn; /stop all also drops waiting messages",
-    "steer": "TEXT: send it to the running turn",
-    "new": "start over: the agent forgets this conversation, the journal keeps it",
+    "steer": "send TEXT to the running turn",
+    "new": "start over: the agent forgets this conversation, but the journal keeps it",
     "status": "show the state of this conversation",
-    "allow": "allow the oldest request; /allow thread or /allow always lasts; /allow 1 3 allows only those",
-    "deny": "deny the oldest request; /deny 2 denies only that call",
+    "allow": (
+        "allow the oldest request; /allow thread and /allow always also allow the same call later; /allow 1 3 "
+        "allows only calls 1 and 3"
+    ),
+    "deny": "deny the oldest request; /deny 2 denies only call 2",
     "thinking": "show the model's last thinking",
     "help": "list the commands",
     "quit": "leave",
@@ -331,9 +334,9 @@ class TerminalChat:
                 await self.stop(all_queued=rest.strip() == "all")
             case "/steer":
                 if not rest.strip():
-                    self.screen.line("Add a text: /steer TEXT")
+                    self.screen.line("Add the text to send: /steer TEXT")
                 elif not await self.link.steer(rest.strip()):
-                    self.screen.line("No turn is running. Send it as a message instead.")
+                    self.screen.line("No turn is running. Send the text as a message instead.")
             case "/new":
                 try:
                     await self.link.clear()
@@ -379,7 +382,7 @@ class TerminalChat:
             message_id = await self.link.send(text, self.agent)
             if not message_id:
                 self.screen.line(
-                    "Busy: too many prompts are waiting. /stop ends the running turn, /steer TEXT reaches it."
+                    "Too many prompts are waiting. Stop the turn with /stop, or add to it with /steer TEXT."
                 )
             elif message_id not in self._heard:
                 self._sent.add(message_id)
@@ -390,7 +393,7 @@ class TerminalChat:
     async def _decide(self, answer: str, numbers: Sequence[int] = (), *, of_set: bool = False) -> None:
         waiting = [item for item in self.questions.items() if item[1].item.staged == of_set]
         if not waiting and not self.questions:
-            self.screen.line("Nothing is waiting for an answer.")
+            self.screen.line("Nothing is waiting for approval.")
             return
         approval, request = waiting[0] if waiting else next(iter(self.questions.items()))
         card = request.item.card
@@ -520,7 +523,7 @@ class TerminalChat:
                 self.answer.cut()
                 self.screen.wants(request)
             case FilesChanged(changed=changed) if changed:
-                self.screen.show_notice(f"[{counted(changed, 'file')} changed; /undo shows and reverts the changes]")
+                self.screen.show_notice(f"[{counted(changed, 'file')} changed, which /undo shows and reverts]")
             case FilesRestored(restored=restored, by=by):
                 self.screen.show_notice(f"[{by} undid a turn: {counted(restored, 'file')} restored]")
             case _:
@@ -541,7 +544,6 @@ class StreamedThinking:
         self._since = 0.0
         self.text = ""
         self.last = ""
-        """The last completed thinking."""
 
     @property
     def seconds(self) -> float:

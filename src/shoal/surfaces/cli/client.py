@@ -215,7 +215,7 @@ def decoded(status: int, content: bytes, into: type[T], who: str = "Shoal") -> T
         400: InvalidInput, 404: NotFound, 409: Conflict, 410: Gone, 429: Busy, 501: StoreNewer
     }  # fmt: skip
     kind = named.get(refused.get("error", "")) or kinds.get(status, ShoalError)
-    raise kind(message or f"{who} rejected the call ({status}). Check its log.")
+    raise kind(message or f"{who} returned an error ({status}). Check its log.")
 
 
 @contextmanager

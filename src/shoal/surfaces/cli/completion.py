@@ -38,7 +38,7 @@ def completion(click_context: click.Context, shell: str | None, only_print: bool
     shell = shell or Path(os.environ.get("SHELL", "")).name
     kind = get_completion_class(shell) if shell in SHELLS else None
     if kind is None:
-        raise InvalidInput(f"Name a shell ({', '.join(SHELLS)}), such as `shoal completion bash`.")
+        raise InvalidInput(f"Specify a shell ({', '.join(SHELLS)}), for example `shoal completion bash`.")
     script = kind(click_context.find_root().command, {}, "shoal", VARIABLE).source()
     script = _ZSH_BEGINS + script if shell == "zsh" else script
     if only_print:
@@ -59,8 +59,8 @@ def completion(click_context: click.Context, shell: str | None, only_print: bool
         if line not in before.splitlines():
             with settings.open("a", encoding="utf-8") as end:
                 end.write(f"{'' if before.endswith(chr(10)) or not before else chr(10)}{line}\n")
-            print(f"{settings} now loads it.")
-    print("It works in every new shell.")
+            print(f"{settings} now loads this script.")
+    print("Completion works in every new shell.")
 
 
 def _folder(variable: str, usual: str) -> Path:

@@ -126,7 +126,8 @@ class CommandContext:
             raise NotFound(f"{self.nearest} is not a directory. Choose another with --home DIR or SHOAL_HOME.")
         if not self.root.is_dir():
             raise NotFound(
-                f"The home directory {self.root} does not exist. Create it with `shoal init`, or use --home."
+                f"The home directory {self.root} does not exist. Create it with `shoal init`, or choose another "
+                "with --home DIR."
             )
 
     def _database_url(self) -> str:

@@ -23,7 +23,7 @@ def docs(words: tuple[str, ...]) -> None:
     """
     folder = next((folder for folder in FOLDERS if (folder / "README.md").is_file()), None)
     if folder is None:
-        raise NotFound("This installation has no documentation. It is in the docs/ directory of the source code.")
+        raise NotFound("This installation has no documentation. Read the docs/ directory of the source code instead.")
     texts = {
         path.relative_to(folder).with_suffix("").as_posix(): path.read_text("utf-8")
         for path in sorted(folder.rglob("*.md"))

@@ -54,7 +54,6 @@ from shoal.turn.skills import skill_roots
 from shoal.turn.text_files import FileCache, SkillReader
 
 FREE_BYTES_MIN = 268_435_456
-"""Free disk space below which the check warns."""
 SOURCES_MAX = 5
 """Maximum number of chats that a finding names."""
 START_OVER = "Run `shoal docs install` to see which files to keep."
@@ -109,7 +108,9 @@ async def examine(context: CommandContext) -> AsyncGenerator[DoctorFinding]:
         config = context.config()
     except ConfigError as error:
         for problem in error.problems:
-            yield fail("config", problem, "Correct it. Run `shoal docs configuration` for a list of keys.")
+            yield fail(
+                "config", problem, ("Correct the configuration. Run `shoal docs configuration` for a list of keys.")
+            )
         return
     yield ok("config", "every key is known and every value is valid.")
     of_features = (cast(Check, feature.load(feature.doctor)) for feature in features() if feature.doctor)
@@ -147,7 +148,7 @@ def _home(context: CommandContext) -> Iterator[DoctorFinding]:
     if free < FREE_BYTES_MIN:
         yield warn("disk", f"{free // 1_048_576} MiB are free.", "Free some space before the disk is full.")
     if shutil.which("git") is None:
-        yield warn("git", "git is not installed; workspaces keep no history.", "Install git.")
+        yield warn("git", "git is not installed, so workspaces keep no history.", "Install git.")
 
 
 async def _database(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
@@ -168,14 +169,14 @@ async def _database(context: CommandContext, config: Config) -> AsyncGenerator[D
             yield fail("database", str(error), "Correct database.url or DATABASE_URL.")
             return
         if behind:
-            message = f"PostgreSQL {version} responds; its schema is outdated or missing."
-            yield warn("database", message, "The next start, or `shoal migrate`, updates it.")
+            message = f"PostgreSQL {version} responds, but its schema is outdated or missing."
+            yield warn("database", message, "Start Shoal, or run `shoal migrate`, to update the schema.")
         else:
-            yield ok("database", f"PostgreSQL {version} responds; its schema is current.")
+            yield ok("database", f"PostgreSQL {version} responds, and its schema is current.")
         return
     file = context.home.database_file
     if not file.exists():
-        yield ok("database", "it does not exist yet; the first start creates it.")
+        yield ok("database", "the file does not exist yet. The first start creates it.")
         return
     newest = migrations("sqlite")[-1][0]
     try:
@@ -201,7 +202,7 @@ async def _database(context: CommandContext, config: Config) -> AsyncGenerator[D
     if problem:
         yield fail("database", f"{file} is damaged: {problem}.", WHAT_TO_DO)
     elif version < newest:
-        yield warn("database", f"{file} has an older schema.", "The next start, or `shoal migrate`, upgrades it.")
+        yield warn("database", f"{file} has an older schema.", "Start Shoal, or run `shoal migrate`, to upgrade it.")
     else:
         yield ok("database", f"{file} is intact ({file.stat().st_size // 1024:,} KiB, schema {version}).")
 
@@ -214,11 +215,13 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
     try:
         catalog = open_catalog(config, os.environ, SystemClock())
     except ConfigError as error:
-        yield fail("models", str(error), "Correct it. Run `shoal docs configuration` for a list of keys.")
+        yield fail(
+            "models", str(error), ("Correct the configuration. Run `shoal docs configuration` for a list of keys.")
+        )
         return
     try:
         if not config.providers and not config.model.name:
-            message = "no provider is configured; a running Ollama answers, otherwise the built-in `demo`."
+            message = "no provider is configured. Ollama answers if it is running, otherwise the built-in `demo`."
             yield warn("models", message, "Run `shoal setup model` to connect one.")
             return
         for name, listing in (await catalog.refresh()).items():
@@ -243,7 +246,7 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
             for model in (chosen, *config.model.fallback):
                 if not (config.model.context_tokens_max or catalog.route(model).context_tokens):
                     message = (
-                        f"the context window of {model} is unknown; Shoal assumes {WINDOW_TOKENS_DEFAULT:,} tokens."
+                        f"the context window of {model} is unknown, so Shoal assumes {WINDOW_TOKENS_DEFAULT:,} tokens."
                     )
                     yield warn("window", message, "Set model.context_tokens_max to its size.")
     finally:
@@ -276,7 +279,9 @@ async def _sandbox(_: CommandContext, config: Config) -> AsyncGenerator[DoctorFi
     try:
         chosen = await open_sandbox(config.sandbox, extension_sandbox)
     except ShoalError as error:
-        yield fail("sandbox", str(error), 'Set sandbox.kind = "auto", or install its requirements.')
+        yield fail(
+            "sandbox", str(error), ('Set sandbox.kind = "auto", or install the requirements of the configured sandbox.')
+        )
         return
     await chosen.sandbox.close()
     if chosen.note:
@@ -293,13 +298,13 @@ async def _platforms(context: CommandContext, config: Config) -> AsyncGenerator[
         named = msgspec.structs.replace(account, account=name) if platform == "webhook" else account
         yield await asyncio.to_thread(_account, platform, named, context, config)
     if not is_connected:
-        yield ok("platforms", "none is configured; the page, the terminal and the API always work.")
+        yield ok("platforms", "none is configured. The page, the terminal and the API always work.")
 
 
 def _account(platform: str, account: AccountSettings, context: CommandContext, config: Config) -> DoctorFinding:
     check = f"{platform} {account.account}"
     if not account.enabled:
-        return ok(check, "is switched off.")
+        return ok(check, "the account is switched off.")
     for field in msgspec.structs.fields(account):
         value: object = getattr(account, field.name)
         if isinstance(value, Secret):
@@ -317,7 +322,7 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
             return fail(check, f"{what}.", todo or f"Correct [platforms.{platform}].")
     if account.agent and not context.home.agent(account.agent).is_dir():
         todo = f"Create it with `shoal agents create {account.agent}`, or correct platforms.{platform}.agent."
-        return warn(check, f"the agent {account.agent!r} does not exist; the default agent answers there.", todo)
+        return warn(check, f"the agent {account.agent!r} does not exist, so the default agent answers there.", todo)
     optional = platform_named(platform).optional if platform != "webhook" else None
     if optional is not None and find_spec(optional[0]) is None:
         return warn(check, f"{optional[1]} without the `{platform}` extra.", how_to_add(platform))
@@ -341,10 +346,11 @@ def _everybody(check: str, config: Config) -> DoctorFinding:
     )
     if not each or not all_of_them:
         todo = "Set budget.tokens_per_stranger_day and budget.tokens_strangers_per_day."
-        return warn(check, "everyone can talk to agents there, and strangers can spend without limit.", todo)
+        return warn(check, "everyone can talk to agents there, and untrusted people can spend without limit.", todo)
     return ok(
         check,
-        f"everyone can talk to agents there; each stranger can spend {each} per day, all strangers {all_of_them}.",
+        f"everyone can talk to agents there. Each untrusted person can spend {each} per day, and all of them "
+        f"together {all_of_them}.",
     )
 
 
@@ -409,9 +415,7 @@ async def _services(context: CommandContext, _config: Config) -> AsyncGenerator[
         rows = [msgspec.json.decode(stored, type=SetAside) for _, stored in aside]
         sources = {f"{row.platform} {row.lane}" for row in rows}
         named = ", ".join(sorted(sources)[:SOURCES_MAX])
-        what = (
-            f"{counted(len(aside), 'message')} set aside, because Shoal crashed twice while processing them: {named}."
-        )
+        what = f"{counted(len(aside), 'message')} set aside after Shoal crashed twice during processing: {named}."
         yield warn("messages", what, "Report this as a bug.")
 
 

@@ -11,7 +11,6 @@ from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import echo
 
 TEMPLATE = Path(__file__).with_name("template")
-"""The initial files of a home directory."""
 
 DATA_FILES = ("IDENTITY.md", "MEMORY.md", "SYSTEM.md", "settings.json", "HEARTBEAT.md")
 DATA_FOLDERS = ("events", "skills")
@@ -46,7 +45,7 @@ def another_products(root: Path) -> str:
     other = next((product for name, product in OF_OTHERS.items() if name in names), "")
     if not other or {"shoal.db", "agents"} <= names:
         return ""
-    todo = f"Choose another directory. To import this one's content there, run `shoal import {other} {root}`."
+    todo = f"Choose another directory. Then run `shoal import {other} {root}` to import this content."
     return f"{root} belongs to another product ({other}). {todo}"
 
 

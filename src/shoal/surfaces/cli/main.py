@@ -30,10 +30,10 @@ REMEDIES = {
     errno.EDQUOT: "Free some space, then try again.",
     errno.EROFS: "Choose another location, or make this one writable.",
     errno.EEXIST: "Move the existing file or folder away.",
-    errno.ENOTDIR: "Part of this path is not a folder. Move that file away.",
+    errno.ENOTDIR: "Rename the file in this path that should be a folder.",
     errno.EISDIR: "Shoal needs a file there. Move the folder away.",
     errno.EINVAL: "Move the existing file or folder away.",
-    errno.ELOOP: "Remove the link, which points to itself.",
+    errno.ELOOP: "Remove the link that points to itself.",
 }
 """Remedies for operating system errors, except missing permissions."""
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
@@ -59,7 +59,7 @@ class CommandEntry(NamedTuple):
 EXAMPLE = 'Example: shoal ask "What can you do?"'
 _CORE = {
     "Start and use Shoal": {
-        "setup": CommandEntry("setup", "Set up a model, a chat, the sandbox and the start at login."),
+        "setup": CommandEntry("setup", "Set up a model, a chat, the sandbox and automatic start."),
         "run": CommandEntry("run", "Run Shoal: agents, chats, schedules, the page and the API."),
         "ask": CommandEntry("ask", "Send one message and print the reply."),
         "chat": CommandEntry("chat", "Chat in the terminal."),
@@ -68,9 +68,9 @@ _CORE = {
         "completion": CommandEntry("completion", "Set up Tab completion for bash, zsh or fish."),
     },
     "Decide who may do what": {
-        "pair": CommandEntry("access", "Give access to a person with a code: CODE, list, remove."),
+        "pair": CommandEntry("access", "Give people access with a pairing code: CODE, list, remove."),
         "approvals": CommandEntry("approvals", "Decide approval requests: list, show, allow, deny."),
-        "permissions": CommandEntry("access", "Permission rules: check, explain, change."),
+        "permissions": CommandEntry("access", "Permission rules: check, suggest, add, remove."),
         "token": CommandEntry("access", "Tokens with limited scopes: create, list, revoke."),
         "audit": CommandEntry("reports", "Read and verify the audit log."),
     },
@@ -81,7 +81,7 @@ _CORE = {
     },
     "Schedule": {},
     "Inspect": {
-        "threads": CommandEntry("threads", "Conversations: list, show, export, fork, undo, delete."),
+        "threads": CommandEntry("threads", "Conversation threads: list, show, export, fork, undo, delete."),
         "context": CommandEntry("threads", "Show the size of each part of a model request."),
         "usage": CommandEntry("reports", "Tokens and cost by day, agent and model."),
     },
@@ -95,7 +95,6 @@ _CORE = {
         "migrate": CommandEntry("migrate", "Update the database, or move it to PostgreSQL."),
     },
 }
-"""The subcommands of the core, by purpose."""
 
 
 def _of_features(job: str) -> dict[str, CommandEntry]:
@@ -195,7 +194,7 @@ class Subcommands(click.Group):
             import difflib
 
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean {near[0]}?" if near else " Run `shoal --help` to list them."
+            hint = f" Did you mean {near[0]}?" if near else " Run `shoal --help` to list all commands."
             raise click.UsageError(f"No command named {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -204,7 +203,7 @@ class Subcommands(click.Group):
 @click.option(
     "--home",
     type=click.Path(path_type=Path, readable=False),
-    help="Home directory. By default $SHOAL_HOME or ~/.shoal.",
+    help="Home directory. [default: $SHOAL_HOME or ~/.shoal]",
 )
 @click.option("--debug", is_flag=True, help="Show the full traceback of errors.")
 @click.version_option(package_name="shoal", message="shoal %(version)s", help="Show the version.")
@@ -232,7 +231,7 @@ def run(arguments: list[str], context: CommandContext | None = None) -> int:
         # A confirmation was declined, or standard input ended.
         if not isinstance(error.__cause__, KeyboardInterrupt):
             print(file=sys.stderr)
-            _complain(context, ShoalError("Nothing was changed. `--yes` skips the question."))
+            _complain(context, ShoalError("Nothing was changed. Use `--yes` to skip the question."))
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -294,13 +293,13 @@ def _complain(context: CommandContext, error: BaseException) -> None:
                 message = f"{message.rstrip('.')}. See `{path} --help`."
             lines = [message]
         case PermissionError() if context.root.is_dir() and not os.access(context.root, os.R_OK | os.X_OK):
-            todo = "Run Shoal as its owner, or choose another with --home DIR."
+            todo = "Run Shoal as its owner, or choose another directory with --home DIR."
             lines = [f"You have no permission to read {context.root}. {todo}"]
         case OSError():
             # an OSError from a write names no file
             path = error.filename or (context.root if error.errno in _OF_DISKS else "")
             where = f"{path}: " if path else ""
-            todo = REMEDIES.get(error.errno or 0, "Check that it exists and that you own it.")
+            todo = REMEDIES.get(error.errno or 0, "Check that the path exists and that you own it.")
             lines = [f"{where}{error.strerror or error}. {todo}"]
         case _:
             lines = [" ".join(str(error).split())]

@@ -23,10 +23,13 @@ def migrate(context: CommandContext, url: str | None) -> None:
         shown = ", ".join(f"{count:,} {table}" for table, count in moved.items() if count)
         file = context.home.database_file
         print(f"Moved {shown or 'an empty database'}.")
-        print(f"Set database.url in {context.home.config_file}, or DATABASE_URL; {file} is then no longer used.")
+        print(
+            f"Set database.url in {context.home.config_file} or the variable DATABASE_URL. Shoal then no longer "
+            f"uses {file}."
+        )
     elif context.config().database.url:
         context.migrate()
-        print("The database on the server has this version's schema.")
+        print("The schema of the PostgreSQL database is up to date.")
     else:
         file = context.home.database_file
         before = schema_version(file) if file.exists() else 0

@@ -51,7 +51,6 @@ VERBATIM = "    │ "
 VERDICTS = {
     "pending": "waiting", "allow": "allowed", "deny": "denied", "expired": "expired", "cancelled": "cancelled",
 }  # fmt: skip
-"""One-word outcomes of approvals."""
 _OUTCOMES = {"aborted": "Stopped.", "failed": "Failed.", "limit": "Limit reached."}
 
 
@@ -185,10 +184,10 @@ def event_lines(event: Event) -> Iterator[str]:
             yield f"\n  [everything above is a copy of {source} up to event {seq}]"
         case FilesChanged(changed=changed) if changed:
             undo = f"shoal threads undo {event.thread} {event.turn}"
-            yield f"  [{counted(changed, 'file')} changed; {undo} reverts this]"
+            yield f"  [{counted(changed, 'file')} changed, which {undo} reverts]"
         case FilesRestored(id=undo, restored=restored, by=by):
-            yield f"\n  [{printable(by)} undid a turn: {counted(restored, 'file')} restored;"
-            yield f"  shoal threads undo {event.thread} {undo} reverts this]"
+            yield f"\n  [{printable(by)} undid a turn: {counted(restored, 'file')} restored."
+            yield f"  shoal threads undo {event.thread} {undo} reverts this.]"
         case LimitReached(limit=limit, detail=detail):
             yield f"  ! {limit_words(limit, detail)}"
         case Failed(message=message, detail=detail):
@@ -197,7 +196,7 @@ def event_lines(event: Event) -> Iterator[str]:
             advice = "I will retry automatically. /retry retries now, /stop gives up."
             yield from (f"  {line}" for line in failure_lines(f"{message} {advice}", detail))
         case RetryRequested(model=model):
-            yield f"  [asks {printable(model) or 'the model'} again]"
+            yield f"  [asking {printable(model) or 'the model'} again]"
         case TurnFinished(outcome=outcome) if outcome != "done":
             yield f"  {_OUTCOMES[outcome]}"
         case _:
@@ -336,5 +335,5 @@ def hours_of(text: str) -> int:
     """Parse a duration such as 12h, 30d or 2w into hours. Raises click.UsageError."""
     match = re.fullmatch(r"(\d{1,4})([hdw])", text.strip())
     if match is None or not int(match[1]):
-        raise click.UsageError(f"--since {text!r} is not a time span. Write 12h, 30d or 2w.")
+        raise click.UsageError(f"--since {text!r} is not a time span. Examples: 12h, 30d, 2w.")
     return int(match[1]) * {"h": 1, "d": 24, "w": 168}[match[2]]

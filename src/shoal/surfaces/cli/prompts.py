@@ -13,7 +13,6 @@ from shoal.setup.choices import kind_of_secret, looks_secret
 from shoal.surfaces.cli.output import echo, is_dumb, printable, wrapped
 
 CHOICES_SHOWN = 15
-"""Maximum number of entries shown at a time."""
 
 
 def ask_line(question: str, default: str = "", *, is_secret: bool = False, may_be_empty: bool = False) -> str:

@@ -166,7 +166,7 @@ def refresh(context: CommandContext, as_json: bool) -> int:
         for name, row in results.items()
     ]
     rows = [(name, "failed" if row.error else "ok", len(row.models), row.error) for name, row in results.items()]
-    empty = "No provider is configured; `demo` answers without one."
+    empty = "No provider is configured. The built-in `demo` answers."
     print_records(views, as_json, ("provider", "", "models", "why"), rows, empty)
     return 1 if any(row.error for row in results.values()) else 0
 
@@ -217,7 +217,7 @@ SCOPE = click.option(
     show_default=True,
     help="Scope of the skill.",
 )
-OF_AGENT = agent_option("The agent, for scope agent.", "main")
+OF_AGENT = agent_option("Agent of the skill, for scope agent.", "main")
 AS_AGENT = agent_option("List the skills available to this agent.", "main")
 AS_IN_THREAD = click.option("--thread", default="", help="List the skills available in this thread.")
 IN_THREAD = click.option("--thread", default="", help="Thread that identifies the platform or channel.")
@@ -235,7 +235,7 @@ def list_skills(context: CommandContext, agent: str, thread: str, as_json: bool)
     """List the skills. If several have the same name, the narrowest scope wins."""
     skills = get(context, "/api/skills", SkillsView, agent=agent, thread=thread).skills
     rows = [(skill.name, skill.scope, skill.description) for skill in skills]
-    empty = f"No skills. Put one into {context.home.data}/skills/."
+    empty = f"No skills. Install one with `shoal skills install`, or put it into {context.home.data}/skills/."
     print_records(skills, as_json, ("name", "scope", "description"), rows, empty)
 
 
@@ -254,7 +254,7 @@ def check(context: CommandContext, agent: str, thread: str, as_json: bool) -> in
         print(
             f"warn: {skill.name} of scope {skill.scope} is overridden by a skill with a narrower scope. ({skill.path})"
         )
-    print(f"{len(view.skills)} skills are valid.")
+    print(f"Valid skills: {len(view.skills)}.")
     return 1 if view.problems else 0
 
 

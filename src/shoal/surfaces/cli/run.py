@@ -28,7 +28,7 @@ EXIT_TERMINATED = 143
 
 host_option = click.option("--host", help="Address to listen on. [default: web.host]")
 port_option = click.option(
-    "--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 chooses a free one. [default: web.port]"
+    "--port", type=click.IntRange(0, 65535), help="Port to listen on. 0 chooses a free port. [default: web.port]"
 )
 
 
@@ -141,8 +141,8 @@ async def _run(context: CommandContext, config: "Config", role: "Role", *, liste
                 background.start_soon(return_freed_memory, clock)
                 await asyncio.shield(stopped)
                 background.cancel_scope.cancel()
-            print(f"shoal: stopping; running turns have {config.engine.drain_seconds:g} s left. A second signal "
-                  "stops immediately.",
+            print(f"shoal: stopping. Running turns have {config.engine.drain_seconds:g} s to finish. A second "
+                  "signal stops Shoal immediately.",
                   file=sys.stderr)  # fmt: skip
             await app[Runtime].drain()
         return EXIT_INTERRUPTED if stopped.result() == signal.SIGINT else 0

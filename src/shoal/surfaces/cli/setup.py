@@ -135,13 +135,16 @@ class Setup:
             is_other = True
         root = self._session.context.root
         if is_other:
-            echo(f"From now on, set `export SHOAL_HOME={shlex.quote(str(root))}`")
+            echo(
+                f"To use this directory from now on, add `export SHOAL_HOME={shlex.quote(str(root))}` to your shell "
+                "profile."
+            )
         server = find_server(self._session.context) if root.is_dir() else None
         self._session.runs = server is not None
         if server is None and is_held(self._session.context.home.lock_file):
             service = setup_checks.login_service(root)
             stop = f" (`{service.stop}`)" if service is not None and service.file.exists() else ""
-            raise HomeLocked(f"Shoal is running on {root}. Stop it{stop}, then run `shoal setup` again.")
+            raise HomeLocked(f"Shoal is using {root}. Stop it{stop}, then run `shoal setup` again.")
         made = make_home(self._session.context.home)
         self._made += [str(root / name) for name in made if name in ("shoal.toml", "token")]
         self._before = written(self._session.context.home)
@@ -158,13 +161,13 @@ class Setup:
         while port and not setup_checks.is_free(host, port):
             self._session.say("page", f"Another program is using port {port} of {host}.")
             if not self._session.asks:
-                self._session.say("page", "Choose another: `shoal setup --set web.port=NUMBER`.")
+                self._session.say("page", "Choose another port with `shoal setup --set web.port=NUMBER`.")
                 self._failed = self._failed or self._session.extra.pop("web.port", None) is not None
                 return
             free = next((n for n in range(port + 1, port + 100) if setup_checks.is_free(host, n)), 0)
             typed = ask_line("Port of the page", str(free))
             if not typed.isdecimal() or int(typed) > 65535:
-                echo("A port is a number up to 65535; with 0 the system chooses one at each start.")
+                echo("The port must be a number up to 65535. With 0, the system chooses a free port at each start.")
                 continue
             port = int(typed)
             if setup_checks.is_free(host, port):
@@ -210,11 +213,12 @@ class Setup:
         if service is None:
             if wanted == "y":
                 raise LeftOut(
-                    "This system has neither systemd for users nor launchd. `shoal docs install` describes other ways."
+                    "This system has neither systemd user services nor launchd. Run `shoal docs install` for other "
+                    "ways to start Shoal."
                 )
             return
         if not wanted and service.file.exists() and "login" not in self._session.again:
-            self._session.say("login", f"{service.file} starts Shoal.")
+            self._session.say("login", f"{service.file} starts Shoal at login.")
             return
         if self._session.runs:
             if wanted == "y":
@@ -226,14 +230,19 @@ class Setup:
             return
         if only_here := self.from_environment():
             names = ", ".join(only_here.values())
-            question = f"{names} is set only in this shell. Store it in a file for the service?"
+            question = f"Only this shell defines {names}. Store a copy in a file for the service?"
             if not self._session.asks or ask_yes(question, default=True):
                 secrets = {key: os.environ[name] for key, name in only_here.items()}
                 write_with_secrets(self._session.context.home, {}, secrets)
-        setup_checks.start_at_login(service)
         self._made.append(str(service.file))
+        try:
+            setup_checks.start_at_login(service)
+        except ShoalError as error:  # the file is written, so "Nothing was changed" would be false
+            self._failed = True
+            self._session.say("login", str(error))
+            return
         self._started = service
-        self._session.say("login", f"Shoal is running. Its log: {service.log}")
+        self._session.say("login", f"Shoal is running. To see its log, run {service.log}")
 
     def from_environment(self) -> dict[str, str]:
         config, secrets = self._session.config(), dict[str, Secret]()

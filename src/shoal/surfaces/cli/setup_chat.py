@@ -73,7 +73,7 @@ class ChatStep:
         chat, before = None, dict[str, str]()
         while True:
             if chat is None:
-                question = "In which chat do you want to write to your agents?"
+                question = "Which chat platform do you want to connect?"
                 name = self._session.choose("platform", question, titles, choices.NO_CHAT)
                 if name == choices.NO_CHAT:
                     return None
@@ -150,7 +150,9 @@ class ChatStep:
             calls.call("POST", path, {"user": self._session.given.pop("owner")})
             return
         if not self._session.asks:
-            self._session.say("chat", f"{chat.title} is connected. Say who you are there: `shoal setup --owner USER`.")
+            self._session.say(
+                "chat", (f"{chat.title} is connected. Run `shoal setup --owner USER` to set your user id there.")
+            )
             return
         account = self.accounts(chat.name)[0]
         if self.is_called(chat, str(getattr(account, chat.fetches_with, "")) if chat.fetches_with else ""):
@@ -158,17 +160,17 @@ class ChatStep:
             self._session.say(
                 "chat", f"{chat.title} accepts the credentials. Enter {address} there as the webhook URL."
             )
-            user = self._session.ask("owner", f"{chat.owner_question}; - to get access later with `shoal pair CODE`")
+            user = self._session.ask("owner", f"{chat.owner_question} (- to get access later with `shoal pair CODE`)")
             if user != "-":
                 calls.call("POST", path, {"user": user})
             return
         write = "Now send your bot a direct message there"
         if not calls.receives:
-            echo(f"{chat.title} is connected. {write}. It answers with a code. Enter it here.")
+            echo(f"{chat.title} is connected. {write}. The bot answers with a code. Enter the code here.")
             if self.own_by_code(calls, path):
                 self._session.say("chat", f"You own the bot on {chat.title}.")
                 self._session.say(
-                    "brief", "Once you have written to it, `shoal setup brief` sets up a brief every morning."
+                    "brief", "After you have written to the bot, run `shoal setup brief` to get a brief every morning."
                 )
             return
         echo(f"{chat.title} is connected. {write}…")
@@ -178,7 +180,7 @@ class ChatStep:
             owner = self.own_by_code(calls, path)
             if owner:
                 self.thread = hearing.thread_of(owner)
-                self._session.say("chat", f"You own the bot on {chat.title}; it has sent you a message.")
+                self._session.say("chat", f"You own the bot on {chat.title}. It has sent you a message.")
 
     def own_by_code(self, calls: SetupCalls, path: str) -> str:
         while True:

@@ -103,9 +103,7 @@ def start_at_login(service: LoginService) -> None:
     service.file.write_bytes(service.content)
     for command in service.commands:
         if failure := _run(command):
-            raise ShoalError(
-                f"`{' '.join(command)}` failed: {failure}. {service.file} was written. Run the command by hand."
-            )
+            raise ShoalError(f"`{' '.join(command)}` failed: {failure}. Run it by hand to activate {service.file}.")
 
 
 def _run(command: tuple[str, ...]) -> str:

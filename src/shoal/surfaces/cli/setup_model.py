@@ -71,7 +71,7 @@ class ModelStep:
                 return False
             try:
                 if "key" in choice.wants and not keeps_key:
-                    question = f"Key of {choice.name}" if choice.key_kind else "Key, if required"
+                    question = f"API key for {choice.name}" if choice.key_kind else "Key, if required"
                     key = self._session.secret("key", question, choice.key_kind)
                     if key == "-" or (choice.key_kind and not key):
                         return False
@@ -104,7 +104,7 @@ class ModelStep:
             self.say_answer(calls.call("PUT", path, chosen, into=ModelAnswered))
         except ShoalError as error:
             self._session.say("model", str(error))
-            if not self._session.asks or not ask_yes("Keep it anyway?", default=False):
+            if not self._session.asks or not ask_yes("Use this model anyway?", default=False):
                 return False
             calls.call("PUT", path, {**chosen, "keep": True})
         return True

@@ -116,7 +116,7 @@ class SetupSession:
         if not choices.lacking_package(extra):
             return True
         command = install_command(extra)
-        self.say("extra", f"This needs the `{extra}` extra.")
+        self.say("extra", f"This choice needs the `{extra}` extra.")
         if not self.asks or not ask_yes(f"Install it now ({shlex.join(command)})?", default=True):
             self.say("extra", f"Run {shlex.join(command)}, then `shoal setup` again.")
             return False

@@ -38,18 +38,18 @@ from shoal.surfaces.cli.terminal_markdown import cropped, pieces, rows, styled, 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.2
 PRINT_SECONDS = 0.02
-"""How long output is collected before it is printed."""
+"""Time for which output is collected before it is printed."""
 THINKING_LINES = 6
-"""Lines of the model's thinking, and the characters at its end that are wrapped to fill them."""
+"""Number of lines shown of the model's thinking, and of characters at its end that are wrapped to fill them."""
 THINKING_CHARS = 2000
 OUTPUT_LINES = 6
-"""Lines of a running call's output."""
+"""Number of lines shown of a running call's output."""
 ERROR_LINES = 4
-"""Lines of a failed call's result."""
+"""Number of lines shown of a failed call's result."""
 GOES_ON = "    ↪ "
 """The prefix of the continuation of a line wider than the screen."""
 BELOW_LINES = 6
-"""Lines of the screen that the live part leaves for the prompt and the lines below it."""
+"""Number of screen lines kept free for the prompt and the lines below it."""
 HISTORY_BYTES_MAX = 262_144
 """Maximum size of the input history. A chat that starts with a longer history drops its older half."""
 Group = Literal["said", "call", "line"]

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 RECONNECT_SECONDS = 1.0
 RECONNECTS_MAX = 30
-"""Maximum number of attempts to reconnect, one every RECONNECT_SECONDS."""
 
 
 @asynccontextmanager

@@ -38,7 +38,7 @@ class ThreadExport(msgspec.Struct, frozen=True):
 
 threads = click.Group(
     "threads",
-    help="Manage conversations. An ID has the form platform:channel:thread; 'threads list' prints them.",
+    help="Manage conversation threads. An ID has the form platform:channel:thread. 'threads list' prints all IDs.",
     epilog="Example: shoal threads list",
 )
 
@@ -251,12 +251,12 @@ def show_costs(context: CommandContext, id: str, as_json: bool) -> None:
         print_json(costs)
         return
     share = costs.tokens * 100 // costs.window_tokens
-    print(f"{costs.model} for {costs.agent}: {costs.tokens} of {costs.window_tokens} tokens ({share}%),")
-    print(f"reserved for the answer: {costs.output_tokens}.")
+    print(f"{costs.model} for {costs.agent}: {costs.tokens} of {costs.window_tokens} tokens ({share}%).")
+    print(f"Reserved for the answer: {costs.output_tokens} tokens.")
     print_table(("part", "bytes", "tokens"), [(part.name, part.bytes, part.tokens) for part in costs.parts], "")
     if costs.found_tools:
-        print(f"{costs.found_tools} more tools are available on demand.")
+        print(f"Tools available on demand: {costs.found_tools}.")
     if costs.left_out:
-        print(f"{costs.left_out} older messages are left out.")
+        print(f"Older messages left out: {costs.left_out}.")
     if costs.fitted:
         print("Instructions and tools are shortened to fit this window.")

@@ -6,7 +6,6 @@ FILES = Path(__file__).parent / "static"
 """The directory served below `PREFIX`. Its `index.html` is also served at `/`."""
 
 PREFIX = "/console"
-"""Path prefix of the page's files."""
 
 CONTENT_SECURITY_POLICY = "; ".join(
     (

@@ -136,7 +136,9 @@ class Gate:
         is_loopback = name == "localhost" or (address is not None and address.is_loopback)
         if name in self._hosts or is_loopback or (self._any_address and address is not None):
             return
-        message = "This Host is not allowed. Add its origin to web.allowed_origins, or use the URL that Shoal printed."
+        message = (
+            "This Host header is not allowed. Add its origin to web.allowed_origins, or use the URL that Shoal printed."
+        )
         raise ApiError(400, "unknown_host", message)
 
     def foreign_origin(self, request: Request) -> str:
@@ -149,7 +151,7 @@ class Gate:
             return ""
         if origin in self._origins:
             return origin
-        message = "Browsers may not call from this origin. To allow it, add it to web.allowed_origins."
+        message = "This origin is not allowed to make calls from a browser. Add it to web.allowed_origins."
         raise ApiError(403, "foreign_origin", message)
 
     def _is_own(self, request: Request, origin: str) -> bool:
@@ -173,7 +175,9 @@ class Gate:
             origin = request.headers.get("origin", "").lower()
             if not self._is_own(request, origin) and origin not in self._origins:
                 raise ApiError(
-                    403, "no_origin", "Changes with the page's cookie need the page's Origin. Use the token."
+                    403,
+                    "no_origin",
+                    ("A change with the page's cookie needs the page's Origin header. Use the token instead."),
                 )
         if not (
             self._shows(request.headers.get(KEY_HEADER, ""), self.page_key(principal))
@@ -217,7 +221,10 @@ class Gate:
         token_row = await bearer_of(self._tokens, token)
         if token_row is None:
             where = token.person.partition(":")[0]
-            message = f"{token.person} no longer has access. Add them to platforms.{where}.allow, or pair them."
+            message = (
+                f"{token.person} no longer has access. Add them to platforms.{where}.allow, or pair them with "
+                "`shoal pair CODE`."
+            )
             raise ApiError(403, "forbidden", message)
         await self._tokens.note_use(token)
         return msgspec.structs.replace(token_row, by_cookie=by_cookie)

@@ -48,7 +48,6 @@ StructT = TypeVar("StructT", bound=msgspec.Struct)
 HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[object]])
 
 BODY_BYTES_MAX = 1_048_576
-"""Maximum size of a JSON body."""
 PARSED_HERE_BYTES_MAX = 262_144
 """Size above which a body is parsed in a thread."""
 PATH_PART = lazy_re.compile(r"{(\w+)")
@@ -188,12 +187,13 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
                 given |= msgspec.structs.asdict(msgspec.convert(values, endpoint.query, strict=False))
             except msgspec.ValidationError as error:
                 message = (
-                    f"The query is not valid for this call: {refusal(error, endpoint.query)}. See GET /openapi.json."
+                    f"The query is not valid for this call: {refusal(error, endpoint.query)}. See /openapi.json for "
+                    "the valid parameters."
                 )
                 raise InvalidInput(message) from error
         if endpoint.owner_only and caller(request).asker.trust != "owner":
             raise ApiError(
-                403, "owner", "Only the owner can do this. Use the token in the `token` file in the home directory."
+                403, "owner", "Only the owner can do this. Use the token in the `token` file in Shoal's home directory."
             )
         call = endpoint.handler(**given)
         given.clear()  # free a large body before building the response
@@ -224,7 +224,9 @@ class BoundEndpoint(msgspec.Struct, frozen=True, eq=False):
         try:
             return await anyio.to_thread.run_sync(decode) if len(content) > PARSED_HERE_BYTES_MAX else decode()
         except UNREADABLE as error:
-            message = f"The body is not valid for this call: {refusal(error, kind)}. See GET /openapi.json."
+            message = (
+                f"The body is not valid for this call: {refusal(error, kind)}. See /openapi.json for the valid fields."
+            )
             raise InvalidInput(message) from error
 
 
@@ -319,7 +321,10 @@ class Callers:
         token = by.token
         if token.scope not in endpoint.scopes:
             wanted = " or ".join(endpoint.scopes)
-            message = f"The token {token.name!r} has the scope {token.scope}; this call needs one of scope {wanted}."
+            message = (
+                f"The token {token.name!r} has the scope {token.scope}. Use a token with the scope {wanted} for "
+                "this call."
+            )
             raise ApiError(403, "scope", message)
         if "thread" in request.path_params:
             thread = parse_thread_id(str(request.path_params["thread"]))
@@ -327,7 +332,7 @@ class Callers:
                 raise no_such_thread(thread)
         elif by.is_confined and not endpoint.narrows:
             bound = f"agent {token.agent}" if token.agent else "its own threads"
-            message = f"The token {token.name!r} is limited to {bound}, and this call is not. Use a different token."
+            message = f"The token {token.name!r} is limited to {bound}, but this call is not. Use a different token."
             raise ApiError(403, "confined", message)
         if token is HOME_TOKEN or request.method in ("GET", "HEAD"):
             return
@@ -339,7 +344,7 @@ class Callers:
             while len(self._buckets) > PEOPLE_MAX:
                 self._buckets.popitem(last=False)
             if not bucket.take(self._clock.monotonic()):
-                message = "Too many concurrent calls. Try again in a moment."
+                message = "Too many calls in a short time. Try again in a moment."
                 raise ApiError(429, "busy", message, {"Retry-After": str(int(MESSAGE_SECONDS))})
             return
         action = f"{request.method} {request.url.path}"[:ACTION_CHARS_MAX]
@@ -408,7 +413,7 @@ async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> A
     Raises ApiError 413 as soon as the body is known to be too large, 408 if it arrives too slowly, 400 if the
     connection ends early, and 401 if the caller's token is revoked during the transfer.
     """
-    message = f"The body is larger than {bytes_max // 1_048_576} MiB, the limit of this call. Send less."
+    message = f"The body is larger than {bytes_max // 1048576} MiB, the limit of this call. Send a smaller body."
     too_large = ApiError(413, "too_large", message)
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > bytes_max:
@@ -431,7 +436,7 @@ async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> A
                 raise ApiError(
                     401,
                     "unauthorized",
-                    "The token expired or was revoked before the body was complete. Ask for a new token.",
+                    "The token expired or was revoked before the body was complete. Use a new token.",
                 )
             checked_at = anyio.current_time()
         if piece is None:
@@ -449,7 +454,7 @@ def checked_text(text: str, field: str = "text") -> str:
     if "\0" in text:
         raise InvalidInput(f"`{field}` contains a NUL character. Remove it.")
     if not text.strip():
-        raise InvalidInput(f"`{field}` is empty. Write what the agent should read.")
+        raise InvalidInput(f"`{field}` is empty. Enter some text.")
     return text
 
 

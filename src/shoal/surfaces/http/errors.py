@@ -74,7 +74,7 @@ _BY_CLASS: tuple[tuple[type[ShoalError], int, str], ...] = (
 )
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
 _HTTP_TEXTS = {
-    404: "{path} does not exist. GET /openapi.json lists every call.",
+    404: "{path} does not exist. Run `shoal docs http` for a list of all calls.",
     405: "{path} does not support {method}. The Allow header lists the supported methods.",
 }
 
@@ -108,5 +108,5 @@ async def answer_http_error(request: Request, error: Exception) -> Response:
 
 
 async def answer_defect(request: Request, _: Exception) -> Response:
-    message = "An internal error occurred. Shoal's log has the details. You can try the call again."
+    message = "An internal error occurred. Try again, and check Shoal's log if the error persists."
     return error_response(request.url.path, 500, "internal", message)

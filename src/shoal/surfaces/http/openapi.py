@@ -30,8 +30,8 @@ _EVENTS = {**EVENT_CLASSES, ToolResultShown.type: ToolResultShown}
 _PARAMETER = re.compile(r"{(\w+)(:path)?}")
 _PARAMETER_SCHEMAS: dict[str, Schema] = {"thread": {"pattern": "^[^:]+:[^:]+:[^:]+$", "maxLength": 542}}
 _PARAMETER_TEXTS = {
-    "thread": "platform:channel:thread; unsafe characters in a part are written %HH (so %25HH in a URL).",
-    "path": "A path from the listing; it may contain slashes.",
+    "thread": "platform:channel:thread. Unsafe characters in a part are written as %HH, which becomes %25HH in a URL.",
+    "path": "A path from the listing. It may contain slashes.",
 }
 
 
@@ -76,7 +76,11 @@ def make_document(endpoints: Sequence[Endpoint], version: str) -> bytes:
         paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, by_kind, components)
     document: Schema = {
         "openapi": "3.1.0",
-        "info": {"title": "Shoal", "version": version, "description": "Agents that live in chats: `shoal docs http`."},
+        "info": {
+            "title": "Shoal",
+            "version": version,
+            "description": ("HTTP API for agents that live in chats. Run `shoal docs http` for the documentation."),
+        },
         "security": [{"token": []}, {"page": [], "pageKey": []}],
         "x-shoal-scopes": {scope: text for scope, text in SCOPE_TEXTS.items()},
         "paths": {**paths},

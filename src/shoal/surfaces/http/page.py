@@ -74,8 +74,8 @@ messages.</p>
 </main>
 """
 _WHERE = (
-    "<p>The owner's token is in the <code>token</code> file in Shoal's home directory; "
-    "<code>shoal token create</code> creates more.</p>"
+    "<p>The owner's token is in the <code>token</code> file in Shoal's home directory. Run <code>shoal token "
+    "create</code> to create another token.</p>"
 )
 
 

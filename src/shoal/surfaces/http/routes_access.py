@@ -39,7 +39,6 @@ from shoal.tools.registry import Registry
 routes = Routes()
 
 PREFERENCES = "preferences"
-"""The settings scope for people's own preferences."""
 
 
 class Preferences(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -375,7 +374,7 @@ async def copy_profile(
     own = config.current.permissions.profiles
     known_profiles.check(body.copies)
     if body.name in known_profiles.names:
-        raise Conflict(f"A profile already exists with the name {body.name}. Choose another name.")
+        raise Conflict(f"A profile named {body.name} already exists. Choose another name.")
     source = built_in(body.copies, tools.traits) if body.copies in BUILT_IN else own[body.copies]
     what = f"create profile {body.name} as a copy of {body.copies}"
     await setup.change_rules(what, lambda text: with_profile(text, body.name, source), by.person)
@@ -396,10 +395,11 @@ async def remove_profile(
         None,
     )
     if match is None:
-        raise NotFound(f"No custom profile is named {name[:80]!r}.")
+        raise NotFound(f"No custom profile named {name[:80]!r}.")
     if match.agents:
         raise Conflict(
-            f"{', '.join(match.agents)} uses the profile {name}. Choose another profile for the agent first."
+            f"The profile {name} is in use by {', '.join(match.agents)}. First choose another profile with `shoal "
+            "agents config AGENT profile NAME`."
         )
     table = ("permissions", "profiles", name)
     await setup.change_rules(f"remove profile {name}", lambda text: without_key(text, table), by.person)
@@ -488,7 +488,7 @@ def _known(config: LiveConfig, id: str) -> OwnRule:
 
 def _wanted(agents: AgentRegistry, profiles: Profiles, tools: Registry, body: NewRule) -> OwnRule:
     if (body.subject is None) == (not body.pattern):
-        raise InvalidInput("Give a `subject` or a `pattern` for the rule.")
+        raise InvalidInput("Give either a `subject` or a `pattern`.")
     if body.profile in BUILT_IN:
         raise Conflict(
             f"The profile {body.profile} is built in. Add the rule for agents, or copy the "
@@ -523,7 +523,7 @@ async def check_permission(
     if bool(body.shell.strip()) == bool(body.action.strip()):
         raise InvalidInput("Give either a `shell` command or an `action`.")
     if bool(body.profile) == bool(body.agent):
-        raise InvalidInput("Name either a `profile` or an `agent`.")
+        raise InvalidInput("Give either a `profile` or an `agent`.")
     if body.agent:
         name = agents.spec(check_agent(agents, by, body.agent)).profile
         rules = profiles.effective(name, by.asker, body.agent)
@@ -560,10 +560,10 @@ async def replay_permissions(
         profiles.check(body.profile)
         profile = profiles.get(body.profile)
     else:
-        raise InvalidInput("Name a profile, or give rules.")
+        raise InvalidInput("Give either a `profile` or `rules`.")
     checks = await store.audit.checks(clock.now() - timedelta(hours=body.hours), body.agent)
     if not checks and body.agent and not agents.exists(body.agent):
-        raise NotFound(f"Agent {body.agent!r} does not exist and did not exist at that time.")
+        raise NotFound(f"Agent {body.agent!r} does not exist and has no actions in this period.")
     changed = changed_decisions(checks, profile, executor.situation)
     return HindsightView(sum(check.count for check in checks), len(checks), changed[:CHANGED_MAX])
 

@@ -151,7 +151,7 @@ async def create(lifecycle: AgentLifecycle, by: Principal, body: NewAgent) -> Ne
     """Create an agent from the template. 409 if the name is taken."""
     platform, _, channel = body.beside.partition(":")
     if body.beside and not (platform and channel):
-        raise InvalidInput(f"{body.beside[:80]!r} is not a channel: write PLATFORM:CHANNEL.")
+        raise InvalidInput(f"{body.beside[:80]!r} is not a channel. Write the channel as PLATFORM:CHANNEL.")
     await lifecycle.create(body.name, body.settings, by.person)
     note = ""
     if body.beside:
@@ -319,7 +319,7 @@ async def add_agent_document(
     """Add or replace a document of any readable format. 413 if it is too large."""
     agent_home(home, agents, name)
     if path in PERSONA:
-        raise InvalidInput(f"{path} is text. Write it with PUT.")
+        raise InvalidInput(f"{path} is a text file. Edit its text instead of uploading a file.")
     content = await whole_body(request, DOCUMENT_BYTES_MAX, seconds=options.upload_seconds)
     await versions.put(name, path, content, by.person)
     return await agent_file(home, agents, name, path)

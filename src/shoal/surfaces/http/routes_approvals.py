@@ -80,7 +80,7 @@ async def approval(store: Store, by: Principal, id: str) -> ApprovalView:
 async def _known_approval(store: Store, by: Principal, id: str) -> Approval:
     approval = await store.approvals.get(ApprovalId(id))
     if approval is None or not await may_use(by, store.journal, approval.thread):
-        raise NotFound(f"No approval has the ID {id[:80]}. Run `shoal approvals list` to see the pending ones.")
+        raise NotFound(f"No approval has the ID {id[:80]}. Run `shoal approvals list` to see the pending approvals.")
     return approval
 
 

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 routes = Routes()
 
 UNANNOUNCED_SECONDS = 4.0
-"""Interval of comparisons without an event, which find new titles, pins and deletions."""
+"""Interval between comparisons without an event. They detect new titles, pins and deletions."""
 PAUSE_SECONDS = 0.25
 """Minimum time between two comparisons."""
 
@@ -35,7 +35,9 @@ async def follow_changes(
     event names every list.
     """
     if not wants_event_stream(request):
-        raise ApiError(406, "not_acceptable", "This call is only a live stream. Send Accept: text/event-stream.")
+        raise ApiError(
+            406, "not_acceptable", ("This call returns only a live stream. Send the header Accept: text/event-stream.")
+        )
 
     async def read_threads() -> object:
         return await threads(store, by)
@@ -63,7 +65,7 @@ async def change_frames(
             try:
                 now = {name: hash(msgspec.json.encode(await read())) for name, read in reads.items()}
             except StoreError as error:
-                logger.warning("change stream ended: cannot read a list", extra={"why": str(error)})
+                logger.warning("change stream ended: list read failed", extra={"why": str(error)})
                 return
             changed = [name for name in now if now[name] != seen.get(name)]
             seen = now

@@ -54,11 +54,9 @@ from shoal.turn.context import ContextBuilder
 routes = Routes()
 
 ATTACHMENT_BYTES_MAX = 26_214_400
-"""Maximum size of an uploaded file."""
 NAME_BYTES_MAX = 120
 """Maximum length of a stored name, without its id prefix."""
 FILES_MAX = 1000
-"""Maximum number of files in a listing."""
 READABLE = ("attachments", "scratch")
 """The thread's directories whose files can be fetched."""
 READABLE_FILES = ("log.jsonl", "context.jsonl")
@@ -80,9 +78,9 @@ class AttachmentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     media_type: Annotated[str, msgspec.Meta(max_length=127)] = ""
     file: Annotated[str, msgspec.Meta(max_length=255)] = ""
     data: str = ""
-    mine: Annotated[bool, msgspec.Meta(description="Whether the sender wrote it. Otherwise it taints the turn.")] = (
-        False
-    )
+    mine: Annotated[
+        bool, msgspec.Meta(description=("Whether the sender wrote the file. Otherwise, it taints the turn."))
+    ] = False
 
 
 class FileView(msgspec.Struct, frozen=True):
@@ -244,7 +242,7 @@ async def artifact(store: Store, outlets: LiveToolServices, thread: ThreadId, ar
     try:
         content = await anyio.to_thread.run_sync(outlets.artifacts.read, row.digest)
     except FileNotFoundError as error:
-        raise NotFound(f"Artifact {row.digest} has passed its retention time and was deleted.") from error
+        raise NotFound(f"Artifact {row.digest} was deleted after its retention time.") from error
     return Response(content, media_type="text/plain; charset=utf-8", headers={"Cache-Control": "private, no-cache"})
 
 

@@ -35,7 +35,6 @@ routes = Routes()
 FOUND_MAX = 1000
 MODELS_MAX = 2000
 EXPORTED_AT_ONCE = 20
-"""Number of events that an export reads and writes at a time."""
 EXCERPT_CHARS = 160
 BEFORE_CHARS = 50
 
@@ -122,7 +121,7 @@ async def delete(
     """
     info = await store.journal.thread(thread) if is_child(thread) else None
     if info is not None and info.parent and await store.journal.thread(ThreadId(info.parent)) is not None:
-        raise InvalidInput(f"A subagent's thread is deleted with its parent. Delete {info.parent}.")
+        raise InvalidInput(f"A subagent's thread is deleted with its parent. Delete {info.parent} instead.")
     return await delete_thread(store, home, outlets.artifacts, folders, thread, by.person, by.token.name)
 
 

@@ -41,7 +41,6 @@ PROBE_SECONDS = 1.0
 """Lifetime of a result, so that callers cannot cause endless writes."""
 
 THREADS_SHOWN_MAX = 20
-"""Maximum number of threads in the usage report."""
 Days = Annotated[int, msgspec.Meta(ge=1, le=3660)]
 
 # ---- overview ----
@@ -180,7 +179,7 @@ class Counters:
                 _plain("shoal_prompts_queued", "gauge", "Messages waiting for a turn.", backlog.prompts),
                 _plain("shoal_turns_running", "gauge", "Open turns, including waiting ones.", backlog.turns),
                 _plain("shoal_threads_advancing", "gauge", "Threads currently handled by this process.", advancing),
-                _plain("shoal_oldest_prompt_seconds", "gauge", "Age of the longest waiting message.", age),
+                _plain("shoal_oldest_prompt_seconds", "gauge", "Age of the oldest waiting message.", age),
             )
         )
 

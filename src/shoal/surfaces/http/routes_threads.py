@@ -341,7 +341,9 @@ async def fork(clock: Clock, forks: Forks, by: Principal, thread: ThreadId, body
     place = thread if thread.partition(":")[0] in OWN_PLATFORMS else make_thread_id("web", own, "x")
     target = parse_thread_id(body.thread) if body.thread else ThreadId(f"{channel_of(place)}{clock.new_id()}")
     if thread_address(target).platform not in OWN_PLATFORMS:
-        raise InvalidInput("A copy must be on the page or in the terminal. Choose a thread id that begins with `web:`.")
+        raise InvalidInput(
+            "A copy must be on the page or in the terminal. Choose a thread id that begins with `web:` or `terminal:`."
+        )
     if not by.owns(target):
         raise no_such_thread(target)
     await forks.fork(thread, target, by.author.id, body.after)
@@ -564,7 +566,9 @@ async def _event_list(
 async def all_events(streams: LiveStreams, callers: Callers, request: Request, by: Principal) -> Response:
     """Stream new events of all threads."""
     if not wants_event_stream(request):
-        raise ApiError(406, "not_acceptable", "This call is only a live stream. Send Accept: text/event-stream.")
+        raise ApiError(
+            406, "not_acceptable", ("This call returns only a live stream. Send the header Accept: text/event-stream.")
+        )
     return EventStream(all_frames(streams), streams, streams.admit(), allowed=callers.access_check(by))
 
 

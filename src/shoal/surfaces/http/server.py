@@ -169,6 +169,9 @@ def _listen(host: str, port: int, unread_seconds: float) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        reason = f"Cannot listen on {host}:{port}: {error.strerror}. Stop the other program, or set web.port or --port."
+        reason = (
+            f"Cannot listen on {host}:{port}: {error.strerror}. Free the port, or choose another with web.port or "
+            "--port."
+        )
         raise ConfigError([reason]) from error
     return listener

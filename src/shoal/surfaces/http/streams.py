@@ -49,7 +49,7 @@ Item: TypeAlias = Event | LiveEvent | Beat
 Allowed: TypeAlias = Callable[[], Awaitable[bool]]
 """A function that returns whether the reader may still see the events."""
 ALLOWED_SECONDS = 0.5
-"""Interval of checks with `Allowed`."""
+"""Interval between checks with `Allowed`."""
 REPLAY_EVENTS_MAX = 200
 """Number of events read from the journal at a time."""
 READ_AT_ONCE_MAX = 2
@@ -271,7 +271,7 @@ class EventStream(Response):
                     async for chunk in self._chunks:
                         sent = await self._streams.send(send, chunk)
                         if not sent:
-                            logger.info("live stream ended: its client stopped reading")
+                            logger.info("live stream ended: client stopped reading")
                             break
                     sending.cancel_scope.cancel()
                 if sent:

@@ -103,7 +103,7 @@ def test_missing_secrets_are_not_reported_as_left_out(shoal: Shoal, home: Path, 
     assert "left out" not in shoal("backup", str(file)).out
     ran = restored(shoal, home, file)
     assert ran.code == 0
-    assert "checks it. Turns and approvals" in ran.out
+    assert "to check it. Turns and approvals" in ran.out
     assert "does not contain these secrets" not in ran.out
 
 
@@ -353,7 +353,7 @@ def test_restoring_into_a_running_home_is_refused(shoal: Shoal, home: Path, file
     lock.acquire()
     ran = shoal("restore", str(file), "--into", str(other))
     lock.release()
-    assert (ran.code, "Stop it first" in ran.err) == (1, True)
+    assert (ran.code, "Stop Shoal first" in ran.err) == (1, True)
 
 
 def test_a_backup_into_itself_is_refused(shoal: Shoal, home: Path) -> None:

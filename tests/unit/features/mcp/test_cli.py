@@ -68,7 +68,7 @@ def test_a_change_is_shown_and_allowed(shoal: Shoal, home: Path) -> None:
     assert shoal("mcp", "allow", "mcp_odd_echo", digest).code == 0
     assert shoal("mcp", "deny", "mcp_odd_late", digest_of(shoal, "mcp_odd_late")).code == 0
     assert sees(home, echo="b\u200b", late="c") == {"echo": "b\u200b"}
-    assert "is allowed in this form" in shoal("mcp", "show", "mcp_odd_echo").out
+    assert "is allowed with this definition" in shoal("mcp", "show", "mcp_odd_echo").out
 
 
 def test_a_change_that_is_not_pending_is_reported(shoal: Shoal) -> None:
@@ -94,7 +94,7 @@ def test_kinds_are_confirmed_and_moved(shoal: Shoal, home: Path) -> None:
     for wrong in (("odd",), ("none",), ("mail", "--read", "x"), ("mail", "--read", "find", "--write", "find")):
         assert shoal("mcp", "confirm", *wrong, "--yes").code == 1
     assert lists(home, {**tools, "find": {}}) == {"find": None, "send": "write"}
-    assert "one of the tools that write" in shoal("mcp", "show", "mcp_mail_find").out
+    assert "Proposed kind, from the tool's annotations: write" in shoal("mcp", "show", "mcp_mail_find").out
     digest = digest_of(shoal, "mcp_mail_find")
     assert shoal("mcp", "allow", "mcp_mail_find", digest, "--kind", "read").code == 0
     assert lists(home, {**tools, "find": {}}) == {"find": "read", "send": "write"}

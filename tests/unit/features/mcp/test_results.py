@@ -173,4 +173,4 @@ def test_parts_and_pictures_are_bounded() -> None:
     found = output(*[{"type": "image", "data": PNG, "mimeType": "image/png"}] * 9)
     assert len(found.images) == results.IMAGES_MAX
     assert "not shown" in found.text
-    assert "more parts were left out" in told(*[text("x")] * (results.BLOCKS_MAX + 3))
+    assert "[parts left out: 3]" in told(*[text("x")] * (results.BLOCKS_MAX + 3))

@@ -73,5 +73,5 @@ async def test_a_note_is_filed_under_the_clocks_day(context: ToolContext) -> Non
 
 async def test_a_write_failure_is_reported(context: ToolContext) -> None:
     memory_path(context.home, "global", THREAD).mkdir(parents=True)
-    with pytest.raises(ToolError, match="Writing the memory file failed"):
+    with pytest.raises(ToolError, match="Shoal could not write the memory file"):
         await run(remember, context, text="x", scope="global")

@@ -40,7 +40,7 @@ def test_a_trigger_may_open_threads_in_a_channel(shoal: Shoal) -> None:
     ("words", "problem"),
     [
         (("whenever", "hi"), "I found no time in 'whenever'. Write for example"),
-        (("2001-01-01T00:00", "hi"), "is past"),
+        (("2001-01-01T00:00", "hi"), "has passed"),
         (("0 9 * * *", " "), "'text' is empty"),
         (("0 9 * * *", "hi", "--timezone", "Mars"), "The time zone 'Mars' is not known."),
         (("0 9 * * *", "hi", "--platform", "discord"), "Give --thread, or --platform and --channel."),

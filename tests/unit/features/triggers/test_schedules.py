@@ -243,7 +243,7 @@ def test_a_one_time_trigger_runs_once() -> None:
             NewTrigger("one-shot", "soon", "x", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""),
             "is not a time",
         ),
-        (one_shot("2026-01-05T09:00"), "is past"),
+        (one_shot("2026-01-05T09:00"), "has passed"),
         (one_shot("2027-01-01", "Europe/Berln"), "not known. Did you mean Europe/Berlin"),
         (one_shot("2027-01-01", "../../etc/passwd"), "not known"),
     ],

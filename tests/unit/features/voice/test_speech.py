@@ -16,7 +16,7 @@ def test_the_local_recognizer_accepts_only_english() -> None:
 
 
 def test_a_provider_without_speech_is_a_configuration_error() -> None:
-    for named, kind, told in (("two/m", "openai", "Providers: one"), ("one/m", "anthropic", "no speech")):
+    for named, kind, told in (("two/m", "openai", "Providers: one"), ("one/m", "anthropic", "do not support speech")):
         providers = {"one": ProviderSettings(kind=kind)}
         with pytest.raises(ConfigError, match=told):
             build_speech("speaking", SpeechSettings(speaking=named), providers, SystemClock(), {})

@@ -59,7 +59,7 @@ def test_access_can_be_revoked(shoal: Shoal, home: Path) -> None:
     assert "can no longer talk" in shoal("pair", "remove", "telegram:ada").out
     assert shoal("pair", "remove", "telegram:ada").code == 1
     assert "PLATFORM:USER" in shoal("pair", "remove", "ada").err
-    assert shoal("pair", "list").out == "No one has access by code, and no one is waiting.\n"
+    assert shoal("pair", "list").out == "No one has access through a pairing code, and no one is waiting for access.\n"
 
 
 def test_a_wrong_code_is_reported_in_one_line(shoal: Shoal) -> None:

@@ -38,9 +38,9 @@ def test_a_thread_is_continued(shoal: Shoal) -> None:
 def test_the_question_may_come_from_standard_input(shoal: Shoal, named: tuple[str, ...]) -> None:
     assert shoal("ask", *named, stdin="hello").out.startswith("Hello!")
     empty = shoal("ask", *named, stdin="  \n")
-    assert (empty.code, empty.err) == (1, "shoal: There is no text to send. Pass TEXT, or pipe it in.\n")
+    assert (empty.code, empty.err) == (1, "shoal: The message is empty. Pass TEXT, or pipe it in.\n")
     not_text = shoal("ask", *named, stdin="\udcff\udcfe")
-    told = "shoal: Standard input is not UTF-8 text. Name the file to read instead.\n"
+    told = "shoal: Standard input is not UTF-8 text. Give the agent the path of the file instead.\n"
     assert (not_text.code, not_text.err) == (1, told)
 
 

@@ -77,8 +77,8 @@ def test_commands_run_and_failures_are_shown(shoal: Shoal) -> None:
     ran = shoal("chat", stdin="/help\n/new\n/stop\n/steer\n/steer x\n/allow\n/status\n/nonsense\n/quit\nhello\n")
     assert ran.code == 0
     for words in (
-        "/steer TEXT", "This conversation is empty.", "Nothing is running.", "Add a text: /steer TEXT",
-        "No turn is running.", "Nothing is waiting for an answer.", "thread   terminal:local:main",
+        "/steer TEXT", "This conversation is empty.", "Nothing is running.", "Add the text to send: /steer TEXT",
+        "No turn is running.", "Nothing is waiting for approval.", "thread   terminal:local:main",
         "No command named /nonsense.",
     ):  # fmt: skip
         assert words in ran.out
@@ -99,4 +99,4 @@ def test_a_pending_approval_is_asked_again(shoal: Shoal) -> None:
 
 def test_changed_files_are_reported_without_ids(shoal: Shoal) -> None:
     ran = shoal("chat", stdin="write hello to notes.txt\ny\n/undo\n")
-    assert "[1 file changed; /undo shows and reverts the changes]" in ran.out
+    assert "[1 file changed, which /undo shows and reverts]" in ran.out

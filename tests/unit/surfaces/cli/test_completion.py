@@ -19,7 +19,7 @@ def test_repeated_setup_installs_completion_once(
     assert shoal("completion").code == 0
     ran = shoal("completion")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.endswith("It works in every new shell.\n")
+    assert ran.out.endswith("Completion works in every new shell.\n")
     if shell == "fish":
         assert "complete " in (tmp_path / ".config/fish/completions/shoal.fish").read_text()
         assert settings.read_text() == "echo mine"
@@ -41,5 +41,5 @@ def test_an_unknown_shell_is_reported_with_the_known_ones(shoal: Shoal, monkeypa
     ran = shoal("completion")
     assert (ran.code, ran.err) == (
         1,
-        "shoal: Name a shell (bash, zsh, fish), such as 'shoal completion bash'.\n",
+        "shoal: Specify a shell (bash, zsh, fish), for example 'shoal completion bash'.\n",
     )

@@ -239,6 +239,6 @@ def test_an_account_whose_agent_does_not_exist_is_reported(shoal: Shoal, home: P
     found = findings(shoal)["discord main"]
     assert (found["status"], found["message"]) == (
         "warn",
-        "the agent 'nosuch' does not exist; the default agent answers there.",
+        "the agent 'nosuch' does not exist, so the default agent answers there.",
     )
     assert "shoal agents create nosuch" in found["todo"]

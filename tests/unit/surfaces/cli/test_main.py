@@ -115,7 +115,7 @@ def takes_any(words: str) -> bool:
         ("threads show", "Missing argument 'ID'. See 'shoal threads show --help'."),
         ("threads shwo", "No such command 'shwo'. Did you mean 'show'?"),
         ("threads list --jso", "No such option '--jso'. Did you mean '--json'?"),
-        ("permissions check", "Give actions, or --shell with one command."),
+        ("permissions check", "Pass either actions or --shell COMMAND."),
         (
             "run --port many",
             "Invalid value for '--port': 'many' is not a whole number. See 'shoal run --help'.",
@@ -165,7 +165,7 @@ def test_the_errors_of_a_group_are_reported_one_by_one(
     assert ran.code == 1
     assert ran.err.splitlines() == [
         "shoal: The disk is full. Free some.",
-        "shoal: x: broken. Check that it exists and that you own it.",
+        "shoal: x: broken. Check that the path exists and that you own it.",
         "shoal: .: No space. Free some space, then try again.",
     ]
 

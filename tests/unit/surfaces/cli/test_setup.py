@@ -147,7 +147,7 @@ def test_a_running_shoal_must_be_stopped(shoal: Shoal, home: Path) -> None:
         ran = shoal("setup")
     finally:
         lock.release()
-    assert (ran.code, "Shoal is running on" in ran.err) == (1, True)
+    assert (ran.code, "Shoal is using" in ran.err) == (1, True)
 
 
 @pytest.mark.parametrize(
