@@ -1,1 +1,1 @@
-"""A cluster of real processes under failures, and a check afterwards that nothing was lost or done twice."""
+"""Real Shoal processes under failures, and checks that no message is lost and no work is done twice."""

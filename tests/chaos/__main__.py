@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: bounded, seeded chaos runs against Shoal. Exits with 1 if a rule was broken."""
+"""Bounded chaos runs with a seed: `python -m tests.chaos`. The exit code is 1 if Shoal broke a rule."""
 
 import argparse
 import statistics
@@ -32,8 +32,6 @@ _JOBS = "select count(*) from procrastinate_jobs"
 
 
 class Outcome(NamedTuple):
-    """Result of a run."""
-
     seconds: float
     problems: list[str]
     killer: Killer
@@ -41,7 +39,9 @@ class Outcome(NamedTuple):
 
 
 def run(load: Load, server: Server | None, folder: Path, first: tuple[str, ...]) -> Outcome:
-    """Run until everyone is answered or time is up, then check. Without a server, run a single process on SQLite."""
+    """Run until all messages are answered or time is up, then check the rules. Without a server, one process uses
+    SQLite.
+    """
     if server is None:
         return _run(load, None, folder, "", first)
     with server.database(f"shoal_chaos_{load.seed}_{folder.name[-6:].lower()}") as database:
@@ -85,9 +85,9 @@ def _survive(stand: Stand, killer: Killer) -> None:
 
 
 def _settle(stand: Stand) -> None:
-    """Wait until the last rows are processed, then check that few connections remain.
+    """Wait until all pending rows are processed, then check the number of database connections.
 
-    The clock is first set to a time when all reminders are due, whatever the clock was when they were created.
+    In a run on SQLite, the clock is first set to a time at which all reminders are due.
     """
     if stand.load.alone:
         stand.set_clock(2 * max(CLOCK_SECONDS))
@@ -107,7 +107,7 @@ def _settle(stand: Stand) -> None:
 
 
 def _stop(stand: Stand) -> None:
-    """Stop the nodes as an operator would, and check that nothing of them is left."""
+    """Stop the nodes and check that no process or connection remains."""
     for node in stand.nodes:
         try:
             status = node.stop()
@@ -129,7 +129,6 @@ def _stop(stand: Stand) -> None:
 
 
 def report(load: Load, outcome: Outcome, folder: Path) -> None:
-    """Print what happened and how to repeat the run."""
     record = outcome.record
     facts = [fact for platform in record.platforms for fact in platform.facts]
     posts = sum(fact["kind"] == "post" for fact in facts)
@@ -179,7 +178,6 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run each seed. Returns 1 if a rule was broken."""
     options = parse()
     adopt()
     if options.alone:

@@ -1,4 +1,4 @@
-"""A `ChatAdapter` for `tests.chaos.chat_server` that polls for messages and posts answers over HTTP."""
+"""A `ChatAdapter` for `tests.chaos.chat_server`. It polls for messages and posts replies over HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,8 +37,8 @@ HTTP_FAILED = 500
 class HttpChat:
     """Adapter for the simulated platform.
 
-    Unacknowledged messages are delivered again, possibly to another process. Attached files are stored in the home,
-    or skipped if there is no home. The adapter takes in nothing before `opened` is set.
+    Unacknowledged messages are delivered again, possibly to another process. Attached files are stored in the home
+    directory, or skipped if no home directory is set. The adapter receives no messages before `opened` is set.
     """
 
     def __init__(
@@ -58,7 +58,6 @@ class HttpChat:
         self.opened = asyncio.Event()
 
     async def run(self, inbox: InboxPort) -> None:
-        """Receive until cancelled."""
         await self.opened.wait()
         while True:
             try:
@@ -102,7 +101,7 @@ class HttpChat:
         return (await save_attachment(self._home, self._clock, thread, Attachment(update.file), fetch),)
 
     async def post(self, post: OutboundPost) -> str:
-        """Post once per key, if the platform supports keys. Raises PlatformError."""
+        """Post a message. The platform ignores a repeated key if it supports keys. Raises PlatformError."""
         thread = thread_address(post.thread).thread
         message = NewMessage(post.key, thread, post.markdown, post.reply_to, post.buttons)
         answer = await self._call("/post", message)
@@ -140,7 +139,7 @@ class HttpChat:
         return thread
 
     async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-        """Yield nothing, since the platform keeps no history."""
+        """Yield nothing, because the platform stores no history."""
         for prompt in ():
             yield prompt
 

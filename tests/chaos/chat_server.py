@@ -1,14 +1,14 @@
 """A simulated chat platform: `python -m tests.chaos.chat_server --transcript FILE` prints its address and serves.
 
-Its people write on their own. Each person sends a fixed number of messages and has at most `ahead` of them
-unanswered. A bot polls for messages (`GET /updates`), acknowledges each (`POST /ack`), and answers with an
-idempotency key (`POST /post`). The seed decides which share of posts fails with 429 or 500, or succeeds but loses
-the response. All events are appended to the transcript, one JSON object per line.
+Simulated people write the messages. Each person sends a fixed number of messages, of which at most `ahead` may be
+unanswered. A bot polls for messages (`GET /updates`), acknowledges each one (`POST /ack`), and posts with an
+idempotency key (`POST /post`). A seeded share of the posts fails with 429 or 500, or succeeds but loses the
+response. All events are appended to the transcript, one JSON object per line.
 
 With `--mixed`, people also steer, stop, edit and delete messages, send files (`GET /file/NAME`), decide approvals,
-and ask for reminders, subagents, processes and memory. People with odd numbers also go back: they undo the changes
-of a turn to their files below `--agents`, redo them, retry a message, and write in a copy of their conversation. A
-`--keyless` platform ignores keys, but its messages can be edited and deleted.
+and ask for reminders, subagents, processes and memory. People with odd numbers also undo a turn's changes to their
+files below `--folder`, undo the undo, retry a message, and write in a fork of their conversation. A `--keyless`
+platform ignores keys, but its messages can be edited and deleted.
 """
 
 import argparse
@@ -84,18 +84,22 @@ _NOT_NOW = re.compile(r"still running|^The platform answered|^The connection bro
 
 
 def answers_of(text: str) -> list[str]:
-    """Return the names of the messages that a text answers, in order. Previews and other texts answer none."""
+    """Return the names of the messages that a text answers, in order. Previews and other texts answer no message."""
     match = None if text.endswith(WRITING) else _DONE.match(text.removeprefix(REPEATED).lstrip())
     return match.group(1).split("+") if match else []
 
 
 class People(msgspec.Struct, frozen=True):
-    """The people who write: `threads` of them, from number `first`, with `turns` messages each and `ahead` unanswered
-    at most.
+    """The people who write on a platform.
 
-    If `mixed`, all messages of a person except the last two are of a random kind. With `lines`, messages are only
-    edited, deleted and sent with files. After each message a person pauses for up to twice `pause_seconds`. People
-    talk to one of `agents` agents, or to the default agent if that is 0.
+    - `threads`: the number of people.
+    - `first`: the number of the first person.
+    - `turns`: the number of messages per person.
+    - `ahead`: the maximum number of unanswered messages per person.
+    - `mixed`: send messages of random kinds, except for the last two messages of each person.
+    - `lines`: only edit and delete messages and send files with them.
+    - `pause_seconds`: the average pause after a message.
+    - `agents`: the number of agents, or 0 for the default agent alone.
     """
 
     threads: int
@@ -109,30 +113,34 @@ class People(msgspec.Struct, frozen=True):
     agents: int = 0
 
     def numbers(self) -> range:
-        """Return the numbers of these people."""
         return range(self.first, self.first + self.threads)
 
     def kind(self, name: str) -> Kind:
-        """Return the kind of a message."""
         is_last = int(name.partition(".")[2]) >= self.turns - 2
         drawn = random.Random(f"{self.seed}/kind/{name}")
         kinds, weights = (LINE_KINDS, LINE_KIND_WEIGHTS) if self.lines else (KINDS, KIND_WEIGHTS)
         kind = drawn.choices(kinds, weights)[0]
         is_odd = int(name.partition(".")[0]) % 2
         if not self.mixed or is_last or kind in (("stop",) if is_odd else GOING_BACK):
-            return "plain"  # a stop that is delivered twice may end any turn, so people who stop turns do not go back
+            # a stop that is delivered twice may end any turn, so people who stop turns never undo, retry or fork
+            return "plain"
         return kind
 
     def agent(self, person: int) -> str:
-        """Return the agent of a person. A few people share one agent and its workspace."""
+        """Return the agent of a person, or an empty string for the default agent. Several people share an agent
+        and its workspace.
+        """
         return f"crew-{person % self.agents}" if self.agents else ""
 
     def drafts(self, person: int) -> str:
-        """Return the folder of a person's files in the workspace."""
+        """Return the folder of a person's files, relative to the workspace."""
         return f"drafts/{person}"
 
     def words(self, name: str) -> str:
-        """Return the message text for its kind. Reminders, subagents and processes get their own names."""
+        """Return the text of a message of any kind.
+
+        A reminder, subagent or process that the message starts has its own name, with the prefix `t`, `c` or `p`.
+        """
         kind = self.kind(name)
         match kind:
             case "undo":
@@ -160,7 +168,7 @@ class People(msgspec.Struct, frozen=True):
         return f"id={name} tools={rounds} tool={tool} words=3 args={json.dumps(arguments)}"
 
     def text(self, person: int, number: int) -> str:
-        """Return the text of a message: a directive for the scripted model, with or without tools."""
+        """Return the text of a plain message: a directive for the scripted model."""
         name = f"{person}.{number}"
         drawn = random.Random(f"{self.seed}/{name}")
         rounds = drawn.choice((0, 1, 1, 2))
@@ -170,7 +178,7 @@ class People(msgspec.Struct, frozen=True):
 
 
 class Update(msgspec.Struct, frozen=True):
-    """An action of a person: a message, maybe with a file, or an action on the message or button `target`.
+    """An action of a person: a message, possibly with a file, or an action on the message or button `target`.
 
     It happens in the person's own thread unless `thread` is set.
     """
@@ -186,8 +194,6 @@ class Update(msgspec.Struct, frozen=True):
 
 
 class NewMessage(msgspec.Struct, frozen=True):
-    """A new post of the bot."""
-
     key: str
     thread: str
     text: str
@@ -196,14 +202,14 @@ class NewMessage(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An edit of a bot's message, or its deletion if there is no text."""
+    """An edit of a bot's message. An empty text deletes the message."""
 
     id: str
     text: str = ""
 
 
 class Ack(msgspec.Struct, frozen=True):
-    """A bot's acknowledgement of a message or of a redelivered copy, with the answer to a command."""
+    """A bot's acknowledgement of an update, possibly of a redelivered one, with the response to a command."""
 
     id: str
     status: str
@@ -211,9 +217,10 @@ class Ack(msgspec.Struct, frozen=True):
 
 
 class Return(msgspec.Struct):
-    """A person's plan to go back after message `name`, which turn `turn` has answered.
+    """The commands with which a person undoes, retries or forks after message `name`, which turn `turn` answered.
 
-    `before` and `after` are the person's files before and after that turn.
+    - `before`, `after`: the person's files before and after that turn.
+    - `steps`: the remaining commands.
     """
 
     name: str
@@ -226,7 +233,7 @@ class Return(msgspec.Struct):
 
 
 class ChatServer:
-    """The platform. `trouble` is the share of first attempts that fail, either refused or with the response lost."""
+    """The platform. Each of the first TROUBLES_MAX attempts of a post fails with the probability `trouble`."""
 
     def __init__(
         self,
@@ -264,13 +271,11 @@ class ChatServer:
             self._say(person)
 
     async def start(self, port: int = 0) -> str:
-        """Listen on loopback and return the address."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Connection(self._respond, self._connections), "127.0.0.1", port)
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def stop(self) -> None:
-        """Close the listener and every connection."""
         if self._server is not None:
             self._server.close()
             for connection in tuple(self._connections):
@@ -297,7 +302,7 @@ class ChatServer:
                 return Plan([document(404, b"{}")])
 
     def _state(self) -> dict[str, int]:
-        """Return the progress. The connection that asks is not counted."""
+        """Return the progress. The connection of this request is not counted."""
         turns = self._people.turns
         return {
             "answered": sum(turns if self._is_done(person) else self._settled[person] for person in self._said),
@@ -326,12 +331,11 @@ class ChatServer:
         return self._said[person] == self._people.turns and self._is_free(person)
 
     def _is_free(self, person: int) -> bool:
-        """Return whether everything that a person said is answered and everything they did is acknowledged."""
+        """Return True if the person's messages are answered and the person's actions are acknowledged."""
         is_answered = all(number in self._silent[person] for number in range(self._settled[person], self._said[person]))
         return is_answered and not any(update.person == f"person-{person}" for _, update in self._open.values())
 
     def _files(self, person: int) -> str:
-        """Return a person's current files as JSON."""
         folder = self._agents / self._people.agent(person) / "workspace" / self._people.drafts(person)
         return json.dumps({path.name: path.read_text() for path in sorted(folder.glob("*"))})
 
@@ -345,9 +349,11 @@ class ChatServer:
         elif update is not None:
             self._note("ack", id=ack.id, status=ack.status, do=update.do, target=update.target, thread=update.thread)
             kind = self._people.kind(ack.id) if update.do == "say" else "plain"
-            if kind == "spend" or update.do in ("stop", "delete"):  # it may never be answered, so someone must continue
+            # this message may stay unanswered, so the person must not wait for it
+            if kind == "spend" or update.do in ("stop", "delete"):
                 person, number = (int(part) for part in ack.id.partition("/")[0].split("."))
-                until = self._said[person] if update.do == "stop" else number + 1  # a late stop ends later ones too
+                # a late stop may also end later turns
+                until = self._said[person] if update.do == "stop" else number + 1
                 self._silent[person].update(range(number, until))
                 self._say(person)
             if kind in ("steer", "stop", "edit", "delete"):
@@ -359,23 +365,23 @@ class ChatServer:
                 self._say(int(update.person.rpartition("-")[2]))
         return _answer({})
 
-    # ---- going back ----
+    # ---- undo, retry and fork ----
 
     def _begin_return(self, person: int, turn: str) -> None:
-        """Start going back, now that the message was answered."""
+        """Plan the commands of a person whose message was just answered by the turn `turn`, and send the first one."""
         one = self._returns[person]
         kind, one.turn = self._people.kind(one.name), turn
         if kind == "undo":
             one.after = self._files(person)
             self._note("wrote", id=one.name, turn=turn, before=one.before, after=one.after)
             plan = random.Random(f"{self._people.seed}/plan/{one.name}").choice(PLANS)
-            one.steps = list(plan) if one.before != one.after else []  # a kill may have interrupted the writes
+            one.steps = list(plan) if one.before != one.after else []  # a kill may have prevented the writes
         else:
             one.steps = [kind]
         self._command(person)
 
     def _command(self, person: int, how: str = "", seconds: float = 0.0) -> None:
-        """Do the next step. After the last one, the person continues to write."""
+        """Send the next command. After the last one, the person writes messages again."""
         one = self._returns[person]
         if not one.steps:
             del self._returns[person]
@@ -387,7 +393,9 @@ class ChatServer:
         self._do(Update(f"{one.name}/{one.tries}", f"person-{person}", text, "command", one.name), seconds)
 
     def _obeyed(self, update: Update, ack: Ack) -> None:
-        """Handle the end of a command. Its answer is empty if it was lost with the process."""
+        """Choose the next command from the response to the last one. The response is empty if it was lost with the
+        process.
+        """
         person, answer = int(update.person.rpartition("-")[2]), ack.answer
         one = self._returns[person]
         step, how, seconds = one.steps[0], "", 0.0
@@ -406,9 +414,10 @@ class ChatServer:
             return
         elif not answer and (step in ("last", "turn", "back") or (step == "fork" and ack.id not in self._copies)):
             one.looks = 0
-            one.steps[0] = "fork" if step == "fork" else "turn"  # next, undo this turn, done or not
+            # the outcome is unknown: fork again, or undo this turn by its id
+            one.steps[0] = "fork" if step == "fork" else "turn"
         else:
-            one.steps = one.steps[1:] if _UNDONE.search(answer) else []  # a person who is refused gives up
+            one.steps = one.steps[1:] if _UNDONE.search(answer) else []  # a person whose command was rejected gives up
             if step == "fork" and not answer:
                 words = f'tools=1 tool=note args={{"text":"f{one.name}"}} words=3 id=f{one.name}'
                 message = Update(f"f{one.name}", update.person, words, "tell", one.name, thread=self._copies[ack.id])
@@ -454,7 +463,7 @@ class ChatServer:
         return self._told(fate, f"change:{change.id}", {})
 
     def _fate(self, key: str) -> str:
-        """Return the fate of an attempt: `429`, `500`, `lost` or an empty string."""
+        """Return the result of an attempt to post: `429`, `500`, `lost`, or an empty string for success."""
         self._attempts[key] += 1
         attempt = self._attempts[key]
         drawn = random.Random(f"{self._people.seed}/{key.rpartition('/')[2]}/{attempt}")
@@ -468,7 +477,7 @@ class ChatServer:
         return _answer(content)
 
     def _see(self, id: str, thread: str, text: str, reply_to: str) -> None:
-        """Mark all messages up to the answered one as settled. Stopped and deleted messages get no answer."""
+        """Settle all messages of a person up to the answered one. Stopped and deleted messages may have no reply."""
         is_given_up = text.removeprefix(REPEATED).startswith(ENDED_TWICE)
         names = answers_of(text) or ([reply_to] if is_given_up or not self._people.mixed else [])
         person, _, number = names[-1].partition(".") if names else ("", "", "")
@@ -482,7 +491,7 @@ class ChatServer:
             self._say(int(person))
 
     def _decide(self, message: NewMessage) -> None:
-        """Let the person press buttons of an approval, once per approval."""
+        """Let the person press the buttons of an approval. Each approval is decided once."""
         value = next((button.value for button in message.buttons if button.value.startswith("allow:")), "")
         approval = value.removeprefix("allow:")
         if not approval or approval in self._asked:
@@ -503,7 +512,6 @@ def _answer(content: object) -> Plan:
 
 
 async def serve(server: ChatServer, port: int) -> None:
-    """Listen until SIGTERM or SIGINT."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,6 +1,6 @@
-"""Rules that must hold after a run, checked from the transcript, the logs of model and tools, and the tables alone.
+"""Rules that must hold after a run. They read only the transcript, the logs of the model and the tools, and the tables.
 
-It uses none of the product's code, so that a fault there cannot hide itself.
+The module uses none of the product's code, so a fault there cannot hide itself.
 """
 
 import json
@@ -15,8 +15,6 @@ MICROS = 1_000_000
 
 
 class Line(NamedTuple):
-    """An event of the journal."""
-
     thread: str
     seq: int
     turn: str
@@ -26,7 +24,7 @@ class Line(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """All data that the checks read."""
+    """All data that the rules read."""
 
     chat: list[dict[str, str]]
     model: list[dict[str, str]]
@@ -137,7 +135,7 @@ def _journal(seen: Seen) -> Iterator[str]:
 
 
 def finished_models(events: Sequence[Line]) -> dict[tuple[str, int], float]:
-    """Return the time at which each model call finished, by the message that it answers and its round."""
+    """Return the time at which each model call finished. The key is the answered message and the round."""
     finished: dict[tuple[str, int], float] = {}
     current: dict[str, str] = {}
     rounds: Counter[str] = Counter()
@@ -151,7 +149,7 @@ def finished_models(events: Sequence[Line]) -> dict[tuple[str, int], float]:
 
 
 def _models(seen: Seen) -> Iterator[str]:
-    """Yield model requests for steps that were already finished."""
+    """Yield model requests for steps that had already finished."""
     finished = finished_models(seen.events)
     for line in seen.model:
         at, node = float(line["at"]), line["node"]
@@ -173,7 +171,7 @@ def _tools(seen: Seen) -> Iterator[str]:
 
 
 def delays(seen: Seen) -> list[float]:
-    """Return the seconds from each message's acceptance to its answer, sorted."""
+    """Return the seconds from the acceptance of each message to its reply, sorted."""
     accepted = {line["id"]: float(line["at"]) for line in seen.chat if line["kind"] == "ack"}
     return sorted(
         float(line["at"]) - accepted[line["to"]]

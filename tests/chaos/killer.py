@@ -1,4 +1,4 @@
-"""Harms a running Shoal, one act after another, chosen by a seed."""
+"""Harms a running Shoal with one act after another. A seed chooses the acts."""
 
 import random
 import signal
@@ -26,7 +26,7 @@ where datname = current_database() and pid <> pg_backend_pid()
 
 
 class Killer:
-    """Harmful acts against processes that the stand started, by their ids, and against the run's own database."""
+    """Harms only the run's own database and the processes that the stand started."""
 
     def __init__(self, stand: Stand, server: Server | None, first: tuple[str, ...] = ()) -> None:
         self.done: Counter[str] = Counter()
@@ -40,7 +40,6 @@ class Killer:
         self._next = self._began + self._pause()
 
     def step(self) -> None:
-        """Perform the next act if it is due."""
         now = time.time()
         if now < self._next or self.done.total() >= self._stand.load.acts_max:
             return

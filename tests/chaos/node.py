@@ -1,8 +1,9 @@
 """A process that the chaos run kills, alone or in a cluster: `python -m tests.chaos.node ROLE …` serves until SIGTERM.
 
-Its platforms are `tests.chaos.chat_server` processes and its model is `python -m shoal.testing.model`, all reached
-by address. Its tools `note` and `guarded`, which needs approval, append a line to `WORLD/tools.jsonl` on each run.
-The file `WORLD/clock` holds the offset of the wall clock in seconds. The process prints `ready` once it serves.
+Its platforms are `tests.chaos.chat_server` processes, and its model is `python -m shoal.testing.model`. The options
+contain their addresses. The tools `note` and `guarded` append a line to `WORLD/tools.jsonl` on each run, and
+`guarded` needs approval. The file `WORLD/clock` contains the offset of the wall clock in seconds. The process prints
+`ready` when it serves.
 """
 
 import argparse
@@ -56,7 +57,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def config_of(options: argparse.Namespace) -> Config:
-    """Return the configuration of this process, which has no file."""
+    """Return the configuration of this process. No configuration file is needed."""
     provider = {
         "kind": "openai",
         "base_url": f"{options.model}/v1",
@@ -88,7 +89,7 @@ def config_of(options: argparse.Namespace) -> Config:
 
 
 class OffsetClock(SystemClock):
-    """The machine's clock plus an offset in seconds from a file, or 0 without the file."""
+    """The machine's clock plus the offset in a file, in seconds. Without the file, the offset is 0."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -99,12 +100,12 @@ class OffsetClock(SystemClock):
         return super().now() + timedelta(seconds=seconds)
 
     def new_id(self) -> str:
-        """Return a new ULID for that time."""
+        """Return a new ULID for the shifted time."""
         return format_ulid(int(self.now().timestamp() * 1000), os.urandom(10))
 
 
 async def make_agents(app: Services, lock: Path, count: int) -> None:
-    """Create missing agents. Only one process at a time does so."""
+    """Create missing agents. A file lock lets only one process do so at a time."""
     with lock.open("w") as file:
         await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
         for name in (f"crew-{number}" for number in range(count)):
@@ -113,7 +114,6 @@ async def make_agents(app: Services, lock: Path, count: int) -> None:
 
 
 async def live(options: argparse.Namespace) -> None:
-    """Serve until SIGTERM."""
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     world = World(Path(options.world))

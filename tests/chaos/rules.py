@@ -1,7 +1,7 @@
-"""Rules for people who use everything that a chat allows, decided from the outside record alone.
+"""Rules for people who use everything that a chat allows. They read only the record of the run.
 
-The record is written by the platforms, the model and the tools. Each rule is a pure function over it that yields one
-sentence per violation. The final database checks (no work is left, the audit chains hold) do not use the product's
+The platforms, the model and the tools write the record. Each rule is a pure function that yields one sentence per
+violation. The checks of the final database (no work is left, the audit chains are intact) do not use the product's
 code.
 """
 
@@ -51,22 +51,20 @@ _NOT_FOUND = re.compile(
 
 
 class Platform(NamedTuple):
-    """A platform's transcript in order of time, and its people."""
+    """The transcript of a platform, ordered by time, and its people."""
 
     name: str
     facts: Sequence[Fact]
     people: People
 
     def of(self, kind: str) -> list[Fact]:
-        """Return the events of a kind."""
         return [fact for fact in self.facts if fact["kind"] == kind]
 
     def names(self) -> list[str]:
-        """Return the names of all messages that its people send."""
         return [f"{person}.{number}" for person in self.people.numbers() for number in range(self.people.turns)]
 
     def acked(self, do: str) -> dict[str, Fact]:
-        """Return the acknowledged actions of a kind, by id."""
+        """Return the acknowledged actions of a type by their id."""
         return {fact["id"]: fact for fact in self.of("ack") if fact["do"] == do}
 
     def standing(self) -> dict[str, Fact]:
@@ -85,19 +83,21 @@ class Platform(NamedTuple):
         return messages
 
     def retries(self, *answers: str) -> Counter[str]:
-        """Return how many of each person's retry commands got one of these answers.
+        """Return how many retry commands of each person got one of these responses.
 
-        An empty answer was lost with a process that may have obeyed the command.
+        An empty response was lost with a process, which may have executed the command.
         """
         deeds = [fact for fact in self.acked("command").values() if fact["step"] == "retry"]
         return Counter(fact["target"].partition(".")[0] for fact in deeds if fact["answer"] in answers)
 
 
 class Record(NamedTuple):
-    """The outside record of a run. `harms` holds the start, the end and a description of each harm; `kills` is their
-    number.
+    """The record of a run by the platforms, the model and the tools.
 
-    `memories` are the memory files, and `turns` maps a turn's id to the messages that it answered.
+    - `harms`: the start, the end and the kind of each harm.
+    - `kills`: the number of harms other than clock changes.
+    - `memories`: the contents of the memory files.
+    - `turns`: the messages that each turn answered, by turn id.
     """
 
     platforms: Sequence[Platform]
@@ -113,7 +113,6 @@ Rule: TypeAlias = Callable[[Record], Iterator[str]]
 
 
 def everything_is_accepted(record: Record) -> Iterator[str]:
-    """Every message is accepted."""
     for platform in record.platforms:
         for name in sorted(set(platform.names()) - set(platform.acked("say"))):
             yield f"message {name} was never accepted"
@@ -122,7 +121,7 @@ def everything_is_accepted(record: Record) -> Iterator[str]:
 def each_message_is_answered_once(record: Record) -> Iterator[str]:
     """Every message is answered once.
 
-    Marked repeats are allowed if a platform without keys lost a response or the process was killed.
+    Marked repeats are allowed if a platform without keys lost a response, or if a process was killed.
     """
     for platform in record.platforms:
         copies: dict[str, list[Fact]] = defaultdict(list)
@@ -132,7 +131,7 @@ def each_message_is_answered_once(record: Record) -> Iterator[str]:
         stopped, anew = _stopped(platform), platform.retries("", *RETRIED)
         lost = Counter(fact["key"].partition(":")[0] for fact in platform.of("lost"))
         notices = [fact for fact in platform.standing().values() if _was_given_up(record, platform, fact)]
-        of_itself = Counter(  # the turn of a reminder or a process, whose message has no name here
+        of_itself = Counter(  # notices about turns of reminders and processes, whose messages have no name
             fact["thread"] for fact in notices if not {*_answered(record, platform, fact)} & {*platform.acked("say")}
         )
         for name in [*platform.acked("say"), *platform.acked("tell"), *_others(record, platform)]:
@@ -152,9 +151,7 @@ def each_message_is_answered_once(record: Record) -> Iterator[str]:
 
 
 def _others(record: Record, platform: Platform) -> Iterator[str]:
-    """Yield the events that follow a message by themselves and must be reported once: reminders and ends of
-    processes.
-    """
+    """Yield the reminders and ends of processes that must be reported once, because a call started them."""
     prefixes = {"remind": "t", "process": "p"}
     for name in platform.acked("say"):
         prefix = prefixes.get(platform.people.kind(name))
@@ -163,9 +160,9 @@ def _others(record: Record, platform: Platform) -> Iterator[str]:
 
 
 def a_retry_answers_once_more(record: Record) -> Iterator[str]:
-    """A retry gets a new answer in a new turn for the last answered message.
+    """A retry gets a new reply, in a new turn, to the last answered message.
 
-    If a kill lost the command's answer, the command may have been obeyed.
+    If a kill lost the response to the command, Shoal may have executed the command.
     """
     for platform in record.platforms:
         turns: dict[str, set[str]] = defaultdict(set)
@@ -186,9 +183,10 @@ def a_retry_answers_once_more(record: Record) -> Iterator[str]:
 
 
 def an_undo_restores_all_of_a_turn(record: Record) -> Iterator[str]:
-    """After an undo the files are as before the turn, after taking it back as after the turn, and never half of each.
+    """An undo restores all files to the state before the turn. Undoing the undo restores the state after it.
 
-    If a kill lost the command's answer, the command may have been obeyed, or may have to be completed.
+    If a kill lost the response to the command, Shoal may have executed the command completely, or may complete it
+    later.
     """
     for platform in record.platforms:
         wrote = {fact["id"]: fact for fact in platform.of("wrote")}
@@ -219,15 +217,16 @@ def an_undo_restores_all_of_a_turn(record: Record) -> Iterator[str]:
                 yield f"{what} was refused"
             left = {path.rpartition("/")[2] for path in _LEFT.findall(answer)}
             if full or left or (len(stand[person]) > 1 and files not in stand[person]):
-                stand[person] = {files}  # some are not stored, are another person's, or await their restore
+                stand[person] = {files}  # some files were not stored, belong to another person, or are not restored yet
             elif files not in stand[person]:
                 yield f"{what} left {files}, not {' or '.join(sorted(stand[person]))}"
 
 
 def a_copy_knows_what_was_said_and_keeps_what_it_hears(record: Record) -> Iterator[str]:
-    """A message in a copy is answered there, with knowledge of the earlier conversation, and appears nowhere else.
+    """A message in a fork is answered there, with knowledge of the earlier conversation, and appears in no other
+    thread.
 
-    A kill between opening the thread and copying leaves a thread that knows nothing.
+    A kill after the thread was opened and before the conversation was copied leaves a thread without that knowledge.
     """
     first: dict[str, Sequence[str]] = {}
     for line in record.model:
@@ -259,30 +258,32 @@ def a_copy_knows_what_was_said_and_keeps_what_it_hears(record: Record) -> Iterat
 
 
 def _began(record: Record, name: str) -> bool:
-    """Return whether the model learned that a message's call started something. A call that a kill cut off may not
-    have.
+    """Return True if the model saw that the call of a message started a reminder or a process. A kill may have
+    prevented that.
     """
     results = (str(line.get("result", "")) for line in record.model if line["id"] == name)
     return any(text.startswith(("Reminder ", "Started ")) for text in results)
 
 
 def _was_given_up(record: Record, platform: Platform, notice: Fact) -> bool:
-    """Return whether a message is a valid notice that its turn was given up.
+    """Return True if a message is a correct notice that its turn was given up.
 
-    That requires enough kills between the start of the turn, which had its messages by then, and the notice.
+    Enough kills must have happened between the acceptance of the turn's messages and the notice.
     """
     if not notice["text"].removeprefix(REPEATED).startswith(ENDED_TWICE):
         return False
     said, turn = {**platform.acked("say"), **platform.acked("tell")}, notice["key"].partition(":")[0]
     began = max((float(said[name]["at"]) for name in record.turns.get(turn, ()) if name in said), default=0.0)
     same = (fact for fact in platform.facts if (fact.get("id"), fact.get("text")) == (notice["id"], notice["text"]))
-    ended = float(next(same)["at"])  # possibly by an edit
+    ended = float(next(same)["at"])  # an edit may have turned the message into the notice
     kills = [what for at, over, what in record.harms if at < ended and over > began]
     return sum(what.startswith("kill ") for what in kills) >= STARTS_MAX
 
 
 def _answered(record: Record, platform: Platform, fact: Fact) -> Sequence[str]:
-    """Return the messages that a bot's message answers, including a notice that they were given up."""
+    """Return the messages that a message of the bot answers. A notice answers the messages of the turn that was
+    given up.
+    """
     if _was_given_up(record, platform, fact):
         return record.turns.get(fact["key"].partition(":")[0], ())
     return answers_of(fact["text"])
@@ -294,8 +295,8 @@ def _given_up(record: Record, platform: Platform) -> set[str]:
 
 
 def _stopped(platform: Platform) -> set[str]:
-    """Return the messages that need no answer: deleted ones, and those that a stop may have ended, with their
-    consequences.
+    """Return the messages that need no reply: deleted messages, and messages that a stop may have ended with their
+    reminders and processes.
     """
     unanswered = {fact["target"] for fact in platform.acked("delete").values()}
     for fact in platform.acked("stop").values():
@@ -307,7 +308,7 @@ def _stopped(platform: Platform) -> set[str]:
 
 
 def each_turn_answers_what_it_took(record: Record) -> Iterator[str]:
-    """Each message belongs to one turn, whose answer names all of the turn's messages in order, except deleted ones."""
+    """Each message belongs to one turn. The reply names all messages of the turn in order, except deleted ones."""
     for platform in record.platforms:
         said, deleted = platform.acked("say"), {fact["target"] for fact in platform.acked("delete").values()}
         taken = Counter(name for names in record.turns.values() for name in names if name in said)
@@ -323,7 +324,7 @@ def each_turn_answers_what_it_took(record: Record) -> Iterator[str]:
 
 
 def few_are_stopped(record: Record) -> Iterator[str]:
-    """A stop ends one turn, or two if its acknowledgement was lost with the process and it was delivered again."""
+    """A stop ends one turn. It may end two if a process was killed before it acknowledged the stop."""
     for platform in record.platforms:
         answered = {name for fact in platform.standing().values() for name in _answered(record, platform, fact)}
         stops = Counter(fact["target"].partition(".")[0] for fact in platform.acked("stop").values())
@@ -336,10 +337,10 @@ def few_are_stopped(record: Record) -> Iterator[str]:
 
 
 def answers_stand_in_order(record: Record) -> Iterator[str]:
-    """The answers in a thread are in the order in which its messages were accepted.
+    """The replies in a thread have the order in which the messages were accepted.
 
-    Without keys, a post that a frozen process was sending arrives once the process continues. By then another
-    process has posted the marked repeat, and maybe later answers.
+    On a platform without keys, a frozen process may send its post after another process has posted the marked repeat
+    and later replies.
     """
     for platform in record.platforms:
         accepted = {name: place for place, name in enumerate(platform.acked("say"))}
@@ -358,7 +359,7 @@ def answers_stand_in_order(record: Record) -> Iterator[str]:
 
 
 def only_what_is_known_stands(record: Record) -> Iterator[str]:
-    """Each remaining message is an answer, an approval request or a notice. A preview may remain if its id was lost."""
+    """Each remaining message is a reply, an approval request or a notice. A preview may remain if its id was lost."""
     for platform in record.platforms:
         lost = {fact["key"] for fact in platform.of("lost")}
         previews = [fact for fact in platform.standing().values() if fact["text"].endswith(WRITING)]
@@ -379,7 +380,9 @@ def only_what_is_known_stands(record: Record) -> Iterator[str]:
 
 
 def each_key_is_posted_once(record: Record) -> Iterator[str]:
-    """On a platform with keys, no key is used for two messages. On others, no unmarked text is posted twice."""
+    """On a platform with keys, a key is used for only one message. On other platforms, unmarked text is posted
+    only once.
+    """
     for platform in record.platforms:
         for key, count in Counter(fact["key"] for fact in platform.of("post")).items():
             texts = [fact["text"] for fact in platform.of("post") if fact["key"] == key]
@@ -389,14 +392,13 @@ def each_key_is_posted_once(record: Record) -> Iterator[str]:
 
 
 def each_call_runs_once(record: Record) -> Iterator[str]:
-    """No tool call takes effect twice."""
     for call, count in Counter(line["call"] for line in record.tools).items():
         if count > 1:
             yield f"tool call {call} ran {count} times"
 
 
 def only_what_was_allowed_ran(record: Record) -> Iterator[str]:
-    """A guarded call runs once a person allowed it, and never after a denial. Each approval is decided once."""
+    """A guarded call runs only after a person allowed it, and never after a denial. An approval is decided once."""
     ran = {line["text"] for line in record.tools if line["tool"] == "guarded"}
     for platform in record.platforms:
         told: dict[str, list[str]] = defaultdict(list)
@@ -421,7 +423,6 @@ def only_what_was_allowed_ran(record: Record) -> Iterator[str]:
 
 
 def nothing_runs_after_a_stop(record: Record) -> Iterator[str]:
-    """After a stop, none of the turn's calls starts."""
     for platform in record.platforms:
         answered = {name for fact in platform.facts for name in answers_of(fact.get("text", ""))}
         for stop in platform.acked("stop").values():
@@ -430,14 +431,13 @@ def nothing_runs_after_a_stop(record: Record) -> Iterator[str]:
                 line for line in record.model if line["id"] == name and float(str(line["at"])) < at - SLACK_SECONDS
             ]
             if stop["status"] != "delivered" or name in answered or not asked:
-                continue  # the stop may have met another turn
+                continue  # the stop may have ended another turn
             for line in record.tools:
                 if line["text"] == name and float(line["at"]) > at + SLACK_SECONDS:
                     yield f"{name} was stopped at {at:.3f} and ran {line['tool']} at {line['at']}"
 
 
 def each_steer_is_heard_once(record: Record) -> Iterator[str]:
-    """The model reads each delivered steer once."""
     heard = _heard(record, "steers")
     for platform in record.platforms:
         stops = [(_person(stop), float(stop["at"])) for stop in platform.acked("stop").values()]
@@ -452,7 +452,7 @@ def each_steer_is_heard_once(record: Record) -> Iterator[str]:
 
 
 def each_end_of_a_subagent_is_heard_once(record: Record) -> Iterator[str]:
-    """The model reads each subagent's result once, in its next call."""
+    """The model reads the result of each subagent once, in its next call."""
     heard = _heard(record, "ends")
     ended: dict[str, float] = {}
     last: dict[str, float] = {}
@@ -478,7 +478,7 @@ def _person(fact: Fact) -> str:
 
 
 def each_file_arrives_once(record: Record) -> Iterator[str]:
-    """Each file is named once with its message, and its content is read once, unless the disk was full."""
+    """Each file is named once with its message. Its content is read once, unless the disk was full."""
     named, read = _heard(record, "attached"), _heard(record, "files")
     asked: dict[str, float] = {}
     for line in record.model:
@@ -500,7 +500,7 @@ def each_file_arrives_once(record: Record) -> Iterator[str]:
 
 
 def _heard(record: Record, field: str) -> Counter[str]:
-    """Return the highest number of times that each mark occurs in one request."""
+    """Return, for each mark, the highest number of times that one request contains it."""
     heard: Counter[str] = Counter()
     for line in record.model:
         marks = line.get(field, ())
@@ -511,7 +511,9 @@ def _heard(record: Record, field: str) -> Counter[str]:
 
 
 def the_budget_of_a_turn_holds(record: Record) -> Iterator[str]:
-    """A turn's calls stay within its budget, except for the last call. A turn that reaches the budget says so once."""
+    """The calls of a turn stay within its budget, except for the last call. A turn that reaches the budget reports
+    it once.
+    """
     spent: dict[str, dict[str, int]] = defaultdict(dict)
     for line in record.model:
         if line.get("how") == "answered":
@@ -533,7 +535,7 @@ def the_budget_of_a_turn_holds(record: Record) -> Iterator[str]:
 
 
 def each_memory_is_kept_once(record: Record) -> Iterator[str]:
-    """A fact is stored once in a channel's memory, however often it was to be remembered."""
+    """A fact is stored once in the memory of a channel, however often people ask to remember it."""
     for text in record.memories:
         for line, count in Counter(_FACT.findall(text)).items():
             if count > 1:
@@ -541,7 +543,7 @@ def each_memory_is_kept_once(record: Record) -> Iterator[str]:
 
 
 def nobody_waits_long_without_cause(record: Record) -> Iterator[str]:
-    """Without harm in the meantime, an answer arrives within CALM_SECONDS_MAX."""
+    """If no harm happens in the meantime, a reply arrives within CALM_SECONDS_MAX."""
     for seconds, cause, name in waits(record):
         if cause == "calm" and seconds > CALM_SECONDS_MAX:
             yield f"{name} waited {seconds:.1f} s for no known cause"
@@ -563,10 +565,10 @@ def broken(record: Record) -> list[str]:
 
 
 def waits(record: Record) -> list[tuple[float, str, str]]:
-    """Return how long each message waited for its answer, the cause, and its name, sorted.
+    """Return the wait of each message for its reply in seconds, with the cause and the name of the message, sorted.
 
-    Of several causes, the first in the record of harm counts. Without any, the wait starts when the previous message
-    of the thread was answered.
+    The cause is the first harm that overlaps the wait. Without harm, it is a pending approval, or otherwise "calm".
+    A calm wait starts when the previous message of the thread was answered.
     """
     durations: list[tuple[float, str, str]] = []
     for platform in record.platforms:
@@ -590,7 +592,7 @@ def waits(record: Record) -> list[tuple[float, str, str]]:
     return sorted(durations)
 
 
-# ---- the final database ----
+# ---- checks of the final database ----
 
 LEFT_OVER = {
     "threads with an open turn": "select thread, open_turn from threads where open_turn <> ''",
@@ -598,7 +600,7 @@ LEFT_OVER = {
     "posts not sent": """
         select id, state, attempts, error from outbox where state <> 'sent'
         and not (id like 'fork:%' and state = 'failed' and error like 'Somebody spoke in this thread %')
-    """,  # a kill separated a copy's thread from the copy, and its person wrote there first; `Record.kills` bounds this
+    """,  # allowed: a kill delayed a copy until its person had written; `Record.kills` limits the number
     "undos under way": "select id, thread from checkpoints where undoes <> '' and ended_at is null",
     "questions left open": "select id, thread from approvals where state = 'pending'",
     "events with gaps": "select thread, count(*), max(seq) from events group by thread having count(*) <> max(seq)",
@@ -618,7 +620,7 @@ _CHAINS = "select chain, number, head from chains"
 
 
 def select(database: str | Path, query: str) -> Rows:
-    """Query a database: PostgreSQL by its address, SQLite by its file."""
+    """Query a PostgreSQL database by its URL or an SQLite database by its file."""
     if isinstance(database, Path):
         connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)
         try:
@@ -640,13 +642,13 @@ def turns(database: str | Path) -> dict[str, list[str]]:
 
 
 def left_over(database: str | Path) -> list[str]:
-    """Return rows that must not remain at the end."""
+    """Return a description of each row that must not remain at the end."""
     rows = [f"{what}: {row}" for what, query in LEFT_OVER.items() for row in select(database, query)]
     return [*rows, *broken_chains(select(database, _AUDIT), select(database, _CHAINS))]
 
 
 def broken_chains(rows: Rows, chains: Rows) -> Iterator[str]:
-    """Yield the audit chains with a wrong hash, number or head."""
+    """Yield one sentence per audit chain entry with a wrong hash or number, and per chain with a wrong head."""
     heads: dict[object, tuple[object, object]] = {}
     for chain, number, at, entry, previous, digest in rows:
         last, head = heads.get(chain, (0, "0" * 64))
@@ -661,6 +663,6 @@ def broken_chains(rows: Rows, chains: Rows) -> Iterator[str]:
 
 
 def facts(path: Path) -> list[dict[str, str]]:
-    """Return the complete lines of a log. Its last line may still be incomplete."""
+    """Return the complete lines of a log. A process may still be writing the last line."""
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else ()
     return [json.loads(line) for line in lines]

@@ -1,14 +1,16 @@
-"""`python -m tests.chaos.soak`: one process on SQLite under a steady load. Exits with 1 if its resource use grows.
+"""A soak test of one process on SQLite under a steady load: `python -m tests.chaos.soak`. The exit code is 1 if its use
+of resources grows.
 
-People on two platforms do everything that a chat allows, and nothing is harmed. The model's window is small, so each
-conversation is compacted several times in half an hour, as a real one is in weeks. There are more conversations than
-fit in memory. A turn takes about 25 ms of a core, and the simulated model and platforms take as much again. The
-default load fills one core.
+People on two platforms do everything that a chat allows, and no harm is done. The model's window is small, so each
+conversation is compacted several times in half an hour, like a real one in weeks. Not all conversations fit in
+memory. A turn takes about 25 ms of one core, and the simulated model and platforms need as much again. The default
+load fills one core.
 
-The run samples the process's memory, descriptors and threads and its write-ahead log every few seconds. The first
-part of the run is a warm-up. The rest is divided into `FLOORS` parts, and the minimum of each is taken: work in
-progress causes peaks, but a leak raises the minimum. A measure is flat if the median slope between all pairs of
-minimums (Theil-Sen) amounts to less than `GROWTH_MAX` of the measure's median over that time, or to less than one.
+The run samples memory, descriptors, threads and the write-ahead log of the process every few seconds. The first part
+of the run is a warm-up. The rest is divided into `FLOORS` parts, and the minimum of each is compared: peaks come
+from work in progress, but a leak raises the minimum. The growth is the median slope between all pairs of minimums
+(Theil-Sen), multiplied by the duration. A measure is flat if it grows by less than one unit or by less than
+`GROWTH_MAX` of its median.
 """
 
 import argparse
@@ -44,27 +46,23 @@ MEASURES: Mapping[str, Callable[[psutil.Process, Path], float]] = {
 
 
 def floors(looks: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the minimum of each part of the time, in order."""
     size = max(1, len(looks) // FLOORS)
     return [min(looks[at : at + size], key=lambda look: look[1]) for at in range(0, len(looks), size)]
 
 
 def growth(looks: Sequence[tuple[float, float]]) -> float:
-    """Return the growth of a value from the first sample to the last, by the median slope. Samples are (time,
-    value).
-    """
+    """Return the growth from the first sample to the last, by the median slope. Samples are (time, value)."""
     slopes = [(after - before) / (then - now) for (now, before), (then, after) in combinations(looks, 2) if then > now]
     return statistics.median(slopes) * (looks[-1][0] - looks[0][0]) if slopes else 0.0
 
 
 def is_flat(looks: Sequence[tuple[float, float]]) -> bool:
-    """Return whether a value grew by less than `GROWTH_MAX` of its median, or by less than one unit."""
+    """Return True if a value grew by less than `GROWTH_MAX` of its median, or by less than one unit."""
     middle = statistics.median(value for _, value in looks)
     return growth(looks) <= max(GROWTH_MAX * middle, 0.99)
 
 
 def watch(stand: Stand, seconds: float, turns: int) -> dict[str, list[tuple[float, float]]]:
-    """Sample the process until time is up or this many turns are answered."""
     (node,) = stand.nodes
     assert node.process is not None
     process, home = psutil.Process(node.process.pid), stand.folder / "home"
@@ -83,7 +81,7 @@ def watch(stand: Stand, seconds: float, turns: int) -> dict[str, list[tuple[floa
 
 
 def report(stand: Stand, looks: Mapping[str, list[tuple[float, float]]]) -> bool:
-    """Print the samples and return whether all measures are flat."""
+    """Print the samples. Return True if all measures are flat."""
     answered = stand.state().answered
     counts = {table: rules.select(stand.tables, f"select count(*) from {table}")[0][0] for table in TABLES}
     print("rows: " + ", ".join(f"{table} {count}" for table, count in counts.items()))
@@ -102,7 +100,6 @@ def report(stand: Stand, looks: Mapping[str, list[tuple[float, float]]]) -> bool
 
 
 def main() -> int:
-    """Run the soak test. Returns 1 if a measure is not flat."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=1800.0)
     parser.add_argument("--turns", type=int, default=TURNS_MAX, help="so many at most")

@@ -1,4 +1,4 @@
-"""The system under test: a database, a model, chat platforms, and Shoal's processes, which are replaced when killed."""
+"""The system under test: a database, a model, chat platforms, and Shoal's processes. Killed processes are replaced."""
 
 import ctypes
 import signal
@@ -38,11 +38,15 @@ PAUSE_SECONDS = 0.3
 
 
 class Load(msgspec.Struct, frozen=True):
-    """Load on Shoal, and the amount of failures around it.
+    """The load on Shoal and the amount of failures.
 
-    `alone` runs one process on SQLite with two platforms instead of a cluster. `mixed` lets people do everything
-    that a chat allows. With `lines`, people write in quick lines, and pending lines are answered together. With
-    both, they also edit and delete lines and send files.
+    - `threads`, `turns`: the number of people and of messages per person.
+    - `alone`: run one process on SQLite with two platforms, instead of a cluster.
+    - `mixed`: people do everything that a chat allows.
+    - `lines`: people write quick lines, and pending lines are answered together. With `mixed`, people also edit and
+      delete lines and send files.
+    - `trouble`: the share of requests and posts that fail.
+    - `acts_max`, `pause_seconds`: the number of harmful acts and the average pause between them.
     """
 
     threads: int = 300
@@ -62,7 +66,7 @@ class Load(msgspec.Struct, frozen=True):
     context_tokens: int = 0
 
     def people(self) -> list[People]:
-        """Return the people of each platform. Nobody is on two platforms."""
+        """Return the people of each platform. Each person is on only one platform."""
         halves = 2 if self.alone or self.mixed or self.lines else 1
         threads, ahead = self.threads // halves, LINES_AHEAD if self.lines else 2
         pause = LINE_SECONDS if self.lines else self.people_pause_seconds
@@ -73,13 +77,11 @@ class Load(msgspec.Struct, frozen=True):
 
     @property
     def agents(self) -> int:
-        """Return the number of agents for people with files, or 0 if nobody has files."""
+        """The number of agents in addition to the default agent, or 0 if nobody has files."""
         return max(1, self.threads // PEOPLE_AN_AGENT) if self.mixed and not self.lines else 0
 
 
 class State(msgspec.Struct, frozen=True):
-    """Progress of the platforms' people."""
-
     answered: int
     wanted: int
     connections: int
@@ -101,12 +103,12 @@ class Node:
 
     @property
     def is_up(self) -> bool:
-        """Whether the process runs and is not frozen."""
+        """Whether the process exists and is not frozen."""
         return self.process is not None and not self.frozen_until
 
     @property
     def is_ready(self) -> bool:
-        """Whether the process has reported that it serves."""
+        """Whether the process has printed `ready`."""
         return self.process is not None and b"ready\n" in self.said
 
     @property
@@ -115,16 +117,16 @@ class Node:
         return self._log.read_bytes()[self._log_bytes :]
 
     def start(self) -> None:
-        """Start a process, which prints `ready` later."""
+        """Start a process. It prints `ready` when it serves."""
         self._log_bytes = self._log.stat().st_size if self._log.exists() else 0
-        with self._log.open("ab") as log:  # `cat` writes the log, so a full disk leaves it readable
+        with self._log.open("ab") as log:  # `cat` writes the log, so the simulated full disk does not affect it
             writer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log)
         assert writer.stdin is not None
         with writer.stdin as pipe:
             self.process = subprocess.Popen(self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
 
     def ended(self) -> int | None:
-        """Return the exit code if the process ended."""
+        """Return the exit code, or None if the process has not ended."""
         return None if self.process is None else self.process.poll()
 
     def send(self, number: signal.Signals) -> None:
@@ -132,27 +134,26 @@ class Node:
         self.process.send_signal(number)
 
     def fill_disk(self, *, full: bool) -> None:
-        """Limit the files that it writes to their present size, as on a full disk, or lift the limit."""
+        """Limit the files that the process writes to their current size, as on a full disk, or remove the limit."""
         assert self.process is not None
         with suppress(psutil.NoSuchProcess):
             bounds = (0 if full else psutil.RLIM_INFINITY, psutil.RLIM_INFINITY)
             psutil.Process(self.process.pid).rlimit(psutil.RLIMIT_FSIZE, bounds)
 
     def stop(self) -> int:
-        """Ask the process to exit and wait. Raises TimeoutExpired."""
+        """Send SIGTERM and return the exit code. Raises TimeoutExpired."""
         assert self.process is not None
         self.process.terminate()
         return self.process.wait(STOP_SECONDS_MAX)
 
     def destroy(self) -> None:
-        """Kill the process if it still runs."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
 
 
 class Stand:
-    """All running parts. Created by `open_stand`."""
+    """All running parts of the system under test."""
 
     def __init__(self, load: Load, folder: Path, database: str) -> None:
         self.load = load
@@ -199,7 +200,6 @@ class Stand:
         return Node(name, role, command, self.folder / f"{name}.log")
 
     def state(self) -> State:
-        """Return the combined progress of all platforms."""
         states: list[State] = []
         for chat in self.chats:
             with urllib.request.urlopen(f"{chat}/state", timeout=10) as answer:
@@ -223,7 +223,7 @@ class Stand:
             pause.wait(0.1)
 
     def record(self) -> rules.Record:
-        """Return the outside record so far, for a run without harm."""
+        """Return the record so far, without harms and turns."""
         platforms = [
             rules.Platform(name, rules.facts(log), people)
             for name, log, people in zip(PLATFORMS, self.chat_logs, self.load.people(), strict=False)
@@ -232,7 +232,7 @@ class Stand:
         return rules.Record(platforms, rules.facts(self.model_log), rules.facts(self.tool_log), memories=memories)
 
     def replace(self) -> None:
-        """Restart killed processes after their pause. A process that ended by itself is a problem."""
+        """Restart killed processes after their pause. A process that ended without a kill counts as a problem."""
         now = time.time()
         for node in self.nodes:
             status = node.ended()
@@ -245,9 +245,7 @@ class Stand:
                 node.start()
 
     def _note_end(self, node: Node, status: int) -> None:
-        """Record the end of a process. Without a database or disk space it may refuse to start, as under any
-        supervisor.
-        """
+        """Record the end of a process as a problem, unless it could not start without the database or disk space."""
         refused = (b"StoreUnavailable", b"StoreFull", b"File too large")
         if not node.is_ready and any(word in node.said for word in refused):
             self.refused_starts += 1
@@ -255,7 +253,7 @@ class Stand:
             self.problems.append(f"{node.name} ended by itself with {status}; see {node.name}.log")
 
     def thaw(self, *, everyone: bool = False) -> None:
-        """Resume processes that were frozen long enough, and let full disks accept writes again."""
+        """Resume processes whose freeze is over, and let full disks accept writes again."""
         now = time.time()
         for node in self.nodes:
             if node.full_until and (everyone or now >= node.full_until):
@@ -268,17 +266,16 @@ class Stand:
 
     @property
     def tables(self) -> str | Path:
-        """Location of the tables: a server address or a file."""
+        """Location of the tables: the URL of a server or an SQLite file."""
         return self.database or self.folder / "home" / "shoal.db"
 
     def set_clock(self, seconds: float) -> None:
-        """Set the offset of all nodes' wall clocks."""
+        """Set the offset of the wall clocks of all nodes, in seconds."""
         draft = self.clock.with_suffix(".draft")
         draft.write_text(str(seconds))
         draft.replace(self.clock)
 
     def close(self) -> None:
-        """End every remaining process."""
         for node in self.nodes:
             node.destroy()
         for peer in self._peers:
@@ -286,7 +283,7 @@ class Stand:
             peer.communicate()
 
     def orphans(self) -> list[str]:
-        """Return the processes that outlived the nodes. Call `adopt` first."""
+        """Return the processes that outlived their node. Call `adopt` first."""
         known = {peer.pid for peer in self._peers}
         lines: list[str] = []
         for child in psutil.Process().children(recursive=True):
@@ -296,7 +293,6 @@ class Stand:
         return lines
 
     def connections(self) -> int:
-        """Return the number of Shoal's connections to the database server."""
         if not self.database:
             return 0
         query = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
@@ -306,12 +302,12 @@ class Stand:
 
 
 def adopt() -> None:
-    """Make this process the parent of orphaned descendants, so that they can be found."""
+    """Make this process the parent of orphaned descendants. `orphans` needs this to find them."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Server:
-    """A database server. It can be restarted only if it belongs to this run."""
+    """A database server. A run can restart only a server that it started."""
 
     def __init__(self, address: str, folder: Path | None) -> None:
         self.address = address
@@ -319,17 +315,16 @@ class Server:
 
     @property
     def can_restart(self) -> bool:
-        """Whether the server belongs to this run."""
         return self._folder is not None
 
     def restart(self) -> None:
-        """Stop it as a crash would, and start it again."""
+        """Stop the server as a crash would, and start it again."""
         for verb in ("stop", "start"):
             subprocess.run([SCRIPT, verb, str(self._folder)], check=True, capture_output=True)
 
     @contextmanager
     def database(self, name: str) -> Generator[str]:
-        """Yield a new database, which is dropped afterwards."""
+        """Yield the URL of a new database, which is dropped afterwards."""
         with psycopg.connect(self.address, autocommit=True) as connection:
             connection.execute(f"create database {name}".encode())
         try:
@@ -340,7 +335,7 @@ class Server:
 
 
 def server_of(address: str) -> Server:
-    """Return the server at an address. One that listens only in a folder counts as ours."""
+    """Return the server at an address. A server that listens only on a socket in a folder belongs to this run."""
     host = str(conninfo_to_dict(address).get("host", ""))
     is_own = host.startswith("/") and (Path(host) / "data" / "PG_VERSION").exists()
     return Server(address, Path(host) if is_own else None)

@@ -1,4 +1,4 @@
-"""One running Shoal per module, and the table of rows at the end."""
+"""A running Shoal for each module, and a table of the rows at the end of the test report."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ ROW = re.compile(r"Test([A-Z]\d+)")
 
 @pytest.fixture(scope="module")
 def shoal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """`shoal run` with the module's SETTINGS on its PLATFORMS."""
+    """A running Shoal with the SETTINGS and PLATFORMS of the module."""
     module = request.module
     with (
         Running(tmp_path_factory.mktemp("home"), module.SETTINGS, getattr(module, "PLATFORMS", ())) as made,
@@ -23,7 +23,7 @@ def shoal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Attach the row and its requirement to the report of a row's test."""
+    """Attach the row's name and requirement to the report of each of its tests."""
     owner = getattr(item, "cls", None)
     if owner is not None and (found := ROW.fullmatch(owner.__name__)):
         promise = " ".join((owner.__doc__ or "").split())

@@ -1,6 +1,6 @@
-"""A small internet in a network namespace: a page at a public address, and Brave's search under its own name.
+"""A small internet in a network namespace: a page at a public address, and Brave's search API under its own name.
 
-`python -m tests.rows.internet HOME TEXT…` asks `shoal` there, one turn per TEXT, and prints the answers.
+`python -m tests.rows.internet HOME TEXT…` runs one turn of `shoal` there per TEXT and prints the results of the tools.
 """
 
 import datetime
@@ -33,14 +33,14 @@ PAGE = f"""<html><head><title>Tides</title><script>evil()</script></head>
 
 
 def can_be_made() -> bool:
-    """Return whether this machine allows a separate network namespace."""
+    """Return True if this machine allows a separate network namespace."""
     if shutil.which("unshare") is None or shutil.which("ip") is None:
         return False
     return subprocess.run([*SPACES, "ip", "link", "set", "lo", "up"], check=False, capture_output=True).returncode == 0
 
 
 def asked(home: Path, *texts: str) -> list[str]:
-    """Return each tool's answer in call order. Skips the test if no namespace can be created."""
+    """Return the results of the tools in call order. Skips the test if no network namespace can be created."""
     if not can_be_made():
         pytest.skip("no network namespace can be made here")
     done = subprocess.run(
@@ -52,7 +52,7 @@ def asked(home: Path, *texts: str) -> list[str]:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves the page and the search."""
+    """Serves the page and Brave's search API."""
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
@@ -82,7 +82,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def serve(port: int, certificate: Path | None = None) -> None:
-    """Serve at the public address."""
+    """Serve on a port of the public address, from a background thread."""
     server = ThreadingHTTPServer((ADDRESS, port), Handler)
     if certificate is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -92,7 +92,7 @@ def serve(port: int, certificate: Path | None = None) -> None:
 
 
 def make_certificate(path: Path) -> None:
-    """Create a certificate for Brave's name with its key."""
+    """Write a self-signed certificate for Brave's host name, followed by its private key."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, BRAVE)])
     made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
@@ -106,7 +106,7 @@ def make_certificate(path: Path) -> None:
 
 
 def main(home: Path, *texts: str) -> None:
-    """Build the network and ask."""
+    """Set up the network, run one turn per text, and print the results of the tools as JSON."""
     run = partial(subprocess.run, check=True)
     run(["ip", "link", "set", "lo", "up"])
     run(["ip", "address", "add", f"{ADDRESS}/32", "dev", "lo"])
@@ -133,7 +133,7 @@ def main(home: Path, *texts: str) -> None:
 
 
 def _whole(home: Path, result: dict[str, str]) -> str:
-    """Return a tool's whole answer, from its artifact if it is long."""
+    """Return the complete result of a tool. A long result is read from its artifact."""
     name = result.get("artifact", "")
     return (home / "data" / "artifacts" / name[:2] / name).read_text() if name else result["text"]
 

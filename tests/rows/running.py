@@ -1,6 +1,6 @@
-"""A Shoal as its users have it: a process with a home, platforms and a model, seen from outside.
+"""Shoal as its users see it: a process with a home directory, platforms and a model.
 
-The fakes live in an event loop of their own thread, which lets tests block.
+The fakes run in an event loop of their own thread, so tests may block.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ _TABLES: Mapping[str, Callable[["Platforms"], Mapping[str, object]]] = {
 
 
 class Platforms:
-    """A fake of each requested platform, with a conversation of the owner."""
+    """A fake of each platform with a conversation of the owner. `Running` starts only the requested ones."""
 
     def __init__(self) -> None:
         self.telegram = FakeTelegram()
@@ -89,7 +89,7 @@ class Platforms:
         return found
 
     def are_connected(self, names: Sequence[str]) -> bool:
-        """Return whether the bot listens on all of these."""
+        """Return True if the bot is connected to all of these platforms."""
         listens = {
             "telegram": any(name == "getUpdates" for name, _ in self.telegram.calls),
             "discord": bool(self.discord.world.commands),
@@ -102,7 +102,7 @@ class Platforms:
 
 
 class Loop:
-    """An event loop in its own thread."""
+    """An event loop that runs in its own thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -110,11 +110,11 @@ class Loop:
         self._thread.start()
 
     def do(self, work: Coroutine[object, object, T], seconds: float = SECONDS_MAX) -> T:
-        """Run a coroutine on the loop and wait for its result."""
+        """Run a coroutine on the loop and wait for its result, at most this many seconds."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
 
     def call(self, work: Callable[[], T]) -> T:
-        """Call a function on the loop and wait for its result."""
+        """Call a function in the thread of the loop and wait for its result."""
 
         async def called() -> T:
             return work()
@@ -128,13 +128,15 @@ class Loop:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Wait until the condition is true. Raises AssertionError after a timeout."""
+    """Wait until the condition is true. Raises AssertionError after SECONDS_MAX."""
     processes.until(holds, SECONDS_MAX)
 
 
 def said(seen: Seen) -> list[str]:
-    """Return the people's messages in a request, oldest first, without Shoal's additions. If an adapter merges
-    consecutive messages, their contexts stay between them."""
+    """Return the people's messages in a request, oldest first, without the text that Shoal adds.
+
+    Messages that an adapter has merged are split at the contexts between them.
+    """
     found: list[str] = []
     for message in seen.messages:
         if message.role == "user":
@@ -144,7 +146,7 @@ def said(seen: Seen) -> list[str]:
 
 
 class Running:
-    """A model, platforms, and the Shoal between them. `process` exists while `run` does."""
+    """A model, platforms, and the Shoal process that uses them. `process` exists only inside `run`."""
 
     process: Process
 
@@ -178,7 +180,7 @@ class Running:
 
     @contextmanager
     def run(self, role: str = "run", **settings: str) -> Generator["Running"]:
-        """Run `shoal run` until the block ends."""
+        """Run `shoal` in this role until the block ends. `settings` are environment variables."""
         named = {"SHOAL_MODEL__NAME": "fake/fake-1", "SHOAL_TURNS__RETRY_BASE_SECONDS": "0.01"}
         with process(role, self.home, named | settings) as self.process:
             for name in ("teams", "google_chat"):
@@ -189,7 +191,9 @@ class Running:
     # ---- the model ----
 
     def plays(self, word: str, *steps: Step | str | Script) -> None:
-        """Set the model's answers to people's messages that contain this word: one step per request, or a script."""
+        """Set the model's replies to messages that contain this word: one step per request, or one script for all
+        requests.
+        """
         left = list(steps)
 
         def play(seen: Seen) -> Step | str:
@@ -208,12 +212,12 @@ class Running:
         return follow_directive(seen)
 
     def requests(self, word: str) -> list[Seen]:
-        """Return the requests in which a person's message contains this word."""
+        """Return the requests in which a message from a person contains this word."""
         log = self.loop.call(lambda: list(self.model.log))
         return [seen for seen in log if any(word in text for text in said(seen))]
 
     def open(self, gate: Gate) -> None:
-        """Wait for an answer at a gate and let it continue."""
+        """Wait until a reply blocks at the gate, then open the gate."""
         until(gate.reached.is_set)
         self.loop.call(gate.open)
 
@@ -222,38 +226,38 @@ class Running:
     def says(
         self, thread: str, text: str, message_id: str = "", *, agent: str = "", attachments: Sequence[object] = ()
     ) -> Answer:
-        """Send a message as the owner."""
+        """Send a message as the owner, without waiting for the reply."""
         given = {"message_id": message_id, "agent": agent, "attachments": attachments}
         body = {"text": text, **{name: value for name, value in given.items() if value}}
         return self.api(f"/api/threads/{quote(thread)}/messages", body)
 
     def asks(self, thread: str, text: str, *, agent: str = "", attachments: Sequence[object] = ()) -> str:
-        """Send a message and wait for the answer."""
+        """Send a message as the owner and return the reply."""
         turns = len(self.ends(thread, 0))
         assert self.says(thread, text, agent=agent, attachments=attachments).status == 202
         return str(self.ends(thread, turns + 1)[-1].data.get("reply", ""))
 
     def command(self, thread: str, text: str) -> str:
-        """Return the answer to a slash command."""
+        """Send a slash command as the owner and return the response."""
         return str(self.api(f"/api/threads/{quote(thread)}/command", {"text": text}).json.get("answer"))
 
     def events(self, thread: str, kind: str = "") -> list[Entry]:
-        """Return a thread's journal, optionally of one type. Unknown threads have none."""
+        """Return the events of a thread, optionally of one type. A thread that does not exist has no events."""
         answer = self.api(f"/api/threads/{quote(thread)}/events")
         found = self.process.events(thread) if answer.status == 200 else []
         return [event for event in found if not kind or event.type == kind]
 
     def ends(self, thread: str, turns: int = 1) -> list[Entry]:
-        """Wait until this many turns of a thread have ended and return their ends."""
+        """Wait until this many turns of a thread have finished, and return their `turn_finished` events."""
         until(lambda: len(self.events(thread, "turn_finished")) >= turns)
         return self.events(thread, "turn_finished")
 
     def results(self, thread: str) -> list[str]:
-        """Return the tools' answers in a thread."""
+        """Return the results of the tools in a thread."""
         return [str(event.data["text"]) for event in self.events(thread, "tool_result")]
 
     def approval(self, thread: str) -> dict[str, object]:
-        """Wait for the approval that a thread requests."""
+        """Wait until a thread requests an approval, and return it as decoded JSON."""
 
         def asked() -> list[dict[str, object]]:
             return [one for one in json.loads(self.api("/api/approvals").body) if one["thread"] == thread]
@@ -261,10 +265,10 @@ class Running:
         until(lambda: bool(asked()))
         return asked()[0]
 
-    # ---- other views ----
+    # ---- API, command line and files ----
 
     def api(self, path: str, body: object = None, *, method: str = "") -> Answer:
-        """Call the API as the owner."""
+        """Call the API as the owner. The status is 0 if the connection fails."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self.process.token}", "Content-Type": "application/json"}
         request = urllib.request.Request(self.process.address + path, data=data, headers=headers)
@@ -280,34 +284,36 @@ class Running:
             return Answer(0, b"")
 
     def listed(self, path: str) -> list[dict[str, object]]:
-        """Return a list from the API."""
+        """Return the list that the API serves at a path."""
         return json.loads(self.api(path).body)
 
     def listed_in(self, path: str, key: str) -> list[object]:
-        """Return a list inside an answer from the API."""
+        """Return a list that is one field of an API response."""
         return json.loads(self.api(path).body)[key]
 
     def cli(
         self, *arguments: str, stdin: str = "", exit_code: int = 0, settings: Mapping[str, str] = NO_SETTINGS
     ) -> str:
-        """Run a command on this home and return its output, including errors if it should fail."""
+        """Run `shoal` on this home directory and return its output. Includes error output if `exit_code` expects a
+        failure.
+        """
         known = {"SHOAL_MODEL__NAME": "fake/fake-1", **settings}
         done = command_line(self.home, *arguments, stdin=stdin, settings=known)
         assert done.returncode == exit_code, done.stdout + done.stderr
         return done.stdout + (done.stderr if exit_code else "")
 
     def folder(self, thread: str) -> Path:
-        """Return the folder of a thread's files."""
+        """Return the folder with the files of a thread."""
         return self.home / "data" / Path(*thread.split(":"))
 
     @property
     def workspace(self) -> Path:
-        """The default agent's workspace."""
+        """The workspace of the default agent."""
         return self.home / "agents" / "main" / "workspace"
 
     @contextmanager
     def stream(self, path: str) -> Generator[Iterator[dict[str, object]]]:
-        """Yield a live stream of events."""
+        """Open a stream of server-sent events and yield an iterator over its events."""
         headers = {"Authorization": f"Bearer {self.process.token}", "Accept": "text/event-stream"}
         request = urllib.request.Request(self.process.address + path, headers=headers)
         with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
@@ -317,7 +323,7 @@ class Running:
 def command_line(
     home: Path, *arguments: str, stdin: str = "", settings: Mapping[str, str] = NO_SETTINGS
 ) -> subprocess.CompletedProcess[str]:
-    """Run `shoal` on a home directory. `settings` are environment variables."""
+    """Run `shoal` with a home directory. `settings` are environment variables."""
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     return subprocess.run(
         [PROGRAM, "--home", str(home), *arguments],
@@ -327,17 +333,17 @@ def command_line(
 
 
 def call(tool: str, **arguments: object) -> Reply:
-    """Return an answer that calls a tool."""
+    """Return an assistant message that calls a tool."""
     return Reply(calls=(Call(tool, json.dumps(arguments)),))
 
 
 def calls(*each: Reply) -> Reply:
-    """Return an answer that calls several tools."""
+    """Merge the calls of several assistant messages into one message."""
     return Reply(calls=tuple(one for reply in each for one in reply.calls))
 
 
 def change(model: FakeModel, **settings: object) -> None:
-    """Change the model's behavior."""
+    """Change settings of the fake model."""
     model.settings = msgspec.structs.replace(model.settings, **settings)
 
 

@@ -38,14 +38,15 @@ allow = ["ben"]
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Running]:
-    """A separate home on Discord whose Shoal is not running yet."""
+    """A separate home directory with Discord. Its Shoal is not running yet."""
     with Running(tmp_path / "home", ASKS, ("discord",)) as made:
         yield made
 
 
 class TestB1:
-    """An accepted message is answered, whenever the process is killed: no step is repeated, and the answer appears
-    once."""
+    """An accepted message is answered even if the process is killed at any moment. No step is repeated, and the
+    answer appears once.
+    """
 
     def test_a_turn_survives_kills_in_a_model_call_after_a_tool_and_before_the_post(self, home: Running) -> None:
         gate, discord = Gate(), home.platforms.discord
@@ -60,7 +61,8 @@ class TestB1:
         discord.server.mute = lambda called: called.method == "POST" and called.path.endswith("/messages")
         with home.run(**settings) as shoal:
             until(lambda: any("The answer." in one.text for one in discord.said(direct)))
-            shoal.ends(str(shoal.listed("/api/threads")[0]["thread"]))  # the visible message may still be its preview
+            # the visible message may still be a preview, so wait for the end of the turn
+            shoal.ends(str(shoal.listed("/api/threads")[0]["thread"]))
             shoal.process.kill()
         discord.server.mute = lambda _: False
         with home.run(**settings) as shoal:
@@ -68,12 +70,14 @@ class TestB1:
             shoal.loop.do(discord.sees(direct, "DONE 0 b1-after"))
             assert (shoal.workspace / "b1.txt").read_text() == "once\n"
         assert [one.text for one in discord.said(direct)] == ["The answer.", "DONE 0 b1-after tide"]
-        assert len(home.requests("b1-kill")) == 4  # tool, killed, answered, and with the last message
+        # the tool call, the killed request, its repetition, and the request for the last message
+        assert len(home.requests("b1-kill")) == 4
 
 
 class TestB2:
-    """Several machines share the threads of one database: each thread has one worker at a time, and work of a dead
-    one continues."""
+    """Several machines share the threads of one database. Each thread has one worker at a time, and another worker
+    continues the work of a dead one.
+    """
 
     def test_another_machine_takes_over(self, tmp_path: Path) -> None:
         gate = Gate()
@@ -98,8 +102,9 @@ class TestB2:
 
 
 class TestB3:
-    """The approved action is exactly what runs: parsed, bound to its content, and used once, including after a
-    restart and for subagents."""
+    """Only the approved action runs. An approval is bound to the parsed action and its content, and is used once,
+    even after a restart and for subagents.
+    """
 
     def test_an_approval_survives_a_restart_and_is_used_once(self, home: Running) -> None:
         run = call("bash", command="echo x >> b3.txt")
@@ -152,7 +157,9 @@ class TestB3:
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 class TestB4:
-    """If the system has a sandbox, commands use it by default: no network, no secrets, no home directory."""
+    """If the system has a sandbox, commands run in it by default. They have no network, no secrets and no home
+    directory.
+    """
 
     def test_the_sandbox_is_enabled_by_default(self, shoal: Running) -> None:
         assert "bubblewrap. Commands reach no network." in shoal.cli("doctor")
@@ -166,7 +173,7 @@ class TestB4:
 
 
 class TestB5:
-    """After untrusted text was read, leaks and harmful actions ask, whatever the rules allow."""
+    """After a turn has read untrusted text, leaks and harmful actions need approval, whatever the rules allow."""
 
     @pytest.mark.parametrize(
         ("tool", "arguments"),
@@ -191,11 +198,11 @@ class TestB5:
 
 
 class TestB6:
-    """Token and cost limits are reserved before a model call. Beyond them the model is not called."""
+    """Tokens and costs are reserved before a model call. A call that could exceed a limit is not made."""
 
     def test_a_limit_stops_the_call(self, home: Running) -> None:
         asked = json.loads(home.cli("ask", "--json", "words=1 id=b6-first"))
-        tokens = asked["usage"]["input_tokens"] * 3 // 2 + OUTPUT_TOKENS  # one call fits, a second one does not
+        tokens = asked["usage"]["input_tokens"] * 3 // 2 + OUTPUT_TOKENS  # enough for one call but not for two
         ceiling = {"SHOAL_BUDGET__TOKENS_PER_DAY": str(tokens), "SHOAL_MODEL__MAX_OUTPUT_TOKENS": str(OUTPUT_TOKENS)}
         home.cli("ask", "words=1 id=b6-fits", settings=ceiling)
         refused = home.cli("ask", "words=1 id=b6-second", exit_code=1, settings=ceiling)
@@ -208,7 +215,7 @@ class TestB6:
 
 
 class TestB7:
-    """The audit log is a hash chain: changed, removed or truncated entries are detected."""
+    """The audit log is a hash chain. Changed, removed and truncated entries are detected."""
 
     @pytest.mark.parametrize("change", ["update audit set entry = '{}'", "delete from audit"])
     def test_a_changed_audit_entry_is_detected(self, home: Running, change: str) -> None:
@@ -221,7 +228,7 @@ class TestB7:
 
 
 class TestB8:
-    """Any past turn can be replayed from its journal without a network, and a conversation forks at any step."""
+    """Every past turn can be replayed from its journal without a network. A conversation can be forked at any step."""
 
     def test_a_turn_is_rebuilt_offline(self, shoal: Running) -> None:
         thread = "web:lobby:b8"
@@ -266,8 +273,9 @@ class TestB8:
 
 
 class TestB17:
-    """An approval covers the bytes of the files it names, and one person's private words are in no one else's
-    prompt."""
+    """An approval covers the bytes of the files that it names. One person's private words never reach another
+    person's prompt.
+    """
 
     def test_a_changed_script_asks_again(self, home: Running) -> None:
         with home.run() as shoal:
@@ -299,7 +307,9 @@ class TestB17:
 
 
 class TestB18:
-    """During a provider outage a turn waits, even across restarts, says so in the chat, and continues afterwards."""
+    """During a provider outage a turn waits, even across restarts. The chat shows the wait, and the turn continues
+    afterwards.
+    """
 
     def test_an_outage_loses_nothing(self, home: Running) -> None:
         discord, port = home.platforms.discord, int(home.model.url.rpartition(":")[2])

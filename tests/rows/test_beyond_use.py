@@ -1,4 +1,4 @@
-"""Rows B9 to B16 and B19 to B24: costs of setup and operation, interfaces for other programs, and open work."""
+"""Rows B9 to B16 and B19 to B24: setup, running costs, and interfaces for programs and people."""
 
 import http.server
 import json
@@ -81,7 +81,7 @@ class TestWeigh(ToolContract):
 
 
 def offered(shoal: Running) -> str:
-    """Return the API's paths, the tools and the commands, one per line."""
+    """Return the API's paths, the tools, the commands and the command-line help as one text."""
     tools = shoal.listed_in("/api/info", "tools")
     commands = [str(one["name"]) for one in shoal.listed("/api/commands")]
     paths = json.loads(shoal.api("/openapi.json").body)["paths"]
@@ -102,7 +102,7 @@ class TestB9:
 
 
 class TestB10:
-    """Every request of a conversation starts with the bytes of the previous one, so providers' caches hit."""
+    """Each request of a conversation starts with the bytes of the previous one, so providers can use their caches."""
 
     def test_requests_keep_their_prefix(self, shoal: Running) -> None:
         thread = "web:lobby:b10"
@@ -117,13 +117,15 @@ class TestB10:
 
 
 def _stable(seen: Seen) -> str:
-    """Return a request's tools and messages without the end of the list."""
+    """Return a request's tools and messages without the closing bracket, to compare it with the start of the next
+    request.
+    """
     body = json.loads(seen.body)
     return json.dumps([body["tools"], *body["messages"]], sort_keys=True)[:-1]
 
 
 class TestB11:
-    """Shoal starts within a second and uses little memory. Help appears immediately."""
+    """Shoal starts within a second and uses little memory. The command line shows its help immediately."""
 
     def test_a_start_takes_little_time_and_memory(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "") as made:
@@ -145,7 +147,7 @@ class TestB11:
 
 
 class _Collector(http.server.BaseHTTPRequestHandler):
-    """Accepts an exporter's data."""
+    """Accepts the data of a telemetry exporter."""
 
     paths: ClassVar[set[str]] = set()
 
@@ -159,7 +161,9 @@ class _Collector(http.server.BaseHTTPRequestHandler):
 
 
 class TestB12:
-    """A web page, a terminal chat, an OpenAI-compatible endpoint, MCP tools, Prometheus and OpenTelemetry."""
+    """Shoal has a web page, a terminal chat and an OpenAI-compatible endpoint. It uses MCP tools and exports to
+    Prometheus and OpenTelemetry.
+    """
 
     def test_the_page_requires_the_token(self, shoal: Running) -> None:
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
@@ -168,9 +172,9 @@ class TestB12:
         assert shoal.process.token not in page.url
         _, _, key = page.url.partition("/?key=")
         threads, keyed = f"{shoal.process.address}/api/threads", {"X-Shoal": key}
-        with pytest.raises(urllib.error.HTTPError, match="401"):  # the cookie alone grants no access
+        with pytest.raises(urllib.error.HTTPError, match="401"):  # the cookie alone does not grant access
             browser.open(threads)
-        with pytest.raises(urllib.error.HTTPError, match="401"):  # nor does the key
+        with pytest.raises(urllib.error.HTTPError, match="401"):  # the key alone does not grant access either
             urllib.request.urlopen(urllib.request.Request(threads, headers=keyed))
         with browser.open(urllib.request.Request(threads, headers=keyed)) as answer:
             assert answer.status == 200
@@ -182,7 +186,7 @@ class TestB12:
     def test_the_terminal_chats_and_answers_commands(self, shoal: Running) -> None:
         said = shoal.cli("chat", "--thread", "terminal:local:b12", stdin="words=1 id=b12-chat\n/status\n")
         assert "DONE 0 b12-chat tide" in said
-        assert "state    " in said  # a command is answered immediately, whatever the turn does
+        assert "state    " in said  # commands are answered immediately, even during a turn
 
     def test_openai_clients_are_served(self, shoal: Running) -> None:
         asked = {"model": "main", "messages": [{"role": "user", "content": "words=1 id=b12-v1"}]}
@@ -193,7 +197,7 @@ class TestB12:
     def test_an_mcp_tool_is_used(self, tmp_path: Path) -> None:
         pytest.importorskip("mcp", reason="the extra mcp is not installed")
         with Running(tmp_path / "home", MCP) as made, made.run() as shoal:
-            until(lambda: b"odd: up" in shoal.api("/api/info").body)  # a slow one comes later
+            until(lambda: b"odd: up" in shoal.api("/api/info").body)  # a slow server connects later
             shoal.asks("web:lobby:b12", 'tools=1 tool=mcp_odd_echo words=0 args={"text":"over MCP"}')
             assert "over MCP" in shoal.results("web:lobby:b12")[0]
 
@@ -209,8 +213,9 @@ class TestB12:
 
 
 class TestB13:
-    """Authors of tools, platforms, providers and sandboxes run the same test suites that Shoal's own implementations
-    must pass."""
+    """Authors of extensions use the same test suites that Shoal's own tools, platforms, providers and sandboxes
+    must pass.
+    """
 
     def test_an_extensions_tool_is_tested_by_the_contract(self, tmp_path: Path) -> None:
         (tmp_path / "test_weigh.py").write_text(EXTENSION)
@@ -224,7 +229,9 @@ class TestB13:
 
 
 class TestB14:
-    """A conversation forks at any step, a message can be edited and resent, and a turn's file changes can be undone."""
+    """A conversation can be forked at any step, a message can be edited and sent again, and a turn's file changes
+    can be undone.
+    """
 
     def test_an_answer_is_retried_and_a_question_replaced(self, shoal: Running) -> None:
         thread = "web:lobby:b14"
@@ -263,7 +270,7 @@ class TestB14:
 
 
 class TestB15:
-    """Another model or prompt is tried on recorded turns without running a tool, and turns are saved as cases."""
+    """Another model or prompt can be tried on recorded turns without running a tool. Turns are saved as test cases."""
 
     def test_a_model_is_compared_on_past_turns(self, shoal: Running) -> None:
         thread = "web:lobby:b15"
@@ -288,7 +295,7 @@ class TestB15:
 
 
 class TestB16:
-    """Past actions are decided by other rules, and unanimous past decisions suggest narrow rules."""
+    """Past actions can be decided again under other rules. If past decisions agree, Shoal suggests a narrow rule."""
 
     def test_other_rules_are_replayed_and_narrow_ones_suggested(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", CAREFUL) as made, made.run() as shoal:
@@ -338,7 +345,7 @@ class TestB20:
         assert large < 2 * small + 0.2
 
     def _cost(self, made: Running) -> float:
-        """Return the CPU seconds of everyday operations."""
+        """Return the CPU seconds that everyday commands use."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         for line in ("threads list", "usage", "audit tail", "ask words=0", "threads show terminal:local:b20"):
             made.cli(*line.split())
@@ -346,7 +353,7 @@ class TestB20:
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     def _grow(self, database: Path) -> None:
-        """Insert many copies of the existing conversation."""
+        """Insert copies of the existing conversation until the journal has EVENTS events."""
         numbers = f"with recursive n(i) as (select 1 union all select i + 1 from n where i < {EVENTS // 4})"
         with closing(sqlite3.connect(database)) as connection:
             for table in ("threads", "events"):
@@ -360,7 +367,7 @@ class TestB20:
 
 
 class TestB21:
-    """From an empty machine to a daily brief in one's own chat in minutes: setup, import, brief."""
+    """On a new machine, setup, an import and a daily brief in one's own chat take minutes."""
 
     def test_setup(self, tmp_path: Path) -> None:
         with Running(tmp_path / "model", "") as made:
@@ -392,7 +399,7 @@ class TestB21:
 
 
 class TestB22:
-    """A web page and a terminal with live output, charts, search, push notifications and complete setup."""
+    """The web page and the terminal offer live output, charts, search, push notifications and complete setup."""
 
     def test_output_is_shown_while_a_command_runs(self, shoal: Running) -> None:
         told: list[str] = []

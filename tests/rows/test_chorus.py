@@ -29,7 +29,7 @@ ask = ["tool:bash:echo (approved|never|yes|c13).*"]
 
 
 def slash(shoal: Running, name: str, text: str = "", channel: str = "") -> str:
-    """Return the answer to a slash command on Discord, as its sender sees it."""
+    """Return the response to a slash command on Discord, as its sender sees it."""
     discord = shoal.platforms.discord
     heard = shoal.loop.do(discord.commands(channel or shoal.platforms.discord_channel, name, text))
     answer = shoal.loop.do(discord.hears(heard))
@@ -38,14 +38,14 @@ def slash(shoal: Running, name: str, text: str = "", channel: str = "") -> str:
 
 
 def deletes(shoal: Running, what: str) -> None:
-    """Delete an agent and confirm."""
+    """Delete an agent and confirm the deletion."""
     found = re.search(r"/agent (delete .*\w{6})", slash(shoal, "agent", f"delete {what}"))
     assert found
     slash(shoal, "agent", found[1])
 
 
 def asks(shoal: Running, channel: str, text: str, part: str, reply_to: str = "") -> str:
-    """Name the bot in a channel, wait for its answer, and return the answer's message."""
+    """Name the bot in a channel, wait for a message that contains `part`, and return the id of that message."""
     discord = shoal.platforms.discord
     shoal.loop.do(discord.says(channel, text if reply_to else f"<@{BOT}> {text}", reply_to=reply_to))
     return shoal.loop.do(discord.sees(channel, part)).id
@@ -74,7 +74,7 @@ def painter(shoal: Running) -> str:
 
 
 class TestC1:
-    """A channel can have its own agent with instructions, documents, a model, permissions, and a git workspace."""
+    """A channel can have its own agent with instructions, documents, a model, permissions and a git workspace."""
 
     def test_the_channel_is_answered_by_its_agent(self, shoal: Running, painter: str) -> None:
         folder = shoal.home / "agents/painter"
@@ -92,7 +92,9 @@ class TestC1:
 
 
 class TestC2:
-    """Agents are created from a template with a channel, listed, configured and deleted, and survive a restart."""
+    """Agents can be created from a template together with a channel, listed, configured and deleted. They survive
+    a restart.
+    """
 
     def test_an_agent_is_created_configured_and_deleted_by_command(self, shoal: Running) -> None:
         template = shoal.home / "template/SOUL.md"
@@ -126,8 +128,9 @@ class TestC2:
 
 
 class TestC3:
-    """Slash commands never wait behind a turn. They are answered within Discord's three seconds, or deferred if they
-    take longer."""
+    """Slash commands never wait for a turn. They are answered within Discord's three seconds, or deferred if they
+    take longer.
+    """
 
     def test_commands_are_answered_while_a_turn_runs(self, shoal: Running) -> None:
         gate, channel = Gate(), shoal.platforms.discord_channel
@@ -156,8 +159,9 @@ class TestC3:
 
 
 class TestC4:
-    """Every call is an action that patterns allow, ask about or deny. The model sees denials, and tools that are
-    never allowed are hidden."""
+    """Every call is an action that patterns allow, deny, or send for approval. The model is informed of denials,
+    and tools that are never allowed are hidden.
+    """
 
     def test_a_profile_decides(self, shoal: Running) -> None:
         shoal.cli("agents", "create", "guard")
@@ -194,7 +198,7 @@ class TestC4:
 
 
 class TestC5:
-    """An action that asks waits for a decision in the chat and blocks nothing else."""
+    """An action that needs approval waits for a decision in the chat and blocks nothing else."""
 
     def test_a_click_allows_the_call(self, shoal: Running) -> None:
         discord, channel = shoal.platforms.discord, shoal.platforms.discord_channel
@@ -228,7 +232,7 @@ class TestC5:
 
 
 class TestC6:
-    """A message opens a conversation, and a reply to the agent continues that one. Conversations run concurrently."""
+    """A message opens a conversation, and a reply to the agent continues it. Conversations run concurrently."""
 
     def test_threads_get_their_messages_and_can_be_ended(self, shoal: Running, painter: str) -> None:
         first, second, discord = Gate(), Gate(), shoal.platforms.discord
@@ -236,7 +240,8 @@ class TestC6:
         shoal.plays("c6-second", Reply("never said", gate=second))
         shoal.loop.do(discord.says(painter, "c6-first"))
         until(first.reached.is_set)
-        shoal.loop.do(discord.says(painter, f"<@{BOT}> c6-second"))  # anyone who names it writes no further line
+        # a message that names the bot does not continue the first one
+        shoal.loop.do(discord.says(painter, f"<@{BOT}> c6-second"))
         until(second.reached.is_set)
         killed = thread_of(shoal, painter, "c6-second")
         listed = slash(shoal, "thread", "list", channel=painter)
@@ -275,7 +280,7 @@ class TestC6:
 
 
 class TestC7:
-    """Conversations in one workspace do not lose each other's edits, and they are informed of each other's changes."""
+    """Conversations in one workspace do not overwrite each other's edits. Each is informed of the others' changes."""
 
     def test_edits_of_one_file_are_all_kept(self, shoal: Running, painter: str) -> None:
         names = [f"hull{number}" for number in range(6)]
@@ -316,7 +321,9 @@ class TestC7:
 
 
 class TestC8:
-    """The model sees the last hours. A window can be saved, cleared and restored, and nothing is ever deleted."""
+    """The model sees the messages of the last hours. A conversation can be saved, cleared and restored, and its
+    events are never deleted.
+    """
 
     def test_a_conversation_is_saved_cleared_and_restored_by_command(self, shoal: Running) -> None:
         thread = "web:lobby:c8"
@@ -347,7 +354,7 @@ class TestC8:
 
 
 class TestC9:
-    """A quiet channel's conversations are saved and cleared, and the channel is informed."""
+    """The conversations of a quiet channel are saved and cleared, and a message in the channel says so."""
 
     def test_an_idle_conversation_is_saved(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "", ("discord",)) as made:
@@ -386,8 +393,7 @@ class TestC9:
 
 
 class TestC10:
-    """An agent changes its own instructions, documents, model and permissions with approval. All changes are
-    recorded."""
+    """An agent changes its instructions, documents, model and permissions with approval. Every change is recorded."""
 
     def test_an_allowed_self_edit_applies_and_can_be_reverted(self, shoal: Running) -> None:
         shoal.plays("c10-change", call("set_system_prompt", text="You watch the tide."), "Changed.")
@@ -456,7 +462,7 @@ def _questions(shoal: Running) -> list[dict[str, object]]:
 
 
 class TestC11:
-    """create_file, str_replace and view work only in the workspace, where commands start too."""
+    """`create_file`, `str_replace` and `view` work only in the workspace. Commands start there, too."""
 
     def test_file_tools_work_inside_the_workspace_only(self, shoal: Running) -> None:
         shoal.cli("agents", "create", "clerk")
@@ -484,8 +490,9 @@ class TestC11:
 
 
 class TestC12:
-    """Both kinds of providers share one interface: keys are tested, model lists are fetched and stored, and a model
-    name finds its provider."""
+    """All kinds of providers share one interface. Keys are tested, model lists are fetched and stored, and the
+    name of a model is enough to find its provider.
+    """
 
     @pytest.mark.parametrize("kind", ["openai", "anthropic", "openai-responses", "gemini"])
     def test_a_name_selects_its_provider(self, shoal: Running, tmp_path: Path, kind: str) -> None:
@@ -512,7 +519,7 @@ class TestC12:
 
 
 class TestC13:
-    """Every check, decision and self-edit is in the audit log, with the action, the decision and the person."""
+    """The audit log contains every check, decision and self-edit, with the action, the decision and the person."""
 
     def test_every_permission_check_is_audited(self, shoal: Running) -> None:
         shoal.plays("c13", calls(call("time", timezone="UTC"), call("bash", command="echo c13")), "Asked.")
@@ -533,7 +540,9 @@ class TestC13:
 
 
 class TestC14:
-    """One SQLite file holds agents, saved conversations, audit, messages, steps with their times, and settings."""
+    """One SQLite file contains agents, saved conversations, the audit log, messages, steps with their times, and
+    settings.
+    """
 
     def test_each_table_is_filled(self, shoal: Running, painter: str) -> None:
         shoal.asks("web:lobby:c14", "words=0")
@@ -546,7 +555,7 @@ class TestC14:
 
 
 class TestC15:
-    """On Discord, posts are paced and split to its limits without loss."""
+    """On Discord, posts are paced and split to fit its limits, and no text is lost."""
 
     def test_many_answers_stay_within_the_limit(self, shoal: Running) -> None:
         discord = shoal.platforms.discord
@@ -571,7 +580,7 @@ class TestC15:
 
 
 class TestC16:
-    """An answer that reaches the model's limit is kept and continued."""
+    """A reply that reaches the model's output limit is kept and continued."""
 
     def test_a_cut_off_answer_is_continued(self, shoal: Running) -> None:
         shoal.plays("c16", Reply("The hull is ", stop="max_tokens"), "red and the mast is white.")
@@ -581,7 +590,7 @@ class TestC16:
 
 
 class TestC17:
-    """Commands that outlive their turn are tracked with their output and can start a turn."""
+    """Commands that outlive their turn are tracked, together with their output, and can start a turn."""
 
     def test_hooks_start_turns(self, shoal: Running, painter: str) -> None:
         hooks = [
@@ -605,7 +614,7 @@ class TestC17:
 
 
 class TestC18:
-    """An agent's documents are always in its prompt, and a server's settings apply in that server."""
+    """An agent's documents are always in its prompt. Settings for a server apply only in that server."""
 
     def test_settings_apply_to_one_server(self, shoal: Running) -> None:
         discord, here = shoal.platforms.discord, shoal.platforms.discord_channel

@@ -1,4 +1,4 @@
-"""Commands in channels whose conversations are threads, thread numbers, and the information that commands show."""
+"""Commands in channels where each conversation is a thread, thread numbers, and the information in commands."""
 
 import json
 import re
@@ -29,25 +29,25 @@ template = "{{{{ body }}}}"
 
 
 def slash(shoal: Running, name: str, text: str = "", channel: str = "") -> str:
-    """Return the answer to a slash command on Discord, as its sender sees it."""
+    """Return the response to a slash command on Discord, as its sender sees it."""
     discord = shoal.platforms.discord
     heard = shoal.loop.do(discord.commands(channel or shoal.platforms.discord_channel, name, text))
     return shoal.loop.do(discord.hears(heard))
 
 
 def fresh(shoal: Running) -> str:
-    """Return an unused Discord channel."""
+    """Create a Discord channel and return its id."""
     return shoal.loop.call(lambda: shoal.platforms.discord.add_channel(shoal.platforms.guild))
 
 
 def asks(shoal: Running, channel: str, word: str) -> None:
-    """Start a conversation in a channel and wait for its answer."""
+    """Start a conversation in a channel and wait for the reply."""
     shoal.loop.do(shoal.platforms.discord.says(channel, f"<@{BOT}> words=1 id={word}"))
     shoal.loop.do(shoal.platforms.discord.sees(channel, f"DONE 0 {word}"))
 
 
 def works(shoal: Running, channel: str, word: str) -> Gate:
-    """Start a conversation whose answer waits at a gate."""
+    """Start a conversation whose reply blocks at a gate, and return the gate."""
     gate = Gate()
     shoal.plays(word, Reply(f"done {word}", gate=gate), f"done {word}")
     shoal.loop.do(shoal.platforms.discord.says(channel, f"<@{BOT}> {word}"))
@@ -56,7 +56,9 @@ def works(shoal: Running, channel: str, word: str) -> Gate:
 
 
 class TestChannelCommands:
-    """A command in a channel refers to its sender's last thread there, or to the running one."""
+    """A command in a channel applies to the running thread there. If none is running, it applies to the sender's
+    last thread.
+    """
 
     def test_stop_ends_the_only_running_thread(self, shoal: Running) -> None:
         channel = fresh(shoal)
@@ -125,7 +127,7 @@ class TestChannelCommands:
 
 
 class _Elsewhere:
-    """A Teams channel or Google Chat space, in which each message that names the bot opens a thread."""
+    """A Teams channel or Google Chat space. Each message that names the bot opens a thread."""
 
     def __init__(self, shoal: Running, platform: Literal["teams", "google_chat"], name: str) -> None:
         self.shoal = shoal
@@ -146,8 +148,9 @@ class _Elsewhere:
         return self.shoal.loop.do(self.fake.sees(self.channel, part)).text
 
     def command(self, text: str) -> str:
-        """Send a command that opens its own thread and return its answer, which Teams sends to the person's own
-        chat."""
+        """Send a command, which opens its own thread, and return the response. Teams sends the response to the
+        person's own chat.
+        """
         count = len(self._posted())
         self.says(text)
         until(lambda: len(self._posted()) > count)
@@ -161,7 +164,7 @@ class _Elsewhere:
 
 @pytest.mark.parametrize("platform", ["teams", "google_chat"])
 class TestChannelCommandsElsewhere:
-    """The same on Teams and Google Chat, where a command opens a thread itself."""
+    """Channel commands on Teams and Google Chat, where a command itself opens a thread."""
 
     def test_a_command_applies_to_the_running_or_the_last_thread(
         self, shoal: Running, platform: Literal["teams", "google_chat"]
@@ -189,7 +192,7 @@ class TestChannelCommandsElsewhere:
 
 
 class TestNumbers:
-    """Threads have short, stable numbers in a channel's lists."""
+    """Threads have short, stable numbers in the lists of a channel."""
 
     def test_a_thread_keeps_its_number(self, shoal: Running) -> None:
         channel = fresh(shoal)
@@ -211,7 +214,7 @@ class TestNumbers:
 
 
 class TestThreadId:
-    """The agent and its users can see the thread's id."""
+    """The agent and its users can see the id of the thread."""
 
     def test_the_thread_id_is_in_the_instructions_and_in_status(self, shoal: Running) -> None:
         shoal.asks("web:lobby:known", "words=1 id=known-id")
@@ -273,7 +276,7 @@ class TestAgentCommands:
 
 
 class TestMemoryAsFiles:
-    """Memory is also a file, which the file tools read and change as `remember` does."""
+    """Memory is also a file. The file tools read and change it with the same effect as `remember`."""
 
     def test_headings_and_lists_are_written_read_and_reverted(self, shoal: Running) -> None:
         thread, file = "web:pages:one", "/memory/channel/MEMORY.md"
@@ -328,7 +331,7 @@ class TestMemoryAsFiles:
 
 
 class TestNewHome:
-    """A new home: model names, and the idle timer."""
+    """A new home directory: names of models, and the idle timer."""
 
     def test_a_new_home_offers_models_and_announces_the_idle_save_once(self, tmp_path: Path) -> None:
         with Running(tmp_path / "home", "", ("discord",)) as shoal:
@@ -338,7 +341,7 @@ class TestNewHome:
                 asks(shoal, channel, "quiet-one")
                 asks(shoal, channel, "quiet-two")
             (shoal.home / "agents/main/agent.toml").write_text("idle_minutes = 0.0001\n")
-            with shoal.run():  # it checks at the start and then every minute
+            with shoal.run():  # the idle timer runs at startup and then every minute
                 told = shoal.loop.do(shoal.platforms.discord.sees(channel, "saved and cleared"))
                 assert "saved and cleared 2 conversations" in told.text
                 listed = slash(shoal, "context", "history", channel=channel)

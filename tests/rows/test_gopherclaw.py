@@ -1,4 +1,4 @@
-"""Rows W1 to W9: turns as events, fitting the window, Telegram, and a program that is configured and stopped."""
+"""Rows W1 to W9: turns as events, requests that fit the window, Telegram, configuration, and stopping the program."""
 
 import json
 import re
@@ -49,7 +49,7 @@ class TestW1:
 
 
 class TestW2:
-    """A result of more than 2,000 characters is stored whole, and the model gets its beginning and end."""
+    """A result of more than 2,000 characters is stored completely. The model receives its beginning and its end."""
 
     @pytest.mark.parametrize(("chars", "stored"), [(1900, 0), (2500, 1)])
     def test_results_above_the_bound_are_stored(self, shoal: Running, chars: int, stored: int) -> None:
@@ -60,7 +60,9 @@ class TestW2:
 
 
 class TestW3:
-    """A request is measured and fitted to the window: the newest messages that fit, in their original order."""
+    """A request is measured and fitted to the window. It contains the newest messages that fit, in their original
+    order.
+    """
 
     @pytest.mark.parametrize("tokenizer", ["estimate", "exact"])
     def test_no_request_exceeds_the_configured_window(self, tmp_path: Path, tokenizer: str) -> None:
@@ -93,7 +95,7 @@ class TestW3:
 
 
 class TestW4:
-    """A shell with a time limit per call, Brave search, and web pages as Markdown."""
+    """Tools run shell commands with a time limit per call, search with Brave, and return web pages as Markdown."""
 
     def test_a_command_stops_at_its_timeout(self, shoal: Running) -> None:
         shoal.asks("web:lobby:w4", 'tools=1 tool=bash words=0 args={"command":"sleep 30","timeout_seconds":0.3}')
@@ -128,7 +130,9 @@ class TestW5:
 
 
 class TestW6:
-    """On Telegram: long polling, Markdown, lossless splitting of long answers, and the three usual commands."""
+    """On Telegram, Shoal uses long polling and Markdown, splits long answers without loss, and offers the three
+    usual commands.
+    """
 
     def test_a_long_answer_is_posted_in_pieces(self, shoal: Running) -> None:
         telegram = shoal.platforms.telegram
@@ -194,8 +198,9 @@ class TestW6:
 
 
 class TestW7:
-    """A host program is notified of each end, the number of concurrent turns is limited, and a stop lets running
-    turns finish."""
+    """A host program is notified of the end of each turn. The number of concurrent turns is limited, and running
+    turns finish before the program stops.
+    """
 
     def test_the_host_is_informed(self, shoal: Running, tmp_path: Path) -> None:
         (tmp_path / "home").mkdir()
@@ -247,7 +252,7 @@ class TestW7:
 
 
 class TestW8:
-    """Environment variables are enough: provider, address, key and model of any OpenAI-compatible service."""
+    """Environment variables are enough to set the provider, address, key and model of any OpenAI-compatible service."""
 
     def test_variables_replace_the_configuration_file(self, shoal: Running, tmp_path: Path) -> None:
         given = {"OPENAI_BASE_URL": f"{shoal.model.url}/v1", "OPENAI_API_KEY": "sk-w8", "SHOAL_MODEL__NAME": "fake-1"}

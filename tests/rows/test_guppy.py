@@ -1,4 +1,4 @@
-"""Rows G1 to G9: messages, threads and their turns, files, and a conversation's past."""
+"""Rows G1 to G9: messages, threads and their turns, files, and the history of a conversation."""
 
 import json
 import sqlite3
@@ -30,12 +30,12 @@ WAITS = "until [ -e go ]; do sleep 0.05; done; rm go"
 
 
 def lets_go(shoal: Running) -> None:
-    """Let a command in the workspace continue."""
+    """Create the file for which a command in the workspace waits."""
     (shoal.workspace / "go").touch()
 
 
 class TestG1:
-    """Anyone with an id can send without creating anything first, and a post to a channel opens a thread."""
+    """A message may name a thread that does not exist yet. A post to a channel opens a thread."""
 
     def test_a_message_to_an_unknown_thread_is_answered(self, shoal: Running) -> None:
         taken = shoal.says("web:anywhere:g1", "words=2 id=g1", "g1-first")
@@ -54,8 +54,9 @@ class TestG1:
 
 
 class TestG2:
-    """A thread handles one message at a time. Steer and stop skip the queue. An idle thread leaves memory and
-    returns complete."""
+    """A thread processes one message at a time. Steers and stops skip the queue. An idle thread is removed from
+    memory and later restored completely.
+    """
 
     def test_prompts_wait_their_turn(self, shoal: Running) -> None:
         gate = Gate()
@@ -110,7 +111,7 @@ class TestG2:
 
 
 class TestG3:
-    """Five messages may wait in a thread. Further ones get a busy notice, while stop and steer are always accepted."""
+    """Five messages may wait in a thread. Further messages get a busy notice. Stops and steers are always accepted."""
 
     def test_the_sixth_waiting_message_is_refused(self, shoal: Running) -> None:
         gate = Gate()
@@ -138,8 +139,9 @@ class TestG3:
 
 
 class TestG4:
-    """The agent loop alternates model and tools. A steer skips the rest of a step, and a stop kills everything that
-    a command started."""
+    """The agent loop alternates between the model and tools. A steer skips the rest of a step, and a stop kills
+    every process that a command started.
+    """
 
     def test_a_steer_between_tools_skips_the_rest_and_each_call_has_a_result(self, shoal: Running) -> None:
         both = calls(call("bash", command=f"touch g4-at; {WAITS}"), call("bash", command="touch g4-never"))
@@ -179,7 +181,7 @@ class TestG4:
 
 
 def _processes(part: str) -> list[str]:
-    """Return the running commands with this text in their arguments."""
+    """Return the running commands that start with this text."""
     found: list[str] = []
     for place in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -191,7 +193,7 @@ def _processes(part: str) -> list[str]:
 
 
 class TestG5:
-    """Live events: text while it is written, the running tool's name, and the end of every step."""
+    """Live events contain the text while it is written, the name of the running tool, and the end of every step."""
 
     def test_a_stream_reports_each_step(self, shoal: Running) -> None:
         shoal.plays("g5", call("bash", command="echo hi"), "one two three four")
@@ -225,7 +227,7 @@ class TestG5:
 
 
 class TestG6:
-    """Two files per thread: a log of all messages for people, and the model's context with calls and results."""
+    """Each thread has two files: a log of all messages for people, and the model's context with calls and results."""
 
     def test_the_log_has_all_messages_and_the_context_has_the_tools(self, shoal: Running) -> None:
         slack = shoal.platforms.slack
@@ -263,7 +265,7 @@ class TestG6:
 
 
 class TestG7:
-    """Messages that did not address the agent are read before its turn, each once and without its own."""
+    """Before a turn, the agent reads the messages that did not address it. It reads each one once and skips its own."""
 
     def test_missed_messages_are_included_first_and_once(self, shoal: Running) -> None:
         slack = shoal.platforms.slack
@@ -308,7 +310,7 @@ class TestG8:
 
 
 class TestG9:
-    """The agent can search its channel's history on the platform, beyond its own thread."""
+    """The agent can search the history that the platform has of its channel, beyond its own thread."""
 
     def test_messages_elsewhere_in_the_channel_are_found(self, shoal: Running) -> None:
         slack = shoal.platforms.slack

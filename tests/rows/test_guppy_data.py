@@ -26,14 +26,14 @@ LOBBY = "web:lobby"
 
 
 def uses(shoal: Running, thread: str, tool: str, **arguments: object) -> str:
-    """Return a tool's answer in a thread."""
+    """Make the model call a tool in a thread, and return the result."""
     before = len(shoal.results(thread))
     shoal.asks(thread, f"tools=1 tool={tool} words=0 args={json.dumps(arguments)}")
     return shoal.results(thread)[before]
 
 
 class TestG10:
-    """The home is organized by platform, channel and thread, with names that no path can escape."""
+    """The home directory is organized by platform, channel and thread. Encoded names prevent path escapes."""
 
     def test_every_path_matches_the_documented_layout(self, shoal: Running) -> None:
         note = base64.b64encode(b"high at noon").decode()
@@ -55,7 +55,7 @@ class TestG10:
 
 
 class TestG11:
-    """Attachments are stored with the thread. The model sees pictures directly and other files by path."""
+    """Attachments are stored with the thread. The model sees pictures directly and other files as paths."""
 
     def test_a_text_and_a_picture_reach_the_model(self, shoal: Running) -> None:
         telegram, thread = shoal.platforms.telegram, f"telegram:{ADA}:0"
@@ -106,8 +106,9 @@ class TestG11:
 
 
 class TestG12:
-    """Memory has one file each for everything, a platform and a channel. Each turn reads them again, and the agent
-    writes them."""
+    """Memory has one file for everything, one per platform and one per channel. Each turn reads them again, and
+    the agent writes them.
+    """
 
     def test_three_scopes_are_read_before_each_turn(self, shoal: Running) -> None:
         data = shoal.home / "data"
@@ -137,7 +138,9 @@ class TestG12:
 
 
 class TestG13:
-    """Skills are folders at three scopes, of which the narrowest wins. Their scripts run where the sandbox has them."""
+    """Skills are folders at three scopes, and the narrowest scope wins. Their scripts run at the paths that the
+    sandbox uses.
+    """
 
     def test_the_channels_skill_hides_the_others(self, shoal: Running) -> None:
         data = shoal.home / "data"
@@ -164,7 +167,9 @@ def _skill(folder: Path, description: str) -> None:
 
 
 class TestG14:
-    """Commands run in a sandbox in the workspace, with limits on time and output. Leftover processes are ended."""
+    """Commands run in a sandbox in the workspace, with limits on time and output. Processes that they leave behind
+    are ended.
+    """
 
     def test_a_command_is_confined_to_its_folders(self, shoal: Running) -> None:
         secret = shoal.home / "secret.txt"
@@ -217,7 +222,7 @@ class TestG14:
 
 
 class TestG15:
-    """Every agent has a shell, tools to read, write, edit and send files, and a search of the channel's history."""
+    """Every agent has a shell, tools to read, write, edit and send files, and a search in the channel's history."""
 
     def test_files(self, shoal: Running) -> None:
         thread = f"{LOBBY}:g15"
@@ -293,7 +298,9 @@ def _trigger(shoal: Running, text: str) -> list[dict[str, object]]:
 
 
 class TestG17:
-    """Naming the bot opens a thread that it follows. Only the sender sees command answers and refusals."""
+    """A message that names the bot opens a thread, and the bot follows that thread. Responses to commands are
+    visible only to the sender.
+    """
 
     def test_a_thread_is_followed_after_a_mention(self, shoal: Running) -> None:
         slack = shoal.platforms.slack
@@ -329,7 +336,7 @@ class TestG17:
 
 
 class TestG18:
-    """One agent on many platforms: each allowed person is answered with the platform's own features."""
+    """One agent works on many platforms. It answers each allowed person with the features of the platform."""
 
     @pytest.mark.parametrize("platform", PLATFORMS)
     def test_a_person_is_answered(self, shoal: Running, platform: str) -> None:

@@ -1,4 +1,4 @@
-"""Rows P1 to P10: one core path for every entry point, the prompt's contents, and automatic work."""
+"""Rows P1 to P10: one core path for every entry point, the contents of the prompt, and automatic work."""
 
 import json
 import re
@@ -66,7 +66,7 @@ asyncio.run(main())
 
 
 def host_run(home: Path, text: str, program: str = HOST_PROGRAM) -> subprocess.CompletedProcess[str]:
-    """Run a program that embeds Shoal."""
+    """Run a program that embeds Shoal. Fails if the program exits with an error."""
     done = subprocess.run(
         [sys.executable, "-c", program, str(home), text], capture_output=True, text=True, check=False, timeout=60
     )
@@ -75,12 +75,14 @@ def host_run(home: Path, text: str, program: str = HOST_PROGRAM) -> subprocess.C
 
 
 def host_program(home: Path, text: str) -> str:
-    """Return what such a program receives when the turn has ended."""
+    """Return the output of the host program: the thread and the reply that Shoal passes to its callback."""
     return host_run(home, text).stdout.strip()
 
 
 class TestP1:
-    """Each message leads to one turn and one answer. If a tool already messaged the person, the turn adds nothing."""
+    """Each message leads to one turn and one answer. If a tool has already messaged the person, the turn posts no
+    other answer.
+    """
 
     def test_an_answer_by_the_message_tool_replaces_the_reply(self, shoal: Running) -> None:
         telegram = shoal.platforms.telegram
@@ -107,7 +109,7 @@ class TestP2:
 
 
 class TestP3:
-    """The page, shell, piped chat and heartbeat use the same turn. The heartbeat remembers nothing."""
+    """The page, the shell, piped chat and the heartbeat run the same kind of turn. The heartbeat remembers nothing."""
 
     def test_every_entry_point_writes_the_same_kind_of_journal(self, shoal: Running) -> None:
         shoal.asks("web:lobby:p3", "words=0 id=p3-api")
@@ -146,7 +148,9 @@ class TestP4:
 
 
 class TestP5:
-    """Long-term memory and daily notes are written without losing a line, and the prompt has the last days."""
+    """Long-term memory and daily notes are written without losing a line. The prompt contains the notes of the
+    last days.
+    """
 
     def test_notes_of_the_last_days_are_read(self, shoal: Running) -> None:
         notes, today = shoal.home / "data/memory", datetime.now(UTC).date()
@@ -191,8 +195,9 @@ class TestP6:
 
 
 class TestP7:
-    """A turn has a limit of model calls and then answers with the results so far. An empty answer becomes a standard
-    phrase."""
+    """The number of model calls in a turn is limited. At the limit the turn answers with the results so far. A
+    standard phrase replaces an empty answer.
+    """
 
     def test_the_limit_ends_with_an_answer(self, shoal: Running) -> None:
         def script(seen: Seen) -> Reply | str:
@@ -209,7 +214,9 @@ class TestP7:
 
 
 class TestP8:
-    """Tools for files, commands, the web, messages, foreground and background subagents, and devices on buses."""
+    """Agents have tools for files, commands, the web, messages, subagents in the foreground and background, and
+    devices on buses.
+    """
 
     def test_all_tools_are_offered(self, shoal: Running) -> None:
         names = set(map(str, shoal.listed_in("/api/info", "tools")))
@@ -235,7 +242,7 @@ class TestP8:
 
 
 class TestP9:
-    """Automatic messages go to the person's most recent conversation."""
+    """Automatic messages are sent to the person's most recent conversation."""
 
     def test_a_heartbeat_posts_in_the_last_channel(self, shoal: Running) -> None:
         telegram, file = shoal.platforms.telegram, shoal.home / "data/HEARTBEAT.md"
@@ -253,8 +260,9 @@ class TestP9:
 
 
 class TestP10:
-    """File tools can be limited to the workspace or not, services are reported with their figures, and a host adds
-    its own tools."""
+    """File tools can be limited to the workspace. Services are reported with their figures, and a host program can
+    add its own tools.
+    """
 
     def test_restrict_to_workspace_switches_file_access(self, shoal: Running) -> None:
         outside = shoal.home / "outside.txt"

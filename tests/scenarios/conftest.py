@@ -11,7 +11,7 @@ __all__ = ["postgres_database"]
 
 @pytest.fixture(params=("fake", "telegram", "discord"))
 async def stand(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stand]:
-    """A running platform. Use `parametrize("stand", …, indirect=True)` for others."""
+    """A running platform. `parametrize("stand", …, indirect=True)` selects other platforms."""
     made = stand_of(request.param, tmp_path_factory.mktemp("files"))
     await made.start()
     yield made

@@ -1,4 +1,4 @@
-"""Scripted turns for scenarios with subagents, chosen by a word in each task."""
+"""Scripted models for scenarios with subagents. A word in each task selects the script."""
 
 import json
 from collections.abc import Sequence
@@ -14,13 +14,15 @@ from shoal.testing.scenario import World
 
 
 def delegates(tool: str, *tasks: str, **more: object) -> Reply:
-    """Return an assistant message that gives each task to a subagent."""
     word = "question" if tool == "ask_agent" else "task"
     return Reply(calls=tuple(Call(tool, json.dumps({word: task, **more})) for task in tasks))
 
 
 def cast(**roles: Sequence[Reply | str]) -> FakeModel:
-    """Return a model that plays the steps of the role named in the last user message, one per step."""
+    """Return a model with one script per role. The last user message names the role.
+
+    The model plays one step per round and repeats the last step.
+    """
 
     def play(seen: Seen) -> Reply | str:
         asked = seen.user_text.split("<context>")[0]
@@ -31,12 +33,11 @@ def cast(**roles: Sequence[Reply | str]) -> FakeModel:
 
 
 async def children_of(world: World | Scene, parent: ThreadId | None = None) -> list[ThreadId]:
-    """Return a thread's children, oldest first."""
+    """Return the subagent threads of `parent`, by default ada's thread, oldest first."""
     wanted = parent or world.ada.thread
     found = [info for info in await world.app[Store].journal.threads() if info.parent == wanted]
     return [info.thread for info in sorted(found, key=lambda info: info.created_at)]
 
 
 async def results(world: World | Scene, thread: ThreadId | None = None) -> list[ToolFinished]:
-    """Return the results of a thread's calls in journal order."""
     return [event.data for event in await world.journal(thread) if isinstance(event.data, ToolFinished)]

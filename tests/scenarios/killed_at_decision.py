@@ -1,6 +1,6 @@
-"""A process that requests approval for three calls, stores a decision and is killed before any call runs.
+"""A process that requests approval for three calls, stores a decision, and is killed before any of them runs.
 
-`python -m tests.scenarios.killed_at_decision FOLDER NUMBER…` allows the calls with these numbers.
+`python -m tests.scenarios.killed_at_decision FOLDER NUMBER…` allows the calls with the given numbers.
 """
 
 import asyncio

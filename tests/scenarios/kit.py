@@ -1,4 +1,4 @@
-"""Tools for scenarios: one that waits for the test, one that fails, and one that returns its input."""
+"""Tools for scenarios: one blocks until the test continues, two fail, and one returns its input."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ __all__ = ["in_time"]
 
 
 class Door:
-    """A tool `wait` that blocks until `open` is set. `entered` is set when a call reaches it."""
+    """Provides a tool `wait` that sets `entered` and then blocks until the test sets `open`."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
@@ -23,7 +23,7 @@ class Door:
     def tool(self) -> Tool:
         @tool(Traits(origin="own"))
         async def wait() -> str:
-            """Wait for somebody to open the door."""
+            """Wait until the test continues."""
             self.entered.set()
             await self.open.wait()
             self.left += 1
@@ -40,21 +40,19 @@ async def fail(reason: str = "no") -> str:
 
 @tool(Traits(origin="own"))
 async def crash() -> str:
-    """Break in a way nobody foresaw."""
+    """Raise an unexpected exception."""
     raise ZeroDivisionError("surprise")
 
 
 @tool(Traits(origin="own"))
 async def echo(text: str) -> str:
-    """Say it back."""
+    """Return the text."""
     return text
 
 
 def calls(*names: str, text: str = "", arguments: str = "{}") -> Reply:
-    """Return an assistant message that calls these tools."""
     return Reply(text, calls=tuple(Call(name, arguments) for name in names))
 
 
 def echoes(*texts: str) -> Reply:
-    """Return an assistant message that echoes each text."""
     return Reply(calls=tuple(Call("echo", f'{{"text": "{text}"}}') for text in texts))

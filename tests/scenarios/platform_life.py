@@ -1,4 +1,4 @@
-"""A real Shoal process next to a fake platform on loopback, with the conversation and setup of each platform."""
+"""A real Shoal process and a fake platform on loopback, with one conversation for each kind of platform."""
 
 import asyncio
 import json
@@ -28,17 +28,19 @@ WAIT_SECONDS = 60.0
 
 
 class Fake(Protocol):
-    """The common part of all fakes."""
-
     server: LoopbackServer
 
 
 class Place(msgspec.Struct):
     """A conversation between ada and the bot on one platform.
 
-    `says` writes there, `shown` returns the bot's visible messages, `settings` is its account, and `ready` says
-    whether it listens. With `once`, the platform shows a repeated post only once. With `called`, the platform calls
-    the process.
+    - `settings`: returns the settings of the bot's account.
+    - `says`: sends a message to the bot.
+    - `shown`: returns the texts of the bot's visible messages.
+    - `once`: whether the platform suppresses a repeated post.
+    - `ready`: returns True if the bot is connected.
+    - `called`: the path below `/platforms/` that the platform calls, or empty.
+    - `files`: files that the home directory needs, by name.
     """
 
     platform: str
@@ -79,7 +81,7 @@ def discord_place() -> Place:
 
 
 def slack_place() -> Place:
-    """Return a channel in which messages name the bot, so that replies are threaded and streamed."""
+    """Use a channel instead of a direct conversation. There, replies are threaded and streamed."""
     fake = FakeSlack(SystemClock().now().timestamp())
     fake.add_room(slack_wire.Room("C00000001", "harbour", "channel", ["UADA", slack_methods.BOT]))
     return Place(
@@ -140,11 +142,10 @@ def google_chat_place() -> Place:
 
 
 def webhook_place() -> Place:
-    """Return a program's conversation."""
     fake = FakeHookChat(SystemClock())
 
     async def says(text: str) -> None:
-        """Resend after status 503, as a program must while Shoal is starting."""
+        """Send the text. Retry after status 503, which Shoal returns while it starts."""
         async with asyncio.timeout(60):
             await fake.says("harbour", "7", text)
             while fake.status == 503:
@@ -173,13 +174,11 @@ PLACES: Mapping[str, Callable[[], Place]] = {
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until the condition is true. Raises AssertionError after a timeout."""
     await asyncio.to_thread(processes.until, holds)
 
 
 @asynccontextmanager
 async def opened(name: str) -> AsyncGenerator[Place]:
-    """Open the conversation on this platform."""
     place = PLACES[name]()
     whole = place.fake if isinstance(place.fake, FakeDiscord | FakeSlack) else place.fake.server
     await whole.start()
@@ -189,7 +188,7 @@ async def opened(name: str) -> AsyncGenerator[Place]:
 
 @asynccontextmanager
 async def life(home: Path, place: Place, model: FakeModel) -> AsyncGenerator[Process]:
-    """Run `shoal run` in a separate process until the block ends. Starts once it is connected to the platform."""
+    """Run `shoal run` in a separate process until the block ends. The block starts when the bot is connected."""
     (home / "shoal.toml").write_text(_toml(f"platforms.{place.platform}", place.settings()))
     for name, content in place.files().items():
         (home / name).write_bytes(content)

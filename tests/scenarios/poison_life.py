@@ -1,7 +1,7 @@
-"""A Shoal that dies whenever it meets a poisoned message, for repeated starts.
+"""Shoal processes that die on a poisoned message.
 
-`python -m tests.scenarios.poison_life` reads one JSON order per line, runs each in a forked child, and prints the
-child's exit code or its negative signal.
+`python -m tests.scenarios.poison_life` reads one `Life` per line of standard input, as JSON. It runs each in a
+forked child and prints the `Outcome` (see `shoal.testing.crash`).
 """
 
 import asyncio
@@ -38,8 +38,11 @@ Where = Literal["model", "tool", "opening", "post"]
 
 
 class Life(msgspec.Struct, frozen=True):
-    """One run. `where` is the place in which the word `poison` ends the process. `database` is an optional shared
-    PostgreSQL database."""
+    """One run.
+
+    - `where`: the step at which the word `poison` ends the process.
+    - `database`: the URL of a shared PostgreSQL database, or empty for SQLite.
+    """
 
     home: str
     world: str
@@ -48,7 +51,6 @@ class Life(msgspec.Struct, frozen=True):
 
 
 async def live(life: Life) -> int:
-    """Send two messages, one of them poisoned, and end when no work is left."""
     world = World(Path(life.world))
 
     def die(where: Where, text: str) -> None:
@@ -65,7 +67,7 @@ async def live(life: Life) -> int:
 
     @tool(Traits(idempotent=True))
     async def fall(what: str) -> str:
-        """Fall over."""
+        """Accept any text."""
         die("tool", what)
         return "stood"
 
@@ -75,7 +77,6 @@ async def live(life: Life) -> int:
 
     class Chat(FakeChat):
         async def history(self, thread: ThreadId, after: datetime | None, limit: int) -> AsyncIterator[Prompt]:
-            """Die on poison, otherwise yield nothing."""
             die("opening", "poison" if thread == THREAD else "")
             for message in ():
                 yield message

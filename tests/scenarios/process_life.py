@@ -1,7 +1,7 @@
-"""A Shoal whose agent starts a process, killed at a chosen durable write.
+"""A Shoal whose agent starts a process. Shoal is killed at a chosen durable write.
 
-`python -m tests.scenarios.process_life` reads one JSON order per line, runs each in a forked child, and prints the
-child's exit code or its negative signal, and the number of writes.
+`python -m tests.scenarios.process_life` reads one `Life` per line of standard input, as JSON. It runs each in a
+forked child and prints the `Outcome` (see `shoal.testing.crash`).
 """
 
 import asyncio
@@ -33,7 +33,11 @@ DEATH = "the end"
 
 
 class Life(msgspec.Struct, frozen=True):
-    """One run. `command` is the process's command, `hooks` its hooks. With `at` 0 it is killed at the very end."""
+    """One run.
+
+    - `command`, `hooks`: the process that the agent starts.
+    - `at`: the durable write at which Shoal is killed, or 0 for no kill.
+    """
 
     home: str
     world: str
@@ -45,7 +49,7 @@ class Life(msgspec.Struct, frozen=True):
 
 
 async def live(life: Life) -> int:
-    """Ask the agent once over all runs, and end when every message is answered."""
+    """Send one message and wait for all work to finish. Later runs repeat the message with the same id."""
     world, drivers = World(Path(life.world)), list[KillingDriver]()
 
     def wrap(driver: Driver) -> Driver:
@@ -88,7 +92,6 @@ async def live(life: Life) -> int:
 
 
 async def _all_quiet(app: Services) -> None:
-    """Wait until no turn and no process runs and every process end was reported."""
     while True:
         await app[Clock].sleep(0.05)
         processes = await app[ProcessService].rows.search()

@@ -1,4 +1,4 @@
-"""Tree restores in processes killed at a chosen step: `python -m tests.scenarios.restore_life`."""
+"""Restores of file trees in processes that are killed at a chosen step."""
 
 import os
 import signal
@@ -16,8 +16,10 @@ WATCHED = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.symlink", "os.c
 
 
 class Restoration(msgspec.Struct, frozen=True):
-    """A workspace to restore from the tree `now` to `then`. The process is killed before the step `killed_at`, or
-    never if it is 0."""
+    """A workspace to restore from the tree `now` to the tree `then`.
+
+    The process is killed before step `killed_at`, or never if it is 0.
+    """
 
     root: str
     kept: str
@@ -27,7 +29,6 @@ class Restoration(msgspec.Struct, frozen=True):
 
 
 async def live(order: Restoration) -> int:
-    """Restore everything and return the number of steps."""
     steps = 0
 
     def watch(event: str, arguments: tuple[object, ...]) -> None:

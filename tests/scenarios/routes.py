@@ -1,4 +1,4 @@
-"""Routes by which one turn starts another, as steps that a scripted model and people take."""
+"""Routes by which one turn starts another. A scripted model and people perform the steps."""
 
 import asyncio
 import json
@@ -46,20 +46,19 @@ SETTINGS: Mapping[str, object] = {
 
 
 def call(tool: str, **arguments: object) -> Reply:
-    """Return an assistant message with one call."""
     return Reply(calls=(Call(tool, json.dumps(arguments)),))
 
 
 class Chain:
-    """A chain of routes: turn `number` passes STEP(number + 1) on by its route, and the last turn calls SINK.
+    """A chain of turns. Each turn starts the next one by its route, and the last turn calls SINK.
 
-    Either an untrusted person starts it, or ada does and her turn first reads an untrusted page.
+    An untrusted person starts the chain, or ada does and her first turn reads an untrusted page.
     """
 
     def __init__(self, home: Path, routes: tuple[str, ...], *, by_page: bool = False) -> None:
         self._by_page = by_page
         self.clock = ManualClock()
-        self._real = SystemClock()  # processes and watched folders run on real time
+        self._real = SystemClock()  # processes and watched folders use real time
         self.model = FakeModel(script=self._play)
         self._home = Home(home)
         self._routes = routes
@@ -100,11 +99,12 @@ class Chain:
             "skill": call("write_skill", name=skill, text=f"---\nname: {skill}\ndescription: Do it.\n---\nobey\n"),
             "persona": call("set_system_prompt", text=f"obey turn {number}"),
         }
-        return calls.get(self._routes[number], "done")  # people continue some of the routes: see `_goes_on`
+        return calls.get(self._routes[number], "done")  # people continue the other routes in `_goes_on`
 
     async def ends(self, world: World) -> tuple[Approval, UserSaid]:
-        """Start the chain and wait for its last turn's approval. Return it with the prompt of that turn. Fails if
-        the sink ran without asking."""
+        """Start the chain and return the approval of the last turn with the prompt of that turn. Fails if the sink
+        ran without approval.
+        """
         if self._routes[0] == "command":
             await world.chat.asks("harbour", "start", f"/remind in 1 minute {STEP.format(1)}", user="mallory")
         else:
@@ -117,7 +117,6 @@ class Chain:
         return await self._asked(world)
 
     async def _goes_on(self, world: World, number: int, thread: ThreadId) -> None:
-        """Do the people's part after turn `number`, which starts the next turn."""
         route, text = self._routes[number], STEP.format(number + 1)
         where = {"message": "told", "conversation": thread.rpartition(":")[2]}.get(route, f"fresh{number}")
         if route == "snapshot":
@@ -132,11 +131,11 @@ class Chain:
         return self._home.root / f"go{number}"
 
     async def _forgets(self, world: World, number: int) -> None:
-        """Clear the conversation of turn `number` before its route leads back there."""
+        """Clear the conversation of turn `number` before the route starts the next turn there."""
         async with asyncio.timeout(SECONDS_MAX):
             while not (turns := await self._turns(world, number)):
                 await self._pass()
-            while not has_ended(*turns[0]):  # by the real clock: the route back uses the manual one
+            while not has_ended(*turns[0]):  # wait in real time, because the manual clock would start the next turn
                 await self._real.sleep(0.01)
                 turns = await self._turns(world, number)
         ((said, _),) = turns
@@ -146,7 +145,6 @@ class Chain:
         self._go(number).touch()
 
     async def _finished(self, world: World, number: int) -> ThreadId:
-        """Return the thread of turn `number` after it finished."""
         async with asyncio.timeout(SECONDS_MAX):
             while not (ended := [said for said, events in await self._turns(world, number) if has_ended(said, events)]):
                 await self._pass()
@@ -166,7 +164,6 @@ class Chain:
         return approval, said.data
 
     async def _turns(self, world: World, number: int) -> list[tuple[Event, list[Event]]]:
-        """Return the prompts of turn `number`, each with its journal."""
         found: list[tuple[Event, list[Event]]] = []
         for info in await world.app[Store].journal.threads():
             events = await world.app[Store].journal.events(info.thread)
@@ -181,5 +178,4 @@ class Chain:
 
 
 def has_ended(said: Event, events: Sequence[Event]) -> bool:
-    """Return whether the turn of this prompt has finished."""
     return any(isinstance(event.data, TurnFinished) and event.turn == said.turn for event in events)

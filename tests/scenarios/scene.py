@@ -1,4 +1,4 @@
-"""The whole app on one platform, with ada and bob, while time passes automatically."""
+"""The complete app on one platform, with ada and bob. The manual clock advances while a test waits."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ PAUSE_SECONDS = 0.001
 
 
 class Someone:
-    """A person on the platform. They write in their own conversation by default."""
+    """A person on the platform, who writes in their own conversation by default."""
 
     def __init__(self, scene: "Scene", user: str, channel: str) -> None:
         self.user = user
@@ -44,12 +44,11 @@ class Someone:
         self._scene = scene
 
     async def says(self, text: str, *, to: Seen | None = None, where: str = "", file: File | None = None) -> None:
-        """Write a message, or reply to one by the bot."""
         channel = to.channel if to is not None else where or self.channel
         await self._scene.stand.says(text, channel, self.user, to, file)
 
     async def sees(self, part: str, *, where: str = "") -> Seen:
-        """Wait for a final message that contains `part`."""
+        """Wait for a message that contains `part`. Previews do not count."""
         channel = where or self.channel
 
         def look() -> Seen | None:
@@ -59,18 +58,14 @@ class Someone:
         return await self._scene.until(look)
 
     async def asks(self, line: str, *, where: str = "") -> str:
-        """Send a command and return its answer without markup."""
         return await self._scene.until(await self._scene.stand.asks(line, where or self.channel, self.user))
 
     async def clicks(self, part: str, label: str) -> None:
-        """Wait for a message with buttons that contains `part`, and press one."""
         seen = await self.sees(part)
         await self._scene.stand.clicks(seen, label, self.user)
 
 
 class Scene:
-    """A running app and its people."""
-
     def __init__(self, app: Services, stand: Stand, model: FakeModel) -> None:
         self.app = app
         self.stand = stand
@@ -79,11 +74,10 @@ class Scene:
         self.bob = self.person(stand.bob, stand.harbour)
 
     def person(self, user: str, channel: str) -> Someone:
-        """Return a person with their own conversation."""
         return Someone(self, user, channel)
 
     async def until(self, look: Callable[[], T | None]) -> T:
-        """Wait until `look` returns a value, while time passes."""
+        """Advance the clock until `look` returns a value."""
 
         async def looked() -> T | None:
             return look()
@@ -91,18 +85,16 @@ class Scene:
         return await self.comes(looked)
 
     async def comes(self, look: Callable[[], Coroutine[object, object, T | None]]) -> T:
-        """Wait for a value that must be polled for, while time passes."""
         async with asyncio.timeout(SECONDS_MAX):
             while not (found := await in_time(self.stand.clock, look(), STEP_SECONDS)):
                 await SystemClock().sleep(PAUSE_SECONDS)
         return found
 
     async def journal(self, thread: ThreadId | None = None) -> list[Event]:
-        """Return a thread's events, by default ada's."""
         return await self.app[Store].journal.events(thread or self.ada.thread)
 
     async def happens(self, thread: ThreadId, kind: str, times: int = 1) -> Event:
-        """Wait until the journal has this many events of a type and return the last one."""
+        """Wait until the journal has `times` events of a type and return the last of them."""
 
         async def look() -> Event | None:
             found = [event for event in await self.journal(thread) if event.type == kind]
@@ -111,12 +103,13 @@ class Scene:
         return await self.comes(look)
 
     async def thread_of(self, seen: Seen) -> ThreadId:
-        """Return the thread that wrote a message, once it is recorded. The test is faster than people."""
+        """Return the thread of a bot message. Waits until Shoal has recorded the message, because a test is faster
+        than people.
+        """
         prefix = self.stand.thread(seen.channel).rpartition(":")[0]
         return await self.comes(lambda: self.app[Store].outbox.thread_of(f"{prefix}:", seen.id))
 
     def texts(self, channel: str = "") -> list[str]:
-        """Return the bot's messages in a channel, by default ada's."""
         return [seen.text for seen in self.stand.said() if seen.channel == (channel or self.ada.channel)]
 
 
@@ -132,8 +125,12 @@ async def playing(
     strangers: bool = False,
     accounts: Sequence[Mapping[str, object]] = ({},),
 ) -> AsyncGenerator[Scene]:
-    """Open the connected app on `home` with ada as its owner. `settings` are laid over the usual sections. With
-    `strangers`, everyone may write and only ada is trusted. `accounts` are extra settings for each account."""
+    """Open the app on `home` with ada as its owner, and wait until it is connected.
+
+    - `settings`: values that replace those of the default sections.
+    - `strangers`: let everyone write, but trust only ada.
+    - `accounts`: additional settings, one mapping per account.
+    """
     owner = f"{stand.platform}:{stand.ada}"
     overrides: dict[str, dict[str, object]] = {
         "permissions": {"default_profile": profile, "approvers": [owner]},

@@ -1,7 +1,7 @@
-"""A process that stages three calls, has two accepted, runs them, and is killed at one of its writes.
+"""A process that stages three calls, accepts two of them, and is killed at a chosen write.
 
-`python -m tests.scenarios.staging_life FOLDER SIDE AT` continues where an earlier process stopped and ends when the
-accepted calls are over. AT 0 never kills.
+`python -m tests.scenarios.staging_life FOLDER SIDE AT` continues from the state that an earlier process left. It
+ends when the accepted calls are finished. AT 0 means no kill.
 """
 
 import asyncio
@@ -20,7 +20,6 @@ from shoal.threads.orchestrator import Orchestrator
 
 
 def says(seen: Seen) -> Reply | str:
-    """Send three messages, then say so."""
     return "prepared" if any("Staged" in message.text for message in seen.messages) else sends("one", "two", "three")
 
 

@@ -1,4 +1,4 @@
-"""One test platform each with its people and channels, for scenarios that run on several platforms."""
+"""Test platforms with people and channels, for scenarios that run on several platforms."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ Look: TypeAlias = Callable[[], str | None]
 
 
 class Seen(NamedTuple):
-    """A message of the bot as people see it. `place` is its topic or thread, or the `channel` itself."""
+    """A message of the bot as people see it. `place` is its topic or thread, or the `channel` outside of threads."""
 
     id: str
     channel: str
@@ -55,10 +55,14 @@ class Seen(NamedTuple):
 
 
 class Stand(ABC):
-    """One platform: ada, who owns the bot, in a `direct` conversation; bob; a channel `harbour` with both; and an
-    unknown person in a `strange` conversation.
+    """A test platform with people and conversations.
 
-    A message in a channel names the bot and opens a thread. A reply to the bot goes to the thread of that message.
+    - `ada`: the owner of the bot, who writes in the `direct` conversation.
+    - `bob`: a person who may write to the bot.
+    - `stranger`: an unknown person, who writes in the `strange` conversation.
+    - `harbour`: a channel with ada and bob.
+
+    A message in a channel names the bot and opens a thread. A reply to the bot continues the thread of that message.
     """
 
     platform: ClassVar[str]
@@ -78,18 +82,18 @@ class Stand(ABC):
 
     @abstractmethod
     def account(self) -> Mapping[str, object]:
-        """Return the account's settings without its people, or nothing for the fake adapter."""
+        """Return the settings of the bot's account without its people. The fake platform returns an empty mapping."""
 
     @abstractmethod
     async def start(self) -> None:
-        """Start. After `stop`, use the same address."""
+        """Start the platform. A restart uses the same address."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """Go offline long enough for the bot's open requests to fail. Messages are kept."""
+        """Go offline until `start`. The bot's open requests fail. Messages are kept."""
 
     def hears(self, adapter: ChatAdapter) -> bool:
-        """Return whether the bot is connected well enough for people to write."""
+        """Return True if the bot is connected and can receive messages."""
         return True
 
     @abstractmethod
@@ -97,11 +101,9 @@ class Stand(ABC):
         """Return all visible messages of the bot, oldest first."""
 
     def said(self) -> list[Seen]:
-        """Return them without previews."""
         return [seen for seen in self.shown() if not seen.is_preview]
 
     def previews(self) -> list[Seen]:
-        """Return the answers that are being written."""
         return [seen for seen in self.shown() if seen.is_preview]
 
     @abstractmethod
@@ -109,32 +111,31 @@ class Stand(ABC):
         self, text: str, channel: str, user: str, answers: Seen | None = None, file: File | None = None, *,
         named: bool = True,
     ) -> None:  # fmt: skip
-        """Write as someone. In a channel, the message names the bot by default."""
+        """Send a message as `user`. With `answers` it is a reply. In a channel it names the bot unless `named` is
+        false.
+        """
 
     @abstractmethod
     async def asks(self, line: str, channel: str, user: str) -> Look:
-        """Send a command as someone."""
+        """Send a command as `user` and return a lookup for the response."""
 
     @abstractmethod
     async def clicks(self, seen: Seen, label: str, user: str) -> Look:
-        """Press a button as someone and return the lookup for the platform's response."""
+        """Press a button as `user` and return a lookup for the platform's response."""
 
     @abstractmethod
     async def reacts(self, seen: Seen, emoji: str, user: str) -> None:
-        """Add an emoji to a message as someone."""
+        """Add an emoji to a message as `user`."""
 
     def loses(self, channel: str) -> None:
-        """Remove a channel as someone."""
+        """Delete a channel. Raises NotImplementedError if the platform does not report that to bots."""
         raise NotImplementedError(f"{self.platform} does not tell bots of that")
 
     def thread(self, channel: str) -> ThreadId:
-        """Return the thread of a whole channel or a direct conversation."""
         return make_thread_id(self.platform, channel, "0")
 
 
 class FakeStand(Stand):
-    """The in-memory fake platform."""
-
     platform = "fake"
     ada, bob, stranger = "ada", "bob", "eve"
     direct, strange, harbour = "ada", "eve", "harbour"
@@ -219,7 +220,7 @@ class FakeStand(Stand):
 
 
 class WireStand(Stand, Generic[F]):
-    """A platform reached over its wire protocol. Its `fake` can inject faults."""
+    """A platform that the app reaches over its wire protocol. `fake` can inject faults."""
 
     def __init__(self, fake: F, clock: ManualClock | None = None) -> None:
         super().__init__(clock)
@@ -238,7 +239,7 @@ class WireStand(Stand, Generic[F]):
 
 
 class TelegramStand(WireStand[telegram.FakeTelegram]):
-    """Telegram: a private chat, and a group with topics as threads."""
+    """Telegram with a private chat and a group, in which topics are the threads."""
 
     platform = "telegram"
     makes_channels = False
@@ -293,7 +294,7 @@ class TelegramStand(WireStand[telegram.FakeTelegram]):
 
 
 class DiscordStand(WireStand[discord.FakeDiscord]):
-    """Discord: a direct conversation, and a server channel with reply chains as threads."""
+    """Discord with a direct conversation and a server channel, in which reply chains are the threads."""
 
     platform = "discord"
     ada, bob, stranger = discord_world.ADA, "700000000000000002", "700000000000000009"
@@ -351,7 +352,9 @@ class DiscordStand(WireStand[discord.FakeDiscord]):
 
 
 class SlackStand(WireStand[slack.FakeSlack]):
-    """Slack: a direct conversation, and a channel with threads. Only the sender sees command answers."""
+    """Slack with a direct conversation and a channel with threads. Responses to commands are visible only to the
+    sender.
+    """
 
     platform = "slack"
     ada, bob, stranger = "UADA", "UBEA", "USTRANGER"
@@ -416,7 +419,7 @@ class SlackStand(WireStand[slack.FakeSlack]):
 
 
 class MatrixStand(WireStand[matrix.FakeMatrix]):
-    """Matrix: a room with only the bot, and one with both people where a message opens a thread."""
+    """Matrix with a room for ada and the bot, and a room with both people, in which a message opens a thread."""
 
     platform = "matrix"
     makes_channels = False
@@ -465,7 +468,7 @@ class MatrixStand(WireStand[matrix.FakeMatrix]):
 
 
 class TeamsStand(WireStand[teams.FakeTeams]):
-    """Teams: a personal chat, and a channel whose posts have replies."""
+    """Teams with a personal chat and a channel, in which people reply to posts."""
 
     platform = "teams"
     makes_channels = False
@@ -513,7 +516,7 @@ class TeamsStand(WireStand[teams.FakeTeams]):
 
 
 class GoogleChatStand(WireStand[google_chat.FakeGoogleChat]):
-    """Google Chat: direct messages and a space with threads. The key is stored in `files`."""
+    """Google Chat with direct messages and a space with threads. The service account key is written to `files`."""
 
     platform = "google_chat"
     makes_channels = False
@@ -565,7 +568,7 @@ class GoogleChatStand(WireStand[google_chat.FakeGoogleChat]):
 
 
 def stand_of(platform: str, files: Path) -> Stand:
-    """Return a platform's stand by name. `files` stores the fake platform's files or Google Chat's key."""
+    """Return the stand for a platform. `files` is a folder for files that people send and for Google Chat's key."""
     made: dict[str, Callable[[], Stand]] = {
         "fake": lambda: FakeStand(files), "telegram": TelegramStand, "discord": DiscordStand, "slack": SlackStand,
         "matrix": MatrixStand, "teams": TeamsStand, "google_chat": lambda: GoogleChatStand(files),

@@ -1,4 +1,4 @@
-"""Agents in chats: created, bound to channels, configured and deleted, each with its own model and rules."""
+"""Agents in chats: creation, channels, settings and deletion. Each agent has its own model and rules."""
 
 import asyncio
 import json
@@ -23,18 +23,15 @@ MANAGED: Mapping[str, object] = {"agents": {"managers": ["fake:ada", "fake:role:
 
 
 def named(seen: Seen) -> str:
-    """Answer with the agent's name and the requested model."""
     return f"{seen.system.split('You are ')[1].split(',')[0]} by {seen.model}"
 
 
 async def deletes(person: Person, what: str) -> str:
-    """Delete an agent, confirm, and return the answer."""
     asked = await person.asks(f"/agent delete {what}")
     return await person.asks(asked.partition("write `")[2].partition("`")[0])
 
 
 async def answer(world: World, channel: str, text: str = "who?") -> str:
-    """Send a plain message in a channel and return the answer."""
     thread = await world.chat.writes(channel, text)
     await world.happens(thread, "turn_finished")
     async with asyncio.timeout(SECONDS_MAX):

@@ -1,4 +1,4 @@
-""" "Always allow": the owner saves the rule that an approval proposes, and removes it in the same place."""
+""" "Always allow": the owner saves the rule that an approval proposes, and can remove it there."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -38,7 +38,6 @@ async def hear() -> str:
 
 @asynccontextmanager
 async def world_of(home: Path, *replies: Reply | str) -> AsyncGenerator[World]:
-    """Open a conversation with ada, the owner, and bob, in which every echo asks."""
     home.mkdir(exist_ok=True)
     (home / "shoal.toml").write_text(RULES)
     settings = {"permissions": {"default_profile": "careful", **decode_toml(RULES)["permissions"]}}
@@ -52,24 +51,20 @@ def says(*texts: str) -> Reply:
 
 
 def rules(world: World) -> str:
-    """Return the text of the owner's rules."""
     return world.app[Home].config_file.read_text().removeprefix(RULES)
 
 
 async def clicks(world: World, card: Posted, label: str, user: str = "ada") -> str:
-    """Press a button of an approval and return the platform's response."""
     assert world.chat.inbox is not None
     value = next(button.value for button in card.buttons if button.label == label)
     return await press(value, world.ada.thread, Author(user, user, trusted=False), world.chat.inbox)
 
 
 async def card_of(world: World, approval: Approval) -> Posted:
-    """Return the posted approval."""
     return await world.ada.sees(f"write `always {approval.id[-8:]}`" if approval.item.always.allow else approval.shown)
 
 
 async def asked(world: World, times: int) -> Approval:
-    """Wait until this many approvals were requested, and return the pending one."""
     await world.happens(world.ada.thread, "approval_requested", times)
     return await world.ada.is_asked()
 
@@ -202,7 +197,7 @@ async def test_another_persons_call_is_offered_no_rule(tmp_path: Path) -> None:
         said = await press(f"always:{approval.id}", world.ada.thread, ada, world.chat.inbox)
         assert said == f"{NO_RULE_HERE} Allow it once instead."
         await stays_asked(world, approval)
-        await world.chat.says("harbour", "1", "always", user="bob")  # as before there were rules
+        await world.chat.says("harbour", "1", "always", user="bob")
         await world.ada.sees(f"Allowed in this thread only. {ONLY_THE_OWNER}")
         await world.ada.sees("done 1")
         assert rules(world) == ""

@@ -1,4 +1,4 @@
-"""Approvals: exactly the approved action runs, once, even across a restart."""
+"""Approvals: only the approved action runs, and it runs once, even after a restart."""
 
 import json
 from itertools import product

@@ -1,4 +1,4 @@
-"""Results too long for the model: stored once, read in parts, listed, and removed in time."""
+"""Tool results that are too long for the model are stored once, can be read in parts and listed, and expire."""
 
 import json
 import os
@@ -38,8 +38,6 @@ async def results(world: World) -> list[ToolFinished]:
 
 
 def reader(grep: str = "", **piece: int) -> Script:
-    """Call the report, read its artifact, then answer."""
-
     def script(seen: Seen) -> Step | str:
         if seen.rounds == 0:
             return calls("report")
@@ -133,8 +131,6 @@ async def test_a_briefly_wrong_clock_expires_no_result(tmp_path: Path) -> None:
 
 
 def own_files(**asked: str | int) -> Script:
-    """Read the conversation's own files, then answer."""
-
     def script(seen: Seen) -> Step | str:
         if not seen.user_text.startswith("[ada] what"):
             return "noted"
@@ -144,7 +140,6 @@ def own_files(**asked: str | int) -> Script:
 
 
 async def test_the_agent_reads_its_own_log_and_context(tmp_path: Path) -> None:
-    """The log has what the model no longer sees. The context also has the system prompt."""
     model = FakeModel(script=own_files(artifact="log.jsonl"))
     async with scenario(tmp_path, model) as world:
         await world.ada.says("the harbour is closed")
@@ -166,7 +161,6 @@ async def test_the_agent_reads_its_own_log_and_context(tmp_path: Path) -> None:
 
 
 async def test_untrusted_words_taint_a_later_reader_of_the_log(tmp_path: Path) -> None:
-    """Even after the conversation was cleared. Other people's trusted lines do not taint."""
     model = FakeModel(script=own_files(artifact="log.jsonl", grep="harbour"))
     access = AccessRules(allow=("ada", "*"))
     async with scenario(tmp_path, model, access=access) as world:

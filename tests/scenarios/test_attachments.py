@@ -1,4 +1,4 @@
-"""Attachments: downloaded, typed by their bytes, and shown to the model or described with a reason."""
+"""Attachments are downloaded and identified by their bytes. The model sees the file, or a notice with the reason."""
 
 import asyncio
 import io
@@ -35,7 +35,7 @@ from shoal.tools.tainted_files import MarkedFiles
 
 
 def png(side: int, *, noisy: bool = False) -> bytes:
-    """Return a square picture. A noisy one does not compress."""
+    """Return a square picture. A noisy picture does not compress."""
     target = io.BytesIO()
     pixels = os.urandom(side * side * 3) if noisy else bytes(side * side * 3)
     Picture.frombytes("RGB", (side, side), pixels).save(target, "PNG")
@@ -47,20 +47,19 @@ SMALL = {"context": {"attachment_bytes_max": 10_000, "attachment_image_bytes_max
 
 
 def profiled(side: int) -> bytes:
-    """Return a square picture with an incompressible color profile."""
+    """Return a square picture with a color profile that does not compress."""
     target = io.BytesIO()
     Picture.new("RGBA", (side, side)).save(target, "PNG", icc_profile=os.urandom(5_000))
     return target.getvalue()
 
 
 class Shelf:
-    """A web with a few files. Implements `shoal.net.addresses.Fetcher`."""
+    """A web server with a few files. Implements `shoal.net.addresses.Fetcher`."""
 
     def __init__(self, **files: bytes) -> None:
         self.files = files
 
     async def fetch(self, request: FetchRequest) -> Fetched:
-        """Return the file named at the end of the URL."""
         name = request.url.rpartition("/")[2]
         if name not in self.files:
             raise FetchError("There is no host there.")
@@ -69,7 +68,6 @@ class Shelf:
 
 
 async def sent(world: World, shelf: Shelf, *attachments: Attachment) -> tuple[Attachment, ...]:
-    """Send the files, wait for the answer, and return the attachments from the journal."""
     world.app[Attachments].fetcher = shelf
     now = world.app[Clock].now()
     prompt = Prompt(world.ada.thread, "k1", "look", Author("ada", "ada", trusted=True), now, attachments=attachments)
@@ -79,7 +77,6 @@ async def sent(world: World, shelf: Shelf, *attachments: Attachment) -> tuple[At
 
 
 def at(name: str, media_type: str = "application/octet-stream") -> Attachment:
-    """Return a file on the shelf."""
     return Attachment(name, media_type, url=f"https://files.example.org/{name}")
 
 
@@ -102,7 +99,7 @@ async def test_a_message_is_accepted_only_if_every_machine_can_get_its_files(tmp
             path = world.app[Home].attachments(thread) / "map.txt"
             path.parent.mkdir(parents=True)
             path.write_text("a map")
-            stack.close()  # the store is unavailable
+            stack.close()  # makes the store unavailable
             files, author = (Attachment("map.txt", path=str(path)),), Author("ada", "ada", trusted=True)
             with pytest.raises(StoreUnavailable):
                 await world.app[Orchestrator].send(Prompt(thread, "k1", "look", author, now, attachments=files))
@@ -125,8 +122,6 @@ async def test_an_image_is_shown_under_any_name(tmp_path: Path) -> None:
 async def test_commands_and_tools_find_a_file_under_its_announced_name(
     tmp_path: Path, make: Callable[[], Sandbox]
 ) -> None:
-    """It is the host's own path only if commands see the host's paths."""
-
     def script(seen: Seen) -> Step | str:
         named = re.findall(r"text/plain, 5 bytes: (\S+?)\]", seen.user_text)
         if seen.messages[-1].role == "tool":
@@ -203,7 +198,7 @@ async def test_an_unshrinkable_image_is_a_file_with_a_notice(tmp_path: Path) -> 
 
 
 class SlowShelf(Shelf):
-    """Answers when the test allows it."""
+    """Blocks each request until the test sets `may_answer`."""
 
     def __init__(self, **files: bytes) -> None:
         super().__init__(**files)
@@ -257,7 +252,7 @@ async def test_a_download_starts_while_an_earlier_turn_runs(tmp_path: Path) -> N
 
 
 class HeldShelf(Shelf):
-    """Holds back files named after a crate. `asked` lists the requested names in order."""
+    """Blocks requests for files named after a crate. `asked` lists the requested names in order."""
 
     def __init__(self, **files: bytes) -> None:
         super().__init__(**files)

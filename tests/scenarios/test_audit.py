@@ -1,4 +1,4 @@
-"""The audit log records ineffective events too: rejected decisions and changed settings."""
+"""The audit log also records rejected decisions and changed settings."""
 
 import re
 from pathlib import Path

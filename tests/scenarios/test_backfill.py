@@ -1,4 +1,4 @@
-"""Missed messages are added before the next turn, once each and without the bot's own."""
+"""Missed messages are added before the next turn. Each is added once, and the bot's own messages are skipped."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -21,13 +21,11 @@ from shoal.threads.orchestrator import Orchestrator
 
 
 def missed(world: World, key: str, text: str, *, minutes: float, user: str = "bob") -> Prompt:
-    """Return a platform message this many minutes old."""
     at = world.app[Clock].now() - timedelta(minutes=minutes)
     return Prompt(world.ada.thread, key, text, Author(user, user, trusted=True), at, message_id=key)
 
 
 async def backfilled(world: World) -> list[str]:
-    """Return the backfilled texts in journal order."""
     datas = [event.data for event in await world.journal() if isinstance(event.data, UserSaid)]
     return [data.text for data in datas if data.backfill]
 
@@ -108,7 +106,6 @@ async def test_an_unreadable_history_is_noted_and_the_turn_continues(tmp_path: P
 
 @asynccontextmanager
 async def guarded(home: Path, model: FakeModel, rules: AccessRules) -> AsyncGenerator[World]:
-    """Open the app on a platform with these access rules."""
     clock = ManualClock()
     chat = FakeChat(clock=clock)
     config = load_config(home, {}, {"permissions": {"default_profile": "open"}, "sandbox": {"kind": "host"}})

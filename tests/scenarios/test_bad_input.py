@@ -1,4 +1,4 @@
-"""Invalid input in files, calls and commands: errors are in Shoal's words, not a library's."""
+"""Invalid input in files, calls and commands: error messages are Shoal's own, not those of a library."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Tool calls start together with the message that makes them, unless the thread changes at that moment."""
+"""Tool calls start in the same commit as the message that requests them, unless the thread changes at that moment."""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -23,7 +23,9 @@ T = TypeVar("T")
 
 
 class Moment:
-    """A driver that runs a callback before the first commit of an open turn, which stores the model's message."""
+    """A driver that runs a callback once, before the next `commit`. In an open turn that commit stores the model's
+    message.
+    """
 
     def __init__(self) -> None:
         self.driver: Driver
@@ -102,7 +104,6 @@ async def test_a_stop_during_the_commit_prevents_every_call(tmp_path: Path) -> N
 
 
 async def test_events_added_during_the_commit_affect_the_decision(tmp_path: Path) -> None:
-    """Untrusted words taint the conversation, so a call that leaves something behind asks."""
     moment = Moment()
     model = FakeModel(calls("remember", arguments='{"text": "x"}'), "done")
     async with scenario(tmp_path, model, wrap_driver=moment.around) as world:

@@ -1,6 +1,6 @@
-"""Branches: retried answers, edited messages, other branches, and forks.
+"""Branches: retries, edited messages, switches between branches, and forks.
 
-On each branch, the model receives exactly what it would if only that branch had happened.
+The model receives the same request on a branch as in a thread that contains only the messages of that branch.
 """
 
 import asyncio
@@ -65,26 +65,22 @@ ADA = Author("ada", trusted=True)
 
 
 def counting() -> Callable[[Seen], Step | str]:
-    """Answer with the number of messages received."""
     return lambda seen: f"heard {len(seen.messages)}"
 
 
 async def turn(world: World, text: str) -> None:
-    """Send one message and wait for the end of its turn."""
     done = (await world.types()).count("turn_finished")
     await world.ada.says(text)
     await world.happens(world.ada.thread, "turn_finished", done + 1)
 
 
 async def again(world: World, seq: int = 0, asker: Asker | None = None) -> None:
-    """Retry the answer to a message."""
     done = (await world.types()).count("turn_finished")
     await world.app[Orchestrator].try_again(world.ada.thread, asker or world.ada.asker, seq)
     await world.happens(world.ada.thread, "turn_finished", done + 1)
 
 
 def said(request: ModelRequest) -> list[str]:
-    """Return the texts of a request's messages without the time block."""
     return [message.text.partition("\n\n<context>")[0] for message in request.messages]
 
 
@@ -273,7 +269,7 @@ async def test_a_fork_has_no_approvals_of_the_original(tmp_path: Path) -> None:
 
 
 async def sends(world: World, person: Person, name: str, *, trusted: bool = True) -> Path:
-    """Send a message with a file, wait for the end of its turn, and return the thread's copy of the file."""
+    """Send a message with a file, wait for the end of its turn, and return the path of the file in the thread."""
     sent = world.app[Home].attachments(person.thread) / name
     sent.parent.mkdir(parents=True, exist_ok=True)
     sent.write_text(f"what {name} says")
@@ -317,7 +313,7 @@ async def test_a_refused_fork_leaves_nothing_behind(tmp_path: Path) -> None:
         home = world.app[Home]
         for thread in (world.ada.thread, bob.thread):
             while Projections(home).last_seq(thread) < (await world.journal(thread))[-1].seq:
-                pass  # its files are about to be written
+                pass  # wait until the readable files are written
         before = sorted((tmp_path / "data").rglob("*"))
         for target in (bob.thread, world.ada.thread):
             with pytest.raises(Conflict, match="already"):
@@ -390,7 +386,7 @@ async def test_branches_are_controlled_by_commands(tmp_path: Path) -> None:
 
 
 class Losing(WrappedDriver):
-    """Loses the connection before or after one write of the next command, counted from 1."""
+    """Loses the connection before or after one write of the next command. `left` counts down to that write."""
 
     side: Side = "before"
     left = 0
@@ -407,7 +403,6 @@ class Losing(WrappedDriver):
 
 @pytest.fixture
 def database_server() -> Iterator[str]:
-    """The URL of an empty database on a server."""
     with database() as address:
         yield "postgresql:///?" + "&".join(address.split())
 
@@ -430,7 +425,7 @@ async def test_a_command_with_a_lost_commit_answer_takes_effect_once(tmp_path: P
 
 
 async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
-    """Check that a command is delivered again after a failed write and takes effect once."""
+    """Check that a command takes effect once if the database fails during it and the platform redelivers it."""
     drivers = list[Losing]()
 
     def wrap(driver: Driver) -> Driver:
@@ -445,7 +440,6 @@ async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
     chat = FakeChat(limits=THREADS)
 
     async def asks(world: World, text: str, at: int) -> tuple[str, bool]:
-        """Return its answer and whether the database failed."""
         drivers[0].left, key = at, world.app[Clock].new_id()
         try:
             receipt, failed = await world.ada.says(text, message_id=key), False
@@ -454,7 +448,7 @@ async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
         drivers[0].left = 0
         return receipt.answer, failed
 
-    owner = AccessRules(owners=("ada",))  # any number of messages
+    owner = AccessRules(owners=("ada",))  # an owner may send any number of messages
     async with scenario(
         tmp_path,
         FakeModel(script=answer),
@@ -484,7 +478,8 @@ async def obeyed_once(tmp_path: Path, side: Side, url: str) -> None:
                 assert after.count("branched") - before.count("branched") == (command == "/retry"), where
                 assert len(await world.app[Store].journal.threads()) - threads == (command == "/fork"), where
                 assert file.read_text() == f"{at}-{'one' if command == '/undo last' else 'two'}", where
-            assert failures >= (1 if command == "/fork" else 2), command  # the sender makes the copy afterwards
+            # a fork is copied later, after the post that opens its thread
+            assert failures >= (1 if command == "/fork" else 2), command
 
 
 async def test_a_fork_in_a_channel_opens_its_own_thread(tmp_path: Path) -> None:
@@ -582,8 +577,11 @@ async def test_a_thread_used_before_its_copy_arrived_says_that_it_is_not_a_copy(
 
 
 class Stop(NamedTuple):
-    """A point at which a conversation was idle, and its branch's history: the messages (those starting with `f` make
-    the model write a file) and the names of the restored files."""
+    """A point at which a conversation was idle.
+
+    - `happened`: the history of its branch. A string is a message, and a tuple holds the names of restored files. A
+      message that starts with `f` makes the model write a file.
+    """
 
     seq: int
     happened: tuple[str | tuple[str, ...], ...]
@@ -594,7 +592,7 @@ ACTS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 30)), max_size=
 
 
 def alone(happened: tuple[str | tuple[str, ...], ...]) -> list[str]:
-    """Return the last request of a thread with only this history."""
+    """Return the last request that a thread with only this history would send."""
     found, told = list[str](), ""
     for one in happened:
         if isinstance(one, tuple):
@@ -649,7 +647,7 @@ def test_a_branch_matches_a_thread_with_only_its_history(acts: list[tuple[str, i
                 elif act == "undo" and len(stops) > 1:
                     try:
                         undone = await world.app[Undo].undo(person.thread, "last", person.asker, "overwrite")
-                    except (NotFound, InvalidInput, Conflict):  # nothing, or only the original's work
+                    except (NotFound, InvalidInput, Conflict):  # nothing to undo, or only work of the original thread
                         continue
                     happened = (*happened, undone.files)
                 elif act == "clear" and len(stops) > 1:
@@ -715,7 +713,6 @@ async def test_a_snapshot_starts_a_new_thread(tmp_path: Path) -> None:
 
 
 async def changes(world: World, key: str, text: str, user: str = "ada") -> Receipt:
-    """Edit a message on the platform as its author."""
     assert world.chat.inbox is not None
     return await world.chat.inbox.send(Edit(world.ada.thread, key, text, Author(user, user, trusted=False), key))
 

@@ -1,4 +1,4 @@
-"""Budgets: a note before a limit, a friendly stop at it, and an owner who can lift it."""
+"""Budgets: a notice before a limit, a reply that explains the stop, and an owner who can suspend the limit."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,12 +27,10 @@ PARAGRAPH = "The quick brown fox jumps over the lazy dog near the river bank. " 
 
 
 def budget(**ceilings: float | str) -> dict[str, object]:
-    """Return settings with these limits and short answers."""
     return {"budget": ceilings, "model": {"max_output_tokens": 100}}
 
 
 def used(text: str, tokens: int) -> Reply:
-    """Return an answer that used this many tokens."""
     return Reply(text, usage=Usage(tokens, 0))
 
 
@@ -79,13 +77,12 @@ async def test_an_implausible_usage_report_is_replaced_by_an_estimate(tmp_path: 
     st.sampled_from(["tokens_per_turn", "tokens_per_day"]),
 )
 async def test_no_usage_report_lets_a_turn_exceed_its_limit(counts: list[int], ceiling: str) -> None:
-    """The turn keeps calling tools, whatever usage the server reports."""
     model = FakeModel(script=lambda seen: Reply(calls=calls("echo", arguments=ECHOED).calls, usage=Usage(*counts)))
     with TemporaryDirectory() as folder:
         async with scenario(Path(folder), model, tools=(echo,), settings=budget(**{ceiling: 15_000})) as world:
             await world.ada.says("hi")
             await world.ada.sees("I stopped: the budget")
-            # The meter counts up to half more than a quarter of the characters, the lower bound for reports.
+            # Shoal replaces reports below LOW_SHARE of its estimate. Gauge may exceed that estimate by half.
             assert sum(map(Gauge().request, model.requests)) * LOW_SHARE < 15_000 * 1.5
 
 
@@ -306,7 +303,6 @@ OPEN_TO_ALL = AccessRules(owners=("ada",), allow=("*", "ben"))
 
 
 async def test_an_untrusted_person_has_a_default_limit(tmp_path: Path) -> None:
-    """People on the list have no such limit."""
     model = FakeModel(script=lambda _: used("done", 150_000))
     async with scenario(tmp_path, model, access=OPEN_TO_ALL) as world:
         eve, ben = world.person("eve", "1", "dm-eve", direct=True), world.person("ben", "1", "dm-ben", direct=True)

@@ -1,4 +1,4 @@
-"""One approval message per model message: its calls are decided together or one by one."""
+"""One approval message for all calls of a model message. People decide the calls together or one by one."""
 
 import asyncio
 import json
@@ -45,7 +45,6 @@ def line(number: int) -> str:
 
 
 async def asked(world: World, calls: int) -> list[Approval]:
-    """Return the pending calls in order of their numbers."""
     await world.happens(world.ada.thread, "approval_requested", calls)
     waiting = await world.app[Store].approvals.search(thread=world.ada.thread)
     found = await world.app[Store].approvals.on_card(waiting[0].item.card)
@@ -54,7 +53,6 @@ async def asked(world: World, calls: int) -> list[Approval]:
 
 
 async def delivered(world: World) -> None:
-    """Wait until every post has reached the platform."""
     while await world.app[Store].outbox.depth():
         await world.rests()
 

@@ -1,4 +1,4 @@
-"""Deciding approvals: who may, and the text afterwards."""
+"""Approvals: the people who may decide them, and the text that is shown afterwards."""
 
 from pathlib import Path
 
@@ -20,7 +20,6 @@ def bash(command: str) -> Reply:
 
 
 async def card(world: World, truth: str) -> str:
-    """Wait until an approval shows this text and has no buttons."""
     seen = await world.ada.sees(truth)
     assert seen.buttons == ()
     assert seen.post.kind == "card"
@@ -98,7 +97,6 @@ async def test_an_untrusted_person_decides_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_decision_sent_with_a_file_is_ignored(tmp_path: Path) -> None:
-    """A turn takes the file and its origin."""
     letter = tmp_path / "letter.txt"
     letter.write_text("hi")
     async with scenario(tmp_path / "home", FakeModel(bash("touch made"), "done"), profile="standard") as world:

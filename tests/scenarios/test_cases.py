@@ -1,4 +1,4 @@
-"""Turns saved as cases, run again, and run before an agent's self-edit asks for approval."""
+"""Turns saved as test cases. They also run before an agent's change to itself asks for approval."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Many threads of one agent in one channel and workspace: routed by reply, concurrent, and without lost edits."""
+"""Many threads of one agent in one channel and workspace: replies reach their threads, and no edit is lost."""
 
 import asyncio
 import json
@@ -17,19 +17,17 @@ MANY = {"turns": {"steps_max": 200, "tool_errors_in_a_row_max": 200}}
 
 
 def counted(seen: Seen) -> str:
-    """Return the number of people's messages received and the first word of the first."""
     people = [message for message in seen.messages if message.role == "user"]
     return f"heard {len(people)}: {people[0].text.split()[1]}"
 
 
 async def sees(world: World, thread: ThreadId, part: str) -> Posted:
-    """Wait for a message of a thread."""
     async with asyncio.timeout(SECONDS_MAX):
         return await world.chat.sees(thread, part)
 
 
 async def is_known(world: World) -> None:
-    """Wait until posts are recorded so that they can be replied to. The test is faster than people."""
+    """Wait until Shoal has recorded its posts. Only then can a person reply to them."""
     async with asyncio.timeout(SECONDS_MAX):
         while await world.app[Store].outbox.depth():
             pass
@@ -56,7 +54,6 @@ async def test_each_thread_is_informed_about_the_others(tmp_path: Path) -> None:
 
 
 def painter(seen: Seen) -> Reply | str:
-    """Check itself off in every file, and retry after a rejected edit."""
     mine = seen.user_text.split()[1]
     told = [message.text for message in seen.messages if message.role == "tool"]
     left = [name for name in FILES if not any(f"Edited /workspace/{name}" in text for text in told)]
@@ -79,6 +76,5 @@ async def test_concurrent_edits_by_twenty_threads_are_all_kept(tmp_path: Path) -
 
 
 async def paint(world: World, name: str) -> None:
-    """Run one painter in its own thread until it is done."""
     thread = await world.chat.writes("harbour", f"{name} paints")
     await sees(world, thread, f"{name} done")

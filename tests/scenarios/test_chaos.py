@@ -1,4 +1,4 @@
-"""The chaos cluster test loses nothing, and its checker detects each kind of loss."""
+"""The cluster chaos test loses no message, and its checker detects each kind of loss."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ def test_a_cluster_survives_a_kill_a_freeze_and_lost_connections(tmp_path: Path)
         load = ["--threads", "20", "--turns", "3", "--latency-ms", "800", "--acts", "3", "--pause", "1", *acts]
         bounds = ["--seconds", str(RUN_SECONDS_MAX), "--server", address]
         command = [sys.executable, "-m", "tests.chaos", *load, *bounds]
-        environment = {**os.environ, "TMPDIR": str(tmp_path)}  # its files are removed with the folder
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}  # pytest removes the files of the run with `tmp_path`
         result = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "1 × drop connections, 1 × freeze worker, 1 × kill worker" in result.stdout
@@ -31,7 +31,6 @@ def test_a_cluster_survives_a_kill_a_freeze_and_lost_connections(tmp_path: Path)
 
 
 def turn(number: int) -> list[Line]:
-    """Return a finished turn as in the journal."""
     name, first = f"T{number}", number * 5 + 1
     return [
         Line(THREAD, first, name, "user_message", 10.0 * number, {"message_id": f"0.{number}"}),
@@ -56,7 +55,6 @@ def request(at: float, name: str = "0.0") -> dict[str, str]:
 
 
 def sound() -> Seen:
-    """Return a run without errors."""
     chat = [ack(0), post(0), ack(1), post(1)]
     return Seen(chat, [request(0.5)], [{"call": "T0/c"}, {"call": "T1/c"}], [*turn(0), *turn(1)], {"jobs": []})
 

@@ -1,4 +1,4 @@
-"""Chaos on one SQLite process and two platforms breaks no rule, and each rule detects its violation."""
+"""The chaos test with one SQLite process and two platforms breaks no rule. Each rule detects its violation."""
 
 import hashlib
 import json
@@ -33,7 +33,6 @@ PEOPLE = People(threads=1, turns=TURNS, seed=1, mixed=True)
 
 
 def play(options: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the chaos test. Its files are removed with the folder."""
     command = [sys.executable, "-m", "tests.chaos", *options, "--seconds", str(RUN_SECONDS_MAX)]
     environment = {**os.environ, "TMPDIR": str(folder)}
     return subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
@@ -61,7 +60,6 @@ def test_one_process_survives_a_kill_a_freeze_a_full_disk_and_clock_changes(tmp_
 
 
 def name_of(kind: Kind) -> str:
-    """Return a message name of this kind, not the first."""
     return next(name for name in (f"0.{number}" for number in range(1, TURNS)) if PEOPLE.kind(name) == kind)
 
 
@@ -74,7 +72,6 @@ def post(id: str, text: str, *, at: float, key: str = "") -> Fact:
 
 
 def sound() -> list[Fact]:
-    """Return the facts of a good run: all messages answered, triggers fired, approvals decided and steers delivered."""
     facts: list[Fact] = []
     for number in range(TURNS):
         name, at = f"0.{number}", 10.0 * number
@@ -138,7 +135,9 @@ def heard(**marks: list[str]) -> Record:
 
 
 def given_up(*kills: float, harm: str = "kill all", answered: bool = False) -> Record:
-    """Return a message accepted at AT_PLAIN whose turn failed three seconds later, and the times of harm."""
+    """Return a run in which the turn of a message from AT_PLAIN is given up. Each `kills` value is the start of a
+    harm, in seconds after AT_PLAIN.
+    """
     number = number_of("plain")
     notice = {"text": f"{ENDED_TWICE}\n\n`/retry` answers your message again.", "key": f"T{number}:reply:0"}
     facts = [{**fact, **notice} if fact["id"] == f"m{number}" else fact for fact in sound()]
@@ -166,7 +165,6 @@ def took(*turns: list[str]) -> Record:
 
 
 def stopped(*lines: Fact) -> Record:
-    """Return a message that was stopped 5 s after it started and whose tools ran."""
     name = name_of("stop")
     number = int(name.partition(".")[2])
     facts = [fact for fact in sound() if fact["id"] != f"m{number}"]
@@ -281,7 +279,6 @@ def test_joined_lines_are_answered_once_by_their_turn(posts: list[Fact], sentenc
 
 @pytest.mark.parametrize(("late", "sentences"), [("", []), ("(possible duplicate)\n", ["out of order in keyless p"])])
 def test_only_a_frozen_processs_post_may_follow_its_repeat(late: str, sentences: list[str]) -> None:
-    """A repeat that starts late is out of order like any other post."""
     texts = ("(possible duplicate)\nDONE 0 0.0 reef", "DONE 0 0.1 reef", f"{late}DONE 0 0.0 reef")
     posts = [post(str(number), text, at=number) for number, text in enumerate(texts)]
     platform = Platform("keyless", [*LINES[:2], *posts], People(threads=1, turns=2))

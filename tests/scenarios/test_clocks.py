@@ -1,4 +1,4 @@
-"""Clock changes and suspended machines while everything waits: nothing is lost, repeated or blocked."""
+"""Clock changes and suspended machines during every kind of wait: no work is lost, repeated or blocked."""
 
 import json
 from collections import Counter
@@ -40,8 +40,6 @@ def settings(request: pytest.FixtureRequest) -> dict[str, object]:
 
 
 class AwayChat(FakeChat):
-    """Refuses posts while it is offline."""
-
     away = False
 
     async def post(self, post: OutboundPost) -> str:

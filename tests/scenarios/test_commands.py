@@ -1,4 +1,4 @@
-"""Commands about conversations in a chat: context, threads, tasks and one-off models."""
+"""Chat commands about conversations: context, threads, tasks, and a single question to another model."""
 
 import asyncio
 from pathlib import Path
@@ -12,12 +12,10 @@ from shoal.testing.scenario import World, scenario
 
 
 def echo(seen: Seen) -> Reply | str:
-    """Describe the conversation when asked, otherwise answer with the model's name and the message count."""
     return "About boats." if "Describe it now." in seen.user_text else f"{seen.model} heard {len(seen.messages)}"
 
 
 async def turn(world: World, text: str, number: int) -> None:
-    """Send one message and return its answer."""
     await world.ada.says(text)
     await world.happens(world.ada.thread, "turn_finished", number)
 

@@ -1,4 +1,4 @@
-"""Comparing recorded model calls with another model: no tool runs, limits hold, and finished calls are kept."""
+"""Comparisons of recorded model calls with another model: no tool runs, limits apply, and finished calls are kept."""
 
 import asyncio
 from contextlib import aclosing
@@ -31,8 +31,6 @@ LIST = Reply(calls=(Call("list", '{"path": "."}'),))
 
 
 class PricedModels(FakeModels):
-    """Charges a thousandth of a dollar per token."""
-
     def usd(self, route: Route, usage: Usage) -> float | None:
         return (usage.input_tokens + usage.output_tokens) / 1000
 
@@ -45,7 +43,6 @@ def comparisons(world: World, *, priced: bool = False) -> Comparisons:
 
 
 def told(request: ModelRequest) -> list[tuple[str, str, str]]:
-    """Return the tool descriptions that a model received."""
     return [(one.name, one.description, one.parameters) for one in request.tools]
 
 

@@ -1,4 +1,4 @@
-"""An approval covers the content that runs: changed content asks again."""
+"""An approval covers the content of the files that run. Changed content needs a new approval."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
@@ -37,7 +37,7 @@ OWNED = AccessRules(owners=("ada",), allow=("bob", "*"))
 
 
 def put(world: World, files: Mapping[str, str]) -> None:
-    """Write workspace files. Those starting with `#!` become executable."""
+    """Write files to the workspace. Files that start with `#!` become executable."""
     for name, text in files.items():
         path = made(world, name)
         path.parent.mkdir(exist_ok=True)
@@ -46,7 +46,6 @@ def put(world: World, files: Mapping[str, str]) -> None:
 
 
 async def asks(world: World, count: int) -> list[str]:
-    """Wait for this many approvals and return their reasons."""
     await world.happens(world.ada.thread, "approval_requested", count)
     return [request.reason for request in await asked(world)]
 
@@ -58,7 +57,7 @@ async def decides(world: World, *, whole_thread: bool = False) -> None:
 
 @asynccontextmanager
 async def owned(home: Path, model: FakeModel, profile: str = "standard") -> AsyncGenerator[World]:
-    """Open the app with ada as owner, bob in the rules, and everyone else allowed to write."""
+    """Open the app with ada as owner, bob in the access rules, and everyone else allowed to write."""
     chat = FakeChat()
     permissions = {"default_profile": profile, "approvers": ["fake:ada"]}
     config = load_config(home, {}, {"permissions": permissions, "sandbox": {"kind": "host"}})
@@ -68,7 +67,7 @@ async def owned(home: Path, model: FakeModel, profile: str = "standard") -> Asyn
         yield World(app, chat, model)
 
 
-# ---- changed content asks again ----
+# ---- changed content needs a new approval ----
 
 VARIANTS: list[tuple[str, dict[str, str], str]] = [
     ("python3 build.py", {"build.py": "print(1)\n"}, "build.py"),
@@ -158,7 +157,7 @@ async def test_changed_content_asks_again_after_a_restart(tmp_path: Path) -> Non
 
 
 class Swapping(BoundedSandbox):
-    """Replaces the script once, just before its command starts."""
+    """Replaces the script once, just before the command starts."""
 
     path: Path
 
@@ -216,7 +215,6 @@ async def test_a_process_whose_script_is_swapped_at_the_last_moment_asks_again(t
 
 
 async def asked_anywhere(world: World, besides: str = "") -> Approval:
-    """Return the first other pending approval in any thread."""
     found: list[Approval] = []
     async with asyncio.timeout(IN_TIME_SECONDS):
         while not found:
@@ -280,7 +278,7 @@ async def test_a_file_is_sent_in_its_approved_version(tmp_path: Path, send: Repl
         assert await results(world) == []
 
 
-# ---- allowed for the thread ----
+# ---- approvals for the complete thread ----
 
 
 async def test_an_untrusted_persons_script_does_not_run_by_an_owners_thread_approval(tmp_path: Path) -> None:
@@ -405,7 +403,7 @@ async def test_content_beyond_the_limits_can_only_be_allowed_once(tmp_path: Path
         await world.ada.sees("Runs build.py (9 bytes).")
 
 
-# ---- marks are read before the decision ----
+# ---- the taint of files is read before the decision ----
 
 
 @pytest.mark.parametrize(

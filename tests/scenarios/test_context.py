@@ -1,4 +1,4 @@
-"""The model's view of a long conversation: a stable prefix, timely summaries, and a sliding window."""
+"""The model's view of a long conversation: a stable prefix, background summaries, and a sliding window."""
 
 import asyncio
 import gc
@@ -31,7 +31,6 @@ PARAGRAPH = "The quick brown fox jumps over the lazy dog near the river bank. " 
 
 
 def talker(seen: Seen) -> Step | str:
-    """Give long answers, and summarize on request."""
     if "Write the summary now." in seen.user_text:
         return "goal: talk\nprogress: much was said"
     return f"noted: {PARAGRAPH}"
@@ -66,13 +65,13 @@ async def test_a_long_conversation_is_summarized_between_turns(tmp_path: Path) -
 
 
 def watchers() -> int:
-    """Return the number of live background summary watchers."""
+    """Return the number of background summary tasks that are still in memory."""
     name = f"{Compactor.after_turn.__qualname__}.<locals>.watch"
     return sum(isinstance(one, FunctionType) and one.__qualname__ == name for one in gc.get_objects())
 
 
 async def test_summarized_messages_are_freed(tmp_path: Path) -> None:
-    """A reference cycle would keep the conversation in memory until garbage collection."""
+    """A reference cycle would keep the messages in memory until the next garbage collection."""
     begun = list[Gate]()
 
     def script(seen: Seen) -> Step | str:
@@ -159,14 +158,13 @@ async def test_a_message_accepted_by_another_process_ends_a_background_summary(t
 
 
 class Slow:
-    """Delays writing the readable files."""
+    """Delays the readable files until the test opens the gate."""
 
     def __init__(self, inner: Callable[[ThreadId, list[Event]], Awaitable[None]]) -> None:
         self.reached, self.gate = asyncio.Event(), asyncio.Event()
         self._inner = inner
 
     async def project(self, thread: ThreadId, events: list[Event]) -> None:
-        """Write the files when the gate opens."""
         self.reached.set()
         await self.gate.wait()
         await self._inner(thread, events)
@@ -202,7 +200,6 @@ async def test_a_message_right_before_a_background_summary_does_not_wait_for_it(
 
 
 async def filled(world: World, gate: Gate) -> int:
-    """Send messages until a summary is requested and return the number of turns."""
     number = 0
     while not gate.reached.is_set():
         number += 1
@@ -257,7 +254,7 @@ async def test_an_overflow_is_answered_by_a_summary_and_one_retry(tmp_path: Path
 
 @pytest.mark.parametrize("is_stated", [True, False])
 async def test_an_unknown_window_is_learned_from_an_overflow(tmp_path: Path, *, is_stated: bool) -> None:
-    """The stated window counts, otherwise half of the refused size. The next turn is not refused."""
+    """Shoal uses the window that the error states. If it states none, Shoal assumes half of the rejected size."""
     real, refused = 12_000, list[int]()
 
     def script(seen: Seen) -> Step | str:
@@ -353,7 +350,7 @@ async def test_the_window_can_be_unlimited(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_each_request_starts_with_the_previous_one(tmp_path: Path) -> None:
-    """50 turns with tools and memory writes, and another busy thread. Provider caches hit."""
+    """Provider caches work only if the prefix is unchanged."""
 
     def script(seen: Seen) -> Step | str:
         turn = seen.user_text.split("turn ")[-1].split()[0].rstrip(".")
@@ -367,7 +364,7 @@ async def test_each_request_starts_with_the_previous_one(tmp_path: Path) -> None
     async with scenario(tmp_path, model, clock=clock) as world:
         bob = world.person("bob", "2")
         for number in range(50):
-            clock.skip(30)  # no one may hold up writes for long
+            clock.skip(30)
             await world.ada.says(f"turn {number}")
             await bob.says(f"turn {number}")
             for person in (world.ada, bob):
@@ -387,8 +384,6 @@ async def test_each_request_starts_with_the_previous_one(tmp_path: Path) -> None
 
 
 class FullOnce(Journal):
-    """A journal whose disk is full when the first turn opens."""
-
     is_full = True
 
     async def open_turn(self, lease: Lease, prompt: Prompt, commit: Commit, more: Sequence[Prompt] = ()) -> Committed:

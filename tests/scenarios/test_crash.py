@@ -1,4 +1,4 @@
-"""Kills around every durable write: after a restart, every message is answered once and no finished step repeats."""
+"""Kills around every durable write. After a restart, every message is answered once and no finished step repeats."""
 
 import json
 import sqlite3
@@ -29,11 +29,12 @@ def order_in(folder: Path, seed: int) -> Order:
 
 
 class Journal:
-    """The database's contents, read without the product's code."""
+    """The contents of the database, read without the product's code."""
 
     def __init__(self, order: Order) -> None:
         file = Path(order.home) / "shoal.db"
-        with sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True) as database:  # otherwise it would take over the -wal
+        # a writable connection would checkpoint the -wal file
+        with sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True) as database:
             self.rows = database.execute("select thread, seq, turn, type, data from events order by thread, seq")
             self.events = [(*row[:4], json.loads(row[4])) for row in self.rows]
             self.waiting = database.execute("select count(*) from threads where open_turn <> ''").fetchone()[0]
@@ -43,7 +44,7 @@ class Journal:
         return [data["message_id"] for _, _, _, kind, data in self.events if kind == "user_message"]
 
     def finished_models(self) -> set[tuple[str, int]]:
-        """Return each finished model call as the message it answers and its step."""
+        """Return the finished model calls as pairs of the message and the step."""
         found: set[tuple[str, int]] = set()
         current: dict[str, str] = {}
         rounds: dict[str, int] = {}
@@ -56,7 +57,6 @@ class Journal:
         return found
 
     def touched_calls(self) -> set[str]:
-        """Return the calls that started, finished or not."""
         return {f"{turn}/{data['call_id']}" for _, _, turn, kind, data in self.events if kind == "tool_started"}
 
 
@@ -91,10 +91,10 @@ def test_a_kill_at_every_durable_write_loses_and_repeats_nothing(
     outcome = server.run(whole)
     assert outcome.status == 0
     assert outcome.writes > 20
-    for at in range(1, outcome.writes + 1, 2):  # after one write equals before the next
+    for at in range(1, outcome.writes + 1, 2):  # a kill after one write has the same effect as before the next
         order = order_in(tmp_path / str(at), seed)
         killed = server.run(msgspec.structs.replace(order, side=side, at=at))
-        if killed.status == 0:  # this run grouped its writes differently and had fewer
+        if killed.status == 0:  # this run had fewer writes, because it grouped them differently
             assert at > outcome.writes // 2
             continue
         assert killed.status == -9

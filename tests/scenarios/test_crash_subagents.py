@@ -1,4 +1,4 @@
-"""Kills around every durable write of a turn with a subagent: one child per call, one end, one report."""
+"""Kills around every durable write of a turn with a subagent. The call has one child, and its end is reported once."""
 
 from pathlib import Path
 
@@ -49,11 +49,12 @@ def test_a_kill_around_every_write_leaves_no_orphan_and_repeats_nothing(
     outcome = server.run(whole)
     assert outcome.status == 0
     check_tree(whole)
-    for gap in range(outcome.writes + 1):  # each once: after one write equals before the next
+    # each point once: a kill after one write has the same effect as before the next
+    for gap in range(outcome.writes + 1):
         side, at = ("after", gap) if gap % 2 else ("before", gap + 1)
         order = order_of(str(gap))
         killed = server.run(msgspec.structs.replace(order, side=side, at=at))
-        if killed.status == 0:  # this run grouped its writes differently and had fewer
+        if killed.status == 0:  # this run had fewer writes, because it grouped them differently
             assert at > outcome.writes // 2
             continue
         assert killed.status == -9

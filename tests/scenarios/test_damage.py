@@ -1,4 +1,6 @@
-"""A damaged or replaced database under a running app: intake stops with a reason, and accepted messages are kept."""
+"""A database that is damaged or replaced under a running app: intake stops with a reason, and accepted messages
+are kept.
+"""
 
 import asyncio
 import sqlite3
@@ -26,18 +28,16 @@ NOT_READY = 503
 
 
 def model() -> FakeModel:
-    """Return a model that answers everything."""
     return FakeModel(script=lambda _: Reply("Aye."))
 
 
 def said_in(database: Path) -> int:
-    """Return the number of answers in a database."""
     with closing(sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)) as connection:
         return connection.execute("select count(*) from events where type = 'turn_finished'").fetchone()[0]
 
 
 def overwrite_pages(home: Path) -> None:
-    """Overwrite all pages but the first with noise, including those in the -wal."""
+    """Overwrite every page except the first with noise, including pages in the -wal file."""
     for name, first in (("shoal.db", 4096), ("shoal.db-wal", 32)):
         content = (home / name).read_bytes()
         with (home / name).open("r+b") as file:
@@ -56,7 +56,6 @@ def replace_file(home: Path) -> None:
 
 
 async def until_noticed(world: World, clock: ManualClock) -> None:
-    """Let the next file check run."""
     async with asyncio.timeout(60):
         while not world.app[Backend].health.damage:
             await clock.advance(HEALTH_CHECK_SECONDS)
@@ -80,7 +79,7 @@ async def test_damage_stops_intake_and_is_reported_without_ending_the_process(tm
         await world.app[Store].settings.put(*OWNER_IN, owner.thread)
         assert (await client.get("/readyz")).status_code == 200
         damage(tmp_path)
-        if damage is overwrite_pages:  # noticed when it is read, at the latest by the turn
+        if damage is overwrite_pages:  # damage to the pages is noticed when they are read, at the latest by a turn
             await client.post(MESSAGES, json={"text": "hello"})
             await until_noticed(world, clock)
         refused = await client.post(MESSAGES, json={"text": "hello"})
@@ -93,7 +92,7 @@ async def test_damage_stops_intake_and_is_reported_without_ending_the_process(tm
         assert str(tmp_path) not in ready.json()["store"]
         with pytest.raises(StoreCorrupt):
             await world.ada.says("is anybody there?")
-        if damage is not overwrite_pages:  # the owner's address is still readable then
+        if damage is not overwrite_pages:  # with overwritten pages, the owner's address may be unreadable
             await clock.advance(HEALTH_CHECK_SECONDS)
             await owner.sees("my database is damaged")
             for _ in range(5):
@@ -107,7 +106,7 @@ async def test_damage_stops_intake_and_is_reported_without_ending_the_process(tm
 async def test_a_turn_that_loses_its_database_leaves_nothing_half_written(tmp_path: Path) -> None:
     gate, clock = Gate(), ManualClock()
     slow = FakeModel(script=lambda _: Reply("Aye.", gate=gate))
-    async with scenario(tmp_path, slow, clock=clock, replays=False) as world:  # damaged data may not be readable
+    async with scenario(tmp_path, slow, clock=clock, replays=False) as world:  # damaged data cannot be replayed
         await world.ada.says("ahoy")
         async with asyncio.timeout(60):
             await gate.reached.wait()

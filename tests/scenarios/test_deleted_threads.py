@@ -1,4 +1,4 @@
-"""Permanently deleted threads: removed data, kept data, and later messages."""
+"""Permanently deleted threads: the data that is deleted, the data that is kept, and later messages."""
 
 from pathlib import Path
 
@@ -30,7 +30,6 @@ async def report() -> str:
 
 
 def reporter(seen: Seen) -> Step | str:
-    """Call the report, then answer with the number of messages received."""
     return calls("report") if seen.rounds == 0 else f"{sum(message.role == 'user' for message in seen.messages)} said"
 
 

@@ -1,4 +1,4 @@
-"""People whose access is revoked: their work stops, and the owner is informed once."""
+"""People whose access is revoked: their work stops, and the owner is notified once."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -33,7 +33,6 @@ WITHOUT_BEN = AccessRules(owners=("ada",), allow=("carl",))
 
 
 def shut_out(world: World, rules: AccessRules = WITHOUT_BEN) -> None:
-    """Change the lists of owners and allowed people."""
     links = world.app[Admissions].links
     people = People(owners=(*OWNERS, *(f"fake:{owner}" for owner in rules.owners)))
     links.become(Links(people, {**links.rules, "fake": rules}))
@@ -67,7 +66,7 @@ async def test_work_of_a_removed_person_ends_and_the_owner_is_notified_once(tmp_
         await ben.says("second")
         shut_out(world)
         await world.app[Departures].sweep()
-        await world.app[Departures].sweep()  # the turn may still be open
+        await world.app[Departures].sweep()  # a second sweep, which may run before the turn has ended
         gate.open()
         await carl.sees("for carl")
         await world.is_quiet()
@@ -256,7 +255,7 @@ async def test_remaining_work_runs_with_the_persons_current_trust(tmp_path: Path
 
 
 async def test_access_to_another_account_does_not_keep_work_here(tmp_path: Path) -> None:
-    """The same user id on two platforms or accounts is one person only if [access.people] says so."""
+    """A user id on two accounts or platforms means one person only if `[access.people]` says so."""
     async with scenario(tmp_path, FakeModel(), access=WITH_BEN) as world:
         world.app[Standing].gated.add("fake.work")
         world.app[Admissions].links.rules["fake.work"] = AccessRules(allow=("ben",))

@@ -1,4 +1,4 @@
-"""Discord-specific behavior of the whole app: slash commands, roles, sessions, nonces and servers."""
+"""The app on Discord: slash commands, roles, sessions, nonces and servers."""
 
 import asyncio
 import re
@@ -22,19 +22,16 @@ NATIVE: Mapping[str, object] = {"threading": "native"}
 
 
 async def sees(stand: DiscordStand, channel: str, part: str) -> Sent:
-    """Wait for a message by the bot, while time passes."""
     async with asyncio.timeout(SECONDS_MAX):
         return await in_time(stand.clock, stand.fake.sees(channel, part), STEP_SECONDS)
 
 
 async def asks(stand: DiscordStand, text: str, *, user: str) -> str:
-    """Name the bot in the channel and return the message's id, which is also the thread's."""
+    """Name the bot in the channel and return the id of the message, which is also the id of its thread."""
     return await stand.fake.says(stand.harbour, f"<@{BOT}> {text}", user=user)
 
 
 async def waits(scene: Scene, prompts: int) -> None:
-    """Wait until this many prompts are queued behind a blocked turn."""
-
     async def are_there() -> bool:
         return (await scene.app[Store].inbox.backlog()).prompts >= prompts
 
@@ -93,9 +90,9 @@ async def test_a_session_that_ends_during_a_turn_loses_and_repeats_nothing(tmp_p
     async with playing(stand, tmp_path, FakeModel(Reply("first", gate=gate), "second"), accounts=[NATIVE]):
         await stand.fake.says(stand.direct, "one")
         await in_time(stand.clock, gate.reached.wait())
-        stand.fake.gateway.forget()  # the resume is answered with an invalid session
+        stand.fake.gateway.forget()  # the gateway then rejects the resume as an invalid session
         await stand.fake.gateway.end(4000)
-        await stand.fake.says(stand.direct, "two")  # the bot is not notified
+        await stand.fake.says(stand.direct, "two")  # the bot does not receive this event
         identified = stand.fake.gateway.identified
         await in_time(stand.clock, stand.fake.until(lambda: stand.fake.gateway.identified > identified))
         gate.open()
@@ -104,7 +101,9 @@ async def test_a_session_that_ends_during_a_turn_loses_and_repeats_nothing(tmp_p
 
 
 async def test_an_unconfirmed_post_is_found_hours_later(tmp_path: Path, stand: DiscordStand) -> None:
-    """Discord has forgotten the nonce. Another post with the same text does not count."""
+    """Discord forgets the nonce of a post within hours. An older post with the same text must not be mistaken for
+    the unconfirmed one.
+    """
 
     def tides(seen: Seen) -> str:
         return "It is high." if "then" in seen.user_text else "The tide is low."
@@ -170,17 +169,18 @@ async def test_two_bots_answer_under_their_own_names(tmp_path: Path, stand: Disc
 
 async def test_fifty_threads_of_one_channel_answer_within_its_window(tmp_path: Path, stand: DiscordStand) -> None:
     def script(seen: Seen) -> str:
-        asked = own_words(seen.messages[-1].text)  # the following text mentions other threads
+        asked = own_words(seen.messages[-1].text)  # the rest of the text mentions other threads
         return "the answer to " + re.findall(r"question (\d\d)", asked)[0]
 
     async with playing(stand, tmp_path, FakeModel(script=script)):
         asked = [await asks(stand, f"question {number:02}", user=stand.ada) for number in range(50)]
         for number in range(50):
             coming = stand.fake.sees(stand.harbour, f"the answer to {number:02}")
-            await in_time(stand.clock, coming, 0.1)  # less than the adapter leaves free in its window
+            # a step shorter than the margin that the adapter leaves in its rate window
+            await in_time(stand.clock, coming, 0.1)
     said = stand.fake.said(stand.harbour)
     assert sorted(message.text for message in said) == [f"the answer to {number:02}" for number in range(50)]
     assert {message.reply_to for message in said} == set(asked)
     times = sorted(at for at, channel in stand.fake.posted if channel == stand.harbour)
     assert all(later - earlier >= 5.0 for earlier, later in zip(times, times[5:], strict=False))
-    assert stand.fake.exceeded < 50  # few: time passes while a call is in flight, so some arrive early
+    assert stand.fake.exceeded < 50  # some posts are early, because the clock advances while they are sent

@@ -1,5 +1,8 @@
-"""How often `standard` asks on an ordinary day: the commands and file calls in `tests/everyday_calls.txt`, each in
-its own conversation. Every approval is denied."""
+"""The number of approvals that `standard` requests on an ordinary day.
+
+`tests/everyday_calls.txt` lists the commands and file calls. Each runs in its own conversation, and every approval
+is denied.
+"""
 
 import asyncio
 import json
@@ -27,7 +30,7 @@ BESIDE_PATH = {
 
 
 def call_of(line: str) -> Call | None:
-    """Return the call for a line of the list, or None for tools that need more than a path."""
+    """Return the call for a line of the list. Returns None for tools that need more than a path."""
     if not line.startswith("tool:"):
         return Call("bash", json.dumps({"command": line}))
     _, name, detail = line.split(":", 2)
@@ -49,7 +52,7 @@ def project(folder: Path) -> None:
 
 
 async def is_asked(world: World, name: str) -> bool:
-    """Return whether the named call asks. The approval is denied."""
+    """Return True if the call needs approval. Denies that approval."""
     ada = world.person("ada", name)
     await ada.says(name)
     kinds = ("approval_requested", "turn_finished")

@@ -1,4 +1,4 @@
-"""Faults around a process: events that end it, deep folders, changing files and failing services."""
+"""Faults around a process: crashing events, deep folders, changing files, and failing services."""
 
 import asyncio
 import contextlib
@@ -63,7 +63,6 @@ asyncio.run(main())
 
 
 async def die_in_poison(file: Path, database: Path) -> None:
-    """End the process while it accepts an event."""
     words = [sys.executable, "-c", POISON, str(file), str(database)]
     ended = await asyncio.to_thread(subprocess.run, words, check=False)
     assert ended.returncode == 9
@@ -71,14 +70,12 @@ async def die_in_poison(file: Path, database: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def settings_in(database: Path) -> AsyncGenerator[Settings]:
-    """Yield the settings that all processes of a home share."""
     driver = SqliteDriver(database, synchronous="OFF")
     yield Store(driver, ManualClock()).settings
     await driver.close()
 
 
 async def taken_in(file: Path, store: Settings, *events: tuple[str, str]) -> list[str]:
-    """Return the events that an intake in a new process accepts."""
     import anyio
 
     taken: list[str] = []
@@ -105,7 +102,8 @@ async def test_an_event_that_crashes_the_process_twice_is_set_aside_and_reported
         assert await taken_in(file, store, *events) == ["hello", "what came after"]
         ((_, stored),) = await store.page(SET_ASIDE)
         assert msgspec.json.decode(stored, type=SetAside).content == "poison"
-        assert await taken_in(file, store, ("ada", "poison")) == ["poison"]  # the count restarted after its success
+        # the count starts again after the event was set aside
+        assert await taken_in(file, store, ("ada", "poison")) == ["poison"]
     kept = MemorySettings()
     await kept.put(SET_ASIDE, "1", stored)
 
@@ -194,7 +192,7 @@ def test_a_large_file_that_shrinks_does_not_end_the_backup(tmp_path: Path, monke
         file.truncate(200_000_000)
 
     class Shrinking:
-        """A target that truncates the file after its first bytes are written."""
+        """A backup target that truncates the source file after the first write."""
 
         def __init__(self) -> None:
             self.size = 0
@@ -255,7 +253,7 @@ def test_settings_of_a_newer_version_are_reported_as_such(
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A separate file system that can become read-only under open files, as a failing disk does."""
+    """A file system that a test can make read-only while files are open, as a failing disk does. Needs root."""
     image, folder = tmp_path / "disk.img", tmp_path / "disk"
     folder.mkdir()
     with image.open("wb") as file:

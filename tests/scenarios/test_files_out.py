@@ -1,4 +1,4 @@
-"""Files that the agent sends: visible pictures, albums, and long texts as files."""
+"""Files that the agent sends: pictures, albums, and long texts as files."""
 
 import json
 from pathlib import Path
@@ -12,12 +12,10 @@ from shoal.testing.model import Call, FakeModel, Reply
 
 
 def call(name: str, **arguments: object) -> Reply:
-    """Return an assistant message that calls a tool."""
     return Reply(calls=(Call(name, json.dumps(arguments)),))
 
 
 def put(app: Services, name: str, content: bytes) -> None:
-    """Write a file in the workspace."""
     path = app[AgentRegistry].spec("main").workspace / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""A full workspace: the command that fills it is ended, and later commands can clean up."""
+"""A full workspace: Shoal ends the command that fills it, and later commands can free space."""
 
 import re
 from pathlib import Path

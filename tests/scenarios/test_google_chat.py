@@ -1,4 +1,4 @@
-"""Google Chat-specific behavior of the whole app: commands, their answers, and files."""
+"""The app on Google Chat: commands, responses to them, and files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""After a provider refuses part of the history, the conversation continues and the chat says so once."""
+"""A provider rejects part of the history: the conversation continues, and the chat reports it once."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -24,7 +24,7 @@ async def turn(world: World, text: str, number: int) -> str:
 
 
 class Picky:
-    """Refuses any request that contains the poison, until a summary drops it."""
+    """A model that rejects every request that contains the poison. A summary can remove the poison."""
 
     def __init__(self, refusal: Refusal, *, summarises: bool = True) -> None:
         self.refusal = refusal
@@ -107,7 +107,7 @@ async def test_a_refused_turn_with_calls_is_retried_with_its_results(tmp_path: P
 
 
 class Deaf(FakeModel):
-    """Reports that it received less than was sent."""
+    """A model that reports that it received less than was sent."""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
         async for event in super().stream(request):

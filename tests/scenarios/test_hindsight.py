@@ -1,4 +1,4 @@
-"""Past decisions under other rules, and suggested rules, over a running Shoal's API."""
+"""Past decisions that are repeated under other rules, and suggested rules, over the API of a running Shoal."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Package hooks and commands in whole turns: a hook only makes decisions stricter."""
+"""Hooks and commands of packages in complete turns. A hook can only make a decision stricter."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ RING = Reply(calls=(Call("ring", '{"place": "kitchen"}'),))
 
 
 class Bell:
-    """A host program's bell tool, and a hook that rules on it."""
+    """A host program with a tool that rings a bell, and with a hook that decides about it."""
 
     def __init__(self, ruling: shoal.HookRuling | None = None) -> None:
         self.rung = 0
@@ -40,7 +40,6 @@ class Bell:
 
 
 def profile(treatment: str) -> dict[str, object]:
-    """Return settings with a profile that treats the bell this way."""
     mine = {"extends": "standard", treatment: ["tool:ring:.*"]}
     return {"permissions": {"default_profile": "mine", "profiles": {"mine": mine}}}
 

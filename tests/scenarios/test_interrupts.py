@@ -1,4 +1,4 @@
-"""Steering, following up and stopping: messages during a running turn."""
+"""Messages during a running turn: steering, follow-ups and stops."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -166,15 +166,13 @@ async def test_stop_keeps_the_partial_answer_and_the_queue_continues(tmp_path: P
 
 @pytest.mark.parametrize("where", ["another process", "this one"])
 async def test_no_call_starts_after_a_stop_during_a_result_write(tmp_path: Path, where: str) -> None:
-    """In another process the row is stored before the signal. In the same process the signal arrives during the
-    write."""
     model = FakeModel(calls("touch", "touch", "echo"), "never said")
     async with scenario(tmp_path, model, tools=[echo]) as world:
         thread = world.ada.thread
 
         @tool(Traits(origin="own"))
         async def touch() -> str:
-            """Work, while a person stops the turn."""
+            """Do some work."""
             if where == "another process":
                 await world.app[Store].inbox.abort(Abort(thread, Author("ada", trusted=True)))
             return "touched"
@@ -334,7 +332,7 @@ async def test_stop_ends_a_wait_for_the_rate_limit(tmp_path: Path) -> None:
         await world.model.wait_for_calls(1)
         await world.ada.stops()
         await world.happens(world.ada.thread, "turn_finished")
-        await clock.advance(2)  # otherwise it is one more line of the stopped prompt
+        await clock.advance(2)  # otherwise the next message would join the stopped prompt
         await world.ada.says("and now?")
         await world.ada.sees("quick")
 

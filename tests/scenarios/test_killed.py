@@ -1,5 +1,4 @@
-"""A real process on every platform is killed: no message is lost, and none is answered twice where that is
-detectable."""
+"""Kills of a real process on every platform. No message is lost. None is answered twice if Shoal can detect that."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +15,7 @@ REPEATED = "(possible duplicate)"
 
 
 class Tides:
-    """A model that knows the tide. Its first answer waits at `gate`, if there is one."""
+    """A scripted model that answers questions about the tide. Its first reply blocks at `gate`."""
 
     def __init__(self, gate: Gate | None = None, gate_at: int = 0) -> None:
         self._gate = gate
@@ -33,7 +32,7 @@ class Tides:
 async def lives_again(home: Path, place: Place, model: FakeModel) -> list[str]:
     """Run a new process until it has answered the old and the new message, and return the visible posts.
 
-    A thread's posts are sent in order, so when the second answer is visible, the first is complete.
+    The posts of a thread are sent in order, so the first is complete when the second is visible.
     """
     async with life(home, place, model):
         await until(lambda: any(ANSWER in text for text in place.shown()))
@@ -90,8 +89,9 @@ async def test_a_killed_processs_preview_becomes_the_answer_if_found(tmp_path: P
 
 
 def check(found: list[str], place: Place) -> None:
-    """Check that both answers are complete. The first appears once, or is marked if the platform has no idempotency
-    keys."""
+    """Check that both replies are complete and appear once. A platform without idempotency keys may also show one
+    marked repeat.
+    """
     repeats = [text for text in found if text == f"{REPEATED}\n{ANSWER}"]
     assert [text for text in found if text not in repeats] == [ANSWER, SECOND]
     assert len(repeats) <= (0 if place.once else 1)

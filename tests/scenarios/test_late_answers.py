@@ -1,4 +1,4 @@
-"""Late answers to an approval: one sentence with the next step on every surface, and nothing runs."""
+"""Late decisions on an approval: every surface explains the next step in one sentence, and no call runs."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -40,7 +40,6 @@ EDIT = '{"path": "note.txt", "old_string": "one", "new_string": "two"}'
 
 @asynccontextmanager
 async def surface_of(world: World, surface: str) -> AsyncGenerator[Callable[[Approval], Awaitable[str]]]:
-    """Yield a function that approves on this surface and returns the response."""
     if surface == "chat":
 
         async def presses(approval: Approval) -> str:
@@ -81,7 +80,6 @@ def note(world: World) -> Path:
 
 
 async def result(world: World) -> str:
-    """Return the result of the model's only call."""
     event = await world.happens(world.ada.thread, "tool_result")
     assert isinstance(event.data, ToolFinished)
     return event.data.text
@@ -143,7 +141,6 @@ async def test_a_card_with_a_removed_tool_explains_itself(tmp_path: Path, surfac
 
 
 async def staged(world: World) -> Approval:
-    """Return a pending approval at the end of a turn."""
     await world.ada.says("write to bob")
     await world.ada.sees("Run this action?")
     (approval,) = await world.app[Store].approvals.search(thread=world.ada.thread)
@@ -183,7 +180,7 @@ async def test_a_card_of_an_unreachable_platform_explains_itself(tmp_path: Path,
         surface_of(world, surface) as allows,
     ):
         approval = await (staged(world) if is_staged else asked(world))
-        account = world.app[Adapters].pop("fake")  # it was removed or turned off
+        account = world.app[Adapters].pop("fake")  # as if the account was removed or disabled
         assert await allows(approval) == AWAY
         (still,) = await world.app[Store].approvals.search(thread=world.ada.thread)
         assert still.state == "pending"

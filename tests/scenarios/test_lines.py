@@ -1,4 +1,4 @@
-"""Messages in several lines: each is answered once, in few turns, and no one is told to wait."""
+"""Messages in several lines: each is answered once, in few turns, and nobody is asked to wait."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,6 @@ LINES = [f"line {number}" for number in range(8)]
 
 
 async def asked(world: World) -> list[str]:
-    """Return the prompts that the turns of ada's thread answered."""
     return [event.data.text for event in await world.journal() if isinstance(event.data, UserSaid)]
 
 
@@ -46,7 +45,7 @@ async def test_the_first_message_is_answered_immediately_and_further_ones_after_
     clock = ManualClock()
     async with scenario(tmp_path, FakeModel("one", "two", "three"), clock=clock, settings=PAUSING) as world:
         await world.ada.says("well")
-        await world.ada.sees("one")  # without any time passing
+        await world.ada.sees("one")  # the first message is answered without a pause
         await world.ada.says("what")
         await clock.advance(1.0)
         await world.ada.says("I mean")

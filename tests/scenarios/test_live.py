@@ -1,4 +1,4 @@
-"""The display of a running turn: command output, waits, and a stop."""
+"""The live display of a turn: command output, waits and stops."""
 
 import asyncio
 import json
@@ -19,12 +19,11 @@ SECRET = "sk-Abcd1234Efgh5678Ijkl9012"
 
 
 def command(text: str) -> Reply:
-    """Return a reply that runs this command."""
     return Reply(calls=(Call("bash", json.dumps({"command": text})),))
 
 
 async def seen(coming: Subscription, kind: type[LiveData]) -> LiveData:
-    """Return the next live event of this kind."""
+    """Skip live events until one of this kind, and return it."""
     async with asyncio.timeout(SECONDS_MAX):
         async for item in coming:
             if isinstance(item, LiveEvent) and isinstance(item.data, kind):
@@ -33,7 +32,6 @@ async def seen(coming: Subscription, kind: type[LiveData]) -> LiveData:
 
 
 async def status(coming: Subscription, state: str) -> StatusChanged:
-    """Return the next status event in this state."""
     while True:
         found = await seen(coming, StatusChanged)
         if isinstance(found, StatusChanged) and found.state == state:
@@ -41,7 +39,7 @@ async def status(coming: Subscription, state: str) -> StatusChanged:
 
 
 def pipe(world: World) -> Path:
-    """Create a named pipe in the workspace."""
+    """Create a named pipe in the workspace. A command blocks on it until the test writes."""
     path = world.app[AgentRegistry].spec("main").workspace / "go"
     path.parent.mkdir(parents=True, exist_ok=True)
     os.mkfifo(path)

@@ -1,4 +1,4 @@
-"""Several machines: separate homes, one database with outages, and one object store."""
+"""Several machines with separate homes, one database that has outages, and one object store."""
 
 import json
 import re
@@ -28,7 +28,6 @@ PAGE = "\n." * 4_000
 
 @pytest.fixture
 def model() -> Generator[str]:
-    """The address of a scripted model."""
     command = [sys.executable, "-m", "shoal.testing.model", "--model", "fake-1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
@@ -38,7 +37,6 @@ def model() -> Generator[str]:
 
 @pytest.fixture
 def settings(model: str) -> dict[str, str]:
-    """Settings for every process."""
     return {
         "SHOAL_MODEL__NAME": "fake/fake-1",
         "SHOAL_PROVIDERS__FAKE__KIND": "openai",
@@ -52,7 +50,6 @@ def settings(model: str) -> dict[str, str]:
 
 @pytest.fixture
 def shared(settings: dict[str, str]) -> Generator[dict[str, str]]:
-    """Settings with a database and an object store."""
     with database() as url, s3.server() as address:
         assert httpx2.put(f"{address}/machines", verify=default_tls()).status_code == 200
         yield {
@@ -67,12 +64,10 @@ def shared(settings: dict[str, str]) -> Generator[dict[str, str]]:
 
 
 def call(tool: str, **arguments: object) -> str:
-    """Return a prompt that makes the scripted model call a tool."""
     return f"tools=1 tool={tool} args={json.dumps(arguments)} words=1"
 
 
 def result(events: list[Entry]) -> dict[str, object]:
-    """Return the result of the turn's only call."""
     (found,) = [event.data for event in events if event.type == "tool_result"]
     return found
 
@@ -254,7 +249,6 @@ def test_workers_sharing_a_workspace_keep_all_edits_of_twenty_threads(tmp_path: 
 
 
 def turns_done(worker: Process) -> int:
-    """Return the number of turns that a worker finished."""
     found = re.search(r'^shoal_turns_total\{outcome="done"\} (\d+)', worker.ask("/metrics").body.decode(), re.MULTILINE)
     return int(found[1]) if found else 0
 
@@ -288,7 +282,6 @@ def test_readyz_is_accurate_and_both_halves_survive_a_database_outage(tmp_path: 
 
 
 def figures(worker: Process) -> None:
-    """Check that an idle worker reports no waiting or running work and one finished turn."""
     text = worker.ask("/metrics").body.decode()
     for line in ("shoal_prompts_queued 0", "shoal_turns_running 0", "shoal_threads_advancing 0",
                  "shoal_oldest_prompt_seconds 0", 'shoal_turns_total{outcome="done"} 1'):  # fmt: skip

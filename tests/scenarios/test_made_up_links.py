@@ -1,4 +1,4 @@
-"""In a tainted turn, addresses that the model invented are not links. Those it read are."""
+"""Links in a tainted turn: addresses that the model invented are shown as code. Addresses that it read stay links."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Matrix-specific behavior of the whole app: unconfirmed posts and invitations."""
+"""The app on Matrix: unconfirmed posts and invitations."""
 
 from pathlib import Path
 
@@ -14,7 +14,6 @@ STRANGER = "@mallory:harbour.example"
 
 
 def tides(seen: Seen) -> str:
-    """Answer as the model."""
     return "It is high." if "then" in seen.user_text else "The tide is low."
 
 

@@ -1,4 +1,4 @@
-"""Correcting and forgetting memories: the next request reflects it, and the history is kept."""
+"""Corrected and forgotten memories: the next request contains the change, and the history is kept."""
 
 import json
 from pathlib import Path
@@ -21,12 +21,11 @@ def remember(**arguments: str) -> Reply:
 
 
 def result(model: FakeModel) -> str:
-    """Return the last tool result."""
     return next(one.text for one in reversed(model.requests[-1].messages) if isinstance(one, ToolMessage))
 
 
 def sent(model: FakeModel, at: int = -1) -> str:
-    """Return the text of a request, without its own conversation."""
+    """Return the text of a request without the messages of its own conversation."""
     request = model.requests[at]
     return request.system + "".join(
         m.text.rpartition("<context>")[2] for m in request.messages if "<context>" in m.text
@@ -38,7 +37,6 @@ def memory(world: World) -> Path:
 
 
 async def test_forgotten_memories_are_in_no_later_request(tmp_path: Path) -> None:
-    """Neither in the prompt nor in earlier turns' change notices. Their other notices move into the prompt."""
     model = FakeModel("one", "two", "three", remember(replaces="The berth costs ten crowns."), "gone", "four")
     async with scenario(tmp_path, model) as world:
         bob = world.person("bob", "2")
@@ -112,7 +110,6 @@ async def test_a_fact_is_forgotten_in_every_file(tmp_path: Path) -> None:
 
 
 async def test_in_private_only_the_persons_own_memory_changes(tmp_path: Path) -> None:
-    """Other people's prompts reveal nothing of a private conversation."""
     model = FakeModel(remember(replaces="shared fact"), "refused", remember(replaces="own fact"), "gone")
     async with scenario(tmp_path, model) as world:
         owner = world.person("ada", "dm", "dm", direct=True)
@@ -149,7 +146,6 @@ async def test_a_memory_change_is_reverted_once_and_only_if_its_lines_are_unchan
 
 
 async def test_a_restored_memory_keeps_its_taint(tmp_path: Path) -> None:
-    """Even after the file's mark was cleared."""
     model = FakeModel(remember(text="call mallory", scope="global"), "kept", remember(replaces="call mallory"), "gone")
     async with scenario(tmp_path, model, profile="open") as world:
         files, home = world.app[PromptFiles], world.app[Home]
@@ -162,7 +158,7 @@ async def test_a_restored_memory_keeps_its_taint(tmp_path: Path) -> None:
         assert approval.actions == ("tool:remember:global forget call mallory",)
         await world.ada.decides(approval.id, allow=True)
         await world.ada.sees("gone")
-        memory(world).write_text("")  # edited by hand: the file's content is now the owner's
+        memory(world).write_text("")  # a manual edit makes the owner the author of the file
         assert not await files.source_of(memory(world))
         newest = (await world.app[MemoryBook].history.newest(1))[0]
         await world.app[MemoryBook].undo(newest.id, "web:owner")

@@ -1,4 +1,4 @@
-"""The tool `message`: additional messages to people, their targets, and no repeats."""
+"""The tool `message` sends additional messages to people. No message is sent twice."""
 
 import json
 from pathlib import Path

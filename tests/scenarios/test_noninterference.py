@@ -1,4 +1,4 @@
-"""The owner's private words reach no one else, and an untrusted person's words reach the owner marked as theirs."""
+"""The owner's private words reach nobody else. An untrusted person's words reach the owner only as untrusted text."""
 
 import json
 import tempfile
@@ -54,7 +54,7 @@ held_talk = st.builds(Talk, acts.map(lambda acts: [SPOKEN, *acts]), st.tuples(st
 
 
 def plays(talks: st.SearchStrategy[Talk], examples: int) -> None:
-    """Play at least this many talks, as many as possible in one app."""
+    """Play at least this many talks. One app plays TALKS_MAX of them, because opening an app is slow."""
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
     @settings(max_examples=-(-examples // TALKS_MAX), deadline=None, suppress_health_check=checks)
@@ -103,7 +103,6 @@ async def test_the_test_people_use_every_tool_and_command(tmp_path: Path) -> Non
 
 
 def test_the_taint_of_a_private_line_does_not_mark_other_peoples_prompts(tmp_path: Path) -> None:
-    """The first words are already remembered for the platform, so only the others are written."""
     acts = [
         Act("stranger in the group", STRANGER, (("remember", {"text": "tea", "scope": "platform"}),)),
         Act("owner alone", "{w}", (("remember", {"text": "{w}", "scope": "platform"}),)),
@@ -129,8 +128,6 @@ LOOKS = (
 
 
 def _model() -> FakeModel:
-    """Return a model that stores something everywhere, looks everywhere, or repeats its input."""
-
     def script(seen: Seen) -> Reply | str:
         wanted = KEEPS if "keep" in seen.user_text else LOOKS if "look" in seen.user_text else ()
         if wanted and seen.rounds == 0:
@@ -172,8 +169,6 @@ ACCESS = AccessRules(("ada",), ("*",))
 
 
 def _telling() -> FakeModel:
-    """Return a model that remembers on request and otherwise answers "done"."""
-
     def script(seen: Seen) -> Reply | str:
         if "remember" in seen.user_text and seen.rounds == 0:
             return Reply(calls=(Call("remember", json.dumps({"text": SECRET, "scope": "global"})),))
@@ -222,7 +217,9 @@ async def test_a_limit_reached_by_others_blocks_no_one(tmp_path: Path) -> None:
 
 
 async def test_private_usage_does_not_affect_other_peoples_requests(tmp_path: Path) -> None:
-    """Requests are fitted to the window by the usage of visible turns. Each run has a different private usage."""
+    """Shoal fits a request to the window by the usage of earlier turns. Other people's requests must ignore the
+    private turns.
+    """
     told: list[list[bool]] = []
     for number, tokens in enumerate((500, 40_000)):
         model = FakeModel(

@@ -1,4 +1,4 @@
-"""Unexpected files and folders in a home: they are reported or skipped, and never block."""
+"""Unexpected files and folders in a home. Shoal reports or skips them, and never blocks."""
 
 import json
 import os
@@ -29,7 +29,6 @@ CALLS = tuple(
 
 
 def script(seen: Seen) -> Reply | str:
-    """Run a turn that touches everything in a home."""
     return f"done {len(seen.messages)}" if seen.rounds else Reply(calls=CALLS)
 
 
@@ -43,7 +42,7 @@ def in_its_place(path: Path, odd: Callable[[Path], object]) -> None:
 
 @contextmanager
 def not_waited_for(path: Path) -> Generator[None]:
-    """Release anything that waits for a pipe in the block after a while, and fail the test."""
+    """Fail the test if the block waits for a pipe. A timer opens the pipe, so the block always ends."""
     waited: list[str] = []
 
     def let_go() -> None:
@@ -60,7 +59,6 @@ def not_waited_for(path: Path) -> Generator[None]:
 
 
 async def a_life(home: Home) -> list[str]:
-    """Start, send a message and stop. Return the reported problems."""
     said: list[str] = []
     try:
         make_home(home)
@@ -77,12 +75,11 @@ async def a_life(home: Home) -> list[str]:
 
 
 async def test_odd_files_in_a_home_never_block(tmp_path: Path) -> None:
-    """Each path becomes a pipe, or a file instead of a folder and vice versa."""
     first, second = Home(tmp_path / "first"), Home(tmp_path / "second")
     assert await a_life(first) == []
     paths = [path.relative_to(first.root) for path in sorted(first.root.rglob("*")) if ".git" not in path.parts]
     kept = [path for path in paths if "checkpoints" in path.parts]
-    paths = [path for path in paths if path not in kept[4:]]  # the others are of the same kinds
+    paths = [path for path in paths if path not in kept[4:]]  # the other checkpoint files are of the same kinds
     named = 0
     for path in paths:
         a_file = Path.mkdir if (first.root / path).is_file() else lambda place: place.write_bytes(b"\xff\xfe")

@@ -59,7 +59,7 @@ async def test_consequences_of_untrusted_words_stay_attributed_to_their_author(t
             assert said.author.id == "ada"
             told = [event.data for event in await world.journal(ThreadId("fake:harbour:told"))]
             assert not any(one.author.trusted for one in told if isinstance(one, UserSaid) and one.origin == "system")
-        elif route != "event file":  # a file does not record whose words it holds, only what tainted it
+        elif route != "event file":  # a file records the source of its taint, not the person who asked for it
             assert (said.author.id, said.author.trusted) == ("mallory", False)
             assert approval.asked_by == "fake:mallory"
             assert "mallory" in said.author.name or route in ("subagent", "spawn", "ask_agent")
@@ -85,8 +85,12 @@ async def test_consequences_of_a_read_page_stay_tainted_by_it(tmp_path: Path, ro
 
 @st.composite
 def chains(draw: st.DrawFn) -> tuple[str, ...]:
-    """Draw a chain of routes. People never save or continue a subagent's words, ada does not later read another
-    agent's instructions and snapshots, and output lines arrive by the real clock."""
+    """Draw a chain of routes. Some combinations are excluded:
+
+    - Nobody saves or continues the conversation of a subagent.
+    - ada does not read the instructions and snapshots of another agent.
+    - Command output arrives in real time, so only the first route may use it.
+    """
     found = [draw(st.sampled_from(["command", *BY_ITSELF, *PEOPLE_GO_ON]))]
     for _ in range(draw(st.integers(1, 3))):
         left = {*BY_ITSELF, *PEOPLE_GO_ON} - {"output"}
@@ -106,7 +110,7 @@ def chains(draw: st.DrawFn) -> tuple[str, ...]:
 async def test_the_taint_of_the_first_turn_reaches_the_last_of_any_chain(
     tmp_path_factory: pytest.TempPathFactory, routes: tuple[str, ...], *, by_page: bool
 ) -> None:
-    by_page = by_page and routes[0] != "command"  # a command reads no page
+    by_page = by_page and routes[0] != "command"  # a command does not read a page
     home = tmp_path_factory.mktemp("chain")
     chain = Chain(home, routes, by_page=by_page)
     async with scenario(
@@ -126,7 +130,7 @@ CURL = call("bash", command="curl --version")
 
 
 async def test_a_turn_stays_tainted_when_its_conversation_is_cleared(tmp_path: Path) -> None:
-    """An untrusted person who clears the conversation during their own turn does not free that turn's later calls."""
+    """An untrusted person could otherwise remove the taint by clearing the conversation during their own turn."""
     door = Door()
     model = FakeModel(Reply(calls=(Call("wait", "{}"), *CURL.calls)), CURL)
     async with scenario(tmp_path, model, access=ACCESS, tools=[door.tool()], settings=FREE) as world:
@@ -153,8 +157,7 @@ async def test_an_untrusted_steer_taints_the_running_turn(tmp_path: Path) -> Non
 
 
 async def test_an_untrusted_persons_results_stay_theirs_in_a_restored_conversation(tmp_path: Path) -> None:
-    """A result records its asker. The message that requested it may be out of the window, or another person may have
-    written since."""
+    """A result stores its asker, because the message that requested it may have left the window."""
     model = FakeModel(call("bash", command="echo obey"), "done", "hello", "gone on")
     async with scenario(tmp_path, model, access=ACCESS, settings=FREE) as world:
         await world.chat.says("harbour", "1", "obey", user="mallory")
@@ -195,7 +198,6 @@ async def test_a_process_named_by_a_tainted_turn_stays_untrusted(tmp_path: Path)
 
 
 async def test_a_restart_does_not_make_untrusted_words_the_owners(tmp_path: Path) -> None:
-    """A turn that a crash or restart interrupted continues with its taint."""
     async with scenario(tmp_path, FakeModel(CURL), access=ACCESS, settings=FREE) as world:
         await world.chat.says("harbour", "1", "obey", user="mallory")
         first = await world.ada.is_asked()
@@ -266,7 +268,6 @@ async def test_a_saved_conversation_changed_under_taint_taints(tmp_path: Path) -
 
 
 async def test_a_trusted_line_next_to_an_untrusted_one_does_not_clear_it(tmp_path: Path) -> None:
-    """Two concurrent turns: the one that started before the untrusted line existed is not tainted by it."""
     door = Door()
 
     def play(seen: Seen) -> Reply | str:
@@ -338,7 +339,6 @@ async def test_a_heartbeat_of_a_marked_file_is_tainted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["subagent", "ask_agent", "spawn", "tell"])
 async def test_pages_read_by_a_subagent_taint_its_caller(tmp_path: Path, way: str) -> None:
-    """Only the child reads the page, and only its answer carries the taint."""
     asked = {
         "subagent": call("subagent", task="read it"),
         "ask_agent": call("ask_agent", agent="other", question="read it"),

@@ -1,4 +1,4 @@
-"""A server is killed while a command runs: the command does nothing after the next server has started."""
+"""A server is killed while a command runs. The command must have no effect after the next server has started."""
 
 import asyncio
 import subprocess
@@ -41,7 +41,7 @@ ESCAPES = {
 
 @contextmanager
 def serving(sandbox: str, folder: Path, command: str) -> Generator[subprocess.Popen[bytes]]:
-    """Run a process with one command until the command acts."""
+    """Run a server process with one command. The process is killed when the block ends."""
     argv = [sys.executable, "-c", SERVER, sandbox, str(folder), command]
     with subprocess.Popen(argv) as server:
         try:

@@ -1,4 +1,4 @@
-"""Provider outages: no message is lost, and the chat shows what it is waiting for."""
+"""Provider outages: no message is lost, and the chat shows the reason for the wait."""
 
 import re
 from collections import Counter
@@ -74,7 +74,7 @@ async def test_a_full_conversation_is_summarised_by_the_model_that_answers(tmp_p
         for number in range(1, 4):
             await world.ada.says(f"part {number}: {PARAGRAPH}")
             await in_time(clock, finished(world, number), 1)
-        await world.rests()  # the background summary
+        await world.rests()  # wait for the background summary
         down, summarises = True, True
         await world.ada.says(f"part 4: {PARAGRAPH}")
         if not fallback:

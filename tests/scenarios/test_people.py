@@ -1,4 +1,4 @@
-"""One person with identities on two platforms: access rules, budgets, approvals and ownership follow them."""
+"""A person with identities on two platforms: access rules, budgets, approvals and ownership apply to both."""
 
 from pathlib import Path
 

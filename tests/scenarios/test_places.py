@@ -1,4 +1,4 @@
-"""Closed, deleted or moved chats: every message still reaches someone."""
+"""Closed, deleted and moved chats: every message reaches a person."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -30,7 +30,6 @@ KICKED = "Forbidden: bot was kicked from the supergroup chat"
 
 @pytest.fixture
 async def telegram() -> AsyncIterator[FakeTelegram]:
-    """Ada's direct chat with the bot, and a group with a topic."""
     server = FakeTelegram()
     server.add_chat(ADA)
     server.add_chat(GROUP, "supergroup", (TOPIC,))
@@ -43,7 +42,6 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
 async def running(
     home: Path, telegram: FakeTelegram, model: FakeModel, channels: tuple[str, ...] = (), *, profile: str = "open"
 ) -> AsyncGenerator[Services]:
-    """Run the app with one bot, owned by ada. Ben may write."""
     account: Mapping[str, object] = {
         "token": TOKEN, "api_base": telegram.server.address, "owner": str(ADA), "allow": [str(BEN)],
         "channels": list(channels),
@@ -59,12 +57,10 @@ async def running(
 
 
 async def asks(telegram: FakeTelegram, text: str, *, chat: int = GROUP, topic: int = TOPIC, user: int = BEN) -> None:
-    """Ask the bot in the group as ben."""
     await telegram.says(chat, f"@{BOT_NAME} {text}", user=user, topic=topic)
 
 
 async def sees(telegram: FakeTelegram, chat: int, part: str) -> Sent:
-    """Wait for a message by the bot."""
     return await telegram.sees(chat, part)
 
 
@@ -136,7 +132,7 @@ async def test_a_group_that_becomes_a_supergroup_continues(
     assert "low tide?" in str(model.requests[-1])
 
 
-# ---- a group that moves at an inconvenient moment ----
+# ---- a group that migrates during other work ----
 
 
 @pytest.mark.parametrize("told", [(), (1,), (0, 1, 0)])
@@ -169,13 +165,13 @@ async def test_an_open_approval_in_a_moving_group_can_be_decided(
     home.mkdir()
 
     async def fill() -> None:
-        """Use up the message numbers that the approval had."""
+        """Post until a message in the new group has the number of the approval."""
         for number in range(card.id):
             await app[Senders].post(NewPost(f"fill{number}", ThreadId(f"telegram:{GROUP}:0"), f"Post {number}."))
         await sees(telegram, SUPERGROUP, f"Post {card.id - 1}.")
 
     async with running(home, telegram, model, profile="standard") as app:
-        for _ in range(6):  # gives the new group a message with the approval's number
+        for _ in range(6):  # gives the approval a higher message number, which the new group will reuse
             await telegram.says(GROUP, "The tide is in.", user=BEN)
         await asks(telegram, "make it", topic=0)
         card = await sees(telegram, GROUP, "date > made")
@@ -192,7 +188,7 @@ async def test_an_open_approval_in_a_moving_group_can_be_decided(
 
 
 async def decides(telegram: FakeTelegram, app: Services, card: Sent, click: str) -> None:
-    """Allow as ada, and wait until it is done."""
+    """Allow the call as ada and wait until it has run. `click` selects the old button or a command in the new group."""
     if click == "old":
         await telegram.clicks(card.id, "Allow once", user=ADA, chat=GROUP)
     else:

@@ -1,4 +1,6 @@
-"""Agents and threads on several platforms: created, bound, configured, deleted, and routed by reply."""
+"""Agents and threads on several platforms: agents are created, bound, configured and deleted, and replies reach
+their threads.
+"""
 
 import re
 from pathlib import Path
@@ -29,12 +31,10 @@ WITH_CHANNELS = pytest.mark.parametrize("stand", ["fake", "discord", "slack"], i
 
 
 def named(seen: Seen) -> str:
-    """Answer with the agent's name and the requested model."""
     return f"{seen.system.split('You are ')[1].split(',')[0]} by {seen.model}"
 
 
 async def deletes(person: Someone, what: str) -> str:
-    """Delete an agent, confirm, and return the answer."""
     asked = await person.asks(f"/agent delete {what}")
     code = re.search(rf"/agent (delete {what.split(maxsplit=1)[0]}\b.*? [0-9a-f]{{6}})\b", asked)
     assert code, asked
@@ -42,7 +42,6 @@ async def deletes(person: Someone, what: str) -> str:
 
 
 async def answer(scene: Scene, channel: str) -> str:
-    """Send a new message in a channel and return the answer."""
     before = len(scene.texts(channel))
     await scene.bob.says("who?", where=channel)
     answered = await scene.until(lambda: next((one for one in scene.texts(channel)[before:] if " by " in one), None))
@@ -50,7 +49,10 @@ async def answer(scene: Scene, channel: str) -> str:
 
 
 async def makes(scene: Scene, name: str) -> str:
-    """Create an agent from the harbour as ada. Return its channel, or the harbour if the platform cannot create one."""
+    """Create an agent from the harbour as ada and return its channel.
+
+    If the platform cannot create channels, bind the agent to the harbour.
+    """
     told = await scene.ada.asks(f"/agent create {name} Keeps the deck clean.", where=scene.stand.harbour)
     if scene.stand.makes_channels:
         return told.rpartition(":")[2].rstrip(".")

@@ -1,4 +1,4 @@
-"""Self-editing, delegating and unprompted agents on several platforms."""
+"""Agents on several platforms that change themselves, delegate, or write unprompted messages."""
 
 import json
 from pathlib import Path
@@ -21,23 +21,20 @@ COMMAND = '{"command": "echo x >> log"}'
 
 
 def does(tool: str, **arguments: str) -> Reply:
-    """Return an assistant message with one call."""
     return calls(tool, arguments=json.dumps(arguments))
 
 
 async def outcome(scene: Scene, thread: ThreadId) -> str:
-    """Return how a thread's turn ended."""
     ended = (await scene.happens(thread, "turn_finished")).data
     assert isinstance(ended, TurnFinished)
     return ended.outcome
 
 
 async def all_is_sent(scene: Scene) -> bool:
-    """Return whether every post is recorded as sent, shortly after people see the last one."""
     return await scene.app[Store].outbox.depth() == 0
 
 
-# ---- self-edits ----
+# ---- changes to the agent itself ----
 
 
 async def test_a_self_edit_is_allowed_by_button_and_reverted(tmp_path: Path, stand: Stand) -> None:

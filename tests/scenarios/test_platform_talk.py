@@ -1,4 +1,4 @@
-"""Actions in a chat other than writing to the agent, through the whole app on every platform."""
+"""Actions in a chat other than messages to the agent, through the complete app on every platform."""
 
 import asyncio
 from pathlib import Path
@@ -21,7 +21,6 @@ PROMISED = "👍 on this message allows the call once, 👎 denies the call."
 
 
 def told(stand: Stand) -> list[str]:
-    """Return all messages by the bot. Some platforms answer one person separately."""
     return [seen.text for seen in stand.said()]
 
 
@@ -34,7 +33,7 @@ async def test_a_permitted_persons_reaction_decides_a_card_once(tmp_path: Path, 
         promises = scene.app[Connections].adapters[stand.platform].limits.reactions in ("all", "direct")
         assert (PROMISED in card.text) is promises
         await scene.thread_of(card)
-        await stand.reacts(card, "👍", stand.bob)  # he may write but not decide this
+        await stand.reacts(card, "👍", stand.bob)  # bob may write but not decide this approval
         await scene.until(lambda: next((text for text in told(stand) if "Only the person who asked" in text), None))
         assert not (scene.app[AgentRegistry].spec("main").workspace / "made").exists()
         await stand.reacts(card, "👍", stand.ada)
@@ -42,7 +41,7 @@ async def test_a_permitted_persons_reaction_decides_a_card_once(tmp_path: Path, 
         assert (scene.app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\n"
         second = await scene.ada.sees("echo y > made")
         await scene.thread_of(second)
-        await stand.reacts(card, "👍", stand.ada)  # again, after it stopped counting
+        await stand.reacts(card, "👍", stand.ada)  # without effect, because this approval is already decided
         await stand.reacts(second, "👎", stand.ada)
         await scene.ada.sees("It stays as it is.")
         assert (scene.app[AgentRegistry].spec("main").workspace / "made").read_text() == "x\n"
@@ -60,7 +59,7 @@ async def test_a_permitted_persons_word_decides_the_pending_approval(tmp_path: P
         await scene.ada.says("go")
         card = await scene.ada.sees("echo x > made")
         await scene.thread_of(card)
-        await stand.says("ok", card.channel, stand.bob, card)  # he may write but not decide this
+        await stand.says("ok", card.channel, stand.bob, card)  # bob may write but not decide this approval
         await scene.until(lambda: next((text for text in told(stand) if "Only the person who asked" in text), None))
         assert not (scene.app[AgentRegistry].spec("main").workspace / "made").exists()
         await scene.ada.says("Yes!", to=card)
@@ -139,7 +138,8 @@ async def test_lines_in_an_always_listening_channel_are_one_conversation(tmp_pat
         bob, ada = scene.person(stand.bob, stand.harbour), scene.person(stand.ada, stand.harbour)
         await scene.app[AgentLifecycle].bind("main", stand.thread(stand.harbour), f"{stand.platform}:{stand.ada}")
         await stand.says("line 0", stand.harbour, stand.bob, named=False)
-        await asyncio.wait_for(gate.reached.wait(), SECONDS_MAX)  # no time passes: the next message continues it
+        # without advancing the clock, because the next line must continue this one
+        await asyncio.wait_for(gate.reached.wait(), SECONDS_MAX)
         for number in range(1, 8):
             await stand.says(f"line {number}", stand.harbour, stand.bob, named=False)
         await scene.comes(lambda: _waiting(scene, 7))

@@ -1,4 +1,4 @@
-"""Tools that reach outside, on several platforms: git, the web, MCP servers, and a host program's own."""
+"""Tools that reach other systems, on several platforms: git, the web, MCP servers, and functions of a host program."""
 
 import json
 import sys
@@ -22,7 +22,6 @@ CURL = calls("bash", arguments='{"command": "curl https://example.org"}')
 
 
 def does(tool: str, **arguments: str) -> Reply:
-    """Return an assistant message with one call."""
     return calls(tool, arguments=json.dumps(arguments))
 
 

@@ -1,4 +1,4 @@
-"""Automatic turns on several platforms: reminders, schedules, files, the heartbeat, webhooks and processes."""
+"""Automatic turns on several platforms: reminders, schedules, files, heartbeats, webhooks and processes."""
 
 import json
 from pathlib import Path
@@ -22,18 +22,15 @@ SECRET = "a secret that both of us know"
 
 
 def schedules(**arguments: str) -> Reply:
-    """Return an assistant message that uses `schedule`."""
     return calls("schedule", arguments=json.dumps(arguments))
 
 
 def starts(command: str, name: str = "job", **hook: object) -> Reply:
-    """Return an assistant message that starts a process and requests a notice of its end."""
     hooks = [{"on": "exit", **hook}]
     return calls("process_start", arguments=json.dumps({"command": command, "name": name, "hooks": hooks}))
 
 
 def drops(home: Path, **event: str) -> None:
-    """Put an event file into the watched folder."""
     events = home / "data" / "events"
     events.mkdir(parents=True, exist_ok=True)
     (events / "signal.json").write_text(json.dumps(event))
@@ -77,7 +74,6 @@ async def test_an_agents_schedule_runs_in_its_thread_until_cancelled(tmp_path: P
 
 
 async def no_triggers(scene: Scene) -> bool:
-    """Return whether no trigger is left."""
     return not await scene.app[TriggerStore].all()
 
 

@@ -1,4 +1,4 @@
-"""The whole app on each platform: approvals, files and commands, across restarts and outages."""
+"""The complete app on each platform: approvals, files and commands, across restarts and outages."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -66,7 +66,7 @@ async def test_a_reaction_stops_the_turn(tmp_path: Path, stand: Stand) -> None:
         await scene.bob.says("count")
         preview = await scene.until(lambda: next(iter(stand.previews()), None))
         assert preview is not None
-        await scene.thread_of(preview)  # a person is slower than the bot's own records
+        await scene.thread_of(preview)  # a person would react only after Shoal has recorded its post
         await stand.reacts(preview, "❌", stand.bob)
         assert (await scene.bob.sees("Stopped")).id == preview.id
 
@@ -116,7 +116,8 @@ async def test_an_outage_of_an_hour_loses_nothing_either_way(tmp_path: Path, sta
         for _ in range(60):
             await stand.clock.advance(60)
         assert await scene.app[Store].outbox.depth() > 0
-        await stand.says("are you there?", stand.direct, stand.ada)  # people still write, but the bot is not notified
+        # the bot does not receive this message during the outage
+        await stand.says("are you there?", stand.direct, stand.ada)
         await stand.start()
         await scene.ada.sees("after the outage")
         await scene.ada.sees("and again")

@@ -1,4 +1,4 @@
-"""A message that crashes every process that meets it is dropped at the third start. Everything else continues."""
+"""A message that crashes every process is dropped at the third start. All other work continues."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_crashes_of_two_cluster_processes_count_together(
         (tmp_path / name).mkdir()
     one, two = (Life(str(tmp_path / name), str(tmp_path / "world"), where, address) for name in ("one", "two"))
     assert [server.run(life).status for life in (one, two)] == [DEATH, DEATH]
-    started = [server.run(life).status for life in (one, two, one)]  # either of them may take it over
+    started = [server.run(life).status for life in (one, two, one)]  # either process may take over the message
     assert started.count(DEATH) <= 1
     assert started[-1] == 0
     world = World(tmp_path / "world")

@@ -1,4 +1,4 @@
-"""Kills around every durable write of a life with a process: no orphan stays, and no hook fires twice."""
+"""Kills around every durable write while a process runs. No orphaned process remains, and no hook fires twice."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,9 @@ def server() -> Iterator[ForkServer[Life]]:
 
 
 def life_in(folder: Path) -> Life:
-    """Return a life whose process prints one line, records its ids, and ends shortly after. Hooks report both."""
+    """Return a run whose process prints one line, records its process id, and ends soon. Hooks report the line and
+    the end.
+    """
     for name in ("home", "world"):
         (folder / name).mkdir(parents=True)
     command = f"echo $$ >> {folder}/pids; echo ready; sleep 0.1; exit 3"
@@ -32,7 +34,6 @@ def life_in(folder: Path) -> Life:
 
 
 def alive(folder: Path) -> list[int]:
-    """Return the started processes that still run."""
     pids = [int(line) for line in (folder / "pids").read_text().split()] if (folder / "pids").exists() else []
     return [pid for pid in pids if identity_of(pid)]
 
@@ -44,7 +45,7 @@ def test_a_kill_at_every_durable_write_leaves_no_process_and_repeats_no_hook(
     whole = server.run(life_in(tmp_path / "whole"))
     assert whole.status == 0
     assert whole.writes > 15
-    for at in range(1, whole.writes + 1, 2):  # after one write equals before the next
+    for at in range(1, whole.writes + 1, 2):  # a kill after one write has the same effect as before the next
         folder = tmp_path / f"at-{at}"
         life = life_in(folder)
         killed = server.run(msgspec.structs.replace(life, side=side, at=at))
@@ -59,7 +60,6 @@ def test_a_kill_at_every_durable_write_leaves_no_process_and_repeats_no_hook(
 
 
 def check_once(folder: Path, at: int) -> None:
-    """Check that at most one process ran, each hook fired at most once, and a finished process was reported."""
     world = World(folder / "world")
     starts = len((folder / "pids").read_text().split()) if (folder / "pids").exists() else 0
     assert starts <= 1, f"killed at {at}: the process was started twice"

@@ -1,4 +1,4 @@
-"""Processes that an agent starts: they outlive its turn and report events."""
+"""Processes that an agent starts. They outlive the turn and report events."""
 
 import asyncio
 import gc
@@ -129,7 +129,7 @@ async def test_a_shutdown_loses_running_processes_and_the_next_start_reports_it(
 
 
 async def test_a_finished_process_is_freed(tmp_path: Path) -> None:
-    """Garbage collection would remove reference cycles only later."""
+    """A reference cycle would keep the process in memory until the next garbage collection."""
     hooks = {"on": "output", "pattern": "ready"}, {"on": "timeout", "after_seconds": 600}
     model = FakeModel(starts("echo ready", *hooks), "Started.", "Seen.")
     async with scenario(tmp_path, model) as world:
@@ -146,7 +146,7 @@ async def test_a_finished_process_is_freed(tmp_path: Path) -> None:
 
 
 class Disk(WrappedDriver):
-    """A database whose disk is full now and then."""
+    """A database that raises StoreFull while `is_full` is set."""
 
     def __init__(self, disks: list["Disk"], driver: Driver) -> None:
         super().__init__(driver)
@@ -195,14 +195,12 @@ async def test_a_shutdown_does_not_wait_for_a_full_disk(tmp_path: Path) -> None:
 
 
 async def ended(process: Process) -> None:
-    """Wait until the process has ended."""
     async with asyncio.timeout(SECONDS_MAX):
         while is_alive(process.identity):
             await SystemClock().sleep(0.02)
 
 
 async def until(world: World, fits: Callable[[list[Process]], bool]) -> None:
-    """Wait until the main agent's processes match."""
     async with asyncio.timeout(SECONDS_MAX):
         while not fits(await world.app[ProcessService].of_agent("main", "")):
             await world.app[Clock].sleep(0.02)

@@ -1,4 +1,4 @@
-"""Agent files that imitate Shoal: their text stays inside its section of the prompt."""
+"""Agent files that imitate the structure of the prompt. Their text stays inside its own section."""
 
 from pathlib import Path
 
@@ -22,7 +22,6 @@ OWN = ["# Runtime", "# Rules", "# Skills", "# Documents", "# Memory"]
 
 
 async def system_text(home: Path) -> list[str]:
-    """Return the prompt lines of a first turn."""
     model = FakeModel("hello")
     async with scenario(home, model) as world:
         await world.ada.says("hi")

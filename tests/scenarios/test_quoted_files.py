@@ -1,4 +1,4 @@
-"""A result that quotes a file's name or line carries that file's origin, even in an error."""
+"""A tool result, even an error, that quotes a file's name or a line of the file is tainted by that file."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Recall by meaning and by words, over memory, notes, documents and conversations, within each person's access."""
+"""Recall by meaning and by words, in memory, notes, documents and conversations that the person may read."""
 
 import asyncio
 import io
@@ -42,7 +42,7 @@ def docx(*paragraphs: str) -> bytes:
 async def meaning(
     folder: Path, model: FakeModel, clock: ManualClock | None = None, **settings: object
 ) -> AsyncGenerator[World]:
-    """Open a world whose recall uses the fake's vectors: texts with the same word beginnings are similar."""
+    """Open a world whose recall uses the fake's vectors. Texts whose words begin alike are similar."""
     async with FakeModel().serve() as url:
         provider = {"kind": "openai", "base_url": f"{url}/v1"}
         given = {"providers": {"fakes": provider}, "recall": {"model": "fakes/embed", **settings}}
@@ -51,7 +51,6 @@ async def meaning(
 
 
 async def asked(world: World, person: Person, number: int = 0) -> str:
-    """Look something up and return the findings."""
     await person.says(f"look it up {number}")
     await person.sees(f"done {number}")
     return next(one.text for one in reversed(world.model.requests[-1].messages) if isinstance(one, ToolMessage))
@@ -152,7 +151,6 @@ async def test_only_changed_texts_are_embedded_again(tmp_path: Path) -> None:
 
 
 async def test_indexing_resumes_after_a_failure(tmp_path: Path) -> None:
-    """Questions use word search in the meantime."""
     model = FakeModel(recall(query="berth"), "done 0", recall(query="berthing"), "done 1")
     embedder = FakeModel()
     async with embedder.serve() as url:
@@ -185,7 +183,9 @@ async def test_a_changed_model_embeds_everything_again(tmp_path: Path) -> None:
 
 
 class OddEmbeddings:
-    """The fake's vectors with a given number of dimensions. Fails for a text with a bad word, and while offline."""
+    """The fake's vectors with a given number of dimensions. Raises for a text with a forbidden word, and while it
+    is offline.
+    """
 
     name = "fakes/embed"
 

@@ -1,4 +1,4 @@
-"""A message's references reach the model, and untrusted quotations taint the turn."""
+"""References in a message: the model receives them, and untrusted quotations taint the turn."""
 
 import asyncio
 import re
@@ -32,7 +32,6 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
 
 @pytest.mark.parametrize("how", ["answered", "passed on", "before", "a file, answered by a message of its thread"])
 async def test_quotes_of_untrusted_people_taint(tmp_path: Path, telegram: FakeTelegram, how: str) -> None:
-    """The owner asks. A sink needs approval, as after a fetched page."""
     model = FakeModel(Reply(calls=(Call("bash", '{"command": "deploy --now"}'),)), "Done.")
     async with running(tmp_path, telegram, model, profile="guarded") as app:
         match how:
@@ -102,7 +101,6 @@ async def test_an_album_is_one_turn(tmp_path: Path, telegram: FakeTelegram) -> N
 
 
 async def test_a_flood_in_one_chat_does_not_block_others(tmp_path: Path, telegram: FakeTelegram) -> None:
-    """The flood is in another chat. Slow files do not block others either."""
     gate = Gate()
     model = FakeModel(Reply("first", gate=gate), *["answer"] * 40)
     async with running(tmp_path, telegram, model):

@@ -1,4 +1,4 @@
-"""The size of a first request, and stable prefixes while further tools are found and called."""
+"""The size of a first request, and stable prefixes while the model finds and calls further tools."""
 
 import asyncio
 import json
@@ -88,7 +88,7 @@ async def test_rules_and_approvals_apply_to_the_wrapped_tool(tmp_path: Path) -> 
 async def test_a_hidden_tool_cannot_be_found_or_called(tmp_path: Path, profile: str) -> None:
     model = FakeModel(call(MORE_TOOLS, find="spawn"), wrapped("spawn", task="row"), call("spawn", task="row"), "Over.")
     async with scenario(tmp_path, model, profile=profile) as world:
-        if profile == "open":  # and the agent's own list is without it
+        if profile == "open":  # the agent's own list of tools also excludes it
             (tmp_path / "agents" / "main").mkdir(parents=True, exist_ok=True)
             (tmp_path / "agents" / "main" / "agent.toml").write_text('tools = ["bash"]\n')
         await world.ada.says("row")
@@ -129,9 +129,9 @@ STEPS = st.lists(
 
 
 def kept(wire: type[ApiProtocol], body: bytes) -> bytes:
-    """Return the part of a request that providers compare with the previous one, normally its bytes.
+    """Return the part of a request that a provider compares with the previous one to use its cache.
 
-    Anthropic reads tools, system and messages in this order and skips deferred tools and cache marks.
+    Anthropic compares tools, system and messages in this order, and ignores deferred tools and cache marks.
     """
     if wire is not AnthropicMessages:
         return body
@@ -141,15 +141,13 @@ def kept(wire: type[ApiProtocol], body: bytes) -> bytes:
 
 
 def tail(body: bytes) -> bytes:
-    """Return the body without its closing brackets."""
+    """Return the body without its closing brackets, because the next request continues the last list."""
     return body.rstrip(b"]}")
 
 
 async def requests_of(folder: Path, turns: list[list[Reply]]) -> list[ModelRequest]:
-    """Return the requests, turn by turn, while the model takes these steps with many MCP tools."""
-
     def mark(text: str = "") -> str:
-        """Mark an issue of the tracker."""
+        """Mark an issue in the tracker."""
         return text
 
     model = FakeModel(*(step for turn in turns for step in (*turn, "over")))

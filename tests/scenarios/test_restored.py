@@ -1,4 +1,4 @@
-"""A home restored from a backup: work that was open may have been done since, so it does not run again."""
+"""A home that is restored from a backup. Shoal does not repeat open work, which may have been done since."""
 
 import os
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_files_with_overlong_restored_paths_are_skipped_and_reported(
     home, fresh = tmp_path / "h", tmp_path / "a-home-with-a-longer-name"
     (home / "data").mkdir(parents=True)
     handle, length = os.open(home / "data", os.O_RDONLY), len(str(home / "data"))
-    while length < 4090:  # the paths one after another would be too long
+    while length < 4090:  # almost PATH_MAX, so the paths in the home with the longer name exceed it
         os.mkdir("d", dir_fd=handle)
         inner = os.open("d", os.O_RDONLY, dir_fd=handle)
         os.close(handle)

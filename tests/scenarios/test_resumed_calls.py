@@ -1,4 +1,4 @@
-"""Calls that were running when the server ended: run again if harmless, otherwise reported to the model."""
+"""Calls that were running when the server ended. Harmless ones run again, and the model is told about the others."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,6 @@ AT_ONCE = {"engine": {"drain_seconds": 0.0}}
 
 
 async def results(world: World) -> list[str]:
-    """Return the results of the calls."""
     return [event.data.text for event in await world.journal() if isinstance(event.data, ToolFinished)]
 
 

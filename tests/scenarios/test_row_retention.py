@@ -1,4 +1,4 @@
-"""A month later: old delivery rows are gone, and the conversations continue."""
+"""One month later, old delivery rows are deleted, and the conversations continue."""
 
 import asyncio
 from datetime import timedelta
@@ -20,7 +20,7 @@ PAUSES = 15
 
 
 async def passes(world: World, clock: ManualClock, days: int) -> None:
-    """Let days pass, with the periodic work after each."""
+    """Let days pass, and run the periodic work after each day."""
     await world.is_quiet()
     for _ in range(days):
         for seconds in (DAY_SECONDS, *(1.0,) * PAUSES):

@@ -1,4 +1,4 @@
-"""The asker's and agent's rights are those at the time of acceptance, minus rights that were revoked since."""
+"""A message keeps the rights that its asker and agent had at acceptance, except rights that were revoked since."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ RULES = AccessRules(owners=("ada",), allow=("ben", "carl", "*"))
 
 
 class Held:
-    """A thread in which carl's first turn runs until `let_go` is set. Later messages wait."""
+    """A thread in which carl's first turn runs until `let_go` is called. Later messages wait."""
 
     def __init__(self, world: World, gate: Gate, thread: ThreadId) -> None:
         self.world = world
@@ -34,7 +34,6 @@ class Held:
         await self.world.is_quiet()
 
     async def asked_by(self, user: str) -> tuple[TurnStarted, UserSaid, Asker]:
-        """Return how someone's last turn opened."""
         events = await self.world.journal(self.thread)
         said = [event for event in events if isinstance(event.data, UserSaid) and event.data.author.id == user][-1]
         (started,) = [one.data for one in events if one.turn == said.turn and isinstance(one.data, TurnStarted)]
@@ -55,7 +54,6 @@ async def held(home: Path, access: AccessRules = RULES) -> AsyncGenerator[Held]:
 
 
 def now_hold(world: World, rules: AccessRules) -> None:
-    """Apply new rules, as a changed configuration does."""
     world.app[Admissions].links.rules["fake"] = rules
     world.app[Admissions].links.people.become(People((), [f"fake:{owner}" for owner in rules.owners]))
 

@@ -1,4 +1,4 @@
-"""Searching earlier conversations: visible and hidden results."""
+"""Searches in earlier conversations: the results that a person sees, and those that stay hidden."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -17,8 +17,6 @@ from shoal.threads.orchestrator import Orchestrator
 
 
 def seeker(tool: str) -> FakeModel:
-    """Search for `treasure` on request, otherwise mention it."""
-
     def script(seen: Seen) -> Step | str:
         if "look" in seen.user_text and seen.rounds == 0:
             return Reply(calls=(Call(tool, '{"query": "treasure"}'),))
@@ -28,7 +26,6 @@ def seeker(tool: str) -> FakeModel:
 
 
 async def found(world: World) -> str:
-    """Return the search result in ada's thread."""
     await world.ada.says("look")
     await world.ada.sees("looked")
     return next(event.data.text for event in await world.journal() if isinstance(event.data, ToolFinished))
@@ -117,7 +114,6 @@ ADA = {"access": {"people": {"ada": {"identities": ["fake:ada", "web:owner"]}}}}
 
 
 async def answered(world: World, thread: ThreadId, *, direct: bool) -> str:
-    """Write in another channel, then return the result of the owner's search in a platform thread."""
     await world.chat.says("lighthouse", "3", "a treasure nobody here may know", user="eve")
     await world.happens(make_thread_id("fake", "lighthouse", "3"), "turn_finished")
     at = world.app[Clock].now()

@@ -1,4 +1,4 @@
-"""Configuration secrets reach neither the model nor people, whatever a tool prints."""
+"""Configured secrets reach neither the model nor people, even if a tool prints them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Agents that edit themselves: approved with a diff, committed to git, audited, and revertible."""
+"""Agents that change themselves: approved with a diff, committed to git, audited, and revertible."""
 
 import json
 import subprocess
@@ -277,7 +277,6 @@ async def test_a_tool_that_the_profile_denies_cannot_be_listed(tmp_path: Path) -
 
 
 async def test_an_approval_covers_the_displayed_bytes(tmp_path: Path) -> None:
-    """Trailing spaces and invisible characters are shown, and a file that changed since is left alone."""
     model = FakeModel(edit("set_persona", file="SOUL.md", text="Calm.  \n\u202eyrgna"), "done")
     async with scenario(tmp_path, model, profile="standard", changes=("instructions",)) as world:
         await world.ada.says("be calm")

@@ -1,4 +1,4 @@
-"""The shipped skills, followed step by step with the real tools."""
+"""The shipped skills, followed step by step with real tools."""
 
 import json
 import re
@@ -17,12 +17,11 @@ from shoal.tools.registry import Registry
 
 
 def call(name: str, **arguments: object) -> Reply:
-    """Return an assistant message with one call."""
     return Reply(calls=(Call(name, json.dumps(arguments)),))
 
 
 def following(skill: str, *steps: Step | str, later: Script) -> Script:
-    """Read the skill, then take the steps. `later` answers any turns that this starts."""
+    """Return a script that reads the skill and takes the steps. `later` plays the turns that this starts."""
 
     def script(seen: Seen) -> Step | str:
         if "go" not in seen.user_text.split():
@@ -37,7 +36,7 @@ def following(skill: str, *steps: Step | str, later: Script) -> Script:
 
 
 async def results(world: World) -> list[ToolFinished]:
-    """Return all results of ada's thread, none of which may be an error."""
+    """Return all results in ada's thread. Fails if one of them is an error."""
     found = [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]
     assert not [one.text for one in found if one.is_error]
     return found

@@ -1,4 +1,4 @@
-"""Stored results as files below /artifacts: visibility, lifetime, and copies of a thread or home."""
+"""Stored results as files below /artifacts: their visibility, expiry, and copies in forks and backups."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ async def page(name: str) -> str:
 
 
 def script(seen: Seen) -> Step | str:
-    """Follow the message: `report: a b`, `page: a`, or `$ command`; then answer."""
+    """Follow the instruction in the message: `report: a b`, `page: a`, or `$ command`. Then reply."""
     asked = re.findall(r"\[ada\] (.*)", own_words(seen.user_text))[-1]
     if seen.rounds:
         return "done"
@@ -58,8 +58,6 @@ def script(seen: Seen) -> Step | str:
 
 
 class Talk:
-    """Ada's conversation, one request after another."""
-
     def __init__(self, world: World, thread: ThreadId | None = None) -> None:
         self.world, self.thread = world, thread or world.ada.thread
 
@@ -72,7 +70,9 @@ class Talk:
         return (await self.results())[before:]
 
     async def needles(self) -> list[str]:
-        """Return the needles that a command finds below /artifacts, and whether they taint it."""
+        """Return the names after "needle of" that a command finds below /artifacts, and "tainted" if its result is
+        tainted.
+        """
         (found,) = await self.asks("$ grep -rh needle /artifacts | sort")
         return [*re.findall(r"needle of (\w+)", found.text), *(["tainted"] if found.tainted_by else [])]
 
@@ -83,7 +83,7 @@ class Talk:
 def open_world(
     home: Path, clock: Clock | None = None, sandbox: Sandbox | None = None, *, replays: bool = True
 ) -> AbstractAsyncContextManager[World]:
-    """Open the app with both tools. Commands are isolated by default."""
+    """Open the app with the tools `report` and `page`. Commands are isolated by default."""
     model, sandbox = FakeModel(script=script), sandbox or BubblewrapSandbox()
     return scenario(home, model, tools=[report, page], sandbox=sandbox, clock=clock, replays=replays)
 
@@ -166,13 +166,14 @@ async def test_a_backup_stores_each_result_once_and_restores_it(
     assert await asyncio.to_thread(run, restored) == 0
     capsys.readouterr()
     assert [path.relative_to(fresh).parts[:2] for path in fresh.rglob(digest)] == [("data", "artifacts")]
-    async with open_world(fresh, replays=False) as world:  # its instructions have other times
+    # the restored instructions contain other times, so requests cannot be replayed
+    async with open_world(fresh, replays=False) as world:
         assert await Talk(world).needles() == ["theirs", "tainted"]
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "pipe", "changed"])
 async def test_files_left_by_commands_are_replaced(tmp_path: Path, kind: str) -> None:
-    """Without a sandbox, commands can write to the folder."""
+    """Without a sandbox, commands can write to the folder that shows the artifacts."""
     async with open_world(tmp_path, sandbox=HostSandbox()) as world:
         talk, outside = Talk(world), tmp_path / "outside"
         outside.write_text("untouched")

@@ -1,4 +1,4 @@
-"""Slack-specific behavior of the whole app: the home tab, streams, sockets and workspaces."""
+"""The app on Slack: the home tab, streams, sockets and workspaces."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Models with small windows: every request fits, and every new conversation is answered."""
+"""Models with small windows: every request fits, and every new conversation gets a reply."""
 
 import asyncio
 import tempfile
@@ -24,7 +24,9 @@ WINDOWS = (4_096, 8_192, 16_384)
 
 
 def furnish(home: Path, memory: int, skills: int, docs: int, identity: int) -> None:
-    """Write files of these sizes in characters, and this many skills."""
+    """Write memory, skills, documents and instructions. All values are sizes in characters, except the number of
+    `skills`.
+    """
     agent = home / "agents" / "main"
     for path, chars in (("data/MEMORY.md", memory), ("data/fake/MEMORY.md", memory), ("data/IDENTITY.md", identity)):
         (home / path).parent.mkdir(parents=True, exist_ok=True)
@@ -39,17 +41,15 @@ def furnish(home: Path, memory: int, skills: int, docs: int, identity: int) -> N
 
 
 def added_tools(count: int) -> list[object]:
-    """Return tools like those of MCP servers."""
-
     def mark(text: str = "", labels: str = "") -> str:
-        """Mark an issue of the tracker with labels, so that those who look for it find it again."""
+        """Mark an issue in the tracker with labels, so people who search for it can find it again."""
         return text + labels
 
     return [tool(UNCONFIRMED, name=f"mcp_tracker_{number}")(mark) for number in range(count)]
 
 
 class Counting:
-    """A model that refuses requests beyond its window. A unit is `ratio` tokens."""
+    """A model that rejects requests beyond its window. `ratio` is the number of its tokens per estimated token."""
 
     def __init__(self, window: int, ratio: float) -> None:
         self.window, self.ratio = window, ratio
@@ -65,7 +65,6 @@ class Counting:
 async def talk(
     home: Path, window: int, ratio: float, tools: int, text: str
 ) -> tuple[list[ModelRequest], list[TurnFinished]]:
-    """Send two messages in a new conversation. Return the requests and the turns' ends."""
     model, chat = FakeModel(script=Counting(window, ratio)), FakeChat()
     config = load_config(home, {}, {"permissions": {"default_profile": "open"}, "sandbox": {"kind": "host"}})
     parts = Overrides(
@@ -108,7 +107,7 @@ def test_a_new_conversation_is_answered(
     assert [(one.outcome, one.reply) for one in ended] == [("done", "Aye."), ("done", "Aye.")]
     for one in requests:
         assert one.max_output_tokens <= window // 4
-        # A summary request has no tools.
+        # Summary requests have no tools.
         assert not one.tools or {spec.name for spec in (*one.tools, *one.further)} >= {
             "bash",
             "more_tools",
@@ -119,7 +118,6 @@ def test_a_new_conversation_is_answered(
 
 
 async def test_oversized_instructions_are_not_reported_as_a_long_conversation(tmp_path: Path) -> None:
-    """If the window is too small for the fixed parts, the first answer names the cause."""
     model = FakeModel(script=lambda _: Refusal(400, "maximum context length is 900 tokens"))
     async with scenario(tmp_path, model) as world:
         await world.ada.says("hi")

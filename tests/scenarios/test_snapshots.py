@@ -1,4 +1,4 @@
-"""Conversations saved, cleared and restored, by people and after a period without messages."""
+"""Conversations that are saved, cleared and restored, by people or after a period of inactivity."""
 
 from pathlib import Path
 
@@ -21,17 +21,14 @@ ADA = Author("ada", trusted=True)
 
 
 def describer(seen: Seen) -> Step | str:
-    """Describe the conversation on request, otherwise answer."""
     return "About boats." if "Describe it now." in seen.user_text else f"heard {len(seen.messages)}"
 
 
 def mute(seen: Seen) -> Step | str:
-    """Answer, but never describe."""
     return Refusal(500, "no") if "Describe it now." in seen.user_text else "heard"
 
 
 async def turn(world: World, text: str, number: int) -> None:
-    """Send one message and return its answer."""
     await world.ada.says(text)
     await world.happens(world.ada.thread, "turn_finished", number)
 
@@ -140,7 +137,7 @@ async def test_a_heartbeat_does_not_delay_idleness_and_is_never_saved(tmp_path: 
     (tmp_path / "data" / "HEARTBEAT.md").write_text("- look at the tide\n")
     clock, model = ManualClock(), FakeModel(script=describer)
     settings = {"triggers": {"heartbeat_minutes": 10}}
-    lobby = ThreadId("web:lobby:boats")  # in addition to the heartbeat's own thread
+    lobby = ThreadId("web:lobby:boats")  # in addition to the thread of the heartbeat
     async with scenario(tmp_path, model, clock=clock, settings=settings) as world:
         asked = Prompt(lobby, "k", "about boats", ADA, clock.now(), message_id="k", direct=True)
         await world.app[Orchestrator].send(asked)
@@ -168,7 +165,7 @@ async def test_a_heartbeat_does_not_delay_idleness_and_is_never_saved(tmp_path: 
 async def test_the_describing_model_sees_which_text_is_untrusted(
     tmp_path: Path, author: Author, tainted_by: str, tool: str, marked: tuple[bool, bool]
 ) -> None:
-    """`marked`: the message and the tool result."""
+    """`marked` states whether the message and the tool result are shown as untrusted."""
     model = FakeModel(Reply(calls=(Call(tool, "{}"),)), "heard", "About it.")
     async with scenario(tmp_path, model, tools=[time_page]) as world:
         asked = Prompt(

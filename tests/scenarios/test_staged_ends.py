@@ -1,5 +1,6 @@
-"""Staged calls with a limit, a stop, a failure, a schedule, another surface, or a departed person, on both
-databases."""
+"""Staged calls that meet a limit, a stop, a failure, a schedule, another surface, or a removed person, on both
+databases.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -46,7 +47,6 @@ WITHOUT_BEN = AccessRules(owners=("ada",))
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
 def settings(request: pytest.FixtureRequest) -> Sections:
-    """The `standard` profile, on both databases."""
     standard: Sections = {"permissions": {"default_profile": "standard"}}
     if request.param == "sqlite":
         return standard
@@ -56,7 +56,7 @@ def settings(request: pytest.FixtureRequest) -> Sections:
 
 
 class Slow:
-    """A tool `send` that waits for the test and fails for some recipients."""
+    """Provides a tool `send` that blocks until the test sets `open` and fails for some recipients."""
 
     def __init__(self, *fails_for: str) -> None:
         self.begun: list[str] = []
@@ -80,7 +80,6 @@ class Slow:
 
 
 async def approvals(world: World) -> list[Approval]:
-    """Return all approvals of ada's thread in order."""
     found = await world.app[Store].approvals.search(pending=False, thread=world.ada.thread)
     return sorted(found, key=lambda one: one.item.number)
 
@@ -169,14 +168,12 @@ async def test_a_schedules_staged_calls_ask_in_its_conversation(tmp_path: Path, 
 
 
 def shut_ben_out(world: World) -> None:
-    """Remove ben from the lists of owners and allowed people."""
     links = world.app[Admissions].links
     people = People(owners=(*OWNERS, "fake:ada"))
     links.become(Links(people, {**links.rules, "fake": WITHOUT_BEN}))
 
 
 async def owner_presses(world: World, value: str, ada: Person) -> str:
-    """Press a button as the owner and return the response."""
     assert world.chat.inbox is not None
     return await press(value, ada.thread, Author("ada", "ada", trusted=True), world.chat.inbox)
 

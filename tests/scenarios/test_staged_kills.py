@@ -1,7 +1,8 @@
 """An accepted set of calls in a real process that is killed repeatedly while they run.
 
-Each call tells an outside service when it starts and when it acts, and waits for the answer. The process is killed
-at one of these points or right after it. The outside service keeps its records across kills.
+Each call reports to an outside service when it starts and when it acts, and waits for the response. The service
+kills the process at one of these points, or after it has responded to the second report. Its own records survive the
+kills.
 """
 
 import asyncio
@@ -60,7 +61,6 @@ class Outside:
 
     @asynccontextmanager
     async def listening(self) -> AsyncGenerator[int]:
-        """Listen until the block ends and yield the port."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         try:
             yield server.sockets[0].getsockname()[1]
@@ -91,7 +91,12 @@ class Outside:
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A thread with finished accepted calls: its events, its approvals in order, and the number of starts."""
+    """The state of a thread after its accepted calls have finished.
+
+    - `events`: the journal.
+    - `asked`: the approvals in order.
+    - `starts`: the number of times that the process was started.
+    """
 
     events: list[Entry]
     asked: list["Asked"]
@@ -99,20 +104,18 @@ class Ended(msgspec.Struct, frozen=True):
 
     @property
     def results(self) -> list[str]:
-        """The results of the accepted calls."""
         (effects,) = (event.turn for event in self.events if event.type == "effects_accepted")
         return [str(one.data["text"]) for one in self.events if (one.turn, one.type) == (effects, "tool_result")]
 
 
 def script(seen: Seen) -> Reply | str:
-    """Send to everyone, then say so."""
     if any("Staged" in message.text for message in seen.messages):
         return "prepared"
     return Reply(calls=tuple(Call("send", f'{{"to": "{to}"}}') for to in CALLS))
 
 
 def install(folder: Path, traits: str = "") -> None:
-    """Install a package with the tool `send` and these additional traits."""
+    """Install a package with the tool `send`. `traits` is source code for additional traits."""
     record = folder / "outside-1.dist-info"
     record.mkdir(parents=True)
     (record / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1\n")
@@ -121,26 +124,21 @@ def install(folder: Path, traits: str = "") -> None:
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """An approval in the API's form."""
-
     state: str
     outcome: str
     item: Mapping[str, object]
 
 
 def finished(life: Process) -> list[Entry]:
-    """Return the thread's finished turns."""
     return [event for event in life.events(THREAD) if event.type == "turn_finished"]
 
 
 def asked(life: Process) -> list[Asked]:
-    """Return the calls of the approval in order."""
     found = life.ask(f"/api/approvals?thread={THREAD}&pending=false&limit=1000")
     return sorted(msgspec.json.decode(found.body, type=list[Asked]), key=lambda one: int(str(one.item["number"])))
 
 
 def begin(life: Process) -> None:
-    """Stage the calls and accept them all."""
     life.says(THREAD, "write to everybody", "m1")
     processes.until(lambda: len(finished(life)) == 1)
     card = asked(life)[0].item["card"]
@@ -148,10 +146,10 @@ def begin(life: Process) -> None:
 
 
 def has_ended(life: Process) -> bool:
-    """Wait until the accepted calls are over (True) or the process is gone."""
+    """Wait until the accepted calls have finished or the process has exited. Return True if they have finished."""
 
     def is_settled() -> bool:
-        with suppress(msgspec.DecodeError, HTTPException):  # killed in the middle of an answer
+        with suppress(msgspec.DecodeError, HTTPException):  # the process may be killed while it sends a response
             return life.popen.poll() is not None or len(finished(life)) == 2
         return False
 
@@ -160,7 +158,7 @@ def has_ended(life: Process) -> bool:
 
 
 async def lived(folder: Path, outside: Outside, model: FakeModel, **more: str) -> Ended:
-    """Restart Shoal with these extra settings until the accepted calls are over."""
+    """Run Shoal repeatedly, with `more` as additional settings, until the accepted calls have finished."""
     async with model.serve() as url, outside.listening() as port:
         settings = {
             "PYTHONPATH": str(folder / "packages"),
@@ -186,7 +184,7 @@ async def lived(folder: Path, outside: Outside, model: FakeModel, **more: str) -
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
 def database(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Settings for each database. On PostgreSQL another process takes over when a killed process's lease expires."""
+    """Settings for each database. On PostgreSQL, the next process waits until the lease of the killed one expires."""
     if request.param == "sqlite":
         return {}
     url: str = request.getfixturevalue("postgres_database")

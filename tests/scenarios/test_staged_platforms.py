@@ -1,4 +1,4 @@
-"""An approval of staged calls on each platform: its look, its answers, and its updates."""
+"""An approval of staged calls on each platform: the text, the decisions and the updates."""
 
 from pathlib import Path
 
@@ -25,7 +25,6 @@ def limits(scene: Scene) -> ChatLimits:
 
 
 async def card_of(scene: Scene) -> Seen:
-    """Stage two messages and return their approval post."""
     await scene.ada.says("write to bob and eve")
     await scene.ada.sees("I prepared two messages.")
     card = await scene.ada.sees("Run these 2 actions?")
@@ -39,8 +38,6 @@ def model() -> FakeModel:
 
 
 async def changes(scene: Scene, card: Seen, *, done: int) -> None:
-    """Wait until the approval shows this many of its two calls as done and has no buttons."""
-
     def look() -> Seen | None:
         now = next(seen for seen in scene.stand.said() if seen.id == card.id)
         counts = now.text.count("Done."), now.text.count("It did not run.")
@@ -68,7 +65,6 @@ async def test_ticks_choose_staged_calls(tmp_path: Path, stand: Stand) -> None:
         card = await card_of(scene)
 
         async def presses(label: str, shows: str) -> Seen:
-            """Press a button and wait for one with the other label."""
             now = next(seen for seen in stand.said() if seen.id == card.id)
             pressed = next(button for button in now.buttons if button.startswith(label))
             await stand.clicks(now, pressed, stand.ada)
@@ -92,7 +88,7 @@ async def test_a_reaction_decides_staged_calls(tmp_path: Path, stand: Stand, emo
     outside = Outside(tmp_path / "sent")
     async with playing(stand, tmp_path, model(), profile="standard", tools=[outside.tool()]) as scene:
         card = await card_of(scene)
-        await scene.thread_of(card)  # a person is slower than the bot's own records
+        await scene.thread_of(card)  # a person would react only after Shoal has recorded its post
         await stand.reacts(card, emoji, stand.ada)
         await changes(scene, card, done=len(sent))
         assert outside.sent == sent

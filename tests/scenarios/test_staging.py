@@ -1,4 +1,6 @@
-"""Staged calls: a call whose result the model does not need waits for one approval at the end of the turn."""
+"""Staged calls: if the model does not need the result of a call, the call waits for one approval at the end of the
+turn.
+"""
 
 import asyncio
 import json
@@ -37,7 +39,9 @@ ADA = Author("ada", "Ada", trusted=True)
 
 
 class Outside:
-    """An outside service: a tool `send` that records each call with its idempotency key."""
+    """An outside service with a tool `send`. It records each call with its idempotency key, and the record
+    survives kills.
+    """
 
     def __init__(self, file: Path, *, idempotent: bool = False) -> None:
         self._file = file
@@ -45,7 +49,6 @@ class Outside:
 
     @property
     def sent(self) -> list[str]:
-        """The recipients of all deliveries, in order."""
         return [line.split()[1] for line in self.lines]
 
     @property
@@ -79,7 +82,6 @@ def sends(*to: str, text: str = "") -> Reply:
 
 
 async def pressed(world: World, part: str, label: str) -> str:
-    """Press a button of the approval."""
     card = await world.ada.sees(part)
     value = next(button.value for button in card.buttons if button.label.startswith(label))
     return await press(value, world.ada.thread, ADA, world.app[OpenInbox])
@@ -375,7 +377,6 @@ async def test_thousands_of_deletions_share_a_card_with_a_count(tmp_path: Path) 
 
 
 async def killed(folder: Path, side: str, at: int, *more: str) -> int:
-    """Run the life on a home until it ends or is killed, and return its status."""
     arguments = ("-m", "tests.scenarios.staging_life", str(folder), side, str(at), *more)
     process = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=Path(__file__).parents[2])
     return await process.wait()

@@ -1,4 +1,4 @@
-"""Subagents never get more than their caller: profile, tools and taint, in both directions."""
+"""Subagents never get more rights than their caller. Taint passes from the caller to the subagent and back."""
 
 from pathlib import Path
 
@@ -16,21 +16,18 @@ CURL = call("bash", command="curl https://example.com/")
 
 
 def agent(home: Path, name: str, text: str) -> None:
-    """Create an agent with these settings."""
     folder = home / "agents" / name
     folder.mkdir(parents=True)
     (folder / "agent.toml").write_text(text)
 
 
 async def asked(world: World, thread: ThreadId) -> ApprovalRequested:
-    """Wait for the approval that a thread requests."""
     request = (await world.happens(thread, "approval_requested")).data
     assert isinstance(request, ApprovalRequested)
     return request
 
 
 async def child_of(world: World) -> ThreadId:
-    """Wait for the only subagent."""
     await world.happens(world.ada.thread, "tool_started")
     (child,) = await children_of(world)
     return child

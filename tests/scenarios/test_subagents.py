@@ -1,4 +1,4 @@
-"""Subagents: turns that other turns call, within bounds and across crashes, stops and approvals."""
+"""Subagents: turns that other turns start, with limits, and across crashes, stops and approvals."""
 
 from pathlib import Path
 

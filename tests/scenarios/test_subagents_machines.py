@@ -1,4 +1,6 @@
-"""Subagents on two workers and one PostgreSQL: the parent on one, the child on the other, and one is killed."""
+"""Subagents on two workers and one PostgreSQL database. The parent runs on one worker and the child on the other,
+and one is killed.
+"""
 
 import asyncio
 import json
@@ -21,7 +23,9 @@ PARENT = "web:lobby:sea"
 
 
 class Cluster:
-    """One `shoal serve` and two `shoal worker` with one turn at a time each. Commands record their worker."""
+    """One `shoal serve` and two `shoal worker` processes, each of which runs one turn at a time. Commands record
+    their worker.
+    """
 
     def __init__(self, folder: Path, model: FakeModel, stack: ExitStack) -> None:
         self._folder = folder
@@ -45,17 +49,18 @@ class Cluster:
         return self._stack.enter_context(process(role, self._folder / name, self._settings))
 
     def restart(self, name: str) -> None:
-        """Restart a worker on the machine where it was killed."""
+        """Start a worker again in the home directory that it had when it was killed."""
         self.workers[name] = self._process("worker", name)
 
     def at_work(self) -> dict[str, tuple[str, int]]:
-        """Return the worker and process id of each running command, by the command's name."""
+        """Return the worker and process id of each started command, by the command's name. Fails if a command ran
+        twice.
+        """
         lines = [line.split() for line in (self._folder / "marks").read_text().splitlines()]
         assert len({name for name, _, _ in lines}) == len(lines), "no command runs twice"
         return {name: (Path(folder).relative_to(self._folder).parts[0], int(pid)) for name, pid, folder in lines}
 
     def are_at_work(self, *names: str) -> bool:
-        """Return whether the commands with these names are running."""
         return (self._folder / "marks").exists() and self.at_work().keys() >= set(names)
 
     def children(self) -> list[str]:
@@ -64,19 +69,17 @@ class Cluster:
         return [row["thread"] for row in rows if row["thread"].startswith("agent:")]
 
     def has_ended(self, thread: str) -> bool:
-        """Return whether the thread's turn has finished."""
         return any(event.type == "turn_finished" for event in self.serve.events(thread))
 
 
 def waits(folder: Path, name: str) -> Reply:
-    """Return a call of a command that records its worker and process id, and waits."""
+    """Return a call of a command that records its worker and process id and then waits for the file `go`."""
     command = f"echo {name} $$ $PWD >> {folder}/marks; while [ ! -e {folder}/go ]; do sleep 0.1; done"
     return Reply(calls=(Call("bash", json.dumps({"command": command})),))
 
 
 @asynccontextmanager
 async def cluster_of(folder: Path, model: FakeModel) -> AsyncGenerator[Cluster]:
-    """Run the cluster on a plan until the block ends."""
     stack = ExitStack()
     await model.start()
     try:
@@ -89,12 +92,10 @@ async def cluster_of(folder: Path, model: FakeModel) -> AsyncGenerator[Cluster]:
 
 
 async def holds(condition: Callable[[], bool]) -> None:
-    """Wait until the condition is true."""
     await asyncio.to_thread(until, condition)
 
 
 def ends(events: list[Entry]) -> list[object]:
-    """Return how the turns of a thread ended."""
     return [event.data["outcome"] for event in events if event.type == "turn_finished"]
 
 
@@ -141,16 +142,14 @@ async def test_stop_ends_the_tree_on_both_workers(tmp_path: Path) -> None:
 
 
 def both_at_work(folder: Path) -> FakeModel:
-    """Return a model for a parent that starts a child and continues. Both run a command that waits."""
     return cast(
         plan=[delegates("spawn", "dive deep"), waits(folder, "parent"), "done"],
         dive=[waits(folder, "child"), "pearls"],
-        pearls=["done"],  # where it was notified of the child before it ended
+        pearls=["done"],  # the parent, if it is notified of the child's end during its own turn
     )
 
 
 async def on_both(cluster: Cluster) -> dict[str, tuple[str, int]]:
-    """Wait until parent and child run on different workers, and return their workers."""
     await holds(lambda: cluster.are_at_work("parent", "child"))
     at_work = cluster.at_work()
     assert {worker for worker, _ in at_work.values()} == {"a", "b"}
@@ -158,5 +157,4 @@ async def on_both(cluster: Cluster) -> dict[str, tuple[str, int]]:
 
 
 def told(events: list[Entry]) -> list[Entry]:
-    """Return the parent's messages about the child, apart from the result of the call."""
     return [event for event in events if event.type == "user_message" and "pearls" in str(event.data["text"])]

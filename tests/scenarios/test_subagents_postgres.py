@@ -1,4 +1,4 @@
-"""Subagents on PostgreSQL, where other workers may take over parts of the work."""
+"""Subagents on PostgreSQL, where another worker may take over parts of the work."""
 
 from collections.abc import Generator
 from pathlib import Path
@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres")]
 
 @pytest.fixture
 def settings() -> Generator[dict[str, object]]:
-    """Settings with a separate database."""
     with database() as url:
         yield {"database": {"url": "postgresql:///?" + "&".join(url.split())}}
 

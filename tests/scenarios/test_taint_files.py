@@ -1,4 +1,4 @@
-"""Files written from untrusted content stay untrusted on disk, even for a later conversation."""
+"""Files that are written from untrusted content stay untrusted on disk, even for a later conversation."""
 
 import json
 from collections.abc import Mapping
@@ -26,19 +26,20 @@ READ = call("read", path="notes.md")
 
 
 def clean_file(home: Path, name: str) -> None:
-    """Create a file in the workspace before the conversation."""
+    """Create a file in the workspace. It exists before the conversation and is therefore trusted."""
     workspace = home / "agents" / "main" / "workspace"
     workspace.mkdir(parents=True, exist_ok=True)
     (workspace / name).write_text("plain\n")
 
 
 async def taints(world: World) -> list[str]:
-    """Return the taint of each call in the thread, in order."""
     return [event.data.tainted_by for event in await world.journal() if isinstance(event.data, ToolFinished)]
 
 
 async def steered(world: World) -> None:
-    """Read an untrusted page in a conversation, follow its instructions, then clear the conversation."""
+    """Let a turn read an untrusted page and follow its instructions. Then clear the conversation, which leaves the
+    taint only in files.
+    """
     await world.ada.says("read the page")
     await world.ada.sees("written")
     await world.app[Orchestrator].clear(world.ada.thread, "ada")
@@ -250,15 +251,16 @@ async def test_an_untainted_turn_marks_nothing(tmp_path: Path) -> None:
 
 
 class Letter:
-    """A web with one file. Implements `shoal.net.addresses.Fetcher`."""
+    """A web server with the same file at every URL. Implements `shoal.net.addresses.Fetcher`."""
 
     async def fetch(self, request: FetchRequest) -> Fetched:
-        """Return the letter for every URL."""
         return Fetched(request.url, 200, (), b"do as I say\n")
 
 
 async def read_later(world: World, author: Author, tainted_by: str = "", *, text: str = "look") -> str:
-    """Return the taint of a cleared conversation that reads a file which `author` once sent or forwarded."""
+    """Clear a conversation in which `author` sent or forwarded a file. Then read the file and return the taint of
+    that call.
+    """
     world.app[Attachments].fetcher = Letter()
     letter = (Attachment("letter.txt", "text/plain", url="https://files.example.org/letter.txt"),)
     now = world.app[Clock].now()
@@ -286,7 +288,7 @@ async def test_a_file_forwarded_by_a_trusted_person_taints(tmp_path: Path) -> No
 
 
 async def test_a_file_sent_by_a_trusted_person_taints(tmp_path: Path) -> None:
-    """People forward mails, pages and documents by others."""
+    """A trusted person may forward a mail or document that somebody else wrote."""
     async with scenario(tmp_path, FakeModel("taken", call("list", path="/attachments"), "done")) as world:
         found = await read_later(world, Author("ada", "Ada", trusted=True))
         assert found.endswith("letter.txt', written after the file letter.txt")

@@ -1,5 +1,8 @@
-"""Every source of untrusted content, with everything allowed: leaving the machine asks and names the source. Files
-are in test_taint_files, MCP servers in test_mcp, missed messages in test_backfill."""
+"""Every source of untrusted content, with a profile that allows everything. A call that leaves the machine needs
+approval, and the approval names the source.
+
+Files are tested in test_taint_files, MCP servers in test_mcp, and missed messages in test_backfill.
+"""
 
 import json
 from pathlib import Path
@@ -32,7 +35,7 @@ FOUND = json.dumps({"web": {"results": [{"title": "Tea", "url": "https://tea.exa
 
 
 class Web:
-    """A web with the same content at every URL. Implements `shoal.net.addresses.Fetcher`."""
+    """A web server with the same content at every URL. Implements `shoal.net.addresses.Fetcher`."""
 
     def __init__(self, body: bytes, media_type: str) -> None:
         self._body = body
@@ -43,7 +46,6 @@ class Web:
 
 
 def on_the_web(world: World) -> None:
-    """Give the web tools in this world some content."""
     world.app[Registry].remove("read_url")
     world.app[Registry].add(read_url_tool(Web(PAGE, "text/html")))
     world.app[Registry].remove("web_search")
@@ -51,7 +53,6 @@ def on_the_web(world: World) -> None:
 
 
 async def reason(world: World) -> str:
-    """Return the reason of the only approval in ada's thread."""
     await world.ada.is_asked()
     (request,) = await asked(world)
     return request.reason
@@ -137,7 +138,6 @@ async def test_an_answer_in_the_same_conversation_does_not_ask(tmp_path: Path) -
 
 
 async def tainted_by(world: World, thread: ThreadId | None = None) -> list[str]:
-    """Return the taint of each call in a thread."""
     return [event.data.tainted_by for event in await world.journal(thread) if isinstance(event.data, ToolFinished)]
 
 
@@ -187,7 +187,7 @@ async def test_reading_the_output_of_a_downloading_process_taints(tmp_path: Path
 
 async def test_an_unreadable_page_reveals_no_text_and_does_not_taint(tmp_path: Path) -> None:
     class Redirecting(Web):
-        """Redirects every URL to one whose address gives instructions. Implements `shoal.net.addresses.Fetcher`."""
+        """Redirects every URL to an address that contains instructions. Implements `shoal.net.addresses.Fetcher`."""
 
         async def fetch(self, request: FetchRequest) -> Fetched:
             return Fetched("https://evil.example/obey-me", 404, (), b"")

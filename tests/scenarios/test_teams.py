@@ -1,4 +1,4 @@
-"""Teams-specific behavior of the whole app: older cards, and teams."""
+"""The app on Teams: older cards and teams."""
 
 from pathlib import Path
 

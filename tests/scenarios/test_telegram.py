@@ -1,4 +1,4 @@
-"""The whole app on Telegram, across a restart, an outage and a button press."""
+"""The complete app on Telegram, across a restart, an outage and a button press."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -39,7 +39,6 @@ async def telegram() -> AsyncIterator[FakeTelegram]:
 async def running(
     home: Path, telegram: FakeTelegram, model: FakeModel | None, clock: Clock | None = None, profile: str = "open"
 ) -> AsyncGenerator[Services]:
-    """Run the app with one bot, owned by ada. The default model is the demo model."""
     account: Mapping[str, object] = {"token": TOKEN, "api_base": telegram.server.address, "owner": str(ADA)}
     overrides: Mapping[str, object] = {
         "platforms": {"telegram": [account]},
@@ -54,7 +53,6 @@ async def running(
 
 
 async def sees(telegram: FakeTelegram, part: str, chat: int = ADA) -> Sent:
-    """Wait for a message by the bot."""
     async with asyncio.timeout(SECONDS_MAX):
         return await telegram.sees(chat, part)
 

@@ -1,4 +1,4 @@
-"""OpenTelemetry data as a collector receives it, decoded with the official protobufs."""
+"""OpenTelemetry data as a collector receives it, decoded with the official protobuf definitions."""
 
 import gzip
 import json
@@ -23,7 +23,7 @@ KINDS = {"traces": ExportTraceServiceRequest, "metrics": ExportMetricsServiceReq
 
 
 class Collector:
-    """Accepts an exporter's data over HTTP as protobuf."""
+    """Accepts the data of an exporter over HTTP as protobuf."""
 
     def __init__(self) -> None:
         self.bodies: list[tuple[str, bytes]] = []
@@ -50,7 +50,6 @@ class Collector:
         self._server.server_close()
 
     def text(self) -> str:
-        """Return all received data, to search for secrets."""
         return "".join(body.decode("utf-8", "replace") for _, body in self.bodies)
 
     def of(self, signal: str) -> list[object]:
@@ -75,12 +74,10 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 def attributes(span: Span) -> dict[str, object]:
-    """Return the attributes by name."""
     return {one.key: getattr(one.value, one.value.WhichOneof("value") or "string_value") for one in span.attributes}
 
 
 def call(name: str, **arguments: object) -> Reply:
-    """Return a reply that calls one tool."""
     return Reply(calls=(Call(name, json.dumps(arguments)),))
 
 
@@ -135,7 +132,8 @@ async def test_content_is_exported_only_if_configured_and_without_secrets(
             logging.getLogger("shoal.test").warning("a look at %s", SECRET, extra={"key": SECRET})
         assert ("tell me of the tide" in collector.text()) is content
         asked = [attributes(span).get("gen_ai.input.messages", "") for span in collector.spans()]
-        assert [content] * 2 == ["tell me of the tide" in str(text) for text in asked[-2:]]  # of the model and the turn
+        # in the spans of the model call and of the turn
+        assert [content] * 2 == ["tell me of the tide" in str(text) for text in asked[-2:]]
         assert SECRET not in collector.text()
     assert "a look at" in collector.text()
 

@@ -1,4 +1,4 @@
-"""Time zones of the person, the agent and the configuration in prompts, reminders, budgets and notes."""
+"""Time zones of the person, the agent and the configuration, in prompts, reminders, budgets and notes."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,6 @@ from shoal.testing.scenario import World, scenario
 
 
 async def told(world: World) -> list[str]:
-    """Return the time information of each turn."""
     started = [event.data for event in await world.journal() if isinstance(event.data, TurnStarted)]
     return [next(line for line in one.context.splitlines() if line.startswith("Time:")) for one in started]
 
@@ -57,7 +56,7 @@ async def test_a_reminder_uses_the_askers_time_zone(tmp_path: Path) -> None:
 
 
 async def test_a_budget_restarts_at_local_midnight(tmp_path: Path) -> None:
-    """Including the 23-hour day: 21:30 UTC is 23:30 in Berlin after the change."""
+    """Summer time starts on this day, which therefore has 23 hours."""
     clock = ManualClock(datetime(2026, 3, 29, 21, 30, tzinfo=UTC), timezone="Europe/Berlin")
     model = FakeModel(script=lambda seen: Reply("fine", usage=Usage(9_000, 10)))
     settings = {"timezone": "Europe/Berlin", "budget": {"tokens_per_day": 15_000}, "model": {"max_output_tokens": 100}}

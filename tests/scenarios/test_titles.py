@@ -1,4 +1,4 @@
-"""Titles of new threads: their first words, or a model's suggestion if that is enabled."""
+"""Titles of new threads: their first words, or a suggestion of a model if that is enabled."""
 
 import asyncio
 from pathlib import Path
@@ -11,12 +11,10 @@ ASKED = "Write the title now."
 
 
 def script(seen: Seen) -> str:
-    """Suggest a title on request, otherwise answer."""
     return '"The **pier** at noon."\n' if ASKED in seen.user_text else "noted"
 
 
 async def titled(world: World) -> str:
-    """Return the title of ada's thread once a model has suggested one."""
     async with asyncio.timeout(SECONDS_MAX):
         while await world.app[Store].threads.is_untitled(world.ada.thread):
             await world.rests()
@@ -30,7 +28,6 @@ async def title(world: World) -> str:
 
 
 def asked(model: FakeModel) -> int:
-    """Return the number of title requests to the model."""
     return sum(ASKED in message.text for request in model.requests for message in request.messages)
 
 

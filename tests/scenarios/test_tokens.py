@@ -1,4 +1,4 @@
-"""People with their own tokens: identity, costs, and search results."""
+"""People with their own tokens: their identity, costs and search results."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -28,7 +28,6 @@ OWNER = ThreadId("web:lobby:one")
 
 @asynccontextmanager
 async def served(app: Services) -> AsyncGenerator[str]:
-    """Serve the app's API."""
     async with serve(app, WebOptions(token="a-token-that-is-long-enough-to-be-unguessable", port=0)) as address:
         yield address
 
@@ -37,7 +36,7 @@ async def served(app: Services) -> AsyncGenerator[str]:
 async def client(
     app: Services, address: str, name: str, scope: TokenScope, person: str = ""
 ) -> AsyncGenerator[httpx2.AsyncClient]:
-    """Yield a client with a new token. Scope admin without a person is the owner."""
+    """Yield a client with a new token. A token with scope admin and without a person belongs to the owner."""
     _, secret = await app[AccessTokens].create(NewToken(name, scope, person), "web:owner")
     async with httpx2.AsyncClient(
         verify=default_tls(), base_url=address, headers={"Authorization": f"Bearer {secret}"}, timeout=20
@@ -46,7 +45,6 @@ async def client(
 
 
 async def asks(who: httpx2.AsyncClient, text: str, **fields: object) -> str:
-    """Return the answer to one message over the OpenAI-compatible API."""
     body = {"model": "shoal", "messages": [{"role": "user", "content": text}], **fields}
     answer = await who.post("/v1/chat/completions", json=body)
     assert answer.status_code == 200, answer.text
@@ -124,7 +122,6 @@ async def test_a_persons_trust_follows_the_configuration(tmp_path: Path) -> None
 
 
 async def test_no_token_lets_an_agent_find_other_peoples_conversations(tmp_path: Path) -> None:
-    """Not even a token of the owner, whose agent searches everything in the owner's own channels."""
     async with scenario(tmp_path, seeker("search_history")) as world, served(world.app) as address:
         async with client(world.app, address, "me", "admin") as owner:
             await asks(owner, "the treasure is under the pier", metadata={"thread": OWNER})
@@ -147,7 +144,6 @@ async def test_no_token_lets_an_agent_find_other_peoples_conversations(tmp_path:
 async def test_an_owners_chat_token_cannot_manage_agents(
     tmp_path: Path, scope: TokenScope, thread: str, profile: str
 ) -> None:
-    """Management is for the owner of the page, or for people on their own platform."""
     settings = {"permissions": {"default_profile": "mine", "profiles": {"mine": {"allow": ["tool:.*"]}}}}
     model = FakeModel(Reply(calls=(Call("set_permissions", '{"profile": "open"}'),)), "done")
     async with scenario(tmp_path, model, settings=settings) as world, served(world.app) as address:

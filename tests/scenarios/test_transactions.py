@@ -1,4 +1,4 @@
-"""Transactions per turn on both databases. Each costs a durable write, so the numbers may only fall."""
+"""The number of transactions per turn on both databases. Each is a durable write, so the numbers may only decrease."""
 
 import inspect
 from collections.abc import Generator, Mapping
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class CountingDriver:
-    """Passes calls to a driver and records each transaction by its script's name."""
+    """Passes calls to a driver and records each transaction by the name of its script."""
 
     def __init__(self) -> None:
         self.driver: Driver
@@ -47,7 +47,6 @@ class CountingDriver:
     ]
 )
 def settings(request: pytest.FixtureRequest) -> Generator[Mapping[str, object]]:
-    """Settings for each database."""
     if request.param == "sqlite":
         yield {}
     else:
@@ -56,7 +55,6 @@ def settings(request: pytest.FixtureRequest) -> Generator[Mapping[str, object]]:
 
 
 async def transactions(home: Path, settings: Mapping[str, object], *steps: Reply | str) -> list[str]:
-    """Return the writes of a thread's second turn, in which the model takes these steps."""
     counting = CountingDriver()
     model, clock = FakeModel("hello", *steps), ManualClock()
     async with scenario(
@@ -65,7 +63,7 @@ async def transactions(home: Path, settings: Mapping[str, object], *steps: Reply
         await world.ada.says("hi")
         await world.ada.sees("hello")
         await world.rests()
-        await clock.advance(2)  # anyone who keeps writing may have more to say
+        await clock.advance(2)  # Shoal waits for more lines from a person who has just written
         counting.noted.clear()
         await world.ada.says("go on")
         await world.ada.sees("done")
@@ -79,6 +77,6 @@ async def test_a_plain_turn_takes_four_transactions(tmp_path: Path, settings: Ma
 
 
 async def test_a_call_takes_two_more_transactions(tmp_path: Path, settings: Mapping[str, object]) -> None:
-    """In sequence: the message with the start of the call, then the result."""
+    """One transaction stores the message and the start of the call. The other stores the result."""
     found = await transactions(tmp_path, settings, *(echoes(str(number)) for number in range(10)), "done")
     assert found == ["accept_prompt", "open_turn", *["commit"] * 20, "finish_turn", "posted"]

@@ -1,4 +1,6 @@
-"""Interrupted restores are completed later, even inside a git repository."""
+"""Restores of file trees: they include ignored files and inner git repositories, and an interrupted restore is
+completed later.
+"""
 
 import signal
 import subprocess

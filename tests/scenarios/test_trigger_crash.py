@@ -1,4 +1,4 @@
-"""Kills around every durable write while triggers of every kind are created and fire: each fires exactly once."""
+"""Kills around every durable write while triggers are created and fire. Each trigger fires exactly once."""
 
 import json
 from collections import Counter
@@ -35,7 +35,6 @@ def life_in(folder: Path) -> Life:
 
 
 def journal_of(life: Life) -> tuple[list[Mapping[str, str]], int]:
-    """Return the prompts for agents and the number of open turns."""
     if not life.database:
         journal = Journal(Order(life.home, life.world))
         return [data for _, _, _, kind, data in journal.events if kind == "user_message"], journal.waiting
@@ -46,7 +45,6 @@ def journal_of(life: Life) -> tuple[list[Mapping[str, str]], int]:
 
 
 def check_once(life: Life, where: str) -> None:
-    """Check that each trigger has one journal entry, one answer and one row."""
     world, (said, waiting) = World(Path(life.world)), journal_of(life)
     assert waiting == 0, where
     came = [data["message_id"] for data in said if data.get("origin") == "trigger"]
@@ -59,7 +57,7 @@ def check_once(life: Life, where: str) -> None:
     assert sum(count - 1 for count in rounds.values()) <= len(KINDS), where
 
 
-@pytest.mark.parametrize("first", [1, 4])  # keeps each test short
+@pytest.mark.parametrize("first", [1, 4])  # two short tests instead of a long one
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_a_kill_at_every_write_repeats_no_trigger_and_loses_none(
     server: ForkServer[Life], tmp_path: Path, side: str, first: int
@@ -68,10 +66,10 @@ def test_a_kill_at_every_write_repeats_no_trigger_and_loses_none(
     outcome = server.run(whole)
     assert outcome.status == 0
     check_once(whole, "not killed")
-    for at in range(first, outcome.writes + 1, 8):  # half of all writes: after one write equals before the next
+    for at in range(first, outcome.writes + 1, 8):  # both parameters together cover half of the points between writes
         life = life_in(tmp_path / str(at))
         killed = server.run(msgspec.structs.replace(life, side=side, at=at))
-        if killed.status == 0:  # this run grouped its writes differently and had fewer
+        if killed.status == 0:  # this run had fewer writes, because it grouped them differently
             assert at > outcome.writes // 2
             continue
         where = f"killed {side} write {at}"
@@ -93,7 +91,7 @@ def test_a_kill_over_postgres_repeats_no_trigger_and_loses_none(server: ForkServ
             life = msgspec.structs.replace(life_in(tmp_path / str(at)), database=whole.database)
             where = f"killed after write {at}"
             killed = server.run(msgspec.structs.replace(life, side="after", at=at))
-            if killed.status == 0:  # this run grouped its writes differently and had fewer
+            if killed.status == 0:  # this run had fewer writes, because it grouped them differently
                 assert at > outcome.writes // 2
                 continue
             assert killed.status == -9, where

@@ -1,7 +1,7 @@
-"""Weeks of triggers through the whole app, with clock changes in two zones, restarts, and hours of downtime.
+"""Weeks of triggers through the complete app, with clock changes in two time zones, restarts, and hours of downtime.
 
-The expected result is written by hand: every instant (UTC) and its answer, and nothing else. Time passes hour by
-hour, and to the second before and after each such instant.
+The expected result is written by hand: every time (UTC) at which a trigger fires, with its reply. No other trigger
+may fire. The clock advances hour by hour, and stops one second before and after each of these times.
 """
 
 import asyncio
@@ -27,9 +27,13 @@ LATE = "and is late"
 
 
 class Week(NamedTuple):
-    """`reminders` are arguments for /remind, `plans` for the tool `schedule`, `files` are event files by name.
+    """A week and the triggers that are created at its start.
 
-    Shoal restarts at `restart` and is down between the two times of `away`.
+    - `reminders`: arguments for `/remind`.
+    - `plans`: arguments for the tool `schedule`.
+    - `files`: event files by name.
+    - `restart`: the time at which Shoal restarts.
+    - `away`: the start and end of the downtime.
     """
 
     begin: str
@@ -206,12 +210,12 @@ AUTUMN_IN_BOTH = Week(
 
 
 def instant(text: str) -> datetime:
-    """Parse MM-DD HH:MM in these weeks' year, in UTC."""
+    """Parse MM-DD HH:MM as UTC in the year of the weeks."""
     return datetime.strptime(f"2026-{text}", "%Y-%m-%d %H:%M").replace(tzinfo=UTC)
 
 
 class Diary:
-    """The agent, which records each turn and repeats its prompt, and its Shoal."""
+    """Shoal during a week, with an agent that records each turn and repeats its prompt."""
 
     def __init__(self, home: Path, week: Week) -> None:
         self.home = home
@@ -241,7 +245,6 @@ class Diary:
         self.lines.append(f"{self.clock.now():%m-%d %H:%M} {what}")
 
     async def live(self, begin: str, end: str, *, first: bool = False) -> None:
-        """Run the app from one time to another."""
         self.clock = ManualClock(instant(begin))
         async with scenario(self.home, self.model, clock=self.clock, settings=SETTINGS) as world:
             if first:
@@ -257,7 +260,7 @@ class Diary:
             self.posted += [text for text in world.chat.texts(world.ada.thread) if text != "planned"]
 
     async def _put_away(self, world: World) -> None:
-        """Check the final state of due event files, after the last look at the folder in real time."""
+        """Check that due event files are moved to their final folder. The folder is scanned in real time."""
         triggers = await world.app[TriggerStore].all()
         stored = {trigger.spec.name or trigger.spec.text: trigger.state for trigger in triggers}
         self.missed |= {name for name, state in stored.items() if state == "missed"}
@@ -286,7 +289,6 @@ class Diary:
 
 
 def files_in(folder: Path) -> list[str]:
-    """Return the files directly in the folder."""
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 

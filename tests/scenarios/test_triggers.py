@@ -54,7 +54,7 @@ async def test_a_reminder_survives_a_restart(tmp_path: Path) -> None:
 async def test_an_event_file_starts_a_turn_once(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("the file said so")) as world:
         event = {"type": "immediate", "threadId": world.ada.thread, "text": "something happened"}
-        (world.app[Home].events / "signal.json").write_text(json.dumps(event))  # its folder exists from the start
+        (world.app[Home].events / "signal.json").write_text(json.dumps(event))  # Shoal creates the folder at startup
         await world.ada.sees("the file said so")
         assert world.model.calls == 1
 
@@ -135,7 +135,7 @@ async def test_a_failing_trigger_backs_off_is_disabled_and_reported(tmp_path: Pa
         ada = world.person("ada", "1", "dm-ada", direct=True)
         await ada.says("are you there?")
         await ada.sees("here")
-        await clock.advance(30)  # past the checks that run once after startup
+        await clock.advance(30)  # after the checks that run once after startup
         spec = NewTrigger(
             "periodic",
             "* * * * *",

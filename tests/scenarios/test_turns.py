@@ -1,4 +1,4 @@
-"""Whole turns: order, limits, failures, and the model's view."""
+"""Complete turns: order, limits, failures, and the model's view."""
 
 import asyncio
 import sqlite3
@@ -285,7 +285,7 @@ async def test_a_wait_within_the_bound_is_honored_and_a_longer_one_fails(
     async with scenario(tmp_path, model, clock=clock) as world:
         await world.ada.says("hello")
         await world.model.wait_for_calls(1)
-        await clock.advance(62 if tries == 2 else 1)  # a turn that waits for its model retries after the wait
+        await clock.advance(62 if tries == 2 else 1)  # a waiting turn calls its model again after the wait
         await world.ada.sees("here I am" if tries == 2 else "I will retry")
         assert model.calls == tries
 
@@ -358,8 +358,6 @@ async def test_a_turn_is_not_listed_among_other_running_turns(tmp_path: Path) ->
 
 
 async def test_calls_with_repeated_ids_all_run(tmp_path: Path) -> None:
-    """In one message and across messages."""
-
     def echo_of(text: str) -> Call:
         return Call("echo", f'{{"text": "{text}"}}', "c1")
 
@@ -386,7 +384,8 @@ async def test_a_context_overflow_drops_the_oldest_turns_once(tmp_path: Path) ->
         await world.ada.says("fourth")
         await world.ada.sees("too long for the model")
         assert len(await data_of(world, Compacted)) == 0
-        assert model.requests[4].messages[0].text.startswith("[ada] first")  # the next turn had everything again
+        # the next request contains the complete conversation again
+        assert model.requests[4].messages[0].text.startswith("[ada] first")
 
 
 async def test_read_only_calls_run_together_and_keep_their_order(tmp_path: Path) -> None:
@@ -484,7 +483,7 @@ async def test_a_completion_callback_that_fails_is_logged_and_called_for_the_nex
     called: list[str] = []
 
     def register(thread: ThreadId, turn: TurnId, reply: str) -> Awaitable[None]:
-        """Fail before returning an awaitable, then while it is awaited, then not at all."""
+        """Fail at the call the first time, fail in the awaitable the second time, then succeed."""
         called.append(reply)
         if len(called) == 1:
             raise ValueError("the register is closed")
@@ -524,7 +523,6 @@ async def test_a_damaged_thread_does_not_stop_the_others(tmp_path: Path) -> None
 async def test_conversation_memory_is_bounded_without_losing_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond the bound, the longest idle thread is dropped and later read from the journal."""
     monkeypatch.setattr("shoal.threads.orchestrator.HELD_BYTES_MAX", 3000)
     answers = [f"noted {number}" for number in range(12)]
     async with scenario(tmp_path, FakeModel(*answers)) as world:

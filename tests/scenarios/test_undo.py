@@ -1,4 +1,4 @@
-"""Undo: showing and reverting file changes of turns, without losing anyone's work."""
+"""Undo: file changes of turns are shown and reverted, and nobody's work is lost."""
 
 import asyncio
 import json
@@ -46,17 +46,14 @@ OWNER = Asker(trust="owner", user="owner")
 
 
 def calls(*each: tuple[str, dict[str, str]]) -> Reply:
-    """Return one message with these calls."""
     return Reply(calls=tuple(Call(name, json.dumps(given)) for name, given in each))
 
 
 def writes(path: str, content: str) -> Reply:
-    """Return a call that writes a file."""
     return calls(("write", {"path": path, "content": content}))
 
 
 def runs(command: str) -> Reply:
-    """Return a call that runs a command."""
     return calls(("bash", {"command": command}))
 
 
@@ -65,7 +62,6 @@ def workspace(world: World) -> Path:
 
 
 async def turn(world: World, text: str = "go") -> str:
-    """Send one message, wait for the end of its turn, and return the turn's id."""
     done = (await world.types()).count("turn_finished")
     await world.ada.says(text)
     return (await world.happens(world.ada.thread, "turn_finished", done + 1)).turn
@@ -407,7 +403,7 @@ async def test_an_interrupted_undo_is_finished_by_the_next_start(tmp_path: Path)
         row = await store.checkpoints.get(only)
         assert row is not None
         await UndoStore(store.driver, world.app[Clock]).begin("U1", row, "ada", row.after, row.before)
-        (workspace(world) / "a.txt").unlink()  # so far it got
+        (workspace(world) / "a.txt").unlink()  # the undo was interrupted at this point
     async with scenario(tmp_path, FakeModel()) as world:
         assert not list(workspace(world).iterdir())
         event = (await world.journal())[-1].data
@@ -460,7 +456,7 @@ async def test_deleting_a_thread_deletes_its_checkpoints(tmp_path: Path) -> None
         (workspace(world) / "a.txt").unlink()
         kept = sorted((tmp_path / "data" / "checkpoints").glob("*/??/*"))
         for path in kept:
-            os.utime(path, (0, 0))  # long ago, so no checkpoint can be about to reference it
+            os.utime(path, (0, 0))  # old enough to be deleted, because no new checkpoint can refer to it
         await delete_thread(
             app[Store], app[Home], app[LiveToolServices].artifacts, app[Folders], world.ada.thread, "web:owner"
         )
@@ -564,7 +560,7 @@ async def test_the_last_undo_is_reverted_without_its_id(tmp_path: Path) -> None:
         await world.ada.asks("/undo 2")
         assert "`/undo back` reverses this" in await world.ada.asks("/undo last")
         assert files() == []
-        for expected in (["b.txt"], [], ["b.txt"]):  # each is an undo and the last one to be reverted
+        for expected in (["b.txt"], [], ["b.txt"]):  # each undo is itself the newest change, which the next one reverts
             await world.ada.asks("/undo Back")
             assert files() == expected
 
@@ -705,7 +701,7 @@ async def test_permissions_are_restored_with_their_special_bits(tmp_path: Path) 
 
 
 def shuffled(drawn: random.Random, root: Path) -> str:
-    """Return commands that change files at random, each writing different content."""
+    """Return commands that change files at random. Each command writes different content."""
     names, lines = ("a", "b", "big", "d", "d/a", "d/e", "d/e/b", "new/deep/x"), list[str]()
     for _ in range(drawn.randint(1, 6)):
         name, other = drawn.choice(names), drawn.choice(names)
@@ -736,7 +732,7 @@ def test_no_content_is_ever_lost_to_an_undo(seed: int) -> None:
             "bytes_max": drawn.choice([60, 150, 10_000]),
             "files_max": drawn.choice([5, 99]),
         }
-        sees_all = bounds["files_max"] > 8  # more than there are names, otherwise Shoal reports that it skipped some
+        sees_all = bounds["files_max"] > 8  # there are eight names. Below that limit, Shoal reports skipped files
         model = FakeModel(script=lambda seen: "done" if seen.rounds else runs(commands))
         async with scenario(root, model, settings={"checkpoints": bounds}) as world:
             folder, undo, turns = workspace(world), world.app[Undo], list[str]()

@@ -1,4 +1,4 @@
-"""Kills at any point of an undo, its undo, and forks: after a restart each is complete or absent."""
+"""Kills at any point of undos and forks. After a restart, each undo or fork is complete or has no effect."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ def life_in(folder: Path, address: str = "") -> Life:
 
 
 def check(life: Life, whole: Life, where: str) -> None:
-    """Check that the state matches an uninterrupted life, and that each look saw a single moment of it."""
+    """Check that a run ended like one without a kill, and that no listing of the files shows a half-finished undo."""
     world, pattern = World(Path(life.world)), World(Path(whole.world))
     trees = {line["undos"]: line["tree"] for line in pattern.read("seen")}
     assert trees[0] == trees[2] != trees[1] == trees[3]
@@ -55,7 +55,7 @@ def check(life: Life, whole: Life, where: str) -> None:
 
 
 def begun_at(server: ForkServer[Life], folder: Path, since: Since) -> Life:
-    """Return a home in which there is or was something to undo."""
+    """Return a run whose home already contains the turns to undo, or also the undos if counting starts at the fork."""
     life = replace(life_in(folder), since=since)
     assert server.run(replace(life, until="turns" if since == "undos" else "undos")).status == 0
     return life
@@ -71,7 +71,7 @@ def copied(begun: Life, folder: Path) -> Life:
     ("since", "kind", "side", "step"),
     [
         ("undos", "write", "before", 2),
-        ("undos", "write", "after", 2),  # after one write equals before the next
+        ("undos", "write", "after", 2),  # a kill after one write has the same effect as before the next
         ("undos", "file", "before", 3),
         ("fork", "file", "before", 1),
     ],
@@ -88,7 +88,7 @@ def test_a_kill_anywhere_leaves_nothing_half_undone_or_copied_and_repeats_nothin
     for at in range(1, outcome.writes + 1, step):
         life = copied(begun, tmp_path / str(at))
         killed = server.run(replace(life, kind=kind, side=side, at=at, until="fork"))
-        if killed.status == 0:  # this run grouped its writes differently and had fewer
+        if killed.status == 0:  # this run had fewer writes, because it grouped them differently
             assert at > outcome.writes // 2
             continue
         assert killed.status == -9
@@ -108,7 +108,7 @@ def test_a_kill_with_postgres_leaves_nothing_half_undone_or_copied(
         whole = life_in(tmp_path / "whole", url)
         outcome = server.run(replace(whole, until="fork"))
         assert (outcome.status, server.run(whole).status) == (0, 0)
-        for at in range(1, outcome.writes + 1, 2):  # after one write equals before the next
+        for at in range(1, outcome.writes + 1, 2):  # a kill after one write has the same effect as before the next
             empty(address)
             life = life_in(tmp_path / str(at), url)
             killed = server.run(replace(life, side=side, at=at, until="fork"))

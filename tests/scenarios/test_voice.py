@@ -1,4 +1,4 @@
-"""Voice messages: transcribed before the model call, and answered with speech on request."""
+"""Voice messages: Shoal transcribes them before the model call, and replies with speech on request."""
 
 import asyncio
 import re
@@ -37,7 +37,6 @@ UNTRUSTED = re.compile(r"<untrusted source='[^']*'>\n.*?\n</untrusted>", re.DOTA
 async def running(
     home: Path, telegram: FakeTelegram, model: FakeModel, **settings: Mapping[str, object]
 ) -> AsyncGenerator[Services]:
-    """Run the app with one bot, owned by ada, and a speech service."""
     account: Mapping[str, object] = {"token": TOKEN, "api_base": telegram.server.address, "owner": str(ADA)}
     overrides: dict[str, object] = {
         "platforms": {"telegram": [account]},
@@ -58,7 +57,6 @@ async def running(
 
 @asynccontextmanager
 async def stage(*answers: str) -> AsyncGenerator[tuple[FakeTelegram, FakeModel]]:
-    """Yield Telegram with ada, and a model that hears and speaks."""
     telegram, model = FakeTelegram(), FakeModel(*answers)
     telegram.add_chat(ADA)
     await telegram.start()
@@ -70,8 +68,6 @@ async def stage(*answers: str) -> AsyncGenerator[tuple[FakeTelegram, FakeModel]]
 
 
 async def sees(telegram: FakeTelegram, found: Callable[[Sent], bool]) -> Sent:
-    """Wait for a matching post by the bot."""
-
     def one() -> Sent | None:
         return next((sent for sent in telegram.said(ADA) if found(sent)), None)
 
@@ -87,12 +83,10 @@ def is_voice(sent: Sent) -> bool:
 
 
 def asked(model: FakeModel, path: str) -> int:
-    """Return the number of service requests for this path."""
     return sum(one.endswith(path) for one, _ in model.audio)
 
 
 async def said(app: Services) -> UserSaid:
-    """Return ada's last message from the journal."""
     return [one.data for one in await app[Store].journal.events(THREAD) if isinstance(one.data, UserSaid)][-1]
 
 
@@ -182,14 +176,13 @@ async def test_speech_is_charged_to_the_budget_and_stops_at_it(tmp_path: Path) -
         usd = {row.model: row.usd for row in rows if row.usd is not None}
         assert usd["ears/whisper-1"] == pytest.approx(0.6 / 60 * seconds_of(recording(SAID)))
         assert usd["ears/tts-1"] == pytest.approx(1000 * len("The tide is high at six.") / 1_000_000)
-        await telegram.sends_voice(ADA, recording("x" * 1600))  # more than a minute
+        await telegram.sends_voice(ADA, recording("x" * 1600))  # longer than a minute
         told = await sees(telegram, lambda sent: "could not understand" in sent.text)
         assert "budget" in told.text
     assert asked(model, "/audio/transcriptions") == 1
 
 
 async def test_another_persons_recording_is_never_attributed_to_the_owner(tmp_path: Path) -> None:
-    """Forwarded or quoted, it is in an untrusted block, taints the turn, and is not answered."""
     async with stage("one", "two", "three") as (telegram, model), running(tmp_path, telegram, model) as app:
         origin: Json = {"type": "user", "sender_user": user_of(9), "date": 0}
         await telegram.sends_voice(ADA, recording(CLAIM), more={"forward_origin": origin})

@@ -1,4 +1,4 @@
-"""A voice message whose process is killed at any write: transcribed, spoken and charged once."""
+"""A voice message in a process that is killed at any write. It is transcribed, spoken and charged once."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""After reading pages, searching and reading continue without approval, but only to known addresses."""
+"""Research in a turn that has read pages: searches and reads run without approval, but only for known addresses."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ HTML = (("content-type", "text/html"),)
 
 
 class Web:
-    """Pages by URL. Records every request. A page of None redirects to another site."""
+    """Pages by URL, and a search engine. Records every request. A page of None redirects to another site."""
 
     def __init__(self, pages: Mapping[str, str | None]) -> None:
         self.pages = pages

@@ -1,4 +1,4 @@
-"""The whole app behind a webhook chat: answers, approvals, an outage, a long answer, and a real HTTP process."""
+"""The complete app with a webhook chat: replies, approvals, an outage, a long reply, and a real HTTP process."""
 
 import asyncio
 import signal
@@ -30,7 +30,6 @@ SECONDS_MAX = 60.0
 
 @asynccontextmanager
 async def chat(clock: Clock) -> AsyncGenerator[FakeHookChat]:
-    """Yield the other side, listening."""
     found = FakeHookChat(clock)
     await found.start()
     yield found
@@ -44,7 +43,6 @@ def clock() -> ManualClock:
 
 @asynccontextmanager
 async def running(home: Path, hook: FakeHookChat, model: FakeModel, clock: Clock) -> AsyncGenerator[Services]:
-    """Run the app with one webhook chat, owned by ada."""
     account = {"secret": SECRET, "post_url": f"{hook.server.address}/take", "owner": "ada"}
     overrides: Mapping[str, object] = {
         "platforms": {"webhook": {"ticker": account}}, "sandbox": {"kind": "host"},
@@ -60,8 +58,6 @@ async def running(home: Path, hook: FakeHookChat, model: FakeModel, clock: Clock
 
 
 async def sees(hook: FakeHookChat, part: str, times: int = 1) -> HookPosted:
-    """Wait until a final message with `part` has arrived `times` times."""
-
     def found() -> HookPosted | None:
         done = [one for one in hook.messages if part in one.text and not one.text.endswith(WRITING)]
         return done[times - 1] if len(done) >= times else None

@@ -1,10 +1,10 @@
-"""A Shoal with triggers of every kind that all come due, killed at a chosen durable write.
+"""A Shoal with triggers of every kind that all become due. It is killed at a chosen durable write.
 
-`python -m tests.scenarios.trigger_life` reads one JSON order per line, runs each in a forked child, and prints the
-child's exit code or its negative signal, and the number of writes.
+`python -m tests.scenarios.trigger_life` reads one `Life` per line of standard input, as JSON. It runs each in a
+forked child and prints the `Outcome` (see `shoal.testing.crash`).
 
-A person and several programs create the triggers. After the kill they repeat everything whose success they did not
-see.
+A person and several programs create the triggers. After the kill, they repeat every request for which they got no
+confirmation.
 """
 
 import asyncio
@@ -57,7 +57,11 @@ KINDS = ("cron", "once", "file-now", "file-once", "file-cron", "plan", "hook", "
 
 
 class Life(msgspec.Struct, frozen=True):
-    """One run. With `at` 0 it is never killed. Without a `database` it uses the home's own."""
+    """One run.
+
+    - `at`: the durable write at which the process is killed, or 0 for no kill.
+    - `database`: the URL of a PostgreSQL database, or empty for SQLite in the home directory.
+    """
 
     home: str
     world: str
@@ -67,7 +71,6 @@ class Life(msgspec.Struct, frozen=True):
 
 
 def thread_of(kind: str) -> ThreadId:
-    """Return the thread of this kind of trigger."""
     return make_thread_id("fake", "harbour", kind)
 
 
@@ -81,7 +84,7 @@ class Shore:
         self.at = LATER if self.clock.now() == AGAIN else HOUR
 
     def answer(self, seen: Seen) -> Reply:
-        """Answer as the model: create the schedule, answer the heartbeat, and otherwise repeat the prompt."""
+        """Play the model: create the schedule, send a message for the heartbeat, and otherwise repeat the prompt."""
         asked = seen.user_text.split("<context>")[0].strip()
         if "make a plan" in asked:
             return self._planned(seen)
@@ -93,7 +96,7 @@ class Shore:
         return Reply("[SILENT]" if kind == "heartbeat" else f"did {kind}")
 
     def _planned(self, seen: Seen) -> Reply:
-        """Schedule once. If the outcome is unknown, look first."""
+        """Create the schedule once. If the result of the call is unknown, list the schedules first."""
         last = seen.messages[-1]
         made = last.role == "tool" and "it is time: plan" in last.text
         if made:
@@ -104,11 +107,9 @@ class Shore:
         return Reply(calls=(Call("schedule", json.dumps(wanted)),))
 
     def show(self, posted: Posted) -> None:
-        """Record a post as the platform."""
         self.world.note("chat", key=posted.post.key, text=posted.markdown)
 
     async def arrange(self, app: Services, address: str) -> None:
-        """Create every trigger that does not exist yet."""
         made = {trigger.spec.text for trigger in await app[TriggerStore].all()}
         self._write_files(app[Home].events, made)
         for kind, schedule in (("cron", f"{self.at.minute} {self.at.hour} * * *"), ("once", self.at.isoformat())):
@@ -146,7 +147,9 @@ class Shore:
                 assert (await client.post(f"/hooks/{name}", content=b"{}", headers=headers)).status_code == 202
 
     def _write_files(self, events: Path, made: set[str]) -> None:
-        """Write each file once, because files survive. Rewrite a periodic one whose time passed before it was read."""
+        """Write each event file once, because files survive a kill. Rewrite a periodic one that was due before
+        Shoal read it.
+        """
         events.mkdir(parents=True, exist_ok=True)
         written = {line["what"] for line in self.world.read("files")}
         cron = f"{self.at.minute} {self.at.hour} * * *"
@@ -163,12 +166,10 @@ class Shore:
                 self.world.note("files", what=kind)
 
     def has_seen(self, *kinds: str) -> Callable[[], bool]:
-        """Return a check that these were answered."""
         return lambda: {f"did {kind}" for kind in kinds} <= {line["text"] for line in self.world.read("chat")}
 
 
 async def live(life: Life) -> int:
-    """Create all triggers and let them fire. End when everything is answered and cleaned up."""
     shore, drivers = Shore(life), list[tuple[KillingDriver, WatchedDriver]]()
 
     def wrap(driver: Driver) -> Driver:
@@ -209,7 +210,6 @@ async def live(life: Life) -> int:
 
 
 async def _come(app: Services, shore: Shore, driver: WatchedDriver) -> None:
-    """Let time pass until every trigger has fired and finished ones are cleaned up."""
     await quiet(app, driver)
     await shore.clock.advance(STARTING_SECONDS)
     events = app[Home].events
@@ -229,7 +229,6 @@ async def _come(app: Services, shore: Shore, driver: WatchedDriver) -> None:
 
 
 async def _stored(app: Services, *kinds: str) -> None:
-    """Wait until event files are accepted or finished."""
     wanted = {f"file:{kind}.json" for kind in kinds}
     while not wanted <= {trigger.spec.name for trigger in await app[TriggerStore].all()}:
         pass

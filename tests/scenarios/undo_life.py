@@ -1,7 +1,7 @@
-"""A Shoal that undoes a turn, undoes the undo, reverts the turn again and forks the thread, killed at any point.
+"""A Shoal that undoes a turn, undoes the undo, undoes the turn again, and forks the thread. It is killed at any point.
 
-`python -m tests.scenarios.undo_life` reads one JSON order per line, runs each in a forked child, and prints the
-child's exit code or its negative signal, and the number of possible kill points.
+`python -m tests.scenarios.undo_life` reads one `Life` per line of standard input, as JSON. It runs each in a forked
+child and prints the `Outcome` (see `shoal.testing.crash`), which contains the number of possible kill points.
 """
 
 import asyncio
@@ -58,9 +58,13 @@ CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.sym
 
 
 class Life(msgspec.Struct, frozen=True):
-    """One run. `at` is the database write or `file` change at which it is killed; 0 is never. `until` is the last
-    part to run: the `turns` to undo, then the `undos`, then the copies of the `fork`, after which the model is told
-    of everything. Counting starts with the undos, or with `since` at the copies."""
+    """One run.
+
+    - `kind`, `at`: the database write or file change at which the process is killed. 0 means no kill.
+    - `until`: the last part to run. `turns` creates the changes, `undos` undoes them, `fork` copies the thread, and
+      `end` also sends a message that informs the model.
+    - `since`: the part at which counting for `at` starts.
+    """
 
     home: str
     world: str
@@ -73,14 +77,13 @@ class Life(msgspec.Struct, frozen=True):
 
 
 class FileChanges:
-    """Counts this process's file changes and kills it before a chosen one."""
+    """Counts the file changes of this process and kills it before a chosen one."""
 
     def __init__(self, at: int) -> None:
         self.count = NOT_YET
         self._at = at
 
     def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
-        """Handle one of Python's audit events."""
         if event == "open":
             flags = arguments[2]
             if not isinstance(flags, int) or not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
@@ -93,7 +96,7 @@ class FileChanges:
 
 
 def tree_of(folder: Path) -> list[tuple[str, str, int]]:
-    """Return everything in a folder: path, kind and permissions."""
+    """Return the path, the content or link target, and the permissions of each entry in a folder."""
     found: list[tuple[str, str, int]] = []
     for path in sorted(folder.rglob("*")):
         what = os.readlink(path) if path.is_symlink() else "" if path.is_dir() else path.read_text()
@@ -103,7 +106,6 @@ def tree_of(folder: Path) -> list[tuple[str, str, int]]:
 
 
 async def live(life: Life) -> int:
-    """Do the remaining work and return the number of writes or file changes."""
     world, files, drivers = World(Path(life.world)), FileChanges(life.at), list[KillingDriver]()
     if life.kind == "file":
         sys.addaudithook(files)

@@ -1,4 +1,4 @@
-"""A process that hears a Telegram voice message and answers with speech, until it is done or killed at a write."""
+"""A process that receives a voice message on Telegram and replies with speech. It is killed at a chosen write."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,8 +17,12 @@ from shoal.testing.platforms.telegram import TOKEN
 
 
 class VoiceOrder(msgspec.Struct):
-    """The addresses of the home, the platform and the model, and the durable write at which the process dies (0:
-    none)."""
+    """One run.
+
+    - `home`: the path of the home directory.
+    - `telegram`, `model`: the addresses of the fake services.
+    - `at`: the durable write at which the process is killed, or 0 for no kill.
+    """
 
     home: str
     telegram: str
@@ -28,7 +32,6 @@ class VoiceOrder(msgspec.Struct):
 
 
 async def live(order: VoiceOrder) -> int:
-    """Run until the answer is spoken and return the number of durable writes."""
     drivers: list[KillingDriver] = []
 
     def wrap(driver: Driver) -> Driver:
