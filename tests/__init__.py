@@ -1,1 +1,1 @@
-"""Tests of Shoal: unit, contracts, scenarios, e2e and tidy."""
+"""Shoal's tests: unit, contracts, scenarios, e2e and tidy."""

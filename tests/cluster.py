@@ -1,4 +1,4 @@
-"""Workers over one PostgreSQL database, each with its own connections, in one event loop."""
+"""Workers that share one PostgreSQL database, each with its own connections, in one event loop."""
 
 import asyncio
 
@@ -11,8 +11,6 @@ from tests.waiting import until
 
 
 class PostgresCluster:
-    """Workers over one database."""
-
     workers_max = 3
 
     def __init__(self, url: str, tasks: asyncio.TaskGroup) -> None:

@@ -1,6 +1,6 @@
-"""Writes the command tables of docs/cli.md from the commands themselves.
+"""Writes the command tables of docs/cli.md from the command definitions.
 
-    python -m tests.command_table     write the page again
+    python -m tests.command_table     write the page
 
 `tests/tidy/test_command_table.py` compares the page with the code.
 """
@@ -18,7 +18,6 @@ BEGIN, END = "<!-- from the commands: python -m tests.command_table -->\n", "<!-
 
 
 def commands(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yield a command and all its subcommands, with the words that call each."""
     yield words, command
     if isinstance(command, click.Group):
         context = click.Context(command)
@@ -28,7 +27,6 @@ def commands(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[t
 
 
 def usage(words: tuple[str, ...], command: click.Command) -> str:
-    """Return the usage of a command, without `--json` and `--help`."""
     context = click.Context(command)
     parts = ["shoal", *words]
     for parameter in command.params:
@@ -42,14 +40,12 @@ def usage(words: tuple[str, ...], command: click.Command) -> str:
 
 
 def value(option: click.Option, context: click.Context) -> str:
-    """Return the placeholder for an option's value: its choices, its own name, or N for a number."""
     if option.metavar or isinstance(option.type, click.Choice):
         return option.make_metavar(context).strip("[]")
     return "N" if option.type.name.startswith("integer") else max(option.opts, key=len).strip("-").upper()
 
 
 def table(entries: dict[str, main.CommandEntry]) -> str:
-    """Return the command table for one job."""
     lines = ["| command | what it does |", "|---|---|"]
     context = click.Context(main.shoal)
     for name in entries:
@@ -67,7 +63,6 @@ def table(entries: dict[str, main.CommandEntry]) -> str:
 
 
 def page(text: str) -> str:
-    """Return the page with up-to-date tables."""
     tables = "\n\n".join(f"### {job}\n\n{table(entries)}" for job, entries in main.JOBS.items())
     return re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{tables}\n\n{END}", text, flags=re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""The accounts of a configuration with the settings type of their platform."""
+"""The accounts in a configuration that have the settings type of a platform."""
 
 from typing import TypeVar
 
@@ -9,7 +9,6 @@ A = TypeVar("A", bound=AccountSettings)
 
 
 def configured(config: Config, kind: type[A]) -> list[A]:
-    """Return every account with settings of this type, in the order of the file."""
     return [
         account for accounts in config.platforms.accounts.values() for account in accounts if isinstance(account, kind)
     ]

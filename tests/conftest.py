@@ -1,6 +1,4 @@
-"""Setup for all tests: their files are in memory, processes can be interrupted, and no test fails because it is
-slow.
-"""
+"""Setup for all tests: temporary files are in memory, Ctrl-C works, and no test fails because it is slow."""
 
 import gc
 import itertools
@@ -20,7 +18,7 @@ from hypothesis import settings
 from shoal.files.deep_folders import remove_tree
 from tests import hanging
 
-pytest.register_assert_rewrite("shoal.testing.contracts")  # failed assertions show the compared values
+pytest.register_assert_rewrite("shoal.testing.contracts")  # makes failed assertions show the compared values
 
 NAME_LENGTH_MAX = 200
 MEMORY = Path("/dev/shm")
@@ -31,43 +29,40 @@ files.
 
 
 def _takes_programs(folder: Path) -> bool:
-    """Return whether files in the folder may be executed, which some containers forbid."""
+    """Return True if files in the folder may be executed. Some containers forbid that."""
     return not os.statvfs(folder).f_flag & os.ST_NOEXEC
 
 
 def _free_memory() -> int:
-    """Return the bytes available for files in memory."""
     return min(shutil.disk_usage(MEMORY).free, psutil.virtual_memory().available)
 
 
 if MEMORY.is_dir() and _free_memory() > MEMORY_BYTES_MIN and _takes_programs(MEMORY):
-    # Thousands of tests commit and would each wait for the disk. No test cuts the power.
+    # Thousands of tests commit, and each would wait for the disk. No test simulates a power failure.
     tempfile.tempdir = os.environ.setdefault("TMPDIR", str(MEMORY))
 
-os.environ["OLLAMA_HOST"] = (
-    "127.0.0.1:1"  # nothing listens there; an Ollama on this machine must not answer instead of the demo
-)
+os.environ["OLLAMA_HOST"] = "127.0.0.1:1"  # unused port: a local Ollama must not replace the demo model
 
 settings.register_profile("shoal", deadline=None, max_examples=60)
 settings.register_profile("many", deadline=None, max_examples=600)  # pytest --hypothesis-profile many
 settings.load_profile("shoal")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background run ignores it, and its children would too
+# background jobs ignore SIGINT, and their child processes would too
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the limits of the guard against hanging tests."""
     hanging.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch all tests, including those of the packages."""
+    """Also watches the tests of the packages in packages/."""
     config.pluginmanager.register(hanging.HangGuard(config), "hang-guard")
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """Shorten the id of a long text. Every worker sends the ids of all tests, and they are kept."""
+    """Shorten the id of a long text. Each worker sends the ids of all tests, and pytest-xdist keeps them in memory."""
     if isinstance(val, str | bytes) and len(val) > NAME_LENGTH_MAX:
         return f"{val[:NAME_LENGTH_MAX]!a} and so on"
     return None
@@ -79,16 +74,14 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exclude the collected tests from garbage collection and run it less often, which saves a twentieth of the
-    time.
-    """
+    """Exclude the collected tests from garbage collection and collect less often. This saves 5 % of the run time."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run slow tests first, so that short ones keep all workers busy at the end."""
+    """Run slow tests first, so the short ones keep all workers busy at the end."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
@@ -98,10 +91,10 @@ _has_failed = pytest.StashKey[bool]()
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
-    """Return an empty folder, which is kept if the test fails.
+    """An empty folder. It is kept if the test fails.
 
-    pytest's own fixture leaves a link for each name and scans all of them for the next folder, which takes 15 ms
-    after some thousand tests.
+    pytest's own fixture creates a link for each test name and scans all links for each new folder. After some
+    thousand tests, that takes 15 ms.
     """
     name = re.sub(r"\W", "_", request.node.name)[:25]
     folder = tmp_path_factory.getbasetemp() / f"{name}_{next(_folders)}"
@@ -114,7 +107,6 @@ def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remember which tests fail."""
     report = yield
     if report.failed:
         item.stash[_has_failed] = True

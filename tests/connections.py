@@ -1,4 +1,4 @@
-"""A loopback server for one test that leaves no connection open."""
+"""A loopback server for one test. It leaves no connection open."""
 
 import asyncio
 import ssl
@@ -12,9 +12,10 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def listening(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncGenerator[int]:
-    """Run `serve` for every connection until the block ends, and yield the port. An error in `serve` fails the test.
+    """Run `serve` for each connection until the block ends, and yield the port. An error in `serve` fails the test.
 
-    asyncio itself leaves a connection open if its handler is cancelled before it starts, as at the end of a test.
+    asyncio's own server leaves a connection open if its handler is cancelled before it starts, as happens at the end
+    of a test.
     """
     connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 

@@ -1,4 +1,4 @@
-"""Every dialect that Shoal's platforms use, by name. None is unchanged Markdown."""
+"""The Markdown dialect of each platform, by name. None is unchanged Markdown."""
 
 from shoal.kernel.markup import Dialect
 from shoal.markdown.dialects import PLAIN

@@ -1,4 +1,4 @@
-"""Processes that fork a child per order, which executes it and may be killed: `shoal.testing.crash.serve_forked`."""
+"""Processes that fork a child for each order and may kill it: `shoal.testing.crash.serve_forked`."""
 
 import subprocess
 import sys
@@ -15,13 +15,12 @@ T = TypeVar("T")
 
 
 class ForkServer(Generic[T]):
-    """A process that executes orders of one kind."""
+    """A process that executes orders of one type, each in a forked child."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def run(self, order: T) -> Outcome:
-        """Execute an order in a child and wait for its end."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(msgspec.json.encode(order).decode() + "\n")
@@ -31,7 +30,6 @@ class ForkServer(Generic[T]):
 
 @contextmanager
 def fork_server(module: str, kind: type[T]) -> Generator[ForkServer[T]]:
-    """Run `python -m MODULE`, which serves orders of this kind, until the block ends."""
     command = [sys.executable, "-m", module]
     root = Path(__file__).resolve().parents[1]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root) as process:

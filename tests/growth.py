@@ -1,6 +1,6 @@
-"""CPU time compared with a reference that runs at the same moment, so that a busy machine decides no test.
+"""Compares CPU time with a reference that runs at the same moment, so the load of the machine cannot fail a test.
 
-Other activity on the machine only adds time, and to both. They run alternately, and the minimum of each counts.
+Other activity only adds time, to both. The two run alternately, and the minimum of each counts.
 """
 
 import signal
@@ -30,7 +30,7 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
 
 @contextmanager
 def stopped_by_timer() -> Generator[None]:
-    """Allow `seconds` to stop runs that take too long."""
+    """Allow `seconds` to stop functions that take too long."""
     before = signal.signal(signal.SIGVTALRM, _stop)
     try:
         yield
@@ -39,7 +39,7 @@ def stopped_by_timer() -> Generator[None]:
 
 
 def seconds(run: Callable[[], object], limit_seconds: float = LIMIT_SECONDS) -> float:
-    """Return the CPU seconds of a run. A run that reaches the limit is stopped, and the limit is returned."""
+    """Return the CPU seconds of a function. It is stopped at the limit, and the limit is returned."""
     signal.setitimer(signal.ITIMER_VIRTUAL, limit_seconds)
     start = time.process_time()
     try:
@@ -54,9 +54,9 @@ def seconds(run: Callable[[], object], limit_seconds: float = LIMIT_SECONDS) -> 
 def slower(
     run: Callable[[], object], reference: Callable[[], object], times: float, enough_seconds: float
 ) -> tuple[float, float] | None:
-    """Return the CPU seconds of the reference and of the run if the run takes more than `times` as long.
+    """Return the minimum CPU seconds of the reference and of `run` if `run` takes more than `times` as long.
 
-    Returns None if it does not, or takes no more than `enough_seconds`.
+    Returns None if it does not, or if `run` takes at most `enough_seconds`.
     """
     if seconds(run) <= enough_seconds:
         return None

@@ -1,9 +1,9 @@
-"""Ends a test run that hangs in any phase, with the stacks of all threads.
+"""Ends a test run that hangs in any phase, and prints the stacks of all threads.
 
-pytest-timeout can end a slow test only while its signal handler runs. It stops watching once a test has failed, and
-it never watches the end of the session. This plugin watches each setup, call and teardown separately, and the end of
-the session. A phase that takes too long ends the process. pytest-xdist then reports the test as failed, and a new
-worker runs the other tests.
+pytest-timeout can end a slow test only while its signal handler can run. It stops watching after a test has failed,
+and it never watches the end of the session. This plugin watches each setup, call and teardown separately, and the
+end of the session. If a phase takes too long, the process exits. pytest-xdist then reports the test as failed, and a
+new worker runs the remaining tests.
 """
 
 import faulthandler
@@ -20,13 +20,13 @@ END_SECONDS = 120.0
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Declare the limits as options, so that tests of this plugin can set them."""
+    """The limits are options, so tests of this plugin can set them."""
     parser.addini("phase_seconds", "limit for each phase of a test", default=str(PHASE_SECONDS))
     parser.addini("end_seconds", "limit for the end of a session", default=str(END_SECONDS))
 
 
 class HangGuard:
-    """The plugin. Create it while pytest does not capture standard error, as in `pytest_configure`."""
+    """The pytest plugin. Create it before pytest captures standard error, for example in `pytest_configure`."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._phase_seconds = float(config.getini("phase_seconds"))
@@ -55,12 +55,14 @@ class HangGuard:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Watch a teardown. The last test's teardown includes the session's fixtures."""
+        """The teardown of the last test includes that of the session's fixtures."""
         return (yield from self._watch(item))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None, object, object]:
-        """Watch the end until the process exits. pytest-xdist itself kills a worker that does not exit within 10 s."""
+        """Watch the end of the session until the process exits. A worker is watched only up to this hook, because
+        pytest-xdist kills it after 10 s.
+        """
         self._start(self._end_seconds)
         outcome = yield
         if self._is_worker:

@@ -1,6 +1,6 @@
 """Writes the tables of docs/http.md from the endpoints: every call with its fields, scope and description.
 
-    python -m tests.http_table     write the page again
+    python -m tests.http_table     write the page
 
 `tests/tidy/test_http_table.py` compares the page with the code.
 """
@@ -39,19 +39,17 @@ SCOPES = {EVERYONE: "any", READERS: "read", TALKERS: "chat", DECIDERS: "approve"
 
 
 def struct(hint: object) -> type[msgspec.Struct] | None:
-    """Return the struct of a body, or None for a body that handlers read themselves."""
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     structs = [kind for kind in options if isinstance(kind, type) and issubclass(kind, msgspec.Struct)]
     return structs[0] if len(structs) == 1 else None
 
 
 def fields(kind: type[msgspec.Struct]) -> list[tuple[str, bool]]:
-    """Return the JSON names of a struct's fields, and whether each is required."""
     return [(field.encode_name, field.required) for field in msgspec.structs.fields(kind)]
 
 
 def form(endpoint: Endpoint) -> str:
-    """Return how a call is made: method, path, query and body. `?` marks optional parts."""
+    """Return the method, path, query and body of a call. `?` marks optional parts."""
     path = re.sub(r"{(\w+):path}", r"{\1}", endpoint.path)
     query = "&".join(name for name, _ in fields(endpoint.query)) if endpoint.query else ""
     text = f"`{endpoint.method} {path}{'?' * bool(query)}{query}`"
@@ -84,7 +82,6 @@ def tables() -> str:
 
 
 def page(text: str) -> str:
-    """Return the page with up-to-date tables."""
     return re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{tables()}\n\n{END}", text, flags=re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""The built-in tools, and those of packages/shoal-hardware."""
+"""Shoal's built-in tools and the tools of packages/shoal-hardware."""
 
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -18,7 +18,7 @@ for entry in entry_points(group="shoal.tools.hardware"):
 
 
 async def all_tools(folder: Path) -> Registry:
-    """Return the tools of a Shoal that ran in `folder`. Their calls can be prepared but not executed."""
+    """Return the tools of a Shoal that ran in `folder` and has ended. Their calls can be prepared but not run."""
     harbour = Home(folder).agent("harbour")
     harbour.mkdir(parents=True)
     (harbour / "agent.toml").touch()
@@ -27,7 +27,6 @@ async def all_tools(folder: Path) -> Registry:
 
 
 def example_context(folder: Path) -> ToolContext:
-    """Return a context with the files that the tools' examples mention."""
     context = tool_context(folder)
     (context.agent.workspace / "notes.txt").write_text("one\ntwo\nthree\n")
     (context.agent.home / "docs/tides.md").write_text("High at noon.\n")

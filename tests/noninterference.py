@@ -1,15 +1,15 @@
-"""Noninterference, tested through the whole app: the owner's private words reach nobody else.
+"""Tests noninterference through the complete application: the owner's private words never reach anyone else.
 
-A talk is a few acts of an owner and a stranger, played twice with different private words. Everything on the
-stranger's side must be identical in both plays: each model request, answer, post, file and journal of all
-conversations except the owner's private ones. The stranger's text, in turn, reaches the owner's requests only inside
-`<untrusted>`, in a turn that is tainted.
+A talk is a list of acts by an owner and a stranger. It is played twice with different private words. Everything that
+the stranger could observe must be the same in both plays: model requests, replies, posts, files and journals of all
+conversations except the owner's private ones. In the other direction, the stranger's text may reach the owner's
+requests only inside `<untrusted>` and in a tainted turn.
 
-Opening an app takes longer than a talk, so several talks are played in one app, one after another. Each has its own
-owner, stranger and channels. If something differs, each talk is played again on its own.
+Starting the application takes longer than a talk, so one application plays several talks. Each talk has its own
+owner, stranger and channels. If the plays differ, each talk is played again on its own.
 
-The model executes the calls that the last message spells out between `@@`. It then answers with a number that
-depends on every character of its request, so that any difference spreads to everything after it.
+The model runs the calls that the last message contains between `@@`. It then replies with a number that depends on
+every character of its request, so any difference spreads to all later requests.
 """
 
 import asyncio
@@ -90,10 +90,11 @@ _BLOCK = re.compile(r"<untrusted source='[^'>]*'>\n.*?\n</untrusted>", re.DOTALL
 
 
 class Act(NamedTuple):
-    """An act of a person: `says` a text, gives a command, or sends a file with this name. The model then executes
+    """An act of a person: a message with `text`, a chat command in `text`, or a file named `file`. The model then runs
     `calls`.
 
-    `{w}` stands for the words and `{n}` for the talk's number. Without a person, `seconds` pass.
+    `{w}` is replaced by the private words and `{n}` by the talk's number. If `who` is None, only time passes:
+    `seconds`.
     """
 
     who: Who | None
@@ -108,7 +109,6 @@ SAID = 20
 
 
 def _called(who: Who, word: str) -> list[Act]:
-    """Return acts whose turns use each tool, alone or in useful combinations."""
     path = f"{word}.txt"
     groups: list[Sequence[tuple[str, Mapping[str, object]]]] = [
         [("write", {"path": path, "content": word}), ("read", {"path": path}), ("list", {})],
@@ -153,7 +153,6 @@ def _called(who: Who, word: str) -> list[Act]:
 
 
 def _told(who: Who, word: str) -> list[Act]:
-    """Return acts with words, files and each command."""
     commands = (
         "/status", "/tasks", "/thread list", "/thread history", f"/thread kill fake:dm-ada{{n}}:{word}",
         "/thread history fake:dm-ada{n}:1", "/thread kill fake:dm-ada{n}:1", "/context", f"/context save {word}",
@@ -173,7 +172,6 @@ def _told(who: Who, word: str) -> list[Act]:
 
 
 def _asked() -> list[Act]:
-    """Return API reads for a person whose token lets them chat."""
     paths: dict[str, None] = {}
     for path in [endpoint.path for endpoint in api() if endpoint.method == "GET"]:
         for thread in ("fake:dm-ada{n}:1", "fake:square{n}:1"):
@@ -182,7 +180,6 @@ def _asked() -> list[Act]:
 
 
 def _sent() -> list[Act]:
-    """Return API writes for a person whose token lets them chat, including attempts in other people's conversations."""
     acts: list[Act] = []
     for path in [endpoint.path for endpoint in api() if endpoint.method == "POST" and "chat" in endpoint.scopes]:
         for thread in ("fake:dm-ada{n}:1", "fake:square{n}:1", "{own}"):
@@ -232,14 +229,14 @@ UNUSED = dict.fromkeys(("web_search", "brave_search"), "asks somebody else's ser
 
 
 def is_private(act: Act) -> bool:
-    """Return whether the owner acts where nobody else can read."""
     return act.who in ("owner alone", "owner on the page")
 
 
 class SeeingSandbox(FakeSandbox):
-    """A sandbox that starts nothing. Each command prints all files that it could read, and writes the file after a `>`.
+    """A sandbox that runs no program. Each command prints all files that it could read, and writes the file named after
+    `>`.
 
-    A command that begins with `sleep` runs until it is ended. Commands that are known to read nothing print nothing.
+    A command that starts with `sleep` runs until it is killed. Commands that are known to read nothing print no files.
     """
 
     async def run(self, command: Command) -> CommandResult:
@@ -260,16 +257,16 @@ class SeeingSandbox(FakeSandbox):
 
     def _printed(self, mount: Mount) -> str:
         files = [path for path in mount.host.rglob("*") if path.is_file()]
-        names = [_plain(str(path.relative_to(mount.host))) for path in files]  # names of attachments begin with an id
+        # the names of attachments start with a random id
+        names = [_plain(str(path.relative_to(mount.host))) for path in files]
         lines = sorted(zip(names, [path.read_text("utf-8", "replace") for path in files], strict=True))
         return "\n".join([mount.inside, *(f"{name}: {text}" for name, text in lines)])
 
 
 class InPlaceDriver(SqliteDriver):
-    """A driver that runs each script in the caller's thread, which halves the time of a play."""
+    """A driver that runs each script in the caller's thread, which halves the duration of a play."""
 
     def __init__(self, other: Driver, path: Path) -> None:
-        """Replace another driver of this file, and close it along with this one."""
         super().__init__(path, synchronous="OFF")
         self._other = other
 
@@ -277,7 +274,6 @@ class InPlaceDriver(SqliteDriver):
         return await super().read(script) if self._closed else self._read(script)
 
     async def close(self) -> None:
-        """Close both drivers."""
         await super().close()
         await self._other.close()
 
@@ -288,7 +284,7 @@ class InPlaceDriver(SqliteDriver):
 
 
 class InPlaceExecutor(ThreadPoolExecutor):
-    """An executor that runs everything in the caller's thread, so that plays are identical on any machine."""
+    """An executor that runs each function in the caller's thread, so plays are the same on any machine."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         done = Future[T]()
@@ -300,20 +296,19 @@ class InPlaceExecutor(ThreadPoolExecutor):
 
 
 class IdleSelector(selectors.DefaultSelector):
-    """A selector that can report when its event loop has nothing left to do."""
+    """A selector that detects when its event loop has nothing left to do."""
 
     def __init__(self) -> None:
         super().__init__()
         self._waiting: list[asyncio.Future[None]] = []
 
     async def idle(self) -> None:
-        """Wait until every other task waits for time or for another task."""
+        """Wait until all other tasks wait for a timer or for each other."""
         waiting = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         await waiting
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Poll as usual. If nothing is ready, wake the tasks that wait in `idle`."""
         events = super().select(0 if self._waiting else timeout)
         if timeout != 0 and not events:
             waiting, self._waiting = self._waiting, []
@@ -324,9 +319,9 @@ class IdleSelector(selectors.DefaultSelector):
 
 
 class Probe:
-    """A clock based on the timestamps of its own file, to tell exactly which files a call has changed.
+    """A clock that reads the timestamps of its own file, to find out which files a call changed.
 
-    Files changed earlier have an earlier timestamp, and files changed afterwards do not.
+    Earlier changes have an earlier timestamp, and later changes have a later one.
     """
 
     def __init__(self, file: Path) -> None:
@@ -334,7 +329,7 @@ class Probe:
         file.touch()
 
     def now_ns(self) -> int:
-        """Return the last moment before now. Kernels before 6.13 have coarse timestamps, so this may take some
+        """Return a time just before now. Kernels before 6.13 have coarse timestamps, so this may take some
         milliseconds.
         """
         began = self._touched()
@@ -348,8 +343,6 @@ class Probe:
 
 
 class Places(NamedTuple):
-    """The threads of a talk."""
-
     alone: ThreadId
     page: ThreadId
     group: ThreadId
@@ -358,7 +351,6 @@ class Places(NamedTuple):
 
 
 def places(number: int) -> Places:
-    """Return the threads of the talk with this number."""
     channels = (f"dm-{OWNER}{number}", f"square{number}", f"dm-{STRANGER}{number}")
     alone, group, stranger = (make_thread_id("fake", channel, "1") for channel in channels)
     api = make_thread_id("web", personal_channel(f"web:{STRANGER}{number}"), "1")
@@ -370,14 +362,14 @@ def _hook(number: int) -> HookSettings:
 
 
 class Talk(NamedTuple):
-    """An example: the acts, and the two alternatives for the owner's private words."""
+    """A list of acts, and the two alternatives for the owner's private words."""
 
     acts: Sequence[Act]
     words: tuple[str, str]
 
 
 class Run:
-    """One play of some talks. `seen` holds the stranger's side, by kind."""
+    """One play of some talks. `seen` collects everything that the stranger could observe, by kind."""
 
     def __init__(self, world: World, clock: ManualClock, idle: Callable[[], Awaitable[None]], folder: Path) -> None:
         self._world = world
@@ -396,7 +388,6 @@ class Run:
         self.seen: defaultdict[str, list[str]] = defaultdict(list)
 
     async def play(self, act: Act, words: str = "", number: int = 0) -> None:
-        """Perform an act in the talk with this number, let all its consequences happen, and record them."""
         await self._wait(ACT_SECONDS)
         self._may_hold = is_private(act)
         answer = await self._done(act, words, number)
@@ -422,7 +413,7 @@ class Run:
         if act.who is None:
             await self._wait(act.seconds)
             return ""
-        # Texts contain literal braces, so the words are replaced by name.
+        # Uses `replace` instead of `format`, because the texts contain literal braces.
         text = act.text.replace("{n}", str(number)).replace("{w}", words)
         calls = json.dumps(act.calls).replace("{n}", str(number)).replace("{w}", json.dumps(words)[1:-1])
         text = f"{text} @@{calls}@@" if act.calls else text
@@ -455,7 +446,6 @@ class Run:
         return ""
 
     def release(self) -> None:
-        """Let the model continue where it was told to hold on."""
         for gate in self._held.values():
             gate.open()
         self._held.clear()
@@ -484,12 +474,11 @@ class Run:
         return f"{answer.status_code} {dict(answer.headers)} {answer.text}"
 
     async def _wait(self, seconds: float) -> None:
-        """Let time pass, so that everything due happens in its order."""
         await self._clock.advance(seconds)
         await self._settled()
 
     async def _settled(self) -> None:
-        """Wait until nothing is left to do. The owner allows everything."""
+        """Wait until no work is left. As the owner, allow all calls that ask for approval."""
         app = self._world.app
         store, owner = app[Store], Asker(trust="owner", user=ACCESS.owners[0], platform="fake")
         async with asyncio.timeout(SECONDS_MAX):
@@ -527,7 +516,7 @@ class Run:
         return said
 
     async def _root(self, thread: ThreadId) -> ThreadId:
-        """Return the conversation that a subagent's thread works for."""
+        """Return the conversation in which a subagent's thread was started."""
         if not thread.startswith("agent:"):
             return thread
         if thread not in self._roots:
@@ -543,13 +532,12 @@ class Run:
             assert STRANGER not in left, f"a stranger's words are outside <untrusted> in {thread}: {left}"
         if strange:
             events = await self._world.app[Store].journal.events(thread)
-            while isinstance(events[-1].data, Cleared):  # before the request was made
+            while isinstance(events[-1].data, Cleared):  # ignore events that follow the request
                 events = events[:-1]
             state = reduce(TaintState.after, events, TaintState())
             assert state.active, f"a stranger's words are read in {thread}, but the turn is not tainted"
 
     async def end(self) -> dict[str, list[str]]:
-        """Return the stranger's side without ids and digests."""
         app = self._world.app
         for info in await app[Store].journal.threads(10_000):
             root = await self._root(info.thread)
@@ -582,7 +570,9 @@ def _plain(text: str) -> str:
 
 
 def played(folder: Path, talks: Sequence[Talk], run: int) -> dict[str, list[str]]:
-    """Return the stranger's side of a play with the first or second words. The folder is emptied first."""
+    """Play the talks with the first (0) or second (1) words and return everything that the stranger could observe.
+    Empties the folder first.
+    """
     selector = IdleSelector()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         return runner.run(_played(folder, talks, run, selector))
@@ -596,7 +586,7 @@ async def _played(folder: Path, talks: Sequence[Talk], run: int, selector: IdleS
     settings: dict[str, object] = {
         "database": {"synchronous": "normal"},
         "context": {"backfill_messages_max": 0},
-        "mailbox": {"pause_seconds": 0},  # with this clock no person would ever have paused
+        "mailbox": {"pause_seconds": 0},  # messages are processed at once, because the clock does not run by itself
         "permissions": {"default_profile": "open", "approvers": [f"fake:{name}" for name in ACCESS.owners]},
     }
     async with scenario(
@@ -620,10 +610,10 @@ async def _played(folder: Path, talks: Sequence[Talk], run: int, selector: IdleS
 
 
 def holds(folder: Path, talks: Sequence[Talk]) -> None:
-    """Check that the talks look the same to the stranger with both words. Raises AssertionError.
+    """Check that the stranger observes the same with both private words. Raises AssertionError.
 
-    The error names the first talk that fails on its own, if there is one. It says so if even two plays with the same
-    words differ, because then a difference proves nothing.
+    If a talk fails on its own, the error shows the first such talk. If two plays with the same words differ, the
+    error says so, because then the comparison proves nothing.
     """
     try:
         _holds(folder, talks)

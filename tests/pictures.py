@@ -1,7 +1,7 @@
 """Takes the screenshots in docs/images from a real run with a scripted model: `python -m tests.pictures [NAME…]`.
 
-The whole app runs on a fresh home. People write to it through the API, and the scripted model answers and calls
-tools, which really run. Usage of past days is recorded with the clock set back. Then a browser takes the
+The complete application runs on a new home. People write to it through the API, and the scripted model replies and
+calls tools, which really run. Usage of earlier days is recorded with the clock set back. Then a browser takes the
 screenshots.
 """
 
@@ -72,10 +72,9 @@ SCHEDULES = (
 
 
 class PricedModels(FakeModels):
-    """Routes all model names to the fake, with prices."""
+    """Resolves all model names to the fake model, with prices."""
 
     def usd(self, route: Route, usage: Usage) -> float | None:
-        """Return the price from the table above."""
         read, written = MODELS.get(route.model, (3.0, 15.0))
         return (usage.input_tokens * read + usage.output_tokens * written) / 1_000_000
 
@@ -85,7 +84,6 @@ def bash(command: str) -> Call:
 
 
 def script(seen: Seen) -> Step | str:
-    """The scripted model: choose the step by the text of the request."""
     asked = seen.user_text.splitlines()[0]
     if "logs" in asked:
         steps: tuple[Step, ...] = (
@@ -107,7 +105,7 @@ def script(seen: Seen) -> Step | str:
 
 
 class Stage:
-    """The running app, a client and a browser."""
+    """The running application, a client and a browser."""
 
     def __init__(self, browser: Browser, address: str, client: httpx2.AsyncClient) -> None:
         self.browser = browser
@@ -115,13 +113,11 @@ class Stage:
         self.client = client
 
     async def post(self, path: str, body: object) -> None:
-        """Post a body. Fails unless the call succeeds."""
         answer = await self.client.post(path, json=body)
         assert answer.is_success, answer.text
 
     @asynccontextmanager
     async def page(self, place: str, *, dark: bool = False, phone: bool = False) -> AsyncGenerator[Page]:
-        """Open the page at a view."""
         viewport = PHONE if phone else WIDE
         context = await self.browser.new_context(
             viewport=viewport,  # pyrefly: ignore[bad-argument-type] - the library's own shape
@@ -139,7 +135,6 @@ class Stage:
 
 
 async def past(store: Store, now: datetime) -> None:
-    """Record six weeks of usage, the same in every run."""
     chance = random.Random(7)
     for day in range(42, 0, -1):
         at = now - timedelta(days=day)
@@ -156,7 +151,6 @@ async def past(store: Store, now: datetime) -> None:
 
 
 async def act(stage: Stage) -> None:
-    """Let people use the app before the screenshots."""
     for name, model, profile in (("ops", "demo/small", "open"), ("writer", "demo/large", "standard")):
         await stage.post("/api/agents", {"name": name, "settings": {"model": model, "profile": profile}})
     for name, cron, text in SCHEDULES:
@@ -189,7 +183,7 @@ async def stage(home: Path) -> AsyncGenerator[Stage]:
         overrides = Overrides(models=PricedModels(fake))
         app = await stack.enter_async_context(open_app(load_config(home, {}, settings), overrides))
         address = await stack.enter_async_context(serve(app, WebOptions(token=TOKEN, port=0)))
-        headers = {"Origin": address}  # as in the page's calls, so that messages count as a person's
+        headers = {"Origin": address}  # messages from the page's origin count as written by a person
         client = await stack.enter_async_context(httpx2.AsyncClient(base_url=address, headers=headers, timeout=30))
         entered = await client.get("/", params={"token": TOKEN})
         client.headers["X-Shoal"] = entered.headers["location"].removeprefix("/?key=")
@@ -222,7 +216,6 @@ PLACES = (
 
 
 async def take(made: Stage, name: str, place: str, deed: str, folder: Path, *, dark: bool) -> int:
-    """Take one screenshot and return its size in bytes."""
     async with made.page(place, dark=dark, phone=deed == "phone") as page:
         if deed == "turn":
             await page.locator(".end-line").last.click()
@@ -248,7 +241,6 @@ async def take(made: Stage, name: str, place: str, deed: str, folder: Path, *, d
 
 
 async def main(names: list[str], folder: Path) -> None:
-    """Take the named screenshots, or all of them."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
         async with stage(Path(home)) as opened:

@@ -1,8 +1,8 @@
 """Writes the table of tests/PLATFORMS.md: which cases of the contract suite hold on which platform.
 
-    python -m tests.platform_table        run the suite over every platform (two minutes), and write both files
-    python -m tests.platform_table new    run only the cases that were added since, in seconds
-    python -m tests.platform_table page   write the page again from the stored results
+    python -m tests.platform_table        run the suite on every platform (two minutes), and write both files
+    python -m tests.platform_table new    run only new cases (seconds), and write both files
+    python -m tests.platform_table page   write the page from the stored results
 
 `tests/tidy/test_platform_table.py` compares the page with the results, and the results with the existing cases.
 """
@@ -43,7 +43,6 @@ Results = dict[str, dict[str, str]]
 
 
 def cases() -> list[str]:
-    """Return the contract's cases by name, in the order of the suite."""
     tests = [
         (inspect.getsourcefile(test) != inspect.getsourcefile(ChatContract), inspect.getsourcefile(test), name)
         for name, test in inspect.getmembers(ChatContract, inspect.isfunction)
@@ -53,9 +52,9 @@ def cases() -> list[str]:
 
 
 def record(kept: Results) -> Results:
-    """Run the suite over every platform, except for the cases in `kept`. Exits if one fails.
+    """Run the suite on every platform, except for the cases in `kept`. Exits if a case fails.
 
-    Returns HOLDS or the reason for its omission for each case.
+    Returns HOLDS for each case that ran, or the reason why it was skipped.
     """
     known = set[str]().union(*kept.values())
     results: Results = {name: {case: kept[name][case] for case in cases() if case in kept[name]} for name in PLATFORMS}
@@ -93,12 +92,10 @@ def record(kept: Results) -> Results:
 
 
 def read() -> Results:
-    """Return the stored results."""
     return tomllib.loads(RESULTS.read_text(encoding="utf-8"))
 
 
 def written(results: Results) -> str:
-    """Return the results as TOML, in the order of the suite."""
     lines = ["# Written by `python -m tests.platform_table`, from a run of the contract suite over every platform."]
     for platform, outcomes in results.items():
         lines += ["", f'["{platform}"]']
@@ -107,7 +104,6 @@ def written(results: Results) -> str:
 
 
 def table(results: Results) -> str:
-    """Return the table with its reasons below."""
     reasons = sorted({reason for outcomes in results.values() for reason in outcomes.values()} - {HOLDS})
     sign = {HOLDS: "✓"} | {reason: str(number) for number, reason in enumerate(reasons, 1)}
     lines = [f"| | {' | '.join(results)} |", f"|---|{'---|' * len(results)}"]
@@ -119,7 +115,6 @@ def table(results: Results) -> str:
 
 
 def page(text: str, results: Results) -> str:
-    """Return the page with an up-to-date table."""
     return re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{table(results)}\n{END}", text, flags=re.DOTALL)
 
 

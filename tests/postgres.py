@@ -1,4 +1,4 @@
-"""New PostgreSQL databases for tests, on a server that already runs or on a private one."""
+"""New PostgreSQL databases for tests, on a running server or on a private one."""
 
 import os
 import subprocess
@@ -18,7 +18,9 @@ RUNNING = "postgresql://postgres@127.0.0.1:5432/postgres"
 
 @contextmanager
 def server() -> Generator[str]:
-    """Yield the address of a server for new databases: SHOAL_TEST_POSTGRES, a local one, or a private one."""
+    """Yield the address of a server on which to create databases: SHOAL_TEST_POSTGRES, a local server, or a
+    private one.
+    """
     address = os.environ.get("SHOAL_TEST_POSTGRES", RUNNING)
     try:
         psycopg.connect(address, connect_timeout=3).close()
@@ -31,7 +33,7 @@ def server() -> Generator[str]:
 
 @contextmanager
 def private_server() -> Generator[str]:
-    """Yield a private server, for tests that stop it or if no other runs. Skips the test if it cannot be started."""
+    """Start a private server, for tests that stop it or if no other server runs. Skips the test if that fails."""
     with tempfile.TemporaryDirectory(prefix="shoal-pg-") as folder:
         Path(folder).chmod(0o755)
         started = subprocess.run([SCRIPT, "start", folder], check=False, capture_output=True, text=True)
@@ -45,12 +47,11 @@ def private_server() -> Generator[str]:
 
 @contextmanager
 def database() -> Generator[str]:
-    """Yield the address of an empty database, which is dropped afterwards."""
     name = f"shoal_test_{uuid.uuid4().hex[:12]}"
     with server() as address:
         with psycopg.connect(address, autocommit=True) as connection:
             connection.execute(f"create database {name}".encode())
-            # A test that stops its server uses a private one. The others need not wait for the disk.
+            # Commits need not wait for the disk. A test that stops its server uses a private one.
             connection.execute(f"alter database {name} set synchronous_commit = off".encode())
         try:
             yield make_conninfo(address, dbname=name)
@@ -61,7 +62,7 @@ def database() -> Generator[str]:
 
 @pytest.fixture(scope="session")
 def postgres_database() -> Generator[str]:
-    """Yield one database for the whole session. Tests empty its tables."""
+    """One database for all tests of the session. Each test empties the tables first."""
     with database() as address:
         yield address
 
@@ -70,10 +71,9 @@ LEFT = "select pg_terminate_backend(pid) from pg_stat_activity where datname = c
 
 
 def empty(address: str) -> None:
-    """Delete every row of Shoal's schema if it exists.
+    """Delete all rows of Shoal's schema, if the schema exists.
 
-    Transactions that an interrupted test left open are ended first. Otherwise their locks would block all later
-    tests.
+    First ends transactions that an interrupted test left open. Their locks would block all later tests.
     """
     with psycopg.connect(address, autocommit=True, options="-c lock_timeout=60s") as connection:
         connection.execute(LEFT, ["idle in transaction%"])

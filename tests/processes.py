@@ -22,19 +22,18 @@ PROGRAM = str(Path(sys.executable).with_name("shoal"))
 
 
 class Answer(NamedTuple):
-    """An HTTP response. Its status is 0 if the connection failed."""
+    """An HTTP response. The status is 0 if the connection failed."""
 
     status: int
     body: bytes
 
     @property
     def json(self) -> dict[str, object]:
-        """Return the body as an object."""
         return json.loads(self.body)
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """An event of a journal."""
+    """A journal event."""
 
     type: str
     turn: str
@@ -62,7 +61,6 @@ class Process(NamedTuple):
             return Answer(0, b"")
 
     def says(self, thread: str, text: str, message_id: str, **more: object) -> None:
-        """Send a message as the owner."""
         body = {"text": text, "message_id": message_id, **more}
         assert self.ask(f"/api/threads/{quote(thread)}/messages", body).status == 202
 
@@ -70,7 +68,6 @@ class Process(NamedTuple):
         return msgspec.json.decode(self.ask(f"/api/threads/{quote(thread)}/events").body, type=list[Entry])
 
     def turn_of(self, thread: str, message_id: str) -> list[Entry]:
-        """Wait for the turn that answers a message and return its events."""
         until(lambda: any(self._finished(thread, message_id)))
         return list(self._finished(thread, message_id))
 
@@ -81,12 +78,10 @@ class Process(NamedTuple):
         return turn_events if any(event.type == "turn_finished" for event in turn_events) else []
 
     def stop(self) -> int:
-        """Stop it as an operator does, and return the exit code."""
         self.popen.terminate()
         return self.popen.wait(WAIT_SECONDS)
 
     def kill(self) -> None:
-        """Kill it as a power failure would."""
         self.popen.kill()
         self.popen.wait(WAIT_SECONDS)
 
@@ -115,8 +110,6 @@ def process(role: str, home: Path, settings: Mapping[str, str]) -> Generator[Pro
 
 
 class Server(NamedTuple):
-    """A Shoal in a separate process."""
-
     process: subprocess.Popen[str]
     address: str
     token: str
@@ -124,7 +117,6 @@ class Server(NamedTuple):
 
 @contextmanager
 def running(home: Path, *arguments: str) -> Generator[Server]:
-    """Run `shoal run` on a free port until the block ends."""
     command = [PROGRAM, "--home", str(home), "run", "--port", "0", *arguments]
     environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as process:

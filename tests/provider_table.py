@@ -1,8 +1,8 @@
-"""Writes the table of docs/providers.md: what each service accepts of a conversation, from the contract suite's
-results.
+"""Writes the table of docs/providers.md from the results of the contract suite: which conversations each service
+accepts.
 
-    python -m tests.provider_table         run the suite over every service (some minutes), and write both files
-    python -m tests.provider_table page    write the page again from the stored results
+    python -m tests.provider_table         run the suite on every service (some minutes), and write both files
+    python -m tests.provider_table page    write the page from the stored results
 
 `tests/tidy/test_provider_table.py` compares the page with the results, and the results with the existing services.
 """
@@ -29,7 +29,11 @@ HEAD = ("service", "images", "tools", "parallel calls", "earlier reasoning")
 
 
 class Result(msgspec.Struct):
-    """Quirks learned from a service's refusals, and the behaviours that were tried."""
+    """Results for one service.
+
+    - holds: the behaviors that were tested.
+    - quirks: the quirks that Shoal learned from rejected requests.
+    """
 
     holds: list[str]
     quirks: dict[str, Change]
@@ -39,7 +43,6 @@ Results = dict[str, Result]
 
 
 async def record() -> Results:
-    """Run every behaviour at every service. Exits if one fails."""
     results: Results = {}
     for name, service in SERVICES.items():
         learned: dict[str, Change] = {}
@@ -53,12 +56,10 @@ async def record() -> Results:
 
 
 def read() -> Results:
-    """Return the stored results."""
     return msgspec.convert(tomllib.loads(RESULTS.read_text(encoding="utf-8")), Results)
 
 
 def written(results: Results) -> str:
-    """Return the results as TOML."""
     lines = ["# Written by `python -m tests.provider_table`, from a run of the contract suite over every service."]
     for name, result in results.items():
         quirks = ", ".join(f"{key} = {msgspec.json.encode(value).decode()}" for key, value in result.quirks.items())
@@ -67,7 +68,6 @@ def written(results: Results) -> str:
 
 
 def row(name: str, result: Result) -> tuple[str, ...]:
-    """Return the cells of a table row."""
     kind = SERVICES[name].kind
     quirks = known_quirks("", SERVICES[name].model).changed(result.quirks)
     is_chat = kind == "openai"
@@ -100,7 +100,6 @@ def table(results: Results) -> str:
 
 
 def page(text: str, results: Results) -> str:
-    """Return the page with an up-to-date table."""
     return re.sub(f"{BEGIN}.*?{END}", lambda _: f"{BEGIN}\n{table(results)}\n{END}", text, flags=re.DOTALL)
 
 

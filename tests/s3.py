@@ -1,4 +1,4 @@
-"""An S3-compatible server in a separate process, for the tests of the object store."""
+"""An S3-compatible server in a separate process, for tests of object storage."""
 
 import os
 import subprocess
@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @contextmanager
 def server() -> Generator[str]:
-    """Yield the server's address. Skips the test if the server is unavailable."""
     setup = subprocess.run([ROOT / "scripts" / "s3-server.sh"], check=False, capture_output=True, text=True)
     if setup.returncode:
         pytest.skip(setup.stderr.strip())
@@ -33,6 +32,7 @@ def server() -> Generator[str]:
                 break
         if not address:
             pytest.skip(f"the S3-compatible server did not start: {' / '.join(said[-3:])}")
-        Thread(target=deque, args=(server.stderr, 0), daemon=True).start()  # the server would block on a full pipe
+        # discards the log, because the server blocks when the pipe is full
+        Thread(target=deque, args=(server.stderr, 0), daemon=True).start()
         yield address
         server.kill()

@@ -1,4 +1,4 @@
-"""Random Markdown as models write and break it, with matching and unmatched marks."""
+"""Random Markdown as models write it, with matching and unmatched markup."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -73,7 +73,6 @@ MENTIONS = (
 
 
 def soup(source: random.Random) -> str:
-    """Return a text of one to five blocks."""
     return "\n\n".join(_block(source, 0) for _ in range(source.randint(1, 5)))
 
 
@@ -82,7 +81,6 @@ def _some(source: random.Random, least: int, most: int, part: Callable[[], str],
 
 
 def spans(source: random.Random, depth: int = 0) -> str:
-    """Return the content of a paragraph."""
     gap = source.choice(("", " ", " ", " "))
     return _some(source, 1, 6 if depth < 2 else 2, lambda: _span(source, depth) + source.choice((gap, gap, "", " ")))
 

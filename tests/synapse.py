@@ -1,4 +1,4 @@
-"""A real Matrix homeserver (Synapse) in a separate process, with accounts, for tests of the adapter."""
+"""A real Matrix homeserver (Synapse) in a separate process, with user accounts, for tests of the adapter."""
 
 import hashlib
 import hmac
@@ -42,14 +42,14 @@ rc_room_creation: {{per_second: 1000, burst_count: 1000}}
 
 
 class Synapse:
-    """A running homeserver. It can register people."""
+    """A running homeserver on which tests can register people."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self._names = 0
 
     def person(self, name: str) -> str:
-        """Register a person and return their full id. A number makes the name unique."""
+        """Register a person and return their full user id. A number makes the id unique."""
         self._names += 1
         name = f"{name}{self._names}"
         url = f"{self.address}/_synapse/admin/v1/register"
@@ -64,7 +64,6 @@ class Synapse:
 
 @contextmanager
 def homeserver(folder: Path) -> Generator[Synapse]:
-    """Run a homeserver until the block ends. Skips the test if it is unavailable."""
     setup = subprocess.run(
         [ROOT / "scripts" / "counterpart.sh", "synapse"], check=False, capture_output=True, text=True
     )
@@ -99,7 +98,7 @@ def _wait(address: str, process: "subprocess.Popen[bytes]") -> None:
             httpx2.get(f"{address}/_matrix/client/versions", timeout=2, verify=default_tls()).raise_for_status()
         except httpx2.HTTPError:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(0.3)  # it does not report when it is ready
+                process.wait(0.3)  # Synapse does not signal when it is ready
         else:
             return
     pytest.skip("Synapse did not come up in time")
@@ -112,6 +111,5 @@ def _free_port() -> int:
 
 
 def told(answer: httpx2.Response) -> dict[str, object]:
-    """Return the JSON of a response. Fails the test if it is an error."""
     assert answer.status_code == 200, answer.text
     return msgspec.json.decode(answer.content, type=dict[str, object])

@@ -1,4 +1,4 @@
-"""A person at a terminal: starts a program on a pseudo-terminal, reads its screen and types lines."""
+"""Acts as a person at a terminal: starts a program in a pseudo-terminal, reads its screen and types lines."""
 
 import os
 import pty
@@ -18,21 +18,19 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(?::\d\d)?")
 
 
 def transcript(page: Path, block: int) -> list[str]:
-    """Return Shoal's own lines in a console block of a page, without those that are typed, omitted, or from other
-    programs.
-    """
+    """Return Shoal's output in a page's console block, without typed commands (`$`) and omissions (`…`)."""
     blocks = re.findall(r"^```console\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     return [line for line in blocks[block].splitlines() if line and line[0] not in "$…"]
 
 
 class Terminal:
-    """A running program. `screen` is everything that it has shown, and `typed` everything typed into it."""
+    """A program that runs in a pseudo-terminal. `screen` is its output so far, and `typed` lists the lines typed."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
         self._side, other = pty.openpty()
         termios.tcsetwinsize(other, (50, COLUMNS))
         self._process = subprocess.Popen(
-            ["setsid", "--ctty", *command],  # so that Ctrl-C arrives as a signal
+            ["setsid", "--ctty", *command],  # makes Ctrl-C arrive as a signal
             stdin=other, stdout=other, stderr=other, cwd=folder,
             env={**environ, "COLUMNS": str(COLUMNS)},
         )  # fmt: skip
@@ -43,7 +41,7 @@ class Terminal:
         self._is_interrupted = False
 
     def sees(self, part: str, seconds: float = SECONDS_MAX) -> str:
-        """Wait until a text appears after the last one seen, and return the output up to it."""
+        """Wait for a text after the last text seen, and return the output up to its end."""
         ends = time.monotonic() + seconds
         while True:
             at = self.screen.find(part, self._seen)
@@ -55,20 +53,18 @@ class Terminal:
             assert self._read(left), f"{part!r} was not shown before the end:\n{self.screen}"
 
     def types(self, line: str = "") -> None:
-        """Type a line and press Enter."""
         self.typed.append(line)
         os.write(self._side, f"{line}\n".encode())
 
     def presses(self, key: bytes) -> None:
-        """Press one key, such as Ctrl-C."""
         self._is_interrupted = key == b"\x03"
         os.write(self._side, key)
 
     def ends(self) -> int:
-        """Wait for the end and return the exit code.
+        """Wait until the program exits, and return the exit code.
 
-        Ctrl-C is pressed again every two seconds, because `input` misses one that arrives just before it starts to
-        read.
+        After Ctrl-C, this method sends Ctrl-C again every two seconds without output, because `input` ignores a
+        signal that arrives just before it starts to read.
         """
         ends = time.monotonic() + SECONDS_MAX
         shown = -1
@@ -81,15 +77,14 @@ class Terminal:
         return self._process.wait(SECONDS_MAX)
 
     def kill(self) -> None:
-        """Kill the program if it still runs."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def lacks(self, transcript: Sequence[str], home: Path, program: str) -> list[str]:
-        """Return the lines of a page's transcript that are not on the screen, without the default answers after `: `.
+        """Return the lines of a page's transcript that are not on the screen. Ignores default values after `: `.
 
-        The page shows Ada's home and the program of a checkout. On terminals without colors, commands are quoted.
+        The page shows Ada's home and the program path of a checkout. Without colors, Shoal quotes commands.
         """
         shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.screen).replace(program, ".venv/bin/shoal")
         shown = _plain(shown.replace(str(home), "/home/ada/.shoal"))
@@ -97,17 +92,15 @@ class Terminal:
         return [head for head in heads if head not in shown]
 
     def _read(self, seconds: float) -> bool:
-        """Read the available output. Returns False at the end."""
         if not select.select([self._side], [], [], seconds)[0]:
             return True
         try:
             output = os.read(self._side, 65_536)
-        except OSError:  # Linux's way to say that the other side is closed
+        except OSError:  # on Linux, the other end was closed
             return False
         self.screen += re.sub(r"\r+\n", "\n", output.decode(errors="replace"))
         return bool(output)
 
 
 def _plain(text: str) -> str:
-    """Return a text without times and without quotes around commands."""
     return _TIME.sub("TIME", re.sub(r"'(\.venv/bin/shoal[^'\n]*)'", r"\1", text))

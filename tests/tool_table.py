@@ -1,6 +1,6 @@
 """Writes the tables of docs/tools.md and docs/permissions.md from the tools.
 
-    python -m tests.tool_table     write both pages again
+    python -m tests.tool_table     write both pages
 
 `tests/tidy/test_tools.py` compares the pages with the code.
 """
@@ -62,7 +62,6 @@ def said(answer: Treatment) -> str:
 
 
 def by_effect(tool: Traits) -> str:
-    """Return the treatment in the profile `standard`."""
     if tool.treatments.standard != Treatment():
         return said(tool.treatments.standard)
     if tool.takes_commands and tool.effect == "unknown":
@@ -73,7 +72,6 @@ def by_effect(tool: Traits) -> str:
 
 
 def effects() -> str:
-    """Return a row per effect, with the answers to all of its cases."""
     lines = [f"| effect | {' | '.join(EFFECT_COLUMNS)} |", f"{'|---' * (len(EFFECT_COLUMNS) + 1)}|"]
     for effect in get_args(Effect):
         cells = [f"*{effect}*: {WORDS[effect]}"]
@@ -91,7 +89,6 @@ def effect(tool: Traits) -> str:
 
 
 def table() -> str:
-    """Return one row for each group of tools with equal treatment."""
     rows: dict[str, list[str]] = {}
     for name, tool in TRAITS.items():
         treatments = tool.treatments
@@ -107,7 +104,6 @@ def table() -> str:
 
 
 def kinds_of_mcp_tools() -> str:
-    """Return a table row for each kind of MCP tool."""
     rows = [f"| {' | '.join(KIND_COLUMNS)} |", f"{'|---' * len(KIND_COLUMNS)}|"]
     shown = {"none": "runs", "outside": "asks"}
     for kind, tool in (*kinds.TRAITS.items(), (None, kinds.UNCONFIRMED)):
@@ -120,7 +116,6 @@ def kinds_of_mcp_tools() -> str:
 
 
 def every_tool() -> str:
-    """Return a row per tool."""
     rows = [f"| {' | '.join(TOOLS_COLUMNS)} |", f"{'|---' * len(TOOLS_COLUMNS)}|"]
     with tempfile.TemporaryDirectory() as folder:
         registry = asyncio.run(all_tools(Path(folder, "shoal")))
@@ -136,7 +131,6 @@ def every_tool() -> str:
 
 
 def filled(text: str, *tables: tuple[str, str, str]) -> str:
-    """Replace the rows between each pair of marks."""
     for begin, rows, end in tables:
         before, _, rest = text.partition(begin)
         text = f"{before}{begin}{rows}{end}{rest.partition(end)[2]}"
@@ -144,7 +138,6 @@ def filled(text: str, *tables: tuple[str, str, str]) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Return both pages with up-to-date tables."""
     of_tools = (TOOLS_BEGIN, every_tool(), TOOLS_END)
     of_permissions = (
         (EFFECTS_BEGIN, effects(), EFFECTS_END),

@@ -1,4 +1,4 @@
-"""Environment variables of the person who runs the tests, which must not affect them."""
+"""Environment variables of the user who runs the tests. They must not affect the tests."""
 
 VARIABLES = (
     "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "GEMINI_API_KEY",

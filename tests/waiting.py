@@ -1,4 +1,4 @@
-"""Waiting for events that happen at their own pace."""
+"""Waiting for conditions that become true at an unknown time."""
 
 import threading
 import time
@@ -9,7 +9,6 @@ TICK_SECONDS = 0.1
 
 
 def until(holds: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
-    """Wait until a condition is true. Raises AssertionError if the time is up."""
     pause, end = threading.Event(), time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "the condition did not become true in time"

@@ -1,10 +1,10 @@
-"""Follows one Telegram message through the code, up to the model request and up to the posted answer.
+"""Follows one Telegram message through the code, up to the model request and up to the posted reply.
 
     python -m tests.walk            print the counts
-    python -m tests.walk --steps    print every function as well, in the order of the first calls
+    python -m tests.walk --steps    also print every function, in the order of the first calls
 
-A person who is not the owner sends the bot their second direct message, so that the setup for a first message is not
-counted. A switch is a first call in another package, or file, than the first call before it.
+The message is the second direct message of a person who is not the owner, so setup for a first message is not
+counted. A switch is a first call in a different package or file than the first call before it.
 """
 
 import argparse
@@ -37,7 +37,7 @@ SECONDS_MAX = 60.0
 
 
 class Walk:
-    """Records calls of our code, for each task in the order of the first calls."""
+    """Records the calls of Shoal's functions. Groups them by task and keeps the order of the calls."""
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[object] | None, list[CodeType]] = {}
@@ -57,14 +57,15 @@ class Walk:
         code = frame.f_code
         if event != "call" or not is_ours(code.co_filename) or code.co_name.startswith("<"):
             return
-        if code.co_code[frame.f_lasti + 1] == 0:  # the argument of RESUME is 0 if a function starts and does not resume
+        # RESUME has the argument 0 when a function starts, not when it resumes
+        if code.co_code[frame.f_lasti + 1] == 0:
             self._tasks.setdefault(current_task(), []).append(code)
 
 
 def current_task() -> asyncio.Task[object] | None:
     try:
         return asyncio.current_task()
-    except RuntimeError:  # outside the event loop
+    except RuntimeError:  # called outside the event loop
         return None
 
 
@@ -83,7 +84,6 @@ def package(code: CodeType) -> str:
 
 
 def report(name: str, calls: Sequence[CodeType]) -> list[str]:
-    """Return lines about the size of a part of the walk."""
     steps = list(dict.fromkeys(calls))
     pairs = list(pairwise(steps))
     counts = {
@@ -102,7 +102,7 @@ def report(name: str, calls: Sequence[CodeType]) -> list[str]:
 
 
 async def follow(home: Path) -> tuple[list[CodeType], list[CodeType]]:
-    """Let a message be answered. Returns the calls up to the model request, and all calls."""
+    """Send the message and wait for the reply. Return the calls up to the model request, and all calls."""
     telegram, walk = FakeTelegram(), Walk()
     until_model = list[CodeType]()
     for person in (OWNER, PERSON):
@@ -124,7 +124,7 @@ async def follow(home: Path) -> tuple[list[CodeType], list[CodeType]]:
             await telegram.says(PERSON, "first")
             await telegram.sees(PERSON, "Here it is.")
             while await app[Store].outbox.depth() or app[Orchestrator].running:
-                pass  # the first message is still being delivered
+                pass  # the first message is still being processed
             with walk:
                 await telegram.says(PERSON, "second")
                 await telegram.until(lambda: len(telegram.said(PERSON)) == 2 or None)

@@ -1,7 +1,8 @@
-"""Runs pickled commands from standard input in bubblewrap as the user nobody, and writes pickled results.
+"""Reads pickled commands from standard input, runs them in bubblewrap as the user nobody, and writes the pickled
+results.
 
-Only root can start it. It runs as a separate process because a process that became nobody cannot become root again,
-and a fork of the test process would lack the threads that the sandbox needs.
+It must be started as root. It is a separate process because a process that switched to nobody cannot switch back to
+root, and because a fork of the test process would lack the threads that the sandbox needs.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ async def _outcome(sandbox: BubblewrapSandbox, command: Command) -> CommandResul
 
 
 def main() -> None:
-    with TemporaryDirectory() as folder:  # a run imports everything while the interpreter's files are still readable
+    with TemporaryDirectory() as folder:  # imports all modules while root can still read the interpreter's files
         asyncio.run(_outcome(BubblewrapSandbox(), Command("true", Path(folder), (Mount(Path(folder), "/workspace"),))))
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)

@@ -1,7 +1,7 @@
 """Checks calls and updates against aiogram's models, which are generated from the Bot API documentation.
 
-Run it with those packages on the path. It reads `{"calls": [[METHOD, PARAMETERS]…], "updates": […]}` from standard
-input and prints one line for each mismatch with the documentation.
+Run it with aiogram and its dependencies on the path. It reads `{"calls": [[METHOD, PARAMETERS]…], "updates": […]}`
+from standard input and prints one line for each mismatch with the documentation.
 """
 
 import importlib
@@ -12,7 +12,6 @@ from typing import Any  # noqa: TID251 (foreign models without types)
 
 
 def problems(told: Mapping[str, Any]) -> list[str]:
-    """Return one line for each mismatch with the documentation."""
     methods = importlib.import_module("aiogram.methods")
     update = importlib.import_module("aiogram.types").Update
     lines = [problem for method, arguments in told["calls"] for problem in _call(methods, method, arguments)]
@@ -35,7 +34,7 @@ def _unknown(name: str, model: Any, given: Mapping[str, Any]) -> list[str]:
 
 
 def _extra(made: Any, path: str = "") -> list[str]:
-    """Return the fields, at any depth, that the model does not have."""
+    """Return the paths of all fields, at any depth, that the model does not declare."""
     if isinstance(made, list | tuple):
         return [found for one in made for found in _extra(one, f"{path}[]")]
     if not hasattr(made, "model_extra"):

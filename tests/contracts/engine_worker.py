@@ -1,8 +1,10 @@
 """A worker process for tests that kill and freeze it: `python -m tests.contracts.engine_worker URL MODE`.
 
-It prints one line for each thing it does. In mode `finish` it finishes open turns. In mode `hang` it opens a turn,
-takes one step, waits for a line on standard input, and then tries to take another step whatever happened in
-between.
+It prints a line for each step. Modes:
+
+- finish: finish all open turns.
+- hang: open a turn, commit one step and wait for a line on standard input. Then try to commit another step, even if
+  the turn now belongs to another worker.
 """
 
 import asyncio
@@ -32,7 +34,7 @@ def tell(word: str, thread: ThreadId) -> None:
 
 
 class Worker:
-    """Advances threads through the journal alone, without models."""
+    """Runs turns by writing their events to the journal, without a model."""
 
     def __init__(self, store: Store, mode: str) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Contract of the process table."""
+"""Contract for the process table."""
 
 import asyncio
 from datetime import timedelta
@@ -64,7 +64,7 @@ class ProcessRules:
         assert first.exit_code in range(RACERS)
 
     async def test_an_end_is_reported_until_it_is_acknowledged(self, store: Store, clock: ManualClock) -> None:
-        """A crash between the end and the report must not lose the report."""
+        """A crash between the end of a process and its report must not lose the report."""
         rows = ProcessStore(store.driver, clock)
         for name in ("p1", "p2", "p3"):
             await rows.add(process(clock, name), 5)
@@ -76,7 +76,6 @@ class ProcessRules:
         assert [row.id for row in await rows.unreported()] == ["p1"]
 
     async def test_a_running_process_can_be_asked_to_end(self, store: Store, clock: ManualClock) -> None:
-        """The runner learns of the request with its next heartbeat."""
         rows = ProcessStore(store.driver, clock)
         await rows.add(process(clock, "p1"), 5)
         await clock.advance(3)

@@ -1,4 +1,4 @@
-"""Contract of the features' tables, over any database."""
+"""Contract for the features' tables, on any database."""
 
 from tests.contracts.feature_processes import ProcessRules
 from tests.contracts.feature_triggers import TriggerRules
@@ -14,7 +14,7 @@ from shoal.testing.contracts.store_bookkeeping import DAYS, answered, forgotten,
 
 class MemoryRules:
     async def test_memory_changes_are_deleted_with_old_messages(self, store: Store, clock: ManualClock) -> None:
-        """Forgotten words must not stay in the database."""
+        """A memory change contains removed text, so it must be deleted as well."""
         history = MemoryHistory(store.driver, clock)
         store.bookkeeping.walks.append(CHANGES)
         for days in (2, DAYS - 1, 0):

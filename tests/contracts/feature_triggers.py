@@ -1,4 +1,4 @@
-"""Contract of the trigger table, and of the turns and posts that triggers start."""
+"""Contract for the trigger table and for the turns and posts that triggers start."""
 
 import asyncio
 from datetime import datetime, timedelta
@@ -22,7 +22,7 @@ RACERS = 8
 
 
 async def scheduled(triggers: TriggerStore, clock: ManualClock) -> str:
-    """Add a trigger for a channel, record one failure, and return its id."""
+    """Add a trigger for a channel, record one failure, and return the trigger's id."""
     spec = NewTrigger(
         "periodic",
         "0 * * * *",
@@ -43,7 +43,7 @@ async def known(triggers: TriggerStore) -> Trigger:
 
 
 async def into_channel(store: Store, triggers: TriggerStore, clock: ManualClock) -> str:
-    """Add a trigger that has run once and return the key of its post, which is still pending."""
+    """Add a trigger that has run once, and return the key of its post, which is still pending."""
     spec = NewTrigger(
         "one-shot",
         "2026-01-05",
@@ -151,7 +151,6 @@ class TriggerRules:
         assert again.key != occurrence.key
 
     async def test_a_trigger_without_a_next_run_is_done(self, triggers: TriggerStore, clock: ManualClock) -> None:
-        """If its last occurrence was too late, the trigger is marked as missed."""
         for missed, state in ((False, "done"), (True, "missed")):
             trigger = await added(triggers, clock, 0)
             assert await triggers.claim(trigger, None, missed=missed) is not None
@@ -198,7 +197,7 @@ class TriggerRules:
         assert await triggers.claim(trigger, None) is None
 
     async def test_a_removed_trigger_never_runs(self, triggers: TriggerStore, clock: ManualClock) -> None:
-        """This holds even for a worker that saw the trigger as due before."""
+        """This includes a worker that read the trigger as due before it was removed."""
         trigger = await added(triggers, clock, 0)
         assert await triggers.remove(trigger.id)
         assert not await triggers.remove(trigger.id)
@@ -207,7 +206,7 @@ class TriggerRules:
     async def test_a_posted_opening_is_not_an_answer_yet(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """The trigger's failures are only cleared once its turn is answered."""
+        """A trigger's failures are cleared only when its turn has been answered."""
         await store.outbox.put(beginning(await scheduled(triggers, clock)))
         await opens(store, await claimed_one(store))
         trigger = await known(triggers)
@@ -216,7 +215,7 @@ class TriggerRules:
     async def test_a_failed_opening_is_recorded_once_at_its_trigger(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """A former claim holder cannot record the failure, and no failure is recorded twice."""
+        """A worker that lost its claim cannot record the failure, and no worker can record it twice."""
         await store.outbox.put(beginning(await scheduled(triggers, clock)))
         former = await claimed_one(store)
         await store.outbox.release("web")
@@ -237,7 +236,7 @@ class TriggerRules:
     async def test_no_outage_disables_a_trigger_that_recurs(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """Failures from a platform outage or a full mailbox are counted but do not disable it."""
+        """Failures caused by a platform outage or a full queue are counted but never disable a recurring trigger."""
         trigger = await scheduled(triggers, clock)
         await store.outbox.put(beginning(trigger, disables=True, recurs=True))
         await store.outbox.fail(await claimed_one(store), "away", refused=False)
@@ -252,7 +251,7 @@ class TriggerRules:
     async def test_a_full_mailbox_fails_the_opening(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """Some platforms return an existing thread, whose mailbox may already be full."""
+        """On some platforms an opening joins an existing thread, and the queue of that thread may be full."""
         await store.inbox.accept(prompt("before"), 1)
         await store.outbox.put(beginning(await scheduled(triggers, clock)))
         assert await opens(store, await claimed_one(store), prompts_max=1) == "busy"
@@ -263,7 +262,7 @@ class TriggerRules:
     async def test_removing_a_trigger_removes_its_pending_post(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
-        """A post that is being sent or was already sent stays."""
+        """A post that is being sent, or was sent, is not removed."""
         waits = await into_channel(store, triggers, clock)
         (trigger,) = await triggers.all()
         assert await triggers.remove(trigger.id)

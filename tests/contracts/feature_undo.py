@@ -1,4 +1,4 @@
-"""Contract of the undo table."""
+"""Contract for the undo table."""
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +18,6 @@ AUDIT = AuditEntry("undo", "restore 1 files", user="fake:ada")
 
 class UndoRules:
     async def test_a_turn_is_undone_and_the_undo_is_undone(self, store: Store, clock: ManualClock) -> None:
-        """Each undo is journaled and audited once, and can be undone like a turn."""
         rows, undos, row = store.checkpoints, UndoStore(store.driver, clock), await changed(store)
         await undos.begin("U1", row, "ada", "b" * 32, "a" * 32)
         with pytest.raises(Conflict):
@@ -41,7 +40,7 @@ class UndoRules:
         assert [checkpoint and checkpoint.undone_by for checkpoint in checkpoints] == ["", "U3"]
 
     async def test_nothing_is_undone_in_a_running_or_deleted_thread(self, store: Store, clock: ManualClock) -> None:
-        """An undo would change the files under a running turn."""
+        """Undoing would change files while a turn is using them."""
         row = await changed(store)
         await opened(store, "T2")
         with pytest.raises(Conflict, match="still running"):

@@ -1,4 +1,4 @@
-"""The contract suite's counterpart for Google Chat: a fake of Google's API and the people who write there."""
+"""The Google Chat counterpart for the contract suite: a fake of Google's API and the people who write in it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ USERS = {"ada": "1001", "bot": "otherbot", "itself": "app", "stranger": "1009"}
 
 
 class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
-    """Counterpart with Ada in direct messages and in a space."""
+    """Counterpart with Ada in a direct message and in a space."""
 
     stranger = "1009"
     refers = frozenset[Refers]({"reply", "forward", "own"})
@@ -37,7 +37,6 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
         self.kept.values["google_chat:google_chat", "name"] = "users/app"
 
     def make(self, **more: object) -> GoogleChatAdapter:
-        """Return a new adapter on the same store, as after a restart."""
         values = {**self.server.settings(), "service_account_file": str(self.key_file), **more}
         settings = GoogleChatSettings(**values)  # pyrefly: ignore[bad-argument-type]
         adapter = GoogleChatAdapter("google_chat", settings, self.home, self.kept, self.clock, PUSH_URL)
@@ -45,7 +44,6 @@ class GoogleChat(Counterpart[GoogleChatAdapter, FakeGoogleChat]):
         return adapter
 
     async def ready(self) -> None:
-        """Wait until the adapter accepts events and its token was granted or refused."""
         await self.adapter.connected.wait()
         while not (self.server.granted or self.server.token_refused):
             await self.clock.advance(31)

@@ -1,6 +1,6 @@
-"""Repositories that run a program when git looks at them, each in its own folder, and git commands that only read.
+"""Hostile repositories that run a program when git reads them, and git commands that only read.
 
-The repositories' settings are literal text because their spelling is part of the attack.
+The settings are literal text because their exact spelling is part of the attack.
 """
 
 import os
@@ -78,7 +78,6 @@ def _hooks(folder: Path) -> None:
 
 
 def _elsewhere(folder: Path, name: str) -> Path:
-    """Create a second hostile repository next to `folder`."""
     hostile = folder.parent / name
     repository(hostile, {"f.t": "one\n", ".gitattributes": _ATTRIBUTES})
     with (hostile / ".git" / "config").open("a") as file:
@@ -171,7 +170,6 @@ def _worktree(folder: Path) -> None:
 
 
 def _bare(folder: Path) -> None:
-    """Replace the work tree with a bare repository."""
     os.rename(folder / ".git", folder.parent / "moved")
     for path in (folder.parent / "moved").iterdir():
         os.rename(path, folder / path.name)
@@ -180,7 +178,6 @@ def _bare(folder: Path) -> None:
 
 
 def _submodule(folder: Path) -> None:
-    """Add another repository as an entry of the index."""
     inner = folder / "inner"
     repository(inner, {"g.t": "one\n", ".gitattributes": _ATTRIBUTES})
     git(folder, "add", "inner")
@@ -208,7 +205,7 @@ def _update_of_submodule(folder: Path) -> None:
 
 
 def _lazy(folder: Path) -> None:
-    """Remove objects and name a remote that has them."""
+    """Make a partial clone: remove objects and name a remote that can provide them."""
     git(folder, "config", "core.repositoryformatversion", "1")
     git(folder, "config", "extensions.partialClone", "o")
     for key, value in (("url", "/workspace/r/lazy"), ("promisor", "true"), ("uploadpack", RUN)):
@@ -236,7 +233,7 @@ def _lose(folder: Path) -> None:
 
 
 def _signed(folder: Path) -> None:
-    """Sign the last commit, so that git verifies it when asked."""
+    """Sign the last commit, so git runs a verification program when asked to check signatures."""
     header, body = git(folder, "cat-file", "commit", "HEAD").split("\n\n", 1)
     signature = "\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n\n"
     commit = git(folder, "hash-object", "-t", "commit", "-w", "--stdin", text=header + signature + body)
@@ -305,7 +302,7 @@ PLACE = "r/it"
 
 
 def make_hostile(folder: Path, name: str) -> None:
-    """Fill the workspace with one hostile repository, or with a hostile home and a harmless repository."""
+    """Create the hostile repository `name`, or a harmless repository with the hostile home directory `name`."""
     place = folder / PLACE
     place.parent.mkdir()
     _shared(folder)

@@ -1,4 +1,4 @@
-"""The mailbox as a state machine, compared with a model of a few lists: order, bounds, each message exactly once."""
+"""A state machine that compares the mailbox with a model made of lists: order, bounds and exactly-once delivery."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ keys = st.integers(0, 30).map(lambda number: f"k{number}")
 
 
 class Thread:
-    """Model of a thread. `late` holds the texts of pending steers and follow-ups with their lanes."""
+    """Model of a thread. `late` lists the pending steers and follow-ups as pairs of lane and text."""
 
     def __init__(self) -> None:
         self.queue: list[str] = []
@@ -35,7 +35,7 @@ class Thread:
 
 
 class MailboxMachine(RuleBasedStateMachine):
-    """State machine over a store that a subclass opens. The text of each message is its key."""
+    """State machine over a store. A subclass opens the store. The text of each message is also its key."""
 
     def __init__(self, open_store: Callable[[], Awaitable[Store]]) -> None:
         super().__init__()
@@ -58,7 +58,6 @@ class MailboxMachine(RuleBasedStateMachine):
         self.runner.close()
 
     def lease(self, thread: ThreadId) -> Lease | None:
-        """Take the thread over, which makes its previous lease stale."""
         lease = self.run(self.store.journal.lease(thread))
         if lease is not None:
             if thread in self.leases:
@@ -91,7 +90,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(thread=threads, all_queued=st.booleans())
     def abort(self, thread: ThreadId, all_queued: bool) -> None:
-        """Stop the turn. Without one, drop the next prompt, or all prompts."""
+        """Stop the running turn. If no turn is running, drop the next prompt or, with `all_queued`, all prompts."""
         model = self.threads[thread]
         receipt = self.run(self.store.inbox.abort(Abort(thread, PERSON, all_queued)))
         drops_next = not model.turn and bool(model.queue)
@@ -106,7 +105,6 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(thread=threads)
     def work(self, thread: ThreadId) -> None:
-        """Take the thread over, and open a turn with the oldest prompt if no turn is open."""
         model, lease = self.threads[thread], self.lease(thread)
         assert (lease is None) == (not model.turn and not model.queue)
         if lease is None:
@@ -119,7 +117,6 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(thread=threads)
     def go_on(self, thread: ThreadId) -> None:
-        """Open the next turn under the thread's current lease, if no turn is open."""
         if (lease := self.leases.get(thread)) is None:
             return
         model, found = self.threads[thread], self.run(self.store.journal.held(lease))
@@ -137,13 +134,11 @@ class MailboxMachine(RuleBasedStateMachine):
         model.answered.append(model.queue.pop(0))
 
     def held(self, thread: ThreadId) -> tuple[Thread, Lease] | None:
-        """Return the thread's model and newest lease if a turn is open."""
         model, lease = self.threads[thread], self.leases.get(thread)
         return (model, lease) if lease is not None and model.turn else None
 
     @rule(thread=threads)
     def take_steers(self, thread: ThreadId) -> None:
-        """Journal the messages that wait for the turn."""
         if (held := self.held(thread)) is None:
             return
         model, lease = held
@@ -155,7 +150,9 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @rule(thread=threads, outcome=st.sampled_from(["done", "limit", "aborted", "failed"]))
     def finish(self, thread: ThreadId, outcome: Outcome) -> None:
-        """End the turn. The store rejects a normal end after a stop, and answers late messages first."""
+        """End the turn. The store rejects a normal end after a stop. Before any other normal end, it answers late
+        messages.
+        """
         if (held := self.held(thread)) is None:
             return
         model, lease = held
@@ -176,18 +173,16 @@ class MailboxMachine(RuleBasedStateMachine):
         assert (committed.prompt.key if committed.prompt else None) == (model.queue[0] if model.queue else None)
 
     def requeue(self, model: Thread, late: list[str]) -> None:
-        """Return a failed turn's messages to the queue in their order of arrival, prompts included."""
         model.queue = sorted(model.queue + late, key=self.order.index)
 
     @precondition(lambda self: bool(self.stale))
     @rule(data=st.data())
     def use_a_stale_lease(self, data: st.DataObject) -> None:
-        """A worker that was replaced can change nothing."""
         lease = data.draw(st.sampled_from(self.stale))
         with pytest.raises(StaleEpoch):
             self.run(self.store.journal.commit(lease, answer("T0")))
 
-    # ---- always ----
+    # ---- invariants ----
 
     @invariant()
     def everything_waits_that_should(self) -> None:
@@ -199,7 +194,7 @@ class MailboxMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_answered_twice(self) -> None:
-        """The journal also has no gap."""
+        """Also checks that the journal's event numbers have no gap."""
         for thread, model in self.threads.items():
             assert len(model.answered) == len(set(model.answered))
             events = self.run(self.store.journal.events(thread))

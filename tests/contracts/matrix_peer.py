@@ -1,4 +1,4 @@
-"""The contract suite's counterpart for Matrix: Ada and the bot, in their own room or in a thread of a larger room."""
+"""The Matrix counterpart for the contract suite: Ada and the bot, in a direct room or in a thread of a larger room."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +40,9 @@ OTHERS: dict[Kind, tuple[str, Given]] = {
 
 
 class LateKeys(Encryption):
-    """Encryption that decrypts nothing until it has the key. The `sealed` field holds the plain content."""
+    """Encryption that decrypts nothing until it has the key. The field `sealed` of an encrypted event contains the
+    plain content.
+    """
 
     works = True
 
@@ -59,7 +61,7 @@ class LateKeys(Encryption):
 
 
 class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
-    """Counterpart with a bot that was connected before."""
+    """Counterpart with a bot that has connected before."""
 
     stranger = STRANGER
     lacks = frozenset[Lack]()
@@ -78,7 +80,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
         self.kept.values["matrix:matrix", "since"] = f"s{server.world.position}"
 
     def make(self, *, encryption: Encryption | None = None, **more: object) -> MatrixAdapter:
-        """Return a new adapter, as after a restart. Encryption itself is tested against a real homeserver."""
+        """Return a new adapter, as after a restart. Real encryption is tested against a real homeserver."""
         values: dict[str, object] = {
             "homeserver": self.server.address,
             "user": BOT,
@@ -149,7 +151,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
         await self.server.happens(self.room, ADA, event, {**content, **more})
 
     async def adds(self, by: Literal["ada", "stranger"] = "ada") -> None:
-        """Someone who is in the room already cannot be invited again."""
+        """Does nothing if the bot is already in a room, because it cannot be invited twice."""
         await self.adapter.connected.wait()
         if not self.pier:
             self.pier = await self.server.invites(user={"ada": ADA, "stranger": STRANGER}[by], name="pier")
@@ -164,7 +166,8 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
         if not self.pier:
             self.pier = self.server.add_room(ADA, BEN)
         for name in (f"{BOT}.evil", f"x{BOT}", f"{BOT}:8448", f"{BOT}-two"):
-            content: Given = {"msgtype": "m.text", "body": f"{name}: {text}"}  # as from a client that sends no mentions
+            # like a client that sends no structured mentions
+            content: Given = {"msgtype": "m.text", "body": f"{name}: {text}"}
             await self.server.happens(self.pier, ADA, "m.room.message", content)
 
     async def seals(self, text: str) -> None:
@@ -180,7 +183,7 @@ class Matrix(Counterpart[MatrixAdapter, FakeMatrix]):
         self.keys.has_key = True
 
     async def moves(self, *, in_other_order: bool = False) -> None:
-        """With `in_other_order`, the bot hears of the new room before it is invited."""
+        """With `in_other_order`, the bot learns about the new room before its invitation arrives."""
         self.pier = await self.server.upgrades(self.pier, public=not in_other_order)
         if in_other_order:
             await self.server.invites_to(self.pier)

@@ -1,4 +1,6 @@
-"""An MCP server over HTTP that requires a token: `mcp_http_server.py SOCKET TOKEN`. SOCKET is bound and inherited."""
+"""An MCP server over HTTP that requires a token: `mcp_http_server.py SOCKET TOKEN`. SOCKET is the descriptor of an
+inherited, bound socket.
+"""
 
 import socket
 import sys
@@ -27,8 +29,6 @@ def weighed() -> str:
 
 
 class Guard:
-    """Middleware that rejects requests without the token."""
-
     def __init__(self, app: ASGIApp, token: str) -> None:
         self.app = app
         self.token = token

@@ -1,8 +1,11 @@
-"""A small MCP server on standard input and output whose tools misbehave, written with the standard library alone.
+"""A small MCP server on standard input and output whose tools misbehave. Uses only the standard library.
 
-Its tools come from TOOLS and from `more.json` in its working directory. That file can also change a tool by name
-(null removes it). With the argument `mute` the server answers nothing, with `fail` it exits immediately, and with
-`stubborn` it does not exit even when asked.
+Its tools are listed in TOOLS and in `more.json` in its working directory. `more.json` can also change a tool, or
+remove it with null. Arguments:
+
+- mute: never respond.
+- fail: exit immediately.
+- stubborn: ignore requests to exit.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""An MCP server that sends scripted bytes: `raw_server.py SCRIPT`.
+"""An MCP server that sends scripted bytes: `mcp_raw_server.py SCRIPT`.
 
-The script is a JSON object from a method, `tools/call NAME` or `tools/list CURSOR` to the lines to write. `$ID`
-stands for the request's id. A request without lines gets the usual answer.
+SCRIPT is a JSON file that maps a method, `tools/call NAME` or `tools/list CURSOR` to a list of lines to write. In
+these lines, `$ID` is replaced by the request's id. A request that the script does not list gets the usual response.
 """
 
 import json
@@ -20,7 +20,7 @@ def main() -> None:
     for line in sys.stdin:
         message = json.loads(line)
         number, method = message.get("id"), message.get("method")
-        if number is None or method is None:  # a notification, or an answer to one of the lines sent
+        if number is None or method is None:  # a notification, or the response to a scripted request
             continue
         name = f"{method} {message.get('params', {}).get('name', '')}".strip()
         cursor = (message.get("params") or {}).get("cursor")

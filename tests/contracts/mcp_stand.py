@@ -1,4 +1,4 @@
-"""Runs a connection to an MCP server while a test observes it."""
+"""Runs a connection to an MCP server for a test that observes it."""
 
 import asyncio
 import sys
@@ -20,17 +20,15 @@ SECONDS_MAX = 60.0
 
 
 def configured(name: str, command: str = "", *args: str, folder: Path = Path(), **settings: object) -> McpServer:
-    """Return a server as [mcp] would configure it."""
     return McpServer(name, McpServerSettings(command=command, args=args, **settings), folder)  # pyrefly: ignore[bad-argument-type]
 
 
 def odd(folder: Path, *args: str, **settings: object) -> McpServer:
-    """Return the odd server with its working directory below `folder`."""
     return configured("odd", sys.executable, ODD, *args, folder=folder / "mcp" / "odd", **settings)
 
 
 class Stand:
-    """A connection with its past states and the registry that it fills."""
+    """A connection with the states that it went through and the registry that it fills."""
 
     def __init__(self, folder: Path, server: McpServer, enclosure: Enclose | None, pins: Pins | None = None) -> None:
         self.clock = ManualClock()
@@ -50,25 +48,20 @@ class Stand:
         )
 
     async def notify(self, text: str) -> None:
-        """Record a notice to the owner. Requests to confirm go to `asked`."""
+        """Record a notice to the owner. Confirmation requests are stored in `asked`."""
         (self.asked if "/mcp confirm" in text else self.told).append(text)
 
     def describe(self, name: str) -> str:
-        """Return a tool's description and parameters as the model sees them, or an empty string if it does not see the
-        tool.
-        """
         tool = self.registry.get(name)
         return "" if tool is None else f"{tool.spec.description} {tool.spec.parameters}"
 
     async def becomes(self, status: Status) -> McpState:
-        """Check that the next state is this one."""
         async with asyncio.timeout(SECONDS_MAX):
             state = await self.states.get()
         assert state.status == status, state
         return state
 
     async def call(self, name: str, arguments: str = "{}") -> ToolOutput:
-        """Call a tool by the name that the model knows."""
         tool = self.registry.get(name)
         assert tool is not None, self.registry.names()
         async with asyncio.timeout(SECONDS_MAX):

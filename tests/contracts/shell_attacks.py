@@ -1,7 +1,9 @@
-"""Harmful commands in the workspace of `tests.fuzz.ground`, grouped by technique. None may run unasked under taint.
+"""Harmful commands in the workspace of `tests.fuzz.ground`, grouped by technique. A tainted turn may run none of them
+without asking.
 
-The commands in `HIDDEN` run something that their text does not show at first sight, so `guarded` always asks. Those
-in `HARMFUL` write a file that is executed later, read a secret, or reach out, which a tainted turn may not do.
+- HIDDEN: commands that run something that their text does not show. The `guarded` profile asks for these in every turn.
+- HARMFUL: commands that write a file that is executed later, read a secret, or use the network. The `guarded`
+  profile asks for these in a tainted turn.
 """
 
 # ruff: noqa: E501 - a list of commands is read down, not across

@@ -1,4 +1,4 @@
-"""The contract suite's counterpart for Slack: a fake workspace and the people who write there."""
+"""The Slack counterpart for the contract suite: a fake workspace and the people who write in it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,6 @@ SECRET_ROOM = "C00000002"
 
 
 def workspace() -> FakeSlack:
-    """Create a workspace with a direct conversation, a channel and a private channel."""
     server = FakeSlack()
     server.add_room(Room(DIRECT, "", "im", ["UADA", BOT]))
     server.add_room(Room(CHANNEL, "harbour", "channel", ["UADA", "UBEA", "USTRANGER", "UOTHERBOT", BOT]))
@@ -31,7 +30,7 @@ def workspace() -> FakeSlack:
 
 
 class Slack(Counterpart[SlackAdapter, FakeSlack]):
-    """Counterpart in a direct conversation with Ada or in a thread of a channel."""
+    """Counterpart in a direct conversation with Ada or in a channel thread."""
 
     stranger = "USTRANGER"
     refers = frozenset[Refers]({"quote", "forward"})
@@ -52,7 +51,6 @@ class Slack(Counterpart[SlackAdapter, FakeSlack]):
             server.deliver = self._called
 
     async def move_to_thread(self) -> None:
-        """Move the conversation into a thread of a channel that the bot follows."""
         root = self.server.keep(Sent(self.server.stamp(), CHANNEL, "UADA", "the tides"))
         self.channel, self.root = CHANNEL, root.ts
         self.thread = make_thread_id("slack", CHANNEL, root.ts)
@@ -63,7 +61,6 @@ class Slack(Counterpart[SlackAdapter, FakeSlack]):
         return await self.adapter.receive(headers, body)
 
     def make(self) -> SlackAdapter:
-        """Return a new adapter on the same store, as after a restart."""
         settings = SlackSettings(
             bot_token=Secret("value", BOT_TOKEN), app_token=Secret("value", APP_TOKEN),
             signing_secret=Secret("value", SIGNING_SECRET),

@@ -1,4 +1,4 @@
-"""The contract suite's counterpart for Teams: a fake bot service and the people who write there."""
+"""The Teams counterpart for the contract suite: a fake bot service and the people who write in it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +33,6 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
         self.other = make_thread_id("teams", GROUP, "0")
 
     def make(self, **more: object) -> TeamsAdapter:
-        """Return a new adapter on the same store, as after a restart."""
         values = {**self.server.settings(), "app_password": Secret("value", PASSWORD), **more}
         settings = TeamsSettings(**values)  # pyrefly: ignore[bad-argument-type]
         adapter = TeamsAdapter("teams", settings, self.home, self.kept, self.clock)
@@ -41,7 +40,6 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
         return adapter
 
     async def ready(self) -> None:
-        """Wait until the adapter accepts events and its token was granted or refused."""
         await self.adapter.connected.wait()
         while not (self.server.granted or self.server.token_refused):
             await self.clock.advance(31)
@@ -101,7 +99,7 @@ class Teams(Counterpart[TeamsAdapter, FakeTeams]):
         await self._quotes(BOT, "Shoal", message_id, "I owe you the harbour.", text)
 
     async def _quotes(self, author: str, name: str, message_id: str, said: str, text: str) -> None:
-        """Teams clients put the quotation above the answer in HTML, but leave no mark in the plain text."""
+        """Teams clients put the quotation above the reply in the HTML. In the plain text, nothing separates the two."""
         quoted = f'<strong itemprop="mri" itemid="{author}">{name}</strong><p itemprop="preview">{said}</p>'
         kind = f'itemscope itemtype="http://schema.skype.com/Reply" itemid="{message_id}"'
         page: Json = {

@@ -77,7 +77,7 @@ async def store(home: Home) -> AsyncIterator[Store]:
 
 
 class Schedule:
-    """A backup schedule with a manual clock and the owner's notices."""
+    """A backup schedule with a manual clock. `told` lists the notices to the owner."""
 
     def __init__(self, home: Home, place: BackupStorage | None, store: Store, *, keep: int = 3) -> None:
         self.clock = ManualClock()
@@ -99,7 +99,6 @@ class Schedule:
 
 
 def unpacked(place: BackupStorage, name: str, folder: Path) -> Path:
-    """Extract the database of a backup into `folder`."""
     folder.mkdir(exist_ok=True)
     place.fetch(name, folder / "file.tar.gz")
     with tarfile.open(folder / "file.tar.gz") as archive:
@@ -167,7 +166,7 @@ async def test_a_failure_is_reported_once_and_leaves_existing_backups(home: Home
 
 
 class TearingStorage(DirectoryStorage):
-    """A backup place that loses the last bytes of each file."""
+    """Backup storage that cuts the last bytes off each file."""
 
     def put(self, file: Path, name: str) -> None:
         file.write_bytes(file.read_bytes()[:-200])
@@ -278,7 +277,7 @@ def test_a_truncated_archive_is_reported(tmp_path: Path) -> None:
 
 @given(st.integers(0, 10**6), st.integers(0, 7))
 def test_every_flipped_bit_of_an_archive_is_detected(at: int, bit: int) -> None:
-    """Files have no checksums of their own. Only the gzip stream has one, at its end."""
+    """A tar archive has no checksums for file contents. The gzip stream has a single one, at its end."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as archive:
         entry = tarfile.TarInfo("agents/main/SOUL.md")
@@ -295,8 +294,8 @@ def test_every_flipped_bit_of_an_archive_is_detected(at: int, bit: int) -> None:
 
 
 async def test_a_backup_under_load_is_consistent(home: Home, store: Store, tmp_path: Path) -> None:
-    """Each writer writes its numbers in order, so a backup must hold a prefix that includes everything accepted before
-    it.
+    """Each writer writes its numbers in order. A backup must therefore contain all numbers up to some point, and
+    at least those accepted before the backup started.
     """
     place, schedule = DirectoryStorage(tmp_path / "kept"), Schedule(home, DirectoryStorage(tmp_path / "kept"), store)
     accepted = [0] * 4

@@ -37,7 +37,7 @@ OTHERS: dict[Kind, Given] = {
 
 
 class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
-    """Counterpart in a direct conversation with Ada or in a server's thread that the bot follows."""
+    """Counterpart in a direct conversation with Ada or in a server thread that the bot follows."""
 
     stranger = STRANGER
     lacks = frozenset[Lack]({"greeting"})
@@ -57,7 +57,6 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
         self.other = make_thread_id("discord", server.add_channel(self.guild), "0")
 
     def make(self, threading: Threading = "native") -> DiscordAdapter:
-        """Return a new adapter on the same store, as after a restart."""
         settings = DiscordSettings(token=Secret("value", TOKEN), api_base=self.server.api_base, threading=threading)
         return DiscordAdapter("discord", settings, self.home, self.kept, self.clock)
 
@@ -151,7 +150,7 @@ class Discord(Counterpart[DiscordAdapter, FakeDiscord]):
         return [message.text for message in self.server.said(self.harbour)]
 
     async def clicks(self, message_id: str, label: str) -> None:
-        await self.adapter.connected.wait()  # Discord does not keep clicks for offline bots
+        await self.adapter.connected.wait()  # Discord does not store clicks for an offline bot
         await self.server.clicks(message_id, label)
 
 
@@ -171,7 +170,7 @@ class TestDiscord(ChatContract): ...
 
 
 class TestDiscordThread(ChatContract):
-    """The contract in a thread of a server that the bot already follows."""
+    """The contract in a server thread that the bot already follows."""
 
     @pytest.fixture
     async def peer(self, peer: Discord) -> Discord:
@@ -184,7 +183,7 @@ class TestDiscordThread(ChatContract):
 
 
 class TestDiscordChannel(ChatContract):
-    """The contract for an account that treats whole channels as threads."""
+    """The contract for an account that treats each channel as one thread."""
 
     @pytest.fixture
     async def peer(self, peer: Discord) -> Discord:
@@ -267,7 +266,7 @@ async def test_where_no_thread_can_be_opened_it_replies(peer: Discord) -> None:
 async def test_a_channel_without_posting_rights_differs_from_a_rejected_text(
     peer: Discord, code: int, permanent: bool
 ) -> None:
-    """The codes come from docs.discord.com/developers/topics/opcodes-and-status-codes."""
+    """Error codes: https://docs.discord.com/developers/topics/opcodes-and-status-codes"""
     thread = await peer.bars("thread")
     peer.server.barred[thread_address(thread).thread] = str(code)
     with pytest.raises(PlatformError) as caught:
@@ -290,7 +289,7 @@ async def test_a_session_is_resumed_by_the_next_process(peer: Discord) -> None:
         await peer.adapter.connected.wait()
         await peer.says("one")
         await peer.says("two")
-        await inbox.prompts(2)  # also acknowledges the first one
+        await inbox.prompts(2)  # reading the second prompt acknowledges the first
     await peer.says("meanwhile")
     again = Inbox()
     async with serving(peer.make(), again):
@@ -455,7 +454,9 @@ async def test_history_is_read_in_pages_and_keeps_the_newest(peer: Discord) -> N
 
 
 async def test_an_earlier_attempts_post_is_found_by_its_content(peer: Discord, tmp_path: Path) -> None:
-    """Nonces do not last, so only the file and the replied-to message distinguish posts with the same text."""
+    """Discord's nonces expire. After that, only the file and the replied-to message distinguish posts with the
+    same text.
+    """
     file, other = tmp_path / "tides.txt", tmp_path / "more.txt"
     file.write_text("high")
     other.write_text("low again")
@@ -510,7 +511,7 @@ async def test_the_successor_of_a_deleted_forum_post_is_a_new_post(peer: Discord
 
 
 async def test_a_deletion_applies_to_messages_from_before_a_restart(peer: Discord) -> None:
-    """Discord does not say whose message was deleted."""
+    """Discord's deletion events do not contain the author of the deleted message."""
     first, inbox = Inbox(), Inbox()
     async with serving(peer.adapter, first):
         message_id = await peer.says("never mind")
@@ -554,7 +555,9 @@ async def test_files_without_text_before_a_mention_are_included(peer: Discord) -
 
 @pytest.mark.parametrize("text", ["<@&{role}> is it?", "is it, <@&{role}>?", "<@&{role}><@&{other}> is it?"])
 async def test_the_bots_own_role_addresses_it(peer: Discord, text: str) -> None:
-    """Discord creates one role for each bot, and people pick it by mistake. Other roles must not address the bot."""
+    """Discord creates a role for each bot, and people mention it by mistake instead of the bot. Mentions of other
+    roles must not address the bot.
+    """
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.says(peer.harbour, f"<@&{OTHER_ROLE}> is it?")

@@ -1,4 +1,4 @@
-"""The chat contract for Google Chat, by signed calls and by Pub/Sub, and its own rules."""
+"""The chat contract for Google Chat, over signed calls and over Pub/Sub, and rules specific to Google Chat."""
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -43,7 +43,7 @@ class TestGoogleChat(ChatContract):
 
 
 class TestGoogleChatPulled(ChatContract):
-    """The contract over Pub/Sub, for servers that Google cannot call."""
+    """The contract over Pub/Sub, for servers that Google cannot reach."""
 
     @pytest.fixture
     async def peer(self, tmp_path: Path) -> AsyncIterator[GoogleChat]:
@@ -143,7 +143,7 @@ async def test_a_thread_is_opened_in_a_space_and_with_a_person(peer: GoogleChat)
 
 
 async def test_a_deletion_applies_to_messages_from_before_a_restart(peer: GoogleChat) -> None:
-    """Google Chat does not say whose message was deleted."""
+    """Google Chat's deletion events do not contain the author of the deleted message."""
     first, inbox = Inbox(), Inbox()
     async with serving(peer.adapter, first):
         name = await peer.says("never mind")

@@ -25,7 +25,7 @@ async def peer(tmp_path: Path) -> AsyncIterator[Matrix]:
 
 
 class TestMatrix(ChatContract):
-    """The contract in the room that Ada shares only with the bot."""
+    """The contract in a room with only Ada and the bot."""
 
 
 class TestMatrixThread(ChatContract):
@@ -42,7 +42,6 @@ class TestMatrixThread(ChatContract):
 
 
 async def test_earlier_messages_are_shown_in_their_current_form(peer: Matrix) -> None:
-    """Edited messages appear with their new text, and deleted ones not at all."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         loose = await peer.in_channel("the buoy is loose")

@@ -1,4 +1,4 @@
-"""The chat contract for adapters without a platform: the in-memory chat, the terminal and the page."""
+"""The chat contract for adapters without an external platform: the in-memory chat, the terminal and the page."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ PLAIN = str.maketrans("", "", "*")
 
 
 class Quiet(Counterpart[ChatAdapter, FakePlatform]):
-    """Counterpart without a platform. People speak to the adapter directly."""
+    """Counterpart without a platform. People write to the adapter directly."""
 
     lacks = frozenset[Lack]({"people", "channels", "connection", "files_in", "troubles", "weather"})
 
@@ -35,14 +35,13 @@ class Quiet(Counterpart[ChatAdapter, FakePlatform]):
         return self.seen
 
     def show(self, post: OutboundPost) -> None:
-        """Show a post. A post with a known key replaces the old one."""
         file = (post.file.name, post.file.read_bytes()) if post.file is not None else None
         shown = Shown(post.key, post.markdown.translate(PLAIN), tuple(b.label for b in post.buttons), file)
         self.seen = [old for old in self.seen if old.id != post.key] + [shown]
 
 
 class InMemory(Quiet):
-    """Counterpart of FakeChat, including its failures."""
+    """Counterpart for FakeChat. Simulates failures through `FakeChat.troubles`."""
 
     lacks = frozenset[Lack]({"people", "connection", "files_in", "weather"})
 
@@ -71,7 +70,7 @@ class InMemory(Quiet):
 
 
 class TestFakeChat(ChatContract):
-    """The contract over the shipped fake."""
+    """The contract over FakeChat, which Shoal ships to extension authors."""
 
     @pytest.fixture
     def peer(self, tmp_path: Path) -> InMemory:
@@ -88,7 +87,7 @@ class TestTerminal(ChatContract):
 
 
 class Page(Quiet):
-    """The web page as a chat platform. It displays the journal."""
+    """Counterpart for the web page, which shows the journal."""
 
     lacks = frozenset[Lack]({"people", "connection", "files_in", "troubles", "weather", "view"})
 

@@ -1,16 +1,20 @@
-"""Recorded platform events in their published forms, each with its expected outcome.
+"""Recorded platform events in their published form, each with its expected outcome.
 
-`recorded/PLATFORM.json` has one event per line, with the section of the platform's documentation that shows its
-form, and `then`:
+`recorded/PLATFORM.json` has one event per line. Each event names the section of the platform's documentation that
+shows it, and an expected outcome in `then`:
 
-    turn: TEXT            a turn gets TEXT: the message, a file's name, or what it refers to (KIND: WORDS)
-    told                  the person gets a reply there that it is unreadable or no longer exists
-    command: NAME         the command is obeyed
-    edit: TEXT, deletion, reaction: EMOJI, decision, greeting
-    logged: KIND          the operator gets one log line, however often the event arrives
-    nothing: WHY          nobody needs to hear of it
+    turn: TEXT            a turn receives TEXT: the message, a file name, or a reference as KIND: WORDS
+    told                  the person gets a reply that the message is unreadable or no longer exists
+    command: NAME         Shoal runs the command
+    edit: TEXT            Shoal processes an edit
+    deletion              Shoal processes a deletion
+    reaction: EMOJI       Shoal processes a reaction
+    decision              Shoal records a decision on an approval
+    greeting              Shoal greets the conversation
+    logged: KIND          Shoal logs the event once, however often it arrives
+    nothing: REASON       Shoal ignores the event
 
-Each event is delivered twice. An event with any other outcome fails.
+The test delivers each event twice and fails on any other outcome.
 """
 
 import asyncio
@@ -56,9 +60,9 @@ FOLDER = Path(__file__).parent / "recorded"
 
 
 class Recorded(msgspec.Struct):
-    """A platform event, in `form` if it is form-encoded and in `payload` otherwise.
+    """A platform event. The content is in `form` if it is form-encoded, and in `payload` otherwise.
 
-    `event` is its type where the platform sends that outside the payload.
+    `event` is the event type, for platforms that send it outside the payload.
     """
 
     name: str
@@ -81,7 +85,6 @@ EVENTS = [(path.stem, event) for path in sorted(FOLDER.glob("*.json")) for event
 
 
 def filled(content: object, peer: Peer, **names: str) -> bytes:
-    """Return the event's JSON with the test's chats, people and time filled in."""
     now = peer.clock.now()
     text = msgspec.json.encode(content).decode().replace('"$now"', str(int(now.timestamp())))
     return Template(text).safe_substitute(names, iso=iso(now)).encode()
@@ -192,11 +195,11 @@ async def discord(home: Path) -> Stand:
 
 
 async def matrix(home: Path) -> Stand:
-    """A homeserver sends each event only once."""
+    """Unlike other platforms, a homeserver sends each event only once."""
     clock = ManualClock()
     server = FakeMatrix(clock)
     await server.start()
-    await server.sends_file(server.add_room(), "tides.txt", b"tides")  # before the bot began to listen
+    await server.sends_file(server.add_room(), "tides.txt", b"tides")  # sent before the bot starts to listen
     peer = Matrix(home, server, clock)
     address = f"mxc://{MATRIX_ADA.partition(':')[2]}/{next(iter(server.world.files))}"
 
@@ -218,7 +221,6 @@ _inboxes: dict[int, Inbox] = {}
 
 @asynccontextmanager
 async def standing(platform: str, home: Path) -> AsyncGenerator[tuple[Peer, Send, Inbox]]:
-    """Run the adapter of a platform and yield its counterpart, a function that delivers events, and the inbox."""
     server, peer, send = await STANDS[platform](home)
     assert isinstance(peer.adapter, ChatAccount)
     inbox = _inboxes[id(peer)] = Inbox()
@@ -237,14 +239,12 @@ def inbox_of(peer: Peer) -> Inbox:
 
 
 def told_of(prompt: Prompt) -> str:
-    """Return everything that a message tells a turn."""
     files = (file.name for file in prompt.attachments)
     referred = (f"{reference.kind}: {reference.text}" for reference in prompt.refers_to)
     return "\n".join((prompt.text, *files, *referred))
 
 
 def outcomes(peer: Peer, inbox: Inbox, posted: list[str], warned: list[str]) -> list[str]:
-    """Return the outcomes of an event in the notation of `then`."""
     results = [f"command: {asked.name}" for asked in inbox.requests]
     results += ["decision" for _ in inbox.decided]
     results += [f"logged: {kind}" for kind in warned]
@@ -264,7 +264,9 @@ def outcomes(peer: Peer, inbox: Inbox, posted: list[str], warned: list[str]) -> 
 
 
 async def until_some(came: Callable[[], Sequence[object]]) -> None:
-    """Wait for the first outcome of an event, or time out silently. The test asserts what must arrive."""
+    """Wait for an event's first outcome. A timeout raises no error, because the test then asserts which outcomes
+    arrived.
+    """
     with suppress(TimeoutError):
         async with asyncio.timeout(WAIT_SECONDS):
             while not came():  # noqa: ASYNC110 (the platforms set no event)
@@ -317,7 +319,6 @@ USED = [(platform, event) for platform, event in EVENTS if not event.then.starts
 
 
 def changed(content: Json, draw: Callable[[Sequence[Json]], Json]) -> tuple[Json, Json]:
-    """Return a copy of a document with one value changed in form, and the new value."""
     if content and draw([True, True, True, False]):
         if isinstance(content, dict):
             key = str(draw(list(content)))
@@ -335,11 +336,13 @@ def changed(content: Json, draw: Callable[[Sequence[Json]], Json]) -> tuple[Json
 @given(data=st.data())
 @pytest.mark.parametrize("platform", ["slack", "teams", "google_chat"])
 def test_a_signed_event_of_any_form_is_accepted_and_reported(platform: str, data: st.DataObject) -> None:
-    """Platforms disable webhooks that reject calls, and people wait for answers."""
+    """Platforms disable webhooks that reject calls, so even a malformed event must be accepted. It must also be
+    reported, because a person may be waiting for a reply.
+    """
     one = data.draw(st.sampled_from([event for name, event in USED if name == platform]))
     content, put = changed(whole(one), lambda choices: data.draw(st.sampled_from(choices)))
     assume(isinstance(content, dict))
-    assume(met(platform, one, content, put) != 401)  # the changed value is part of what the signature covers
+    assume(met(platform, one, content, put) != 401)  # the signature covers the changed value
 
 
 @pytest.mark.parametrize("put", [{}, 5], ids=str)
@@ -357,7 +360,7 @@ def test_an_odd_form_that_was_once_ignored_is_reported(platform: str, name: str,
 
 
 def with_put(content: Json, path: Sequence[str], put: Json) -> Json:
-    """Return a document with another value at a path. In a list, the first entry is changed."""
+    """Return a document with another value at a path. A path through a list leads to its first entry."""
     if not path:
         return put
     if isinstance(content, dict):
@@ -371,7 +374,9 @@ def whole(one: Recorded) -> Json:
 
 
 def met(platform: str, one: Recorded, content: Json, put: Json) -> int:
-    """Deliver a changed event and return the response's status. Fails if nobody was notified."""
+    """Deliver a changed event and return the response's status. Fails if the event had no visible effect and was
+    not logged.
+    """
     kinds, part = Told(), "form" if one.form else "payload"
 
     async def attempt(home: Path) -> int:
@@ -390,8 +395,10 @@ def met(platform: str, one: Recorded, content: Json, put: Json) -> int:
             assert answer.status == 200 or (answer.status == 501 and one.payload["type"] == "invoke")
 
             def came() -> list[object]:
-                alone = peer.server.answers if isinstance(peer, slack_peer.Slack) else ()  # visible to one person only
-                shown = [answer.body] if answer.body.strip(b"{}") else []  # shown to the person who pressed the button
+                # ephemeral messages, visible to one person
+                alone = peer.server.answers if isinstance(peer, slack_peer.Slack) else ()
+                # visible to the person who pressed the button
+                shown = [answer.body] if answer.body.strip(b"{}") else []
                 posted = [*peer.told(), *elsewhere(peer), *alone, *shown]
                 return [*inbox.came[2:], *inbox.requests, *inbox.decided, *posted, *kinds.kinds]
 
@@ -409,7 +416,7 @@ def met(platform: str, one: Recorded, content: Json, put: Json) -> int:
 
 
 class Told(logging.Handler):
-    """Log handler that collects the kinds of events reported to the operator."""
+    """Log handler that collects the types of the events reported to the operator."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -421,7 +428,6 @@ class Told(logging.Handler):
 
 
 def elsewhere(peer: Peer) -> list[str]:
-    """Return the posts in the channel with several people."""
     match peer:
         case test_chat_telegram.Telegram():
             return [message.text for message in peer.server.said(-100)]

@@ -1,4 +1,4 @@
-"""The chat contract for Slack, and its incoming events, over Socket Mode and over signed calls."""
+"""The chat contract for Slack and the events that Slack sends, over Socket Mode and over signed calls."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -46,7 +46,7 @@ class TestSlack(ChatContract):
 
 
 class TestSlackThread(ChatContract):
-    """The contract over Socket Mode in a thread of a channel that the bot follows."""
+    """The contract over Socket Mode in a channel thread that the bot follows."""
 
     @pytest.fixture
     async def peer(self, tmp_path: Path, server: FakeSlack) -> AsyncIterator[Slack]:
@@ -84,7 +84,7 @@ async def test_a_mention_opens_a_thread_that_is_then_followed(peer: Slack) -> No
 
 
 async def test_a_message_delivered_twice_is_processed_once(peer: Slack) -> None:
-    """A mention arrives as a message event and as a mention event. Its file is fetched once."""
+    """A mention arrives as both a `message` and an `app_mention` event. Its file must be fetched only once."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.sends_file(CHANNEL, "tides.txt", b"high", text=f"<@{BOT}> /stop")
@@ -248,7 +248,7 @@ async def test_a_command_in_a_channel_is_answered_privately(peer: Slack) -> None
     assert (message.only_for, message.thread_ts) == ("UADA", root)
 
 
-# ---- nothing lost, nothing twice ----
+# ---- exactly-once delivery ----
 
 
 async def test_an_event_that_could_not_be_stored_is_delivered_again(
@@ -282,7 +282,9 @@ async def test_a_refreshed_connection_loses_nothing(peer: Slack) -> None:
 
 
 async def test_messages_from_an_outage_are_read_afterwards(peer: Slack) -> None:
-    """Slack gives up on undelivered events, so the adapter reads the conversations it spoke in."""
+    """Slack stops redelivering events after a while, so the adapter reads the history of the conversations that it
+    has posted in.
+    """
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         root = await peer.server.says(CHANNEL, f"<@{BOT}> hello")
@@ -429,7 +431,7 @@ async def test_a_thread_under_a_direct_message_includes_it_once(peer: Slack) -> 
 
 
 async def test_a_linked_message_arrives_after_the_text(peer: Slack) -> None:
-    """Slack delivers the preview a moment later as a change that leaves the text as it was."""
+    """Slack sends the link preview a moment later, as an edit that does not change the text."""
     inbox = Inbox()
     shared: Json = {"is_msg_unfurl": True, "author_name": "Mallory", "text": "obey me", "ts": "1.1"}
     async with serving(peer.adapter, inbox):

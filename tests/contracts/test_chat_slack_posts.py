@@ -1,4 +1,4 @@
-"""Posts of the Slack adapter: each sent once, streamed previews, files, ephemeral messages, and channels."""
+"""How the Slack adapter posts: exactly-once delivery, streamed previews, files, ephemeral messages and channels."""
 
 import logging
 from collections.abc import AsyncIterator
@@ -91,7 +91,7 @@ async def test_ignored_events_are_logged_once_per_kind(
     assert [prompt.text for prompt in inbox.said()] == ["is it?"]
 
 
-# ---- each post once ----
+# ---- exactly-once delivery ----
 
 
 @pytest.mark.parametrize("threaded", [False, True])
@@ -201,7 +201,7 @@ async def test_no_text_mentions_anyone_by_accident(peer: Slack) -> None:
     assert arguments["text"] == "&lt;!channel&gt; look, <@UADA>, not `&lt;@UBEA&gt;`"
 
 
-# ---- refusals ----
+# ---- rejected posts ----
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ async def test_a_failing_platform_is_retried(peer: Slack) -> None:
     assert not peer.shown()
 
 
-# ---- ephemeral, status, streams ----
+# ---- ephemeral messages, status, streams ----
 
 
 async def test_an_ephemeral_post_is_seen_by_one_person(peer: Slack) -> None:
@@ -337,7 +337,7 @@ async def test_an_idle_stream_shows_everything_it_got(peer: Slack) -> None:
     assert peer.server.message(ts).text == "and so on" + WRITING
 
 
-# ---- files in ----
+# ---- incoming files ----
 
 
 async def test_only_slack_receives_the_token(peer: Slack) -> None:
@@ -374,7 +374,7 @@ async def test_a_file_is_not_fetched_for_an_untrusted_person(peer: Slack) -> Non
     assert not peer.home.attachments(peer.thread).exists()
 
 
-# ---- history, channels ----
+# ---- history and channels ----
 
 
 @pytest.mark.parametrize("threaded", [False, True])

@@ -1,4 +1,4 @@
-"""The chat contract for Microsoft Teams, and its own rules: signed activities, cards, and file consent."""
+"""The chat contract for Microsoft Teams, and rules specific to Teams: signed activities, cards and file consent."""
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -36,7 +36,7 @@ async def peer(tmp_path: Path) -> AsyncIterator[Teams]:
 
 class TestTeams(ChatContract):
     async def test_a_file_is_sent_unchanged(self, peer: Teams, inbox: Inbox, tmp_path: Path) -> None:  # pyrefly: ignore[bad-override]
-        """Teams uploads the file only after the person accepts it."""
+        """Teams uploads a file only after the person accepts it."""
         file = tmp_path / "tides.bin"
         file.write_bytes(bytes(range(256)) * 40)
         async with serving(peer.adapter, inbox):
@@ -49,7 +49,7 @@ class TestTeams(ChatContract):
 
 
 class TestTeamsGroup(ChatContract):
-    """The contract in a group chat, where several people share a chat without threads."""
+    """The contract in a group chat, which has several people and no threads."""
 
     @pytest.fixture
     async def peer(self, peer: Teams) -> Teams:
@@ -112,7 +112,7 @@ async def test_rotated_keys_are_fetched_and_old_ones_survive_an_outage(peer: Tea
         assert await answered(peer, peer.server.signed(service_url=url)) == 200
         peer.server.published = (signer("teams-2"),)
         rotated = peer.server.signed(service_url=url, by=signer("teams-2"))
-        assert await answered(peer, rotated) == 401  # the keys were fetched a moment ago
+        assert await answered(peer, rotated) == 401  # the adapter fetches keys again only after a pause
         peer.clock.skip(61)
         assert await answered(peer, rotated) == 200
         await peer.server.stop()
@@ -136,7 +136,7 @@ async def test_another_organization_is_rejected(peer: Teams) -> None:
     assert await answered(peer, peer.server.signed(service_url=peer.server.service_url)) == 401
 
 
-# ---- where it answers ----
+# ---- mentions and threads ----
 
 
 async def test_a_group_is_answered_on_mention_and_commands_privately(peer: Teams) -> None:
@@ -243,7 +243,7 @@ async def test_the_file_consent_card_is_removed_after_use(peer: Teams, tmp_path:
 
 @pytest.mark.parametrize("count", [1, 3])
 async def test_a_file_in_a_channel_is_mentioned_although_teams_withholds_it(peer: Teams, count: int) -> None:
-    """Teams only shows the file as a placeholder in the message's HTML."""
+    """In a channel, Teams does not send the file itself, only a placeholder in the message's HTML."""
     inbox = Inbox()
     places = "".join(f'<attachment id="00-{number}"></attachment>' for number in range(count))
     page: Json = {"contentType": "text/html", "content": f"<div><at>Shoal</at> see{places}</div>"}

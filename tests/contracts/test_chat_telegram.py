@@ -56,11 +56,9 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
         self.group = -100
 
     def make(self) -> TelegramAdapter:
-        """Return a new adapter on the same store, as after a restart."""
         return TelegramAdapter("telegram", self.settings, self.home, self.kept, self.clock, URL)
 
     async def ready(self) -> None:
-        """Wait until the webhook is set, in webhook mode."""
         if self.settings.mode == "webhook":
             await self.adapter.connected.wait()
 
@@ -82,7 +80,6 @@ class Telegram(Counterpart[TelegramAdapter, FakeTelegram]):
     async def in_channel(
         self, text: str, *, named: bool = False, inside: str = "", answers: str = "", author: Who = "ada"
     ) -> str:
-        """With `inside`, speak in that topic, which is Telegram's kind of thread."""
         await self.ready()
         user = {"ada": 7, "bot": 8, "itself": BOT_ID, "stranger": 9}[author]
         text = f"@{BOT_NAME} {text}" if named else text
@@ -214,7 +211,7 @@ async def test_a_topic_is_a_thread_that_is_followed_once_addressed(peer: Telegra
 
 @pytest.mark.parametrize("captioned", [0, 2])
 async def test_the_caption_of_an_album_decides_whom_it_addresses(peer: Telegram, captioned: int) -> None:
-    """The pictures of an album arrive one by one, and only one of them carries the caption."""
+    """The pictures of an album arrive as separate messages, and only one of them has the caption."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.sends_album(-100, ["x.txt"], "not for you")
@@ -267,7 +264,9 @@ async def test_earlier_messages_are_shown_as_edited(peer: Telegram) -> None:
 
 
 async def test_a_bare_mention_is_answered_briefly(peer: Telegram, caplog: pytest.LogCaptureFixture) -> None:
-    """A bare mention brings in the messages before it. If there are none, no model is called."""
+    """Shoal replies to a bare mention with the messages before it as context. If no message precedes it, Shoal
+    replies with a fixed text and calls no model.
+    """
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.server.says(-100, "@shoal_test_bot")
@@ -295,7 +294,7 @@ async def test_captions_support_the_same_markup_as_texts(peer: Telegram, tmp_pat
 
 
 async def test_updates_with_restarted_numbers_are_read(peer: Telegram) -> None:
-    """Telegram does that after a week without updates."""
+    """Telegram may restart the numbering of updates after a week without any."""
     inbox = Inbox()
     async with serving(peer.adapter, inbox):
         await peer.says("before the holidays")
@@ -404,7 +403,7 @@ def hooked(peer: Telegram) -> Telegram:
 
 
 class TestTelegramByWebhook(ChatContract):
-    """The contract by webhook, where each update is a separate call."""
+    """The contract by webhook. Telegram sends each update in a separate call."""
 
     @pytest.fixture
     async def peer(self, hooked: Telegram) -> Telegram:
@@ -421,7 +420,7 @@ async def test_a_webhook_needs_its_secret(hooked: Telegram) -> None:
         right = {"x-telegram-bot-api-secret-token": SECRET}
         await hooked.adapter.connected.wait()
         assert (await hooked.adapter.receive(right, body)).status == 200
-        assert (await hooked.adapter.receive(right, b"{")).status == 200  # or Telegram resends it for days
+        assert (await hooked.adapter.receive(right, b"{")).status == 200  # otherwise Telegram resends it for days
     assert [prompt.text for prompt in inbox.said()] == ["by webhook"]
     assert hooked.server.webhook["secret_token"] == SECRET
 
@@ -438,7 +437,7 @@ async def test_a_replayed_old_update_is_ignored(hooked: Telegram) -> None:
 
 
 async def test_a_channel_post_that_mentions_the_bot_is_answered(peer: Telegram) -> None:
-    """It counts as the channel's message, since Telegram does not name its author."""
+    """Telegram does not name the author of a channel post, so the post counts as the channel's message."""
     peer.server.add_chat(-200, "channel")
     inbox = Inbox()
     async with serving(peer.adapter, inbox):

@@ -1,4 +1,4 @@
-"""The chat contract for the webhook chat, and its own rules: signatures, JSON, and files in calls."""
+"""The chat contract for the webhook chat, and rules specific to it: signatures, JSON, and files in calls."""
 
 import base64
 import mimetypes
@@ -29,7 +29,7 @@ PLAIN = str.maketrans("", "", "*")
 
 
 class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
-    """Counterpart with a channel `harbour` and Ada in it."""
+    """Counterpart with a channel `harbour` that Ada is in."""
 
     lacks = frozenset[Lack]({"connection", "polls", "before", "greeting", "downloads"})
     stranger = "mallory"
@@ -107,7 +107,6 @@ class Hook(Counterpart[WebhookAdapter, FakeHookChat]):
         await self.tells("reaction", id=message_id, emoji=emoji)
 
     async def tells(self, kind: str, **more: str) -> None:
-        """Send an event of Ada's that is not a message."""
         ada: Json = {"id": "ada", "name": "ada"}
         where: dict[str, Json] = {"type": kind, "channel": "harbour", "thread": "7", "author": ada}
         answer = await self.server.tells({**where, **more})
@@ -139,11 +138,10 @@ async def peer(tmp_path: Path) -> AsyncIterator[Hook]:
 
 
 class TestWebhookChat(ChatContract):
-    """The contract with signed JSON in both directions."""
+    """The contract over signed JSON in both directions."""
 
 
 def call(**more: object) -> bytes:
-    """Return the body of a message call."""
     author = {"id": "ada"}
     return msgspec.json.encode({"type": "message", "id": "m1", "channel": "c", "author": author, "text": "hi"} | more)
 
@@ -188,7 +186,7 @@ async def test_a_replayed_message_is_ignored_even_if_the_store_forgot_it(peer: H
     "what", [{"type": "reaction", "emoji": "x"}, {"type": "edit", "text": "as it was"}, {"type": "deletion"}]
 )
 async def test_every_other_kind_of_event_counts_once(peer: Hook, how: str, what: dict[str, Json]) -> None:
-    """Otherwise a replayed stop would end every turn, and a replayed edit would restore an old text."""
+    """Otherwise a replayed stop would end later turns, and a replayed edit would restore an old text."""
     body = call(**what)
     headers = {
         "x-hub-signature-256": {how: f"sha256={signature(SECRET, body)}"},

@@ -1,4 +1,4 @@
-"""The Discord adapter's calls and its fake's responses, checked against Discord's OpenAPI description."""
+"""Checks the Discord adapter's calls and the fake's responses against Discord's OpenAPI description."""
 
 import asyncio
 import json
@@ -25,7 +25,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def described() -> Sequence[str]:
-    """Return the command that checks calls against the description."""
     setup = subprocess.run(
         [ROOT / "scripts" / "node-packages.sh", "discord-spec"], check=False, capture_output=True, text=True
     )
@@ -37,7 +36,6 @@ def described() -> Sequence[str]:
 
 
 def problems(calls: Sequence[Mapping[str, object]], argv: Sequence[str]) -> list[str]:
-    """Return one line for each mismatch with the description."""
     result = subprocess.run(argv, input=json.dumps(calls), check=True, capture_output=True, text=True, timeout=60)
     return result.stdout.splitlines()
 
@@ -54,14 +52,13 @@ async def peer(tmp_path: Path) -> AsyncIterator[Discord]:
 
 
 class Talkative(Inbox):
-    """Inbox that answers commands with more text than fits into one message."""
+    """Inbox that replies to commands with more text than fits into one message."""
 
     async def command(self, asked: CommandRequest) -> str:
         return f"{await super().command(asked)}\n" + "All is well. " * 300
 
 
 async def _converse(peer: Discord, folder: Path) -> None:
-    """Make the adapter send every kind of call once."""
     fake, inbox, file = peer.server, Talkative(), folder / "tides.txt"
     file.write_bytes(b"high at noon")
     async with serving(peer.adapter, inbox):

@@ -1,4 +1,4 @@
-"""One process serves a name. Another takes over when it ends, for any reason."""
+"""Leadership in a cluster: one process serves a name, and another takes over when that process ends."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ WAIT_SECONDS = 60.0
 
 
 class Processes:
-    """Holders, each standing for a process, and a record of who serves which name."""
+    """Simulated processes, each with its own `Holder`, and a record of which process serves which name."""
 
     def __init__(self, url: str, tasks: asyncio.TaskGroup) -> None:
         self.serving: dict[str, list[str]] = {}
@@ -27,7 +27,6 @@ class Processes:
         self._changed = asyncio.Condition()
 
     def start(self, process: str, *names: str) -> Holder:
-        """Run a holder that wants these names."""
         holder = Holder(address(self._url), beat_seconds=0.05, stalled_seconds=5)
         for name in names:
             holder.want(name, lambda name=name: self._serve(process, name))
@@ -38,12 +37,10 @@ class Processes:
         self.running[process].cancel()
 
     async def serves(self, process: str, name: str) -> None:
-        """Wait until this process, and no other, serves the name."""
         async with asyncio.timeout(WAIT_SECONDS), self._changed:
             await self._changed.wait_for(lambda: self.serving.get(name) == [process])
 
     async def started(self, times: int) -> None:
-        """Wait until serving has begun this many times."""
         async with asyncio.timeout(WAIT_SECONDS), self._changed:
             await self._changed.wait_for(lambda: self._starts >= times)
 
@@ -72,7 +69,7 @@ async def processes(postgres_database: str) -> AsyncIterator[Processes]:
 
 
 def end_sessions(url: str) -> None:
-    """End the connections that hold advisory locks, as the server does with idle ones."""
+    """Terminate the connections that hold advisory locks, as the server does with idle connections."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory'"
             " and database = (select oid from pg_database where datname = current_database())")  # fmt: skip
@@ -99,7 +96,7 @@ async def test_a_process_that_lost_its_connection_stops_serving(processes: Proce
 
 
 async def test_the_server_ends_silent_holders(processes: Processes, postgres_database: str) -> None:
-    """The server's own limit ends them, in case the process is frozen or the machine is gone."""
+    """The server's idle timeout ends the session of a process that is frozen or whose machine is down."""
     with psycopg.connect(postgres_database, autocommit=True) as silent:
         silent.execute("select pg_try_advisory_lock(hashtextextended('telegram:main', 1936224353))")
         silent.execute("set idle_session_timeout = '300ms'")

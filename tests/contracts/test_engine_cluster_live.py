@@ -1,4 +1,6 @@
-"""A worker's activity seen from other processes: journal events complete and in order, live text as far as it fits."""
+"""How other processes see a worker's activity: all journal events in order, and live text as far as it fits into a
+notification.
+"""
 
 import asyncio
 import json
@@ -25,7 +27,7 @@ WAIT_SECONDS = 60.0
 
 
 class Side:
-    """One process, with its hub and its bridge to the others."""
+    """One process with its hub and its live bridge."""
 
     def __init__(self, driver: PostgresDriver, url: str, origin: str) -> None:
         self.hub = Hub()
@@ -53,7 +55,6 @@ async def sides(postgres_database: str) -> AsyncIterator[tuple[Side, Side]]:
 
 
 async def collect(coming: Subscription, enough: Callable[[list[Event | LiveEvent]], bool]) -> list[Event | LiveEvent]:
-    """Take items until `enough` says so."""
     items: list[Event | LiveEvent] = []
     async with asyncio.timeout(WAIT_SECONDS):
         while not enough(items):

@@ -11,7 +11,7 @@ from shoal.testing.contracts.engine import Cluster, EngineContract
 
 
 class LocalCluster:
-    """A cluster of one engine."""
+    """A cluster with a single engine."""
 
     workers_max = 1
 

@@ -1,4 +1,4 @@
-"""The PostgreSQL engine beyond its contract: outages, silent workers, and the rows left in the tables."""
+"""Behavior of the PostgreSQL engine beyond the contract: outages, silent workers, and leftover rows."""
 
 import asyncio
 import hashlib
@@ -48,7 +48,6 @@ async def cluster(postgres_database: str, store: Store) -> AsyncIterator[Postgre
 
 
 def ask(url: str, query: str, *values: object) -> list[tuple[object, ...]]:
-    """Run a query in Shoal's schema and return its rows."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("set search_path to shoal")
         cursor = connection.execute(query.encode(), values)
@@ -166,7 +165,8 @@ async def test_a_worker_declared_dead_drops_its_threads_and_continues(
     ask(postgres_database, "delete from procrastinate_workers")
     await recorder.until(lambda: recorder.cancelled == [named("a")])
     recorder.let_go(named("a"))
-    await recorder.ended(named("a"))  # the job lost its worker, so any worker may take it, including this one
+    # the job no longer belongs to a worker, so any worker may claim it, including this one
+    await recorder.ended(named("a"))
     assert recorder.most_at_once[named("a")] == 1
 
 
@@ -226,7 +226,7 @@ async def test_a_frozen_process_drops_its_threads_and_continues(
     engine = await cluster.start_with(recorder, settings)
     await engine.wake(named("a"))
     await recorder.started(named("a"))
-    ask(postgres_database, "select pg_sleep(0.3)")  # nothing else runs here in the meantime, as in a frozen process
+    ask(postgres_database, "select pg_sleep(0.3)")  # blocks the event loop, as if the process were frozen
     await recorder.until(lambda: named("a") in recorder.cancelled)
     recorder.let_go(named("a"))
     await recorder.ended(named("a"))
@@ -234,7 +234,7 @@ async def test_a_frozen_process_drops_its_threads_and_continues(
 
 
 class Unwinding(Recorder):
-    """A handler that tries to continue after it was cancelled, when the process is already a new worker."""
+    """A handler that tries to continue after its cancellation, when the process is already a new worker."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -266,7 +266,7 @@ async def test_threads_of_a_silent_worker_are_taken_over(cluster: PostgresCluste
         postgres_database,
         "update procrastinate_jobs set status = 'doing', worker_id = (select id from procrastinate_workers)",
     )
-    ask(postgres_database, "select shoal_wake('web:lobby:left')")  # and new work arrived in the meantime
+    ask(postgres_database, "select shoal_wake('web:lobby:left')")  # a wake that arrives in the meantime
     recorder = Recorder()
     engine = await cluster.start_with(
         recorder, EngineSettings(concurrency=10, heartbeat_seconds=0.1, stalled_seconds=5)
@@ -279,7 +279,9 @@ async def test_threads_of_a_silent_worker_are_taken_over(cluster: PostgresCluste
 async def test_after_a_server_restart_no_worker_is_declared_dead(
     cluster: PostgresCluster, postgres_database: str
 ) -> None:
-    """Every worker gets time to come back. Here the server is younger than the allowed silence."""
+    """After a restart every worker gets time to reconnect. Here the server started more recently than
+    `stalled_seconds` ago.
+    """
     ask(postgres_database, "insert into procrastinate_workers (last_heartbeat) values (now() - interval '10 years')")
     recorder = Recorder()
     engine = await cluster.start_with(recorder, EngineSettings(heartbeat_seconds=0.01, stalled_seconds=86_400 * 1000.0))
@@ -289,7 +291,7 @@ async def test_after_a_server_restart_no_worker_is_declared_dead(
 
 
 class Refusing(Recorder):
-    """A handler that fails once as if the database were down."""
+    """A handler whose first turn fails as if the database were down."""
 
     async def advance(self, thread: ThreadId) -> None:
         await super().advance(thread)

@@ -1,4 +1,6 @@
-"""Workers as processes: another worker finishes a killed or frozen worker's turn, and a zombie changes nothing."""
+"""Workers in separate processes. If a worker is killed or frozen, another worker finishes its turn, and the frozen
+worker cannot change the turn afterwards.
+"""
 
 import asyncio
 import signal
@@ -28,7 +30,6 @@ class Process:
         self._process = process
 
     async def says(self, word: str, thread: str = THREAD) -> None:
-        """Wait until the process has printed this line."""
         assert self._process.stdout is not None
         async with asyncio.timeout(WAIT_SECONDS):
             while line := (await self._process.stdout.readline()).decode():
@@ -45,7 +46,6 @@ class Process:
         await self._process.stdin.drain()
 
     async def stop(self) -> None:
-        """Kill the process if it still runs."""
         if self._process.returncode is None:
             self._process.kill()
         await self._process.communicate()
@@ -64,7 +64,6 @@ Start = Callable[[str], Awaitable[Process]]
 
 @pytest.fixture
 async def start(postgres_database: str, store: Store) -> AsyncIterator[Start]:
-    """Yield a function that starts a worker process. All of them are ended after the test."""
     async with AsyncExitStack() as stack:
 
         async def start(mode: str) -> Process:
@@ -116,7 +115,7 @@ async def test_a_frozen_worker_is_replaced_and_fenced_after_it_thaws(store: Stor
     assert (await journal_is_whole(store)).count("turn_finished") == 1
     finishing.send(signal.SIGKILL)
     await store.inbox.accept(prompt("b", OTHER), 5)
-    await hanging.says("finished", OTHER)  # it continues as a new worker
+    await hanging.says("finished", OTHER)  # the resumed process continues as a new worker
     assert (await journal_is_whole(store)).count("turn_finished") == 1
 
 

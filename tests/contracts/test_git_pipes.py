@@ -1,4 +1,4 @@
-"""Named pipes in a repository, which anyone who writes to the workspace can create, never block git commands."""
+"""Named pipes in a repository never block git commands. Anyone who can write to the workspace can create such pipes."""
 
 import os
 import subprocess

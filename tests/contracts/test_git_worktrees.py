@@ -1,4 +1,4 @@
-"""Commands in a linked work tree read the repository that it belongs to."""
+"""A command in a linked work tree reads the repository that the work tree belongs to."""
 
 import tempfile
 from collections.abc import Generator
@@ -11,7 +11,9 @@ from tests.unit.permissions.test_actions_reads import FILES, reads
 
 @pytest.fixture
 def workspace() -> Generator[Path]:
-    """Test files may be in memory below `/dev`, where the target of a path cannot be known, so use /var/tmp."""
+    """Uses /var/tmp because pytest's temporary folders may be in memory below `/dev`, where Shoal cannot resolve
+    the target of a path.
+    """
     with tempfile.TemporaryDirectory(prefix="shoal-reads-", dir="/var/tmp") as folder:
         root = Path(folder, "ws")
         for name in FILES:

@@ -1,4 +1,4 @@
-"""The Google Chat adapter's calls and its fake's events, checked against the Chat API's discovery document."""
+"""Checks the Google Chat adapter's calls and the fake's events against the Chat API's discovery document."""
 
 import json
 import re
@@ -22,7 +22,6 @@ DOCUMENT = "build/google-chat-api/python/googleapiclient/discovery_cache/documen
 
 @pytest.fixture(scope="session")
 def described() -> Mapping[str, Any]:
-    """Return the discovery document."""
     script = ROOT / "scripts" / "counterpart.sh"
     download = subprocess.run([script, "google-chat-api"], check=False, capture_output=True, text=True)
     if download.returncode:
@@ -37,7 +36,6 @@ def methods(node: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def problems(value: object, schema: Mapping[str, Any], described: Mapping[str, Any], where: str) -> Iterator[str]:
-    """Yield each place where a value differs from its schema."""
     schema = described["schemas"][schema["$ref"]] if "$ref" in schema else schema
     match schema.get("type"):
         case "object":
@@ -60,7 +58,6 @@ def problems(value: object, schema: Mapping[str, Any], described: Mapping[str, A
 
 
 def called(method: str, path: str, body: bytes, described: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with a call."""
     parts = urlsplit(path)
     known = [
         candidate for candidate in methods(described)

@@ -1,4 +1,4 @@
-"""File locks between processes."""
+"""File locks across processes."""
 
 import asyncio
 import subprocess
@@ -69,7 +69,6 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]))
 
 @contextmanager
 def other(script: str, *arguments: object) -> Generator[subprocess.Popen[str]]:
-    """Start a process and wait for its first line. It is killed at the end of the block if it still runs."""
     command = [sys.executable, "-c", script, *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

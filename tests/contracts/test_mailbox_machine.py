@@ -1,4 +1,4 @@
-"""The mailbox state machine over both databases."""
+"""The mailbox state machine on SQLite and on PostgreSQL."""
 
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -18,8 +18,6 @@ from shoal.testing.database import empty_database
 
 
 def run(open_store: Callable[[], Awaitable[Store]], *, examples: int, steps: int) -> None:
-    """Run the machine. Each example gets its own store."""
-
     class Machine(MailboxMachine):
         def __init__(self) -> None:
             super().__init__(open_store)

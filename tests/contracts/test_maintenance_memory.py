@@ -1,4 +1,4 @@
-"""A long-running process uses one heap of the C library for all its threads, and returns freed memory."""
+"""All threads of a long-running process share one heap of the C library, and the process returns freed memory."""
 
 import os
 import subprocess

@@ -1,4 +1,6 @@
-"""Matrix beyond the contract: invitations, threads in rooms, gaps in a sync, and encrypted rooms."""
+"""Behavior of the Matrix adapter beyond the contract: invitations, threads in rooms, gaps in a sync, and encrypted
+rooms.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -45,7 +47,7 @@ def harbour(peer: Matrix) -> str:
     return peer.server.add_room(ADA, BEN, name="harbour")
 
 
-# ---- where it answers ----
+# ---- mentions and threads ----
 
 
 async def test_the_bot_opens_a_direct_conversation(peer: Matrix, inbox: Inbox) -> None:
@@ -136,7 +138,7 @@ async def test_an_ephemeral_post_goes_to_a_private_room(peer: Matrix, harbour: s
 async def test_invitations_from_allowed_people_are_accepted(peer: Matrix, inbox: Inbox) -> None:
     async with serving(peer.adapter, inbox):
         room = await peer.server.invites()
-        await peer.server.says(room, "hello in there")  # before the bot has joined
+        await peer.server.says(room, "hello in there")  # sent before the bot joins
         (prompt,) = await inbox.prompts(1)
     assert (prompt.text, prompt.thread) == ("hello in there", make_thread_id("matrix", room, "0"))
 
@@ -231,7 +233,7 @@ async def test_a_refused_token_is_replaced_through_the_password(peer: Matrix, in
     assert len(peer.server.logins) == 2
 
 
-# ---- encrypted rooms, without encryption ----
+# ---- encrypted rooms without encryption support ----
 
 
 async def test_an_encrypted_room_is_refused_once(peer: Matrix, inbox: Inbox) -> None:
@@ -261,11 +263,10 @@ async def test_nothing_is_posted_unencrypted_to_an_encrypted_room(peer: Matrix, 
     assert not peer.server.world.files
 
 
-# ---- keys that come late ----
+# ---- late keys ----
 
 
 async def seals(peer: Matrix, text: str) -> str:
-    """Ada sends a message that the bot cannot decrypt yet."""
     inside: Given = {"msgtype": "m.text", "body": text}
     content: Given = {"algorithm": "m.megolm.v1.aes-sha2", "sealed": inside}
     return await peer.server.happens(peer.room, ADA, "m.room.encrypted", content)
@@ -323,7 +324,9 @@ async def test_the_author_of_an_unreadable_message_is_notified_once(peer: Matrix
 async def test_a_late_key_arrives_after_the_message_or_room_changed(
     peer: Matrix, inbox: Inbox, happens: str, restart: bool
 ) -> None:
-    """A message deleted in between is never read. Any other is read once, in its current form."""
+    """A message that was deleted before its key arrived is never read. All other messages are read once, in their
+    current form.
+    """
     keys, room = LateKeys(), peer.room
     async with serving(peer.make(encryption=keys), inbox):
         sealed = await seals(peer, "is the tide high?")
@@ -355,21 +358,21 @@ async def test_a_late_key_arrives_after_the_message_or_room_changed(
             await reads_rest(peer, inbox, room)
     wanted = {"deleted": "", "edited": "is the tide low?"}.get(happens, "is the tide high?")
     about = [event.text for event in inbox.came if isinstance(event, Prompt | Edit) and "tide" in event.text]
-    if happens != "left":  # afterwards it may be too late to know who wrote it
+    if happens != "left":  # after the bot left, it may not be able to look up the author
         assert about[-1:] == ([wanted] if wanted else [])
         assert len([prompt for prompt in inbox.said() if "tide" in prompt.text]) == bool(wanted)
     assert not [key for key in peer.kept.values if key[0] == "undecrypted:matrix"]
 
 
 async def reads_rest(peer: Matrix, inbox: Inbox, room: str) -> None:
-    """Send one more message and wait for it, so that everything before it was processed."""
+    """Send one more message and wait for it, which proves that all earlier messages were processed."""
     await peer.server.says(room, f"{BOT}: thanks")
     await inbox.until(lambda: any(prompt.text == "thanks" for prompt in inbox.said()))
 
 
 @pytest.mark.parametrize("happens", ["nothing", "upgraded", "left"])
 async def test_a_key_that_never_arrives_is_given_up(peer: Matrix, inbox: Inbox, happens: str) -> None:
-    """Its author is notified once, even across restarts, and no state is left behind."""
+    """The author is notified once, even across restarts, and no state is left in the store."""
     room = peer.room
     async with serving(peer.make(encryption=LateKeys()), inbox):
         await seals(peer, "is the tide high?")
@@ -392,7 +395,7 @@ async def test_a_key_that_never_arrives_is_given_up(peer: Matrix, inbox: Inbox, 
     assert not [key for key in peer.kept.values if key[0] == "undecrypted:matrix"]
 
 
-# ---- rooms that are upgraded ----
+# ---- room upgrades ----
 
 
 async def test_posts_from_before_a_room_upgrade_are_not_edited_or_retried(

@@ -1,4 +1,4 @@
-"""A real MCP server's tools get their traits when the owner confirms them."""
+"""The tools of a real MCP server get their traits when the owner confirms them."""
 
 import json
 from collections.abc import AsyncIterator
@@ -25,7 +25,6 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 async def test_tools_get_their_traits_on_confirmation_over_a_pipe(tmp_path: Path, store: Store) -> None:
-    """The server first declares its tools read-only, and then changes one of them while it runs."""
     server = odd(tmp_path, tools=("echo", "grow", "where"))
     pins = Pins(store.settings, store.audit, ManualClock(), {"odd": server.settings})
     server.folder.mkdir(parents=True)

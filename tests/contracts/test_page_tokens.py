@@ -1,4 +1,4 @@
-"""The page's `tokens.js` and Python's `markdown/parse.py` read URLs, tokens and emphasis alike."""
+"""The page's `tokens.js` and Python's `markdown/parse.py` must parse URLs, tokens and emphasis identically."""
 
 import json
 import random
@@ -46,7 +46,9 @@ HTML = {
 
 
 def marked(source: random.Random) -> str:
-    """Return a line of words and emphasis marks only, since `emphasisIn` gets paragraphs without other markup."""
+    """Return a line that consists only of words and emphasis marks, because `emphasisIn` gets text without other
+    markup.
+    """
     parts = [
         *WORDS,
         *(sign for sign in SIGNS if sign not in "&/$="),
@@ -57,7 +59,6 @@ def marked(source: random.Random) -> str:
 
 
 def definition(source: random.Random) -> str:
-    """Return a line that defines a link label, or almost does."""
     label = source.choice(("1", "a b", "Tür", "a\\]b", "^1", " ", "", "a[b", "`c`", "docs/a_b.md"))
     address = source.choice(
         (*ADDRESSES, "<https://kelp.example/a b>", "<>", "docs/a.md", "#part", "javascript:x", "", "a\\*b")
@@ -68,20 +69,16 @@ def definition(source: random.Random) -> str:
 
 
 def read_definition(line: str) -> list[str] | None:
-    """Return the URL and title that Python's parser reads."""
     definitions: dict[str, LabelledLink] = {}
     parser().parse(line, {"definitions": definitions})
     return next(([unquote(link.url), link.title] for link in definitions.values()), None)
 
 
 def utf16(text: str, at: int) -> int:
-    """Convert a text position to JavaScript's UTF-16 units."""
     return len(text[:at].encode("utf-16-le")) // 2
 
 
 def as_html(text: str) -> str:
-    """Return the paragraph with its styles as HTML."""
-
     def written(nodes: Sequence[Node]) -> str:
         return "".join(HTML[node.kind](written(node.children)) if node.kind in HTML else node.text for node in nodes)
 

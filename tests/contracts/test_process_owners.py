@@ -1,4 +1,4 @@
-"""Background processes end with their rows, on this machine and from another."""
+"""Background processes end when their rows say so, even if another machine changed the row."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,7 +35,9 @@ async def test_a_process_declared_lost_is_ended(stand: Stand, tmp_path: Path) ->
 
 
 async def test_a_process_started_during_a_heartbeat_is_not_lost(stand: Stand, tmp_path: Path) -> None:
-    """The row is missing from the list that the heartbeat has read, but the process runs on and its end is reported."""
+    """The heartbeat read its list before the process's row existed. The process must keep running, and its end
+    must be reported.
+    """
 
     class SlowBeats(ProcessStore):
         def __init__(self) -> None:

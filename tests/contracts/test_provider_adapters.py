@@ -1,4 +1,4 @@
-"""The provider contract over every adapter and over the fake."""
+"""The provider contract over each adapter and over the fake."""
 
 import json
 
@@ -70,7 +70,9 @@ NATIVE = ((OpenAiResponses(), "/v1"), (AnthropicMessages(), ""))
 @pytest.mark.parametrize(("protocol", "path"), NATIVE, ids=lambda one: getattr(one, "kind", ""))
 @pytest.mark.parametrize("refused", [False, True])
 async def test_tool_search_uses_the_providers_own_format(protocol: ApiProtocol, path: str, refused: bool) -> None:
-    """The fake checks the request format and knows the tool only once it was found. Models without support get text."""
+    """The fake validates the request format and offers the tool only after a search returned it. Models without
+    native support get the definition as text.
+    """
     fake = FakeModel()
     if refused:
         fake.add(Refusal(400, "tools.1.defer_loading: tool_search is not supported by this model"))
@@ -100,7 +102,7 @@ async def test_tool_search_uses_the_providers_own_format(protocol: ApiProtocol, 
 
 
 async def test_wrapped_calls_stay_wrapped_in_the_history() -> None:
-    """The history shows the call as the model wrote it, not the call that ran."""
+    """The history contains the call as the model wrote it, not the call that ran."""
     fake = FakeModel()
     fake.add("Done.")
     called = ToolCall(CallId("c1"), "weigh", '{"grams":1}', wrapped=True)

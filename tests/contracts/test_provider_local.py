@@ -1,4 +1,6 @@
-"""A real small model in this process, without a key or a network, using the weights of scripts/local-model.sh."""
+"""A small real model that runs in the test process, without a key or network. `scripts/local-model.sh` installs
+its weights.
+"""
 
 import subprocess
 from pathlib import Path
@@ -18,7 +20,6 @@ HELLO = ModelRequest("any", "You are terse.", (UserMessage("Say hello."),), max_
 
 @pytest.fixture
 def weights(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the model file. Skips the test if it is unavailable."""
     setup = subprocess.run([ROOT / "scripts" / "local-model.sh"], capture_output=True, text=True, check=False)
     if setup.returncode:
         pytest.skip(setup.stderr.strip())

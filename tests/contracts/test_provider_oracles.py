@@ -1,4 +1,6 @@
-"""Our adapters and the providers' own packages must read the same stream alike: text, calls, stop reason and usage."""
+"""Shoal's adapters and the providers' own packages must read the same stream identically: text, calls, stop reason
+and usage.
+"""
 
 import json
 from collections.abc import AsyncIterator
@@ -16,7 +18,7 @@ from shoal.testing.model import Call, FakeModel, Recorded, Reply
 from shoal.testing.model.services import SERVICES, Sent, Service
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning"),  # the Gemini package causes that warning
+    pytest.mark.filterwarnings("ignore:Inheritance class:DeprecationWarning"),  # caused by the Gemini package
     pytest.mark.xdist_group("providers-clients"),
 ]
 
@@ -38,7 +40,7 @@ REPLIES = {
 
 
 class Read(NamedTuple):
-    """Contents of a stream as one reader understood it."""
+    """The contents of a stream as one implementation read them."""
 
     text: str
     calls: list[tuple[str, object]]
@@ -190,7 +192,7 @@ async def test_recorded_streams_are_read_alike(fake: FakeModel, name: str) -> No
     assert ours.input_tokens
 
 
-# ---- refusals ----
+# ---- error responses ----
 
 LONG_ID = "functions.a_tool_of_a_server_with_a_long_name:0"
 CALLS = [{"id": f"{LONG_ID}{number}", "function": {"name": "look"}} for number in range(2)]
@@ -217,7 +219,7 @@ SENT: dict[str, list[object]] = {
 
 
 class Raised(NamedTuple):
-    """Exception that a provider's own package raises for a refusal."""
+    """The exception that a provider's own package raises for an error response."""
 
     name: str
     status: int

@@ -8,7 +8,7 @@ from tests.tidy.source import ROOT
 
 @pytest.mark.slow
 async def test_a_real_model_finds_nine_of_ten_paraphrases_among_1000_notes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Uses the weights that a package carries. `python -m bench.recall` measures the time."""
+    """Uses the weights that a Python package contains. `python -m bench.recall` measures the time."""
     setup = subprocess.run(  # noqa: ASYNC221 (nothing else waits)
         [ROOT / "scripts" / "recall-model.sh"], capture_output=True, text=True, check=False
     )

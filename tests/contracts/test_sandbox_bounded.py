@@ -1,4 +1,4 @@
-"""Only the file that a person allowed runs, even if it is swapped before, during or after the sandbox's setup."""
+"""A sandbox runs only the file that a person allowed, even if the file is swapped before, during or after the setup."""
 
 import asyncio
 import hashlib
@@ -40,7 +40,7 @@ def mounts(tmp_path: Path) -> tuple[Mount, ...]:
 
 
 def allowed(sandbox: Sandbox, mounts: tuple[Mount, ...], name: str = "x.sh", content: bytes | None = GOOD) -> RunFile:
-    """Return the file as it was allowed: with this content, or missing if `content` is None."""
+    """Return the file at the time of the approval: with this content, or missing if `content` is None."""
     host = mounts[0].host / name
     path = sandbox.inside(host, mounts)
     if content is None:
@@ -81,7 +81,8 @@ async def test_a_watch_sees_the_command_but_not_the_check(
 ) -> None:
     (mounts[0].host / "x.sh").write_bytes(content)
     watch = Watcher()
-    file = msgspec.structs.replace(allowed(sandbox, mounts), content=None)  # the held content runs in any case
+    # without the stored content, so the file on disk runs
+    file = msgspec.structs.replace(allowed(sandbox, mounts), content=None)
     command = Command("bash x.sh", mounts[0].host, mounts, runs=(file,), watch=watch)
     if content == GOOD:
         await sandbox.run(command)
@@ -98,7 +99,7 @@ async def test_a_watch_sees_the_command_but_not_the_check(
     ("said", "seen"),
     [
         ("PASSED\nout\n", "out\n"),
-        ("out\nPASSED\nmore\n", "out\nmore\n"),  # on the other pipe, which is read later
+        ("out\nPASSED\nmore\n", "out\nmore\n"),  # PASSED arrives on the other pipe, which is read later
         ("outPASSED\n", "out"),
         ("a warning of the shell's\nPASSED\nout\n", "a warning of the shell's\nout\n"),
         ("PASSED\nPASSED\n", "PASSED\n"),
@@ -147,7 +148,6 @@ async def test_a_command_cannot_pretend_that_the_check_failed(sandbox: Sandbox, 
 
 @contextmanager
 def looping(swap: Callable[[int], None]) -> Generator[None]:
-    """Swap repeatedly in another thread while the block runs."""
     stop = threading.Event()
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""The sandbox contract for bubblewrap, without a network and with one of allowed hosts."""
+"""The sandbox contract for bubblewrap, without a network and with a list of allowed hosts."""
 
 import asyncio
 import platform
@@ -70,7 +70,7 @@ class TestBubblewrapSandbox(SandboxContract):
 
 
 class TestBubblewrapIsolation(IsolationContract):
-    """Isolation under tight limits."""
+    """Isolation under low limits."""
 
     @pytest.fixture
     async def sandbox(self) -> AsyncIterator[Sandbox]:
@@ -117,7 +117,7 @@ HARMLESS_MISSING = ("clone", "unshare", "personality", "ioctl", "socket", "socke
 
 
 class TestBubblewrapCalls:
-    """The system call filter in the real sandbox."""
+    """The system call filter of a real sandbox."""
 
     @pytest.fixture
     async def sandbox(self) -> AsyncIterator[BubblewrapSandbox]:
@@ -127,7 +127,6 @@ class TestBubblewrapCalls:
 
     @staticmethod
     async def run(sandbox: BubblewrapSandbox, folder: Path, text: str) -> str:
-        """Return what a command prints, errors included."""
         mounts = (Mount(folder, "/workspace", writable=True),)
         result = await sandbox.run(Command(f"({text}) 2>&1", folder, mounts, timeout_seconds=120.0))
         return result.stdout.decode(errors="replace")
@@ -153,7 +152,7 @@ class TestBubblewrapCalls:
 
     @needs_filter
     async def test_a_32_bit_program_cannot_bypass_the_filter(self, sandbox: BubblewrapSandbox, tmp_path: Path) -> None:
-        """Such programs have their own system call numbers, including one call that creates any socket."""
+        """32-bit programs use different system call numbers, including one call that can create any socket."""
         compiler = shutil.which("gcc", path="/usr/bin")
         if compiler is None or platform.machine() != "x86_64":
             pytest.skip("no compiler for this")
@@ -187,14 +186,13 @@ class TestBubblewrapCalls:
     async def test_development_tools_work(
         self, sandbox: BubblewrapSandbox, tmp_path: Path, program: str, text: str, says: str
     ) -> None:
-        """Compilers, interpreters, version control and package managers need none of the blocked system calls."""
         if shutil.which(program, path="/usr/bin:/bin") is None:
             pytest.skip(f"{program} is not installed")
         assert says in await self.run(sandbox, tmp_path, text)
 
     @needs_filter
     async def test_long_running_programs_have_the_filter_too(self, sandbox: BubblewrapSandbox, tmp_path: Path) -> None:
-        """MCP servers are started by other code, which passes on no open files."""
+        """MCP servers are started by other code, which does not pass on the filter's open file."""
         (tmp_path / "try.py").write_text(TRY_FAMILIES)
         command = Command(f"{PYTHON} try.py", tmp_path, (Mount(tmp_path, "/workspace", writable=True),))
         async with sandbox.enclosed(command) as argv:
@@ -211,7 +209,9 @@ class TestBubblewrapDisk(DiskContract):
         await sandbox.close()
 
     async def test_disk_space_cannot_be_reserved_without_writing(self, inner: Sandbox, workspace: Path) -> None:
-        """A call that reserves a gigabyte in a millisecond outruns any check. The C library falls back to writing."""
+        """`fallocate` reserves a gigabyte in a millisecond, faster than any check of the disk usage. The C library
+        falls back to writing the blocks.
+        """
         with filter_file() as files:
             if not files:
                 pytest.skip("no filter of system calls for this machine")

@@ -1,4 +1,4 @@
-"""The sandbox contract for Docker, against a real daemon that this suite starts where possible."""
+"""The sandbox contract for Docker, against a real daemon. The suite starts a daemon where it can."""
 
 import asyncio
 import json
@@ -32,7 +32,6 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Yield the socket of a daemon."""
     folder = tmp_path_factory.mktemp("docker")
     started = subprocess.run([SCRIPT, "start", folder], check=False, capture_output=True, text=True)
     if started.returncode != 0:
@@ -42,7 +41,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 class TestDockerSandbox(SandboxContract):
-    """Containers live on between commands."""
+    """The contract for containers that are reused between commands."""
 
     workspace_owner = SANDBOX_USER
 
@@ -55,7 +54,7 @@ class TestDockerSandbox(SandboxContract):
     async def test_a_container_serves_one_command_after_the_other(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], daemon: Path
     ) -> None:
-        """After a command had to be killed, a new container takes over."""
+        """When a command had to be killed, its container is replaced."""
         await self.run(sandbox, mounts, "echo kept > /tmp/file")
         assert (await self.run(sandbox, mounts, "cat /tmp/file")).stdout == b"kept\n"
         assert (await self.run(sandbox, mounts, "sleep 600", timeout_seconds=1)).timed_out
@@ -91,7 +90,7 @@ class TestDockerSandbox(SandboxContract):
     async def test_containers_of_a_dead_server_are_removed(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], daemon: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The next server removes them before its first command."""
+        """The next server removes them before it runs its first command."""
         dead = DockerSandbox(daemon, image=IMAGE)
         monkeypatch.setattr("shoal.sandbox.docker.identity_of", lambda pid: "999999999 1 -")
         await self.run(dead, mounts, "true")
@@ -99,7 +98,7 @@ class TestDockerSandbox(SandboxContract):
         with monkeypatch.context() as patch:
 
             async def nothing(*_: object) -> None:
-                """Leave the containers running, as a killed server does."""
+                """Leaves the containers running, as a killed server does."""
 
             patch.setattr(DockerApi, "remove", nothing)
             await dead.close()
@@ -111,7 +110,7 @@ class TestDockerSandbox(SandboxContract):
     async def test_an_operators_container_is_used_and_kept(
         self, sandbox: Sandbox, mounts: tuple[Mount, ...], daemon: Path
     ) -> None:
-        """A command that must end there is found by its mark, and other commands continue."""
+        """The sandbox finds the processes of a timed-out command by an environment variable and kills only those."""
         await self.run(sandbox, mounts, "true")
         (name,) = await containers(daemon)
         attached = DockerSandbox(daemon, container=name)
@@ -129,7 +128,7 @@ class TestDockerSandbox(SandboxContract):
 
 
 class TestDockerIsolation(IsolationContract):
-    """Isolation under tight limits."""
+    """Isolation under low limits."""
 
     workspace_owner = SANDBOX_USER
 

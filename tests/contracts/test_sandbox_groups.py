@@ -1,4 +1,4 @@
-"""Control groups bound what a command starts."""
+"""Control groups that limit the resources of commands."""
 
 import os
 import subprocess
@@ -19,15 +19,14 @@ from shoal.sandbox.limits import (
 
 @pytest.fixture
 def groups() -> Iterator[ControlGroups]:
-    """Yield version 1 control groups for threads, and check that none is left behind."""
     if not Path("/sys/fs/cgroup/pids/tasks").exists() or not (control_groups := find_groups(CommandLimits())).can_bound:
         pytest.skip("there are no control groups of version 1 here, or no right to make them")
     yield control_groups
-    until(control_groups.close)  # the kernel takes a moment to end a thread
+    until(control_groups.close)  # the kernel needs a moment to remove an ended thread
 
 
 def group_of(starter: Executor | None) -> str:
-    """Return Shoal's control groups of a process started from the thread, one per line."""
+    """Return Shoal's control groups of a process that the thread starts, one per line."""
     assert starter is not None
     cat = starter.submit(subprocess.check_output, ["cat", "/proc/self/cgroup"], text=True).result()
     return "\n".join(line for line in cat.splitlines() if f"/shoal-{os.getpid()}-" in line)

@@ -1,4 +1,4 @@
-"""The sandbox contract on the bare host."""
+"""The sandbox contract on the host without isolation."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from shoal.testing.contracts.sandbox import SandboxContract
 
 
 class TestHostSandbox(SandboxContract):
-    """The host isolates nothing. It only bounds time and output, and ends the process tree."""
+    """The host sandbox isolates nothing. It limits time and output and kills all processes of a command."""
 
     @pytest.fixture
     def sandbox(self) -> Sandbox:

@@ -1,4 +1,4 @@
-"""Bubblewrap under a server that is not root: no capabilities or control groups, but the same isolation."""
+"""Bubblewrap under a server without root: no capabilities and no control groups, but the same isolation."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from shoal.testing.contracts.isolation import CANARY, IsolationContract
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("nobody"),  # the process limit counts all processes of the user
+    pytest.mark.xdist_group("nobody"),  # the process limit counts all processes of a user
     pytest.mark.skipif(
         os.geteuid() != 0, reason="only root can become another user; the other tests are those of a user"
     ),
@@ -28,7 +28,7 @@ pytestmark = [
 
 
 class AsNobody:
-    """A sandbox that runs each command through a process that has become the user nobody."""
+    """A sandbox that runs each command through the process `tests.contracts.as_nobody`."""
 
     name = SANDBOX.name
     isolated = SANDBOX.isolated
@@ -37,7 +37,6 @@ class AsNobody:
         self._process = process
 
     async def run(self, command: Command) -> CommandResult:
-        """Run a command. Raises SandboxError."""
         result = await asyncio.to_thread(self._exchange, command)
         if isinstance(result, str):
             raise SandboxError(result)
@@ -61,7 +60,6 @@ class AsNobody:
 
 @pytest.fixture(scope="module")
 def process() -> Iterator["subprocess.Popen[bytes]"]:
-    """Yield one process that serves all tests of this module."""
     command = [sys.executable, "-m", "tests.contracts.as_nobody"]
     root = Path(__file__).resolve().parents[2]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root) as process:
@@ -73,7 +71,7 @@ class TestBubblewrapIsolationOfAPlainUser(IsolationContract):
 
     @pytest.fixture
     def home(self) -> Iterator[Path]:
-        """A home that this user can reach, with secrets that are readable outside a sandbox."""
+        """A home directory that the user nobody can reach, with secrets that are world-readable outside a sandbox."""
         above = Path(tempfile.mkdtemp())
         folder = above / "home"
         folder.mkdir()
@@ -91,7 +89,7 @@ class TestBubblewrapIsolationOfAPlainUser(IsolationContract):
         return AsNobody(process)
 
     async def test_commands_run_as_another_user(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """New files belong to that user, and root's files stay unreadable even where they are mounted."""
+        """New files belong to nobody. Files that only root may read stay unreadable even in a mounted folder."""
         (mounts[0].host / "mine").write_text(CANARY)
         (mounts[0].host / "mine").chmod(0o600)
         result = await self.run(sandbox, mounts, "touch made; cat mine; echo $?; id -u")

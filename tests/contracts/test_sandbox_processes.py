@@ -1,4 +1,4 @@
-"""On the host, no process outlives its command, however it hides, and the reported ends are correct."""
+"""On the host, no process outlives its command, even if it hides, and exit codes are reported correctly."""
 
 import asyncio
 import os
@@ -103,13 +103,14 @@ asyncio.run(main())
     assert not errors, errors
     assert words[0] == b"refused"
     assert words[-3] == b"0"
-    assert int(words[-2]) <= 8  # standard streams, the loop's own and the listing, but none of a command's
+    # standard streams, the event loop's files and the listing itself, but no files of the commands
+    assert int(words[-2]) <= 8
 
 
 async def test_only_leftovers_of_dead_servers_in_this_namespace_are_killed() -> None:
-    """A process that reuses a dead server's id is not that server.
+    """A server is identified by its start time as well as its process id, because process ids are reused.
 
-    The number of killed processes is not checked, since servers of other tests may leave some too.
+    The number of killed processes is not checked, because other tests' servers may leave orphans too.
     """
     mine = processes.new_mark()
     namespace, number, start, boot = mine.partition("/")[0].split()
@@ -152,8 +153,6 @@ async def test_process_ends_are_noticed_without_pidfds(tmp_path: Path, monkeypat
 
 
 class CountingSelector(selectors.DefaultSelector):
-    """A selector that counts the event loop's iterations."""
-
     rounds = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -162,7 +161,7 @@ class CountingSelector(selectors.DefaultSelector):
 
 
 def test_the_loop_sleeps_while_nothing_happens(tmp_path: Path) -> None:
-    """This also covers the time when the first process has ended but a child holds its pipes open."""
+    """This includes the time after the first process ended, while a child keeps its pipes open."""
     selector = CountingSelector()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         result = runner.run(run(tmp_path, "sleep 0.4 & sleep 0.2; echo done"))

@@ -1,4 +1,4 @@
-"""Hosts that sandboxed commands reach through the proxy."""
+"""The hosts that sandboxed commands can reach through the proxy."""
 
 import asyncio
 import shutil
@@ -39,7 +39,6 @@ async def server() -> AsyncIterator[Server]:
 
 
 async def curl(tmp_path: Path, hosts: tuple[str, ...], arguments: str) -> CommandResult:
-    """Run curl in a sandbox that allows these hosts."""
     sandbox = BubblewrapSandbox(network=hosts)
     mount = Mount(tmp_path, "/workspace", writable=True)
     result = await sandbox.run(Command(f"curl -sS -m 20 {arguments}", tmp_path, (mount,)))
@@ -110,7 +109,7 @@ async def test_excess_connections_and_slow_request_heads_are_closed(
 
 @needs_bubblewrap
 async def test_even_with_the_network_on_this_machine_is_unreachable(tmp_path: Path, server: Server) -> None:
-    """This includes other spellings of its address, attempts to bypass the proxy, and abstract sockets."""
+    """This includes other spellings of the loopback address, attempts to bypass the proxy, and abstract sockets."""
     abstract = socket.socket(socket.AF_UNIX)
     abstract.bind(f"\0shoal-test-{server.port}")
     abstract.listen()

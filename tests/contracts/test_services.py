@@ -1,7 +1,8 @@
-"""A conversation recovers from any refusal: the next message is answered, for every service and its rules.
+"""A conversation recovers from any error response of a model service: the next message gets a reply.
 
-Each test runs a whole Shoal. One model writes a history in a form that the other service refuses, and then that
-service is asked. `python -m tests.provider_table` writes docs/providers.md from the results.
+Each test runs the complete application against one service and its rules. A first model writes a history that the
+service rejects. The service must then respond to the next message. `python -m tests.provider_table` writes
+docs/providers.md from the results.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ async def look(context: ToolContext) -> ToolOutput:
 
 
 class TwoModels:
-    """Two models of one service, by name."""
+    """Resolves the names of two models of one service."""
 
     def __init__(self) -> None:
         self.routes: dict[str, Route] = {}
@@ -55,7 +56,7 @@ class TwoModels:
 
 
 class Answers:
-    """Script that does what the last message asks."""
+    """A script for FakeModel that does what the last message asks."""
 
     def __init__(self, who: str) -> None:
         self.who = who
@@ -86,7 +87,7 @@ class Answers:
 
 
 class Place:
-    """A running Shoal with a service and another model of the same protocol, and the requests that both got."""
+    """A running Shoal with a strict service, a second model of the same protocol, and the requests to both."""
 
     def __init__(self, world: World, service: Service, models: TwoModels) -> None:
         self.world = world
@@ -99,7 +100,6 @@ class Place:
 
     @asynccontextmanager
     async def fresh(self, number: int, memory: QuirkMemory | None = None) -> AsyncGenerator[None]:
-        """Start a new conversation. No quirks of the models are known."""
         kind = self._service.kind
         async with self.first.serve() as first, self.second.serve() as second:
             for name, url, model in (("first", first, "first-model"), ("second", second, self._service.model)):
@@ -112,7 +112,6 @@ class Place:
                 await route.provider.close()
 
     async def says(self, text: str, model: str, *files: Attachment) -> str:
-        """Send a message to this model and return the turn's reply as it was posted."""
         now, types = self.world.app[Clock].now(), await self.world.types(self.person.thread)
         author, key = Author("ada", "ada", trusted=True), f"{self.person.thread}:{len(types)}"
         asked = Prompt(self.person.thread, key, text, author, now, attachments=files, model=model)
@@ -122,10 +121,10 @@ class Place:
         return self.world.chat.texts(self.person.thread)[-1]
 
     async def heals(self, text: str = "and now?", *files: Attachment) -> None:
-        """Check that the next messages are answered, and soon without another refusal."""
+        """Check that the next messages get a reply, and that the service soon rejects no more requests."""
         said = await self.says(text, "second", *files)
         assert said.startswith("second "), said
-        for _ in range(2):  # the second answer may be the one that is refused next
+        for _ in range(2):  # the service may reject the request after its own reply
             before = len(self.strict.refusals)
             assert (await self.says("and then?", "second")).startswith("second answers")
             if len(self.strict.refusals) == before:
@@ -214,8 +213,8 @@ BEHAVIOURS: tuple[Callable[[Place], Awaitable[None]], ...] = (
 
 
 async def broken(service: Service, home: Path, learned: dict[str, Change] | None = None) -> dict[str, str]:
-    """Return each rule that fails at this service, with the reason. Quirks learned from refusals are added to
-    `learned`.
+    """Return the rules that fail at this service, with the reason. Quirks learned from rejected requests are added
+    to `learned`.
     """
     models, failures = TwoModels(), dict[str, str]()
     async with scenario(home, FakeModel(), models=models, tools=(look,), replays=False) as world:

@@ -1,4 +1,6 @@
-"""About 1,300 harmful commands in a workspace full of traps. None runs unasked once the turn read untrusted text."""
+"""About 1,300 harmful commands in a workspace full of traps. After a turn has read untrusted text, none of them
+runs without asking.
+"""
 
 from collections.abc import Generator
 from pathlib import Path
@@ -17,7 +19,7 @@ from shoal.permissions.actions import shell_actions
 from shoal.permissions.profiles import Profiles, decide_all
 from shoal.permissions.taint import Source, TaintState, gate
 
-pytestmark = pytest.mark.xdist_group("jail")  # on one worker, since a jail takes a while to create
+pytestmark = pytest.mark.xdist_group("jail")  # on one worker, because a jail takes long to create
 
 GUARDED = Profiles(TRAITS).get("guarded")
 TAINTED = TaintState((Source(1, "a page"),), active=True)
@@ -46,7 +48,6 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def jail() -> Generator[Ground]:
-    """Yield a jail that runs commands for real."""
     try:
         with ground() as started:
             yield started
@@ -59,7 +60,6 @@ def actions(workspace: Path, command: str) -> tuple[Action, ...]:
 
 
 def decided(workspace: Path, command: str, taint: TaintState) -> Decision:
-    """Return the decision of `guarded`."""
     command_actions = actions(workspace, command)
     return gate(decide_all(GUARDED, command_actions)[0], command_actions, taint, GUARDED)[0]
 

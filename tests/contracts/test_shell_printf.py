@@ -1,4 +1,4 @@
-"""No `printf` format that Shoal considers safe sets a variable in bash."""
+"""A `printf` format that Shoal considers safe never sets a variable in bash."""
 
 import random
 import subprocess
@@ -9,7 +9,7 @@ from shoal.shell.words import quote
 
 
 def test_a_format_considered_safe_sets_no_variable() -> None:
-    """Bash itself decides which of thousands of random formats set a variable named by an argument."""
+    """Bash itself is the oracle: it shows which of thousands of random formats set a variable."""
     source = random.Random(1)
     alphabet = [*"%%%%%nnnnnll", *"hjlLtzqsdbTwxZ-+ #0'.*5$()\\", "\\x25", "\\045", "\\x6e"]
     formats = ["x" + "".join(source.choice(alphabet) for _ in range(source.randint(1, 7))) for _ in range(6000)]

@@ -23,6 +23,6 @@ def test_a_process_that_was_paused_continues_parsing() -> None:
         assert reading.stdout is not None
         assert reading.stdout.readline() == "ready\n"
         reading.send_signal(signal.SIGSTOP)
-        subprocess.run([sys.executable, "-c", WORK], check=True)  # longer than the limit for parsing
+        subprocess.run([sys.executable, "-c", WORK], check=True)  # runs for longer than the parser's time limit
         reading.send_signal(signal.SIGCONT)
         assert reading.stdout.read() == "it is not a complete shell command\n"

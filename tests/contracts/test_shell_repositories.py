@@ -1,6 +1,7 @@
-"""No git command that runs unasked under taint executes anything that an untrusted repository or home names.
+"""Git commands that run without asking in a tainted turn never execute a program that an untrusted repository or home
+names.
 
-Each command runs for real, in the sandbox and with the environment of the `bash` tool.
+Each command really runs, in the sandbox and with the environment of the `bash` tool.
 """
 
 from functools import partial

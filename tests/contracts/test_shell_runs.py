@@ -1,4 +1,4 @@
-"""Random commands run by bash among real programs do only what Shoal's reading of them foresaw."""
+"""Bash runs random commands among real programs. They must do only what Shoal's analysis predicted."""
 
 import random
 from collections.abc import Generator
@@ -11,7 +11,7 @@ from tests.fuzz.target import Missing
 
 from shoal.kernel.permissions import Action
 
-pytestmark = pytest.mark.xdist_group("jail")  # on one worker, since a jail takes a while to create
+pytestmark = pytest.mark.xdist_group("jail")  # on one worker, because a jail takes long to create
 
 COMMANDS = 1_000
 """Number of random commands. The target `shell` of `make fuzz` runs many more."""

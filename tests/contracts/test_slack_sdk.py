@@ -1,6 +1,6 @@
-"""Slack's own SDK as an independent client of the fake workspace, which shows that the fake behaves like Slack.
+"""Uses Slack's own SDK as an independent client of the fake workspace, to show that the fake behaves like Slack.
 
-The SDK's source is also the machine-readable list of the Web API's methods and their parameters.
+The SDK's source also serves as a machine-readable list of the Web API's methods and parameters.
 """
 
 import asyncio
@@ -46,7 +46,6 @@ def client(server: FakeSlack) -> AsyncWebClient:
 
 
 def described() -> dict[str, set[str]]:
-    """Return the Web API's methods with their parameters, as the SDK lists them."""
     methods: dict[str, set[str]] = {}
     for _, function in inspect.getmembers(AsyncWebClient, inspect.isfunction):
         called = _CALL.findall(inspect.getsource(function))

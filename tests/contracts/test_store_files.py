@@ -1,4 +1,4 @@
-"""Content-addressed files in a folder and on an S3-compatible server: stored once, checked when read."""
+"""Content-addressed files in a folder and on an S3-compatible server: stored once and verified when read."""
 
 import os
 import time
@@ -20,7 +20,7 @@ BIG = 12_000_000
 
 
 class FilesRules:
-    """Rules for both kinds. A subclass provides the fixture `files`."""
+    """Rules for both kinds of storage. A subclass provides the fixture `files`."""
 
     def test_stored_content_is_read_back(self, files: Files) -> None:
         digest = files.keep(b"hello")

@@ -1,4 +1,4 @@
-"""Upgrades of a database to the newest schema, and databases that are rejected, on SQLite and PostgreSQL."""
+"""Upgrades of a database to the newest schema, and databases that Shoal refuses to open, on SQLite and PostgreSQL."""
 
 import asyncio
 import contextlib
@@ -37,12 +37,10 @@ Steps = Sequence[tuple[int, str]]
 
 
 class Database(Protocol):
-    """A new database of one kind."""
-
     dialect: str
 
     async def open(self) -> Driver:
-        """Open the database for use, as a start does."""
+        """Open the database for use, as at startup."""
         ...
 
     async def look(self) -> None:
@@ -59,8 +57,6 @@ class Database(Protocol):
 
 
 class InFile:
-    """A SQLite database."""
-
     dialect = "sqlite"
 
     def __init__(self, path: Path) -> None:
@@ -85,8 +81,6 @@ class InFile:
 
 
 class OnServer:
-    """A PostgreSQL database."""
-
     dialect = "postgres"
 
     def __init__(self, url: str) -> None:
@@ -113,7 +107,6 @@ class OnServer:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.xdist_group("postgres"))])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Database]:
-    """Yield a database of each kind, with the newest schema and one setting."""
     with contextlib.ExitStack() as stack:
         empty = (
             InFile(tmp_path / "shoal.db") if request.param == "sqlite" else OnServer(stack.enter_context(database()))

@@ -1,4 +1,4 @@
-"""A home moves to PostgreSQL completely and once, or not at all."""
+"""A migration of a home to PostgreSQL happens completely and once, or not at all."""
 
 import sqlite3
 from collections.abc import Generator
@@ -36,7 +36,6 @@ def target() -> Generator[str]:
 
 @pytest.fixture
 async def home(tmp_path: Path) -> Home:
-    """Yield a home with finished and open turns, queues, an approval, a trigger and costs."""
     home = Home(tmp_path)
     clock = ManualClock()
     store = Store(SqliteDriver(home.database_file, synchronous="OFF"), clock)
@@ -69,7 +68,6 @@ async def home(tmp_path: Path) -> Home:
 
 
 async def contents(store: Store) -> list[object]:
-    """Return all data that the store's queries expose."""
     return [
         await store.journal.threads(),
         *[await store.journal.events(thread) for thread in (THREAD, OTHER)],
@@ -132,12 +130,10 @@ select name from sqlite_master where type = 'table' and name not like 'sqlite_%'
 
 
 def plain_columns(source: sqlite3.Connection, table: str) -> list[str]:
-    """Return the stored columns, without the generated ones."""
     return [row[1] for row in source.execute(f"pragma table_xinfo({table})") if row[6] == 0]
 
 
 def fill(source: sqlite3.Connection, table: str) -> None:
-    """Put a row into a table that has none."""
     if source.execute(f"select count(*) from {table}").fetchone()[0]:
         return
     values = {"text": "x", "integer": 1, "bigint": 1, "real": 0.5, "double precision": 0.5, "blob": b"x"}
@@ -159,7 +155,6 @@ def jobs(url: str) -> list[tuple[str, ...]]:
 
 
 def is_untouched(url: str) -> bool:
-    """Return whether the target is empty."""
     with psycopg.connect(url) as connection:
         counts = connection.execute("select (select count(*) from shoal.threads) + (select count(*) from shoal.audit)")
         return counts.fetchone() == (0,)

@@ -1,9 +1,9 @@
-"""No named query reads or sorts more as the past grows: one rule for the plan of each, in both databases.
+"""No named query may get slower as history grows. One rule checks the query plans of SQLite and PostgreSQL.
 
-A growing table must be read by its unique key, by an index that holds only waiting or running rows, or in the order
-of an index up to a limit. It must not be scanned or sorted, except among rows that are equal in the index's order.
-SQLITE_EXCEPTIONS and POSTGRES_EXCEPTIONS list the queries that break the rule, with the reason. An exception that
-is no longer needed must go.
+A query may read a growing table by its unique key, by an index that contains only waiting or running rows, or in an
+index's order up to a limit. It must not scan or sort the table, except to sort rows that are equal in the index's
+order. SQLITE_EXCEPTIONS and POSTGRES_EXCEPTIONS list the queries that break the rule, with the reason. Remove an
+exception once its query follows the rule.
 """
 
 import asyncio
@@ -100,7 +100,7 @@ _ACCESS = re.compile(r"(SCAN|SEARCH) (\w+)(?:.*?(?:INDEX (\w+)|PRIMARY KEY)(?: \
 
 @pytest.fixture(scope="module")
 def lite() -> Generator[sqlite3.Connection]:
-    """Yield a migrated database. As in a home, its planner has no statistics, since nothing runs `analyze`."""
+    """As in production, the planner has no statistics, because nothing runs `analyze`."""
     with closing(sqlite_store.connect(":memory:")) as connection:
         sqlite_store.migrate(connection, Path("shoal.db"))
         yield connection
@@ -140,7 +140,7 @@ def _sqlite_faults(lite: sqlite3.Connection, body: str) -> Iterator[str]:
     for node, parent, _, detail in rows:
         group = whole.get(parent, parent)
         groups[group].append(detail)
-        if re.match(r"MULTI-INDEX OR|INDEX \d", detail):  # one access by several indexes
+        if re.match(r"MULTI-INDEX OR|INDEX \d", detail):  # one access through several indexes
             whole[node] = group
     ranges: list[str] = []
     for details in groups.values():
@@ -161,7 +161,9 @@ def _sqlite_faults(lite: sqlite3.Connection, body: str) -> Iterator[str]:
 
 
 def _unique_columns(lite: sqlite3.Connection, table: str, index: str) -> int:
-    """Return how many columns of this index (or of the primary key) identify one row, or -1 if none do."""
+    """Return the number of columns in a unique index, or -1 if the index is not unique. Without an index, use the
+    primary key.
+    """
     if not index:
         return sum(row[5] > 0 for row in lite.execute(f"pragma table_info({table})"))
     unique = {row[1]: row[2] for row in lite.execute(f"pragma index_list({table})")}
@@ -195,7 +197,7 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def served() -> Generator[psycopg.Connection]:
-    """Yield a migrated database whose growing tables have rows, all of them in the past, and statistics."""
+    """Yield a migrated database with statistics, in which all growing tables contain only finished rows."""
     with database() as url:
         asyncio.run(migrate(address(url)))
         with psycopg.connect(url, autocommit=True) as connection:
@@ -210,7 +212,6 @@ def served() -> Generator[psycopg.Connection]:
 
 
 def _fill(connection: psycopg.Connection, table: str) -> None:
-    """Insert rows of the past, with values that fit each column's type and meaning."""
     columns = connection.execute(
         "select column_name, data_type from information_schema.columns where table_schema = %s and table_name = %s"
         " and is_generated = 'NEVER' and is_identity = 'NO'",
@@ -246,7 +247,7 @@ def test_no_query_reads_or_sorts_the_past_in_postgresql(served: psycopg.Connecti
 
 
 def _plan(served: psycopg.Connection, body: str) -> Plan:
-    """Return the plan for realistic values. The server infers the parameter types."""
+    """Return the query plan for realistic values. The server infers the parameter types."""
     names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", body)))
     numbered = re.sub(r"%\((\w+)\)s", lambda found: f"${names.index(found[1]) + 1}", body).replace("%%", "%")
     served.execute("deallocate all")
@@ -263,7 +264,7 @@ def _plan(served: psycopg.Connection, body: str) -> Plan:
 
 
 class _Above(NamedTuple):
-    """Position of a plan node: whether its rows stream into a limit, and whether all of them are sorted."""
+    """Context of a plan node. `limited`: its rows stream into a limit. `sorted`: all of its rows are sorted."""
 
     limited: bool = False
     sorted: bool = False

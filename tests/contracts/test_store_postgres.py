@@ -14,7 +14,7 @@ from shoal.testing.contracts.store import StoreContract
 
 @pytest.mark.xdist_group("postgres")
 class TestPostgresStore(StoreContract, FeatureRules):
-    """The contract with a pool of connections to one database."""
+    """The contract over a connection pool for one database."""
 
     @pytest.fixture
     def clock(self) -> ManualClock:

@@ -1,4 +1,6 @@
-"""The PostgreSQL driver beyond the store contract: wakes within the transaction, lock order, and lost connections."""
+"""Behavior of the PostgreSQL driver beyond the store contract: wakes within a transaction, lock order, and lost
+connections.
+"""
 
 import asyncio
 import subprocess
@@ -63,7 +65,6 @@ async def store(driver: PostgresDriver) -> Store:
 
 @pytest.fixture
 async def other(postgres_database: str, driver: PostgresDriver) -> AsyncIterator[AsyncConnection]:
-    """Yield a second connection, as another process would have."""
     async with await AsyncConnection.connect(postgres_database, autocommit=True) as connection:
         await connection.execute("set search_path to shoal")
         yield connection
@@ -79,7 +80,6 @@ async def value(driver: PostgresDriver, key: str) -> str | None:
 
 
 async def jobs(connection: AsyncConnection) -> list[tuple[str, str]]:
-    """Return each job's thread and state, oldest first."""
     cursor = await connection.execute("select lock, status::text from procrastinate_jobs order by id")
     return [(str(row[0]), str(row[1])) for row in await cursor.fetchall()]
 
@@ -94,7 +94,6 @@ async def waiters(connection: AsyncConnection) -> int:
 
 
 async def until_someone_waits(connection: AsyncConnection, count: int = 1) -> None:
-    """Wait until this many connections wait for a lock."""
     async with asyncio.timeout(60):
         while await waiters(connection) < count:
             pass
@@ -129,7 +128,9 @@ async def test_a_wake_while_the_job_runs_defers_another(store: Store, other: Asy
 
 
 async def test_a_lease_sees_a_message_accepted_at_the_same_moment(store: Store, other: AsyncConnection) -> None:
-    """The job that runs the lease may be the last one, since a wake during it creates no job."""
+    """A wake creates no job while the thread's job is running. The job that takes this lease may be the last one,
+    so it must see the message.
+    """
     await closed(store, await opened(store))
     async with other.transaction():
         await other.execute("update threads set updated_at = updated_at where thread = %s", [THREAD])
@@ -176,7 +177,7 @@ async def test_a_steer_at_the_end_of_the_turn_is_delivered(store: Store, other: 
 
 
 class Held:
-    """A driver whose transactions end by setting a value that a test can lock."""
+    """A driver that ends each transaction by updating a setting. A test can lock that setting to delay the commit."""
 
     def __init__(self, driver: PostgresDriver) -> None:
         self._driver = driver
@@ -188,7 +189,8 @@ class Held:
             try:
                 batch = next(script)
                 while True:
-                    batch = script.send((yield Batch(batch.queries)))  # none is the last one
+                    # never pass on `last`, because the update below must follow
+                    batch = script.send((yield Batch(batch.queries)))
             except StopIteration as end:
                 done = end.value
             yield from put("held")
@@ -201,8 +203,8 @@ class Held:
 async def test_an_already_woken_parent_sees_its_childs_end(
     store: Store, driver: PostgresDriver, other: AsyncConnection, ends: str
 ) -> None:
-    """The job that wakes it may begin while the child's end is still being written, since a wake during it creates no
-    other.
+    """The parent's job may start before the child's end is committed. A wake creates no job while that job is
+    running, so the job itself must see the child's end.
     """
     await opened(store)
     child = called()
@@ -233,7 +235,7 @@ NOTE = UserSaid("seven", PERSON, message_id="child", origin="system")
 async def test_a_childs_end_locks_its_parent_before_the_shared_budget(
     store: Store, other: AsyncConnection, report: Report
 ) -> None:
-    """Otherwise they would deadlock: the child waits for the thread, and the parent for the budget."""
+    """In the opposite order they would deadlock: the child waits for the thread, and the parent for the budget."""
     await opened(store)
     child, clock = called(), ManualClock()
     await store.children.begin(child, 2)
@@ -263,7 +265,7 @@ async def test_an_idle_transaction_is_ended(driver: PostgresDriver) -> None:
 
 
 async def test_a_turns_writes_take_few_round_trips(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each round trip wakes the server and this process, which is most of a turn's cost."""
+    """Each round trip wakes both the server and this process, which is most of the cost of a turn."""
     run, trips, count = Pipeline.run, list[int](), 0
 
     async def counted(pipeline: Pipeline, connection: AsyncConnection, calls: Sequence[Call]) -> list[list[Row]]:
@@ -320,7 +322,7 @@ async def test_statements_after_a_failure_run_when_needed(driver: PostgresDriver
 
 
 def terminate(url: str) -> int:
-    """End every other connection to this database, as an operator or a failover would. Returns their number."""
+    """Terminate all other connections to this database, as an operator or a failover would, and return their number."""
     with psycopg.connect(url, autocommit=True) as connection:
         return len(
             connection.execute(
@@ -412,7 +414,7 @@ def test_an_address_keeps_its_parameters() -> None:
 
 
 async def test_another_database_behind_the_same_address_is_not_written_to() -> None:
-    """A database restored under a running process looks as much like the old one as possible."""
+    """The other database is a copy, so it resembles the original as closely as possible."""
     with database() as url:
         name = conninfo_to_dict(url)["dbname"]
         driver = await open_postgres(url, PoolSettings(connections_max=2, wait_seconds=5))
@@ -475,7 +477,7 @@ async def test_the_store_recovers_with_the_server() -> None:
 
 @pytest.mark.slow
 async def test_a_long_outage_does_not_slow_down_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a server that was down for minutes would only be retried minutes later."""
+    """With exponential backoff, a server that was down for minutes would be retried only minutes later."""
     monkeypatch.setattr(postgres, "RECONNECT_SECONDS", 1.0)
     attempts = 0
 
@@ -486,7 +488,8 @@ async def test_a_long_outage_does_not_slow_down_attempts(monkeypatch: pytest.Mon
     async with listening(refuse) as port, asyncio.timeout(14):
         pool = make_pool(f"host=127.0.0.1 port={port}", PoolSettings(wait_seconds=0.5))
         await pool.open(wait=False)
-        while attempts < 9:  # at two attempts per round, 1, 2, 4, 8, … seconds apart, it would take 15 seconds
+        # with two attempts per round and delays of 1, 2, 4, 8, … seconds, nine attempts would take 15 seconds
+        while attempts < 9:
             with pytest.raises(PoolTimeout):
                 await pool.getconn()
         await pool.close()
@@ -497,7 +500,6 @@ def server(folder: str, verb: str) -> None:
 
 
 async def written(driver: PostgresDriver, key: str) -> bool:
-    """Return whether a write succeeded."""
     try:
         await driver.write(put(key))
     except StoreUnavailable:
@@ -524,7 +526,7 @@ SEARCH_COLUMN = "said"
 
 
 async def test_both_dialects_have_the_same_tables(driver: PostgresDriver, other: AsyncConnection) -> None:
-    """Full-text search is the exception: a virtual table in SQLite, a column in PostgreSQL."""
+    """Full-text search is the exception: SQLite uses a virtual table, PostgreSQL a column."""
     columns: dict[str, list[str]] = {}
     for table in await tables(other):
         cursor = await other.execute(f"select * from {table} limit 0".encode())
@@ -541,7 +543,7 @@ async def test_both_dialects_have_the_same_tables(driver: PostgresDriver, other:
 
 
 async def test_ids_are_ordered_by_their_bytes(driver: PostgresDriver, other: AsyncConnection) -> None:
-    """This holds for any server locale, as in SQLite."""
+    """The order must not depend on the server's locale, because SQLite compares bytes."""
     cursor = await other.execute(
         "select table_name || '.' || column_name from information_schema.columns"
         " where table_schema = 'shoal' and collation_name = 'C'"

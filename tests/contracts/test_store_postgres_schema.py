@@ -1,4 +1,4 @@
-"""Database roles: the rights of a restricted role, and databases that are rejected before anything is created."""
+"""Database roles: the rights that a restricted role needs, and databases that Shoal rejects without changing them."""
 
 import uuid
 from collections.abc import Generator
@@ -17,14 +17,14 @@ pytestmark = pytest.mark.xdist_group("postgres")
 
 
 class Guest(NamedTuple):
-    """A role without rights in a database. It connects with `url`, and the database's owner with `owner`."""
+    """A role without rights in a database. `url` connects as this role, and `owner` as the owner of the database."""
 
     name: str
     url: str
     owner: str
 
     def sql(self, *statements: str) -> None:
-        """Run statements as the owner. ROLE and DB are replaced by the names."""
+        """Run statements as the owner. ROLE and DB are replaced by the role's and the database's name."""
         with psycopg.connect(self.owner, autocommit=True) as connection:
             for statement in statements:
                 named = statement.replace("ROLE", self.name).replace("DB", connection.info.dbname)
@@ -33,7 +33,6 @@ class Guest(NamedTuple):
 
 @pytest.fixture
 def guest() -> Generator[Guest]:
-    """Yield a role without rights in a new database."""
     with database() as owner:
         guest = Guest(f"guest_{uuid.uuid4().hex[:12]}", "", owner)
         guest.sql("create role ROLE login")

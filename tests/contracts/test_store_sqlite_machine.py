@@ -1,4 +1,4 @@
-"""SQLite on a full or read-only file system, and after a kill."""
+"""SQLite on a full or read-only file system, and after the process was killed."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,6 @@ async def test_a_full_file_system_is_reported_and_survived(small_disk: Path) -> 
 
 
 def fill(path: Path) -> None:
-    """Write to a file until the disk is full."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT)
     try:
         with contextlib.suppress(OSError):
@@ -48,7 +47,6 @@ def fill(path: Path) -> None:
 
 @pytest.fixture
 def small_disk() -> Iterator[Path]:
-    """Yield a file system of 1 MiB. Skips the test where it cannot be mounted."""
     folder = Path(tempfile.mkdtemp())
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=False, capture_output=True
@@ -114,7 +112,6 @@ asyncio.run(accept_for_ever())
 
 
 def killed_while_accepting(path: Path) -> list[str]:
-    """Kill a process that accepts prompts, and return the prompts that it reported as accepted."""
     with subprocess.Popen([sys.executable, "-c", ACCEPTING, str(path)], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         lines = [child.stdout.readline().strip() for _ in range(50)]

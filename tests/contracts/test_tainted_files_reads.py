@@ -1,4 +1,4 @@
-"""However a command spells the read of a tainted file, its result is tainted or does not show the file."""
+"""A command that reads a tainted file, in any spelling, returns a tainted result or no text from the file."""
 
 import asyncio
 import tempfile

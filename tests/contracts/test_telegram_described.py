@@ -1,4 +1,4 @@
-"""The Telegram adapter's calls and its fake's updates, checked against the Bot API documentation."""
+"""Checks the Telegram adapter's calls and the fake's updates against the Bot API documentation."""
 
 import asyncio
 import json
@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def described() -> Mapping[str, str]:
-    """Return the environment in which the description can be imported."""
     setup = subprocess.run(
         [ROOT / "scripts" / "counterpart.sh", "bot-api"], check=False, capture_output=True, text=True
     )
@@ -30,7 +29,6 @@ def described() -> Mapping[str, str]:
 
 
 def problems(told: Mapping[str, object], environment: Mapping[str, str]) -> list[str]:
-    """Return one line for each mismatch with the description."""
     argv = [sys.executable, str(ROOT / "tests" / "contracts" / "bot_api.py")]
     result = subprocess.run(argv, input=json.dumps(told), env=environment, check=True, capture_output=True, text=True)
     return result.stdout.splitlines()

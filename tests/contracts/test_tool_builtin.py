@@ -1,4 +1,4 @@
-"""The tool contract over every built-in tool and over a decorated function."""
+"""The tool contract over each built-in tool and over a decorated function."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Trigger services of two processes on PostgreSQL run each occurrence once."""
+"""The trigger services of two processes on PostgreSQL run each occurrence once."""
 
 from datetime import timedelta
 

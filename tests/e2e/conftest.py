@@ -1,4 +1,4 @@
-"""Shared fixtures of the browser tests: one Chromium, and the scripted server behind the page."""
+"""Shared fixtures of the browser tests: one Chromium and a scripted server."""
 
 from collections.abc import AsyncIterator
 
@@ -10,7 +10,7 @@ from tests.e2e.page_kit import chromium, launched
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """One Chromium for all page tests, which share the session's event loop."""
+    """One Chromium for all page tests. They must share its event loop, which is the session's."""
     async with launched(chromium()) as chromium_browser:
         yield chromium_browser
 

@@ -19,7 +19,7 @@ READY = "WebDriver BiDi listening on "
 
 
 class Firefox:
-    """One tab. `errors` holds the script errors of its pages."""
+    """A browser tab. `errors` lists the script errors of its pages."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
@@ -28,14 +28,13 @@ class Firefox:
         self.errors: list[str] = []
 
     async def begin(self) -> None:
-        """Open a session and use the existing tab."""
         await self.command("session.new", {"capabilities": {}})
         await self.command("session.subscribe", {"events": ["log.entryAdded"]})
         tree = cast("dict[str, list[dict[str, str]]]", await self.command("browsingContext.getTree", {}))
         self._tab = tree["contexts"][0]["context"]
 
     async def command(self, method: str, params: Mapping[str, object]) -> object:
-        """Send a command and wait for its result. Errors that pages log in the meantime are collected."""
+        """Send a command and return its result. Script errors that arrive before the result are added to `errors`."""
         self._number += 1
         await self._socket.send(json.dumps({"id": self._number, "method": method, "params": params}))
         async with asyncio.timeout(SECONDS_MAX):
@@ -52,26 +51,23 @@ class Firefox:
         await self.command("browsingContext.navigate", {"context": self._tab, "url": address, "wait": "complete"})
 
     async def resize(self, width: int, height: int = 800) -> None:
-        """Set the viewport, in CSS pixels."""
+        """Set the size of the viewport in CSS pixels."""
         size = {"width": width, "height": height}
         await self.command("browsingContext.setViewport", {"context": self._tab, "viewport": size})
 
     async def run(self, script: str) -> object:
-        """Evaluate an expression and await it if it is a promise."""
         wanted = {"expression": script, "target": {"context": self._tab}, "awaitPromise": True}
         answer = cast("dict[str, dict[str, object]]", await self.command("script.evaluate", wanted))
         assert "result" in answer, answer
         return answer["result"].get("value")
 
     async def until(self, script: str) -> None:
-        """Wait until an expression is true."""
         wait = (
             f"new Promise((done) => {{ const look = () => ({script}) ? done(true) : setTimeout(look, 50); look(); }})"
         )
         await self.run(wait)
 
     async def press(self, keys: str) -> None:
-        """Press keys one after another in the focused element."""
         actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
         source = {"type": "key", "id": "keys", "actions": actions}
         await self.command("input.performActions", {"context": self._tab, "actions": [source]})
@@ -79,7 +75,6 @@ class Firefox:
 
 @asynccontextmanager
 async def firefox(folder: Path) -> AsyncGenerator[Firefox]:
-    """Run Firefox with a new profile. Skips the test if Firefox is missing."""
     program = shutil.which("firefox-esr") or shutil.which("firefox")
     if program is None:
         pytest.skip("Firefox is not installed; scripts/test-deps.sh installs it")

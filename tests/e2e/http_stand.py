@@ -1,4 +1,4 @@
-"""A small running system behind the HTTP surface, with a real store, hub and agent files. Tests write the turns."""
+"""A small running system behind the HTTP API, with a real store, hub and agent files. Tests write the turns."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -99,7 +99,7 @@ USAGE = Usage(input_tokens=12, output_tokens=3, cached_tokens=4)
 
 
 class FakeOrchestrator:
-    """A stand-in for the orchestrator. `on_prompt` runs whenever a prompt is accepted."""
+    """A substitute for the orchestrator. It calls `on_prompt` for each accepted prompt."""
 
     def __init__(self, stand: "Stand") -> None:
         self._stand = stand
@@ -109,7 +109,6 @@ class FakeOrchestrator:
         self.prompts_max = 5
 
     async def send(self, message: Inbound) -> Receipt:
-        """Store the message as the real orchestrator does."""
         store = self._stand.store
         self.received.append(message)
         if not isinstance(message, Prompt):
@@ -133,14 +132,12 @@ class FakeOrchestrator:
         return thread
 
     async def open(self, opening: Opening) -> bool:
-        """Open a thread on the platform `web` immediately."""
         prompt = opening.prompt
         where = thread_address(prompt.thread)
         await self.send_to_channel(where.platform, where.channel, prompt.text, prompt.author, prompt.agent)
         return True
 
     async def decide(self, approval: ApprovalId, allow: bool, by: Asker, scope: Scope = "once") -> str:
-        """Record the decision in the store."""
         store = self._stand.store
         verdict = "allow" if allow else "deny"
         settlement = await store.approvals.record_decision(approval, verdict, scope, by.user, by.trust, token=by.token)
@@ -150,7 +147,6 @@ class FakeOrchestrator:
     async def decide_card(
         self, card: CardId, allow: bool, by: Asker, numbers: Sequence[int] = (), scope: Scope = "once"
     ) -> str:
-        """Record the decisions on a card's calls in the store."""
         store = self._stand.store
         calls = await store.approvals.on_card(card)
         verdicts = card_verdicts(calls, allow, numbers)
@@ -159,12 +155,11 @@ class FakeOrchestrator:
         return verdicts_text(calls, verdicts)
 
     async def clear(self, thread: ThreadId, by: str) -> None:
-        """Journal a `Cleared` event."""
         self._stand.hub.publish(await self._stand.store.journal.append(thread, [Cleared(by=by)]))
 
 
 class Commands:
-    """The commands /agent and /settings for the owner."""
+    """The owner's commands /agent and /settings."""
 
     def __init__(self, stand: "Stand") -> None:
         self.table = CommandTable()
@@ -179,7 +174,7 @@ class Commands:
 
 
 class Idle:
-    """A `ThreadHandler` that runs nothing, since the tests write the turns."""
+    """A `ThreadHandler` that does nothing, because the tests write the turns."""
 
     async def advance(self, thread: ThreadId) -> None: ...
 
@@ -190,16 +185,13 @@ LINKS = Links(rules={"web": AccessRules(("owner",))})
 
 
 def is_owner(asker: Asker) -> bool:
-    """Return whether the asker is the holder of the server's token."""
     return (asker.platform, asker.user) == ("web", "owner")
 
 
-def accept(name: str) -> None:
-    """Accept any model and profile."""
+def accept(name: str) -> None: ...
 
 
 async def no_keys() -> Sequence[str]:
-    """Return no providers."""
     return ()
 
 
@@ -213,7 +205,7 @@ class SettableClock(SystemClock):
 
 
 class DueTriggers(TriggerService):
-    """A trigger service that stores every trigger as due now."""
+    """A trigger service that stores each trigger as due immediately."""
 
     async def add(self, spec: NewTrigger) -> Trigger:
         if spec.schedule == "never":
@@ -222,7 +214,7 @@ class DueTriggers(TriggerService):
 
 
 class Stand:
-    """The services that the HTTP surface uses: real ones, and fakes in place of those that run turns."""
+    """The services behind the HTTP API. Those that run turns are fakes."""
 
     def __init__(self, root: Path, tasks: asyncio.TaskGroup, web: WebSettings | None = None) -> None:
         root.mkdir(exist_ok=True)
@@ -286,23 +278,20 @@ class Stand:
         self.told.append(text)
 
     def info(self) -> RuntimeInfo:
-        """Return the status of a system with few parts."""
         names = tuple(self.agents.names())
         return RuntimeInfo(
             names, ("bash", "read"), (), "demo", (), 0, ("web",), "none", isolated=False, notes=("a note",)
         )
 
     def start(self, work: object) -> None:
-        """Run the result of an `on_prompt` in the background."""
         if asyncio.iscoroutine(work):
             self._tasks.create_task(work)
 
-    async def _post(self, post: NewPost) -> None:
-        """Drop the post."""
+    async def _post(self, post: NewPost) -> None: ...
 
     @cached_property
     def services(self) -> Services:
-        """Return the services for the web server. Those that the stand lacks are empty."""
+        """The services for the web server. Services that the stand does not have are empty objects."""
         services = Services(
             LiveConfig(self.config), self.home, self.store, self.hub, self.backend, self.runtime, self.backups,
             self.agents, self.lifecycle, self.tainted_files, self.prompt_files, self.snapshots, self.forks,
@@ -322,15 +311,14 @@ class Stand:
         taken = {kind for endpoint in api() for kind in endpoint.services.values()} | {ThreadTitles, Notices, Profiles}
         for kind in taken:
             if kind.__module__.startswith(("shoal.surfaces.", "shoal.setup.")) or kind is Conversations:
-                continue  # the server creates it
+                continue  # the web server adds this service itself
             try:
                 services[kind]
-            except (LookupError, AttributeError):  # from a part that a fake lacks
+            except (LookupError, AttributeError):  # it depends on a service that a fake lacks
                 services.add(SimpleNamespace(), kind)
         return services
 
     async def open(self, prompt: Prompt) -> TurnId:
-        """Begin the turn of a queued prompt."""
         turn = TurnId(self.clock.new_id())
         lease = await self.store.journal.lease(prompt.thread)
         assert lease is not None
@@ -341,7 +329,6 @@ class Stand:
         return turn
 
     async def add(self, thread: ThreadId, turn: TurnId, *events: EventData) -> None:
-        """Append events to an open turn."""
         lease = await self.store.journal.lease(thread)
         assert lease is not None
         self.hub.publish((await self.store.journal.commit(lease, Commit(turn, events))).events)
@@ -354,7 +341,6 @@ class Stand:
         self.open_turns.discard(turn)
 
     async def answer(self, prompt: Prompt, *pieces: str) -> None:
-        """Run a whole turn whose answer streams in pieces."""
         turn = await self.open(prompt)
         for place, piece in enumerate(pieces):
             self.hub.show(prompt.thread, turn, TextStreamed(piece, 1, len("".join(pieces[:place]))))
@@ -364,12 +350,11 @@ class Stand:
         await self.finish(prompt.thread, turn, text)
 
     def echo(self, prompt: Prompt) -> object:
-        """Answer a prompt by repeating it. For use as `on_prompt`."""
         return self.answer(prompt, "You said: ", prompt.text)
 
 
 class Served(Stand):
-    """A stand behind a running server. `client` sends the token, `stranger` does not."""
+    """A stand behind a running server. `client` sends the owner's token, and `stranger` sends none."""
 
     address: str
     client: httpx2.AsyncClient
@@ -377,7 +362,6 @@ class Served(Stand):
 
     @property
     def port(self) -> int:
-        """Port that the server listens on."""
         return int(self.address.rpartition(":")[2])
 
 
@@ -385,7 +369,6 @@ class Served(Stand):
 async def served(
     root: Path, options: WebOptions | None = None, web: WebSettings | None = None
 ) -> AsyncGenerator[Served]:
-    """Serve a fresh home in this event loop on a free port."""
     options = options or WebOptions(token=TOKEN, port=0, heartbeat_seconds=5, linger_seconds=0.5)
     async with asyncio.TaskGroup() as tasks:
         stand = Served(root, tasks, web)

@@ -1,4 +1,4 @@
-"""A person on a real homeserver, using matrix-nio's client to write, encrypt, and read the bot's messages."""
+"""A person on a real homeserver, who uses matrix-nio's client to write, encrypt, and read the bot's messages."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +27,7 @@ SECONDS_MAX = 60.0
 
 
 class Somebody:
-    """A person with a client. `seen` holds the events of all rooms, decrypted where possible."""
+    """A person with a client. `seen` lists the events of all rooms, decrypted where possible."""
 
     def __init__(self, address: str, user: str, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -37,16 +37,13 @@ class Somebody:
         self.seen: list[Event] = []
 
     async def arrive(self) -> None:
-        """Log in and publish keys."""
         await self.client.login(PASSWORD)
         await self.catch_up()
 
     async def leave(self) -> None:
-        """Close the client's connections."""
         await self.client.close()
 
     async def catch_up(self, seconds: float = 0) -> None:
-        """Sync once, then answer the key requests that follow from it."""
         synced = await self.client.sync(timeout=int(seconds * 1000), full_state=not self.client.next_batch)
         assert isinstance(synced, SyncResponse), synced
         for room in synced.rooms.join.values():
@@ -57,13 +54,11 @@ class Somebody:
             await self.client.keys_query()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Sync until a condition is true."""
         async with asyncio.timeout(SECONDS_MAX):
             while not holds():
                 await self.catch_up(0.2)
 
     async def makes_room(self, *invited: str, encrypted: bool = False, direct: bool = True) -> str:
-        """Create a room, invite these people, and return its id."""
         state = [{"type": "m.room.encryption", "state_key": "", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}]
         response = await self.client.room_create(
             is_direct=direct, invite=list(invited), initial_state=state if encrypted else ()
@@ -72,8 +67,6 @@ class Somebody:
         return response.room_id
 
     async def joined(self, room: str, *people: str) -> None:
-        """Wait until people have joined a room."""
-
         def there() -> bool:
             known = self.client.rooms.get(room)
             return known is not None and all(
@@ -83,17 +76,15 @@ class Somebody:
         await self.until(there)
 
     async def says(self, room: str, text: str, **more: object) -> str:
-        """Send a text and return the event's id."""
         return await self.sends(room, "m.room.message", {"msgtype": "m.text", "body": text, "m.mentions": {}, **more})
 
     async def sends(self, room: str, kind: str, content: dict[str, Any]) -> str:
-        """Send an event, encrypted if the room is, and return its id."""
         sent = await self.client.room_send(room, kind, content, ignore_unverified_devices=True)
         assert isinstance(sent, RoomSendResponse), sent
         return sent.event_id
 
     async def calls(self, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Call the homeserver directly, for requests that the client sends only by itself or not at all."""
+        """Call the homeserver directly, for requests that the client does not offer or sends only by itself."""
         headers = {"authorization": f"Bearer {self.client.access_token}"}
         url = f"{self.client.homeserver}/_matrix/client/v3/{path}"
         async with httpx2.AsyncClient(verify=default_tls(), trust_env=False) as http:
@@ -103,7 +94,7 @@ class Somebody:
         return content
 
     async def seals(self, room: str, text: str, *people: str) -> list[dict[str, Any]]:
-        """Send an encrypted text but hold its keys back. Return the messages that deliver them."""
+        """Send an encrypted text without its keys. Return the messages that deliver the keys."""
         olm = self.client.olm
         assert olm is not None
         missing = self.client.get_missing_sessions(room)
@@ -116,17 +107,14 @@ class Somebody:
         return key_messages
 
     async def brings(self, keys: list[dict[str, Any]]) -> None:
-        """Deliver keys that were held back."""
         for number, messages in enumerate(keys):
             await self.calls("PUT", f"sendToDevice/m.room.encrypted/late{number}", messages)
 
     async def reacts(self, room: str, event_id: str, emoji: str) -> None:
-        """React to a message with an emoji."""
         relation = {"rel_type": "m.annotation", "event_id": event_id, "key": emoji}
         await self.sends(room, "m.reaction", {"m.relates_to": relation})
 
     async def sends_file(self, room: str, name: str, content: bytes, *, encrypted: bool = False) -> str:
-        """Send a file and return the event's id."""
         response, keys = await self.client.upload(
             BytesIO(content), content_type="text/plain", filename=name, encrypt=encrypted, filesize=len(content)
         )
@@ -138,8 +126,6 @@ class Somebody:
         return await self.sends(room, "m.room.message", {"msgtype": "m.file", "body": name, "info": info, **where})
 
     async def sees(self, sender: str, part: str) -> Event:
-        """Wait for an event from a sender whose content includes `part`."""
-
         def found() -> list[Event]:
             return [event for event in self.seen if event.sender == sender and part in str(_content(event))]
 
@@ -147,7 +133,6 @@ class Somebody:
         return found()[0]
 
     async def reads(self, event: Event) -> bytes:
-        """Download the file of a message."""
         content = _content(event)
         address = content["file"]["url"] if "file" in content else content["url"]
         download = await self.client.download(address)

@@ -1,6 +1,7 @@
-"""A scripted stand-in for the HTTP API behind the page, with the same routes and events and a journal that tests write.
+"""A scripted substitute for the HTTP API behind the page, with the same routes and events and a journal that tests
+write.
 
-The object outlives its server: `stop` and `start` restart it on the same port with all data.
+The object outlives its server. `stop` and `start` restart the server on the same port with all data.
 """
 
 import asyncio
@@ -44,20 +45,19 @@ BEGIN = datetime(2026, 3, 5, 9, 0, tzinfo=UTC)
 
 
 class _Server(uvicorn.Server):
-    """A server that reports when it has started."""
+    """A uvicorn server that signals when it has started."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.serving = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Open the port."""
         await super().startup(sockets)
         self.serving.set()
 
 
 class Sent(msgspec.Struct):
-    """A message, steer or decision that the page posted."""
+    """A change that the page requested, such as a message, a steer or a decision."""
 
     kind: str
     target: str
@@ -65,10 +65,12 @@ class Sent(msgspec.Struct):
 
 
 class PageApi:
-    """The server and its data. `on_message` runs when a message is accepted.
+    """The server and its data. It calls `on_message` for each accepted message.
 
-    Other GET calls return `answers[PATH]`, with the path below /api/, or else the list of that name in `lists`.
-    Other calls that change something return `answers["METHOD path"]`, or nothing.
+    Calls without their own route return scripted data:
+
+    - GET: `answers[PATH]`, where PATH is below /api/. Without that entry, the list `lists[PATH]`.
+    - Other methods: `answers["METHOD PATH"]`, or an empty response.
     """
 
     def __init__(self) -> None:
@@ -99,13 +101,15 @@ class PageApi:
 
     @property
     def address(self) -> str:
-        """URL that signs a browser in."""
+        """The URL that signs a browser in."""
         return f"http://127.0.0.1:{self.port}/?token={TOKEN}"
 
-    # ---- what tests script ----
+    # ---- scripting ----
 
     def append(self, thread: str, data: EventData, turn: str = "t1", seconds: float = 1.0) -> Event:
-        """Append an event to a thread's journal, `seconds` after the previous one, and send it to watchers."""
+        """Append an event to a thread's journal, with a time `seconds` after the previous event, and stream it to
+        the page.
+        """
         self.now += timedelta(seconds=seconds)
         journal = self.journals[thread]
         event = Event(len(journal) + 1, ThreadId(thread), TurnId(turn), self.now, data)
@@ -118,7 +122,6 @@ class PageApi:
         return event
 
     def live(self, thread: str, data: LiveData, turn: str = "t1") -> None:
-        """Send a live event to the thread's watchers."""
         self._show(thread, b"data: %s\n\n" % encode_live(LiveEvent(ThreadId(thread), TurnId(turn), data), self.now))
 
     def _show(self, thread: str, frame: bytes) -> None:
@@ -126,14 +129,12 @@ class PageApi:
             watcher.put_nowait(frame)
 
     async def watched(self, thread: str) -> None:
-        """Wait until the page follows a thread."""
         async with asyncio.timeout(60):
             await self._followed[thread].wait()
 
     # ---- the server ----
 
     async def start(self) -> None:
-        """Serve on this object's port."""
         config = uvicorn.Config(
             self._application(), host="127.0.0.1", port=self.port, log_level="critical", lifespan="off",
             timeout_graceful_shutdown=0,
@@ -143,7 +144,6 @@ class PageApi:
         await self._server.serving.wait()
 
     async def stop(self) -> None:
-        """Stop the server and close every connection."""
         if self._server is None or self._serving is None:
             return
         for thread, watchers in self._watchers.items():
@@ -247,7 +247,7 @@ class PageApi:
         queue: asyncio.Queue[bytes] = asyncio.Queue()
         yield b"retry: 1000\n: begin\n\n"
         journal = self.journals[thread]
-        for event in journal[after if after <= len(journal) else 0 :]:  # a number beyond it is from an older journal
+        for event in journal[after if after <= len(journal) else 0 :]:  # a higher number is from an older journal
             yield b"id: %d\ndata: %s\n\n" % (event.seq, encode_event(event))
         self._watchers[thread].append(queue)
         self._followed[thread].set()
@@ -263,7 +263,7 @@ class PageApi:
         return StreamingResponse(self._change_frames(), media_type="text/event-stream")
 
     async def _change_frames(self) -> AsyncIterator[bytes]:
-        """Yield the frames of the change stream. Tests change the lists directly, so this compares them repeatedly."""
+        """Yield the frames of the change stream. Polls the lists, because tests change them directly."""
         yield b": begin\n\n"
         stopped = self._serving
         assert stopped is not None

@@ -22,7 +22,7 @@ PATIENCE_MS = 60_000
 """Timeout for anything to appear. It is generous because test machines are busy."""
 expect.set_options(timeout=PATIENCE_MS)
 
-# Records everything that the policy blocks, and whether forbidden code ran.
+# Records all violations of the content security policy. `pwned` stays 0 unless injected code runs.
 WATCH = """
 window.pwned = 0;
 window.violations = [];
@@ -32,7 +32,6 @@ document.addEventListener("securitypolicyviolation", (event) =>
 
 
 def chromium(names: Sequence[str] = BROWSERS) -> str:
-    """Return the path of the first installed browser. Skips the test if there is none."""
     program = next((path for name in names if (path := shutil.which(name))), None)
     if program is None:
         pytest.skip(f"None of {', '.join(names)} is installed; scripts/browser.sh installs Chromium")
@@ -41,7 +40,6 @@ def chromium(names: Sequence[str] = BROWSERS) -> str:
 
 @asynccontextmanager
 async def launched(path: str, *flags: str) -> AsyncGenerator[Browser]:
-    """Run a browser until the block ends."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=[*FLAGS, *flags])
         yield browser
@@ -76,6 +74,5 @@ async def opened(
 
 
 async def violations(page: Page) -> list[str]:
-    """Return everything that the page's security policy has blocked so far."""
     blocked: list[str] = await page.evaluate("window.violations")
     return blocked

@@ -1,7 +1,8 @@
-"""Serves simcord, an independent simulation of Discord, on loopback: its API, its gateway, and calls for a person.
+"""Serves simcord, an independent simulation of Discord, on loopback: its API, its gateway, and routes to act as a
+person.
 
-Run it with simcord's packages on the path. It prints its address and serves until standard input ends. simcord
-itself checks intents and decides which events a bot gets. Ada acts through `/people/…`.
+Run it with simcord's packages on the path. It prints its address and serves until standard input is closed. simcord
+checks intents and decides which events a bot receives. Tests act as Ada through `/people/…`.
 """
 
 import importlib
@@ -35,14 +36,14 @@ gateways = importlib.import_module("simcord.gateway")
 
 
 class Now:
-    """Clock of the simulated world: real time, like the bot's."""
+    """The simulation's clock. It shows real time, as the bot's clock does."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
 
 
 class Parsers(dict[str, Callable[[Any], None]]):
-    """Accepts every event, where discord.py has a parser for each one that it knows."""
+    """Accepts every event. In discord.py, this table contains a parser for each event that it knows."""
 
     def __init__(self, take: Callable[[str, Any], None]) -> None:
         super().__init__()
@@ -53,7 +54,7 @@ class Parsers(dict[str, Callable[[Any], None]]):
 
 
 class Simulation:
-    """One server with one channel, Ada in it, and her direct conversation with the bot."""
+    """A server with one channel, Ada, and her direct conversation with the bot."""
 
     def __init__(self) -> None:
         self.backend = backends.Backend(clock=Now())
@@ -73,7 +74,6 @@ class Simulation:
         self.backend.subscribers.append(lambda _name, _data: self.note())
 
     def note(self) -> None:
-        """Report a change to everyone who waits for one."""
         self.changes += 1
         self.changed.set()
         self.changed = anyio.Event()
@@ -81,7 +81,6 @@ class Simulation:
     # ---- the bot ----
 
     async def api(self, request: Any) -> Any:
-        """Handle an API call of the bot."""
         path = f"/{request.match_info['path']}"
         if not path.startswith(ANYBODY) and request.headers.get("authorization") != f"Bot {TOKEN}":
             return web.json_response({"message": "401: Unauthorized", "code": 0}, status=401)
@@ -102,7 +101,6 @@ class Simulation:
         return web.Response(status=204) if content is None else web.json_response(content)
 
     async def gateway(self, request: Any) -> Any:
-        """Handle a gateway connection: hello, identify, then events."""
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         out, coming = anyio.create_memory_object_stream[Mapping[str, Any]](math.inf)
@@ -123,7 +121,7 @@ class Simulation:
                     out.send_nowait({"op": 11, "d": None, "t": None, "s": None})
                 elif frame["op"] == 2 and frame["d"]["token"] == TOKEN:
                     feed = self._begin(frame["d"]["intents"], tell)
-                else:  # sessions end with their connection here
+                else:  # a session cannot be resumed: it ends with its connection
                     out.send_nowait({"op": 9, "d": False, "t": None, "s": None})
             tasks.cancel_scope.cancel()
         if feed is not None:
@@ -146,7 +144,6 @@ class Simulation:
     # ---- people ----
 
     async def person(self, request: Any) -> Any:
-        """Handle an action of Ada's and respond with the id of the result."""
         verbs = {"says": self.says, "edits": self.edits, "clicks": self.clicks, "commands": self.commands,
                  "reacts": self.reacts}  # fmt: skip
         return web.json_response(str(verbs[request.match_info["verb"]](**await request.json())))
@@ -162,7 +159,6 @@ class Simulation:
         return message
 
     def clicks(self, channel: int, message: int, label: str) -> int:
-        """Press a button that is visible and enabled."""
         shown = self.backend.get_message(channel, message)
         button = actors._find_component(shown.components, types=(2,), custom_id=None, label=label)
         data = {"custom_id": button["custom_id"], "component_type": 2}
@@ -170,7 +166,7 @@ class Simulation:
         return self._interacts(3, channel, data, payload, source=message)
 
     def commands(self, channel: int, name: str, text: str = "") -> int:
-        """Run a slash command that Discord offers to Ada there."""
+        """Run a slash command. Fails unless Discord offers it to Ada in this channel."""
         offered = self.backend.visible_commands(user_id=self.ada.id, channel_id=channel)
         command = next(command for command in offered if command["name"] == name)
         known = {option["name"]: option for option in command["options"]}
@@ -189,7 +185,7 @@ class Simulation:
         return record.id
 
     async def world(self, request: Any) -> Any:
-        """Return everything visible once more than `after` changes have happened."""
+        """Wait until more than `after` changes have happened, then return everything that is visible."""
         while self.changes <= int(request.query["after"]):
             await self.changed.wait()
         messages = [message for channel in self.backend.messages.values() for message in channel.values()]
@@ -228,7 +224,6 @@ async def _send(socket: Any, coming: Any) -> None:
 
 
 async def _body(request: Any) -> tuple[Any, list[Any]]:
-    """Return the JSON of a call and its attached files."""
     if not request.content_type.startswith("multipart/"):
         text = await request.text()
         return json.loads(text) if text else None, []

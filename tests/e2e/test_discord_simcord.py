@@ -1,4 +1,4 @@
-"""The whole app against simcord, an independent simulation of Discord that validates calls by its own rules."""
+"""The complete application against simcord, an independent simulation of Discord with its own validation."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ THREAD_CREATED = 18
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """A message. If `hidden`, only the person who gave the command sees it."""
+    """A message. A `hidden` message is visible only to the person who ran the command."""
 
     id: str
     channel: str
@@ -49,7 +49,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Heard(msgspec.Struct, frozen=True):
-    """A command or click, with the answer's message. The answer is still to come while `loading`."""
+    """A command or click, and the id of the reply's message. While `loading`, the reply is not complete."""
 
     message: str
     loading: bool
@@ -57,8 +57,10 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class World(msgspec.Struct, frozen=True):
-    """Everything visible. `commands` are registered by the bot; `refused` are its failed calls with status and
-    error code.
+    """Everything visible in the simulation.
+
+    - commands: the commands that the bot registered.
+    - refused: the bot's failed calls, with status and error code.
     """
 
     changes: int
@@ -69,7 +71,6 @@ class World(msgspec.Struct, frozen=True):
     refused: tuple[tuple[str, str, int, int], ...]
 
     def said(self, channel: str) -> list[Shown]:
-        """Return the bot's public messages in a channel."""
         return [
             message
             for message in self.messages
@@ -78,7 +79,7 @@ class World(msgspec.Struct, frozen=True):
 
 
 class Pier(msgspec.Struct, frozen=True):
-    """The simulation, with Ada in it."""
+    """The running simulation, with Ada in it."""
 
     address: str
     token: str
@@ -88,7 +89,6 @@ class Pier(msgspec.Struct, frozen=True):
     direct: str
 
     async def does(self, verb: str, **what: str) -> str:
-        """Perform an action of Ada's and return the id of the result."""
         arguments: Mapping[str, object] = {
             name: int(value) if name in ("channel", "message") else value for name, value in what.items()
         }
@@ -98,7 +98,6 @@ class Pier(msgspec.Struct, frozen=True):
         return str(answer.json())
 
     async def until(self, found: Callable[[World], T | None]) -> T:
-        """Wait until `found` returns something other than None."""
         seen = -1
         async with asyncio.timeout(SECONDS_MAX), httpx2.AsyncClient(verify=default_tls(), timeout=SECONDS_MAX) as http:
             while True:
@@ -110,8 +109,6 @@ class Pier(msgspec.Struct, frozen=True):
                 seen = world.changes
 
     async def sees(self, channel: str, part: str) -> Shown:
-        """Wait for a finished message of the bot that includes `part`."""
-
         def found(world: World) -> Shown | None:
             finished = (message for message in world.said(channel) if not message.text.endswith(" …"))
             return next((message for message in finished if part in message.text), None)
@@ -119,8 +116,6 @@ class Pier(msgspec.Struct, frozen=True):
         return await self.until(found)
 
     async def hears(self, heard: str) -> tuple[Heard, Shown]:
-        """Wait for the answer to a command or click."""
-
         def answered(world: World) -> tuple[Heard, Shown] | None:
             one = world.heard[heard]
             message = next((message for message in world.messages if message.id == one.message), None)
@@ -153,7 +148,6 @@ def pier() -> Iterator[Pier]:
 
 @asynccontextmanager
 async def running(home: Path, pier: Pier, model: FakeModel, profile: str = "open") -> AsyncGenerator[Services]:
-    """Run the app, connected to the simulation."""
     account: Mapping[str, object] = {"token": pier.token, "api_base": f"{pier.address}/api/v10", "owner": pier.ada}
     overrides: Mapping[str, object] = {
         "platforms": {"discord": [account]},
@@ -245,7 +239,7 @@ async def test_a_reaction_stops_the_turn(tmp_path: Path, pier: Pier) -> None:
         await pier.does("says", channel=pier.direct, text="count")
         preview = await pier.until(lambda world: next(iter(world.said(pier.direct)), None))
         assert preview is not None
-        async with asyncio.timeout(SECONDS_MAX):  # a person is slower than the bot's notes
+        async with asyncio.timeout(SECONDS_MAX):  # a person reacts more slowly than the bot records its message
             while await app[Store].outbox.thread_of(f"discord:{pier.direct}:", preview.id) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0)
         await pier.does("reacts", channel=pier.direct, message=preview.id, emoji="❌")

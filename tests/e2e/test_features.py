@@ -1,4 +1,4 @@
-"""A feature leaves no trace once its folder and its line in the list are deleted."""
+"""A feature leaves no trace once its folder is deleted and its line is removed from the list of features."""
 
 import json
 import os
@@ -100,7 +100,7 @@ print(json.dumps([[line.became, line.what] for line in bring_into(CommandContext
 
 
 class Parts(NamedTuple):
-    """A feature and some of the parts that it adds."""
+    """The name of a feature and some of the parts that it adds."""
 
     name: str
     tools: tuple[str, ...] = ()
@@ -153,7 +153,7 @@ BACKUPS = Parts("backups", routes=("/api/backups",), cli=("backup", "restore"), 
 
 
 class Without:
-    """A copy of Shoal without one feature, and a home directory."""
+    """A copy of Shoal's source without one feature, and a home directory."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.home = folder / "home"

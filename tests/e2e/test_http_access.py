@@ -1,4 +1,4 @@
-"""Access to the HTTP surface: token, cookie, hosts, origins, and requests from other sites in a browser."""
+"""Access to the HTTP API and the page: token, cookie, hosts, origins, and requests from other sites in a browser."""
 
 import re
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ async def guessable(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def enter(shoal: Served) -> httpx2.AsyncClient:
-    """Return the client of a person who opened the printed URL. It has the cookie and the page's key."""
+    """Return the client of a browser that opened the printed URL. It has the cookie and the page's key."""
     answer = await shoal.stranger.get("/", params={"token": TOKEN, "thread": "web:lobby:one"})
     assert answer.status_code == 303
     address, _, key = answer.headers["location"].partition("&key=")
@@ -220,7 +220,8 @@ async def test_every_response_has_the_security_headers(shoal: Served) -> None:
     for path in ("/healthz", "/api/threads", "/api/nothing", "/"):
         headers = (await shoal.client.get(path)).headers
         assert headers["x-content-type-options"] == "nosniff"
-        assert headers["referrer-policy"] == ("same-origin" if path == "/" else "no-referrer")  # the form is there
+        # with `no-referrer`, the sign-in form would not send its origin
+        assert headers["referrer-policy"] == ("same-origin" if path == "/" else "no-referrer")
         assert "frame-ancestors 'none'" in headers["content-security-policy"]
         assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT", headers["date"])
         assert "server" not in headers
@@ -280,7 +281,7 @@ async def test_only_the_pages_own_files_are_served(shoal: Served, path: str) -> 
     assert (await shoal.stranger.send(request)).status_code == 404
 
 
-# ---- the cookie alone, as any other server on this host sees it ----
+# ---- the cookie without the key, as any other server on this host receives it ----
 
 HOSTILE: tuple[dict[str, str], ...] = (
     {},

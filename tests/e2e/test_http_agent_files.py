@@ -1,4 +1,4 @@
-"""An agent's files over HTTP: people read, write, add and remove them, and the history keeps their changes."""
+"""An agent's files over HTTP: people read, write, add and remove files, and the history records the changes."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The HTTP API over the whole app with a scripted model."""
+"""The HTTP API of the complete application with a scripted model."""
 
 import base64
 from collections.abc import AsyncGenerator
@@ -26,7 +26,7 @@ PATH = f"/api/threads/{THREAD}"
 
 
 class Event(msgspec.Struct):
-    """An event in the API's form."""
+    """An event as the API returns it."""
 
     seq: int
     type: str
@@ -34,20 +34,18 @@ class Event(msgspec.Struct):
 
 
 class Site:
-    """The app and a client of its API."""
+    """The running application and a client of its API."""
 
     def __init__(self, world: World, client: httpx2.AsyncClient) -> None:
         self.world = world
         self.client = client
 
     async def post(self, path: str, body: object) -> httpx2.Response:
-        """Post a body. Fails unless the call succeeds."""
         answer = await self.client.post(path, json=body)
         assert answer.is_success, answer.text
         return answer
 
     async def types(self) -> list[str]:
-        """Return the types of the thread's events."""
         events = msgspec.json.decode((await self.client.get(f"{PATH}/events")).content, type=list[Event])
         return [event.type for event in events]
 
@@ -135,7 +133,6 @@ async def test_a_running_turn_is_steered_and_stopped(tmp_path: Path) -> None:
 
 
 async def numbers_until_the_end(client: httpx2.AsyncClient, seen: int) -> list[int]:
-    """Return the numbers of the events after `seen` from a live stream, up to the end of a turn."""
     numbers: list[int] = []
     headers = {"Accept": "text/event-stream", "Last-Event-ID": str(seen)}
     async with client.stream("GET", f"{PATH}/events", headers=headers) as response:

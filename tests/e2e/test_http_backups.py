@@ -1,4 +1,4 @@
-"""Backups over HTTP: on demand, listed, and reported when they fail."""
+"""Backups over HTTP: made on demand, listed, and reported if they fail."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -30,19 +30,17 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 class Raw:
-    """A connection on which a test writes raw HTTP."""
+    """A connection for raw HTTP."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
 
     def head(self, path: str, *headers: str) -> None:
-        """Send the head of a request."""
         lines = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {TOKEN}", *headers]
         self.writer.write("\r\n".join((*lines, "Content-Type: application/json", "", "")).encode())
 
     async def answer(self) -> tuple[int, bytes]:
-        """Return the status and the whole response."""
         content = await self.reader.read()
         return int(content.split(b" ", 2)[1]), content
 

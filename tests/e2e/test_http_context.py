@@ -1,4 +1,4 @@
-"""Saved conversations and stored results over the HTTP API, with the whole app and a scripted model."""
+"""Saved conversations and stored results over the HTTP API, with the complete application and a scripted model."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Search, pins, export and deletion of threads over HTTP, and who may use them."""
+"""Searching, pinning, exporting and deleting threads over HTTP, and who may do so."""
 
 import asyncio
 import json
@@ -29,7 +29,6 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def talk(shoal: Served, text: str, thread: ThreadId = THREAD, reply: str = "You said so.") -> TurnId:
-    """Store a finished turn in which a tool ran."""
     author = Author("owner", trusted=True)
     prompt = Prompt(thread, shoal.clock.new_id(), text, author, shoal.clock.now())
     await shoal.store.inbox.accept(prompt, 5)
@@ -42,7 +41,6 @@ async def talk(shoal: Served, text: str, thread: ThreadId = THREAD, reply: str =
 
 
 async def hers(shoal: Served) -> dict[str, str]:
-    """Return the header of a token that gives Ada access to her own threads."""
     _, secret = await shoal.tokens.create(NewToken("hers", "chat", "web:ada", ""), "web:owner")
     return {"Authorization": f"Bearer {secret}"}
 

@@ -1,4 +1,4 @@
-"""POST /hooks/NAME over a real socket: authentication, the body, and delivery exactly once."""
+"""POST /hooks/NAME over a real socket: authentication, request bodies, and exactly-once delivery."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -37,7 +37,7 @@ BODY = b'{"name": "tide"}'
 
 
 class Site:
-    """The app, and a caller without a token."""
+    """The running application and a caller without a token."""
 
     def __init__(self, world: World, client: httpx2.AsyncClient) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""Live streams over a real connection: lossless resume, several at once, slow readers, disconnects and shutdown."""
+"""Live streams over a real connection: resuming without loss, parallel streams, slow readers, disconnects, shutdown."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -24,7 +24,7 @@ LIVE = {"Accept": "text/event-stream"}
 
 
 class Message(msgspec.Struct):
-    """A server-sent event: its id and the type in its JSON."""
+    """A server-sent event: its id, and the type in its JSON."""
 
     id: str
     type: str
@@ -36,14 +36,13 @@ class _Typed(msgspec.Struct):
 
 
 class Tab:
-    """An open stream."""
+    """An open live stream."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self.response = response
         self._lines = response.aiter_lines()
 
     async def next(self) -> Message:
-        """Return the next message, skipping comments."""
         fields: dict[str, str] = {}
         async with asyncio.timeout(60):
             async for line in self._lines:
@@ -59,14 +58,13 @@ class Tab:
         return [await self.next() for _ in range(count)]
 
     async def turn(self) -> list[Message]:
-        """Return a whole turn's events. A late reader may get the pieces of the text as one, or not at all."""
+        """Return a complete turn's events. A late reader may get the streamed text in one piece, or not at all."""
         messages = [await self.next()]
         while messages[-1].type != TURN[-1]:
             messages.append(await self.next())
         return [message for message in messages if message.id]
 
     async def numbers(self, count: int) -> list[int]:
-        """Return the numbers of the next journal events, skipping live ones."""
         event_numbers: list[int] = []
         while len(event_numbers) < count:
             message = await self.next()
@@ -91,7 +89,6 @@ async def tab(shoal: Served, path: str = EVENTS, **headers: str) -> AsyncGenerat
 
 
 async def say(shoal: Served, text: str = "hi") -> Prompt:
-    """Send a message and return its prompt, which stays queued."""
     await shoal.client.post(f"/api/threads/{THREAD}/messages", json={"text": text})
     prompt = shoal.orchestrator.received[-1]
     assert isinstance(prompt, Prompt)
@@ -172,7 +169,6 @@ async def test_the_stream_of_all_threads_requires_the_stream_type(shoal: Served)
 
 
 async def changed(response: httpx2.Response) -> AsyncIterator[list[str]]:
-    """Yield the names of the changed lists, message by message."""
     async for line in response.aiter_lines():
         if line.startswith("data: "):
             yield msgspec.json.decode(line.removeprefix("data: "), type=dict[str, list[str]])["changed"]
@@ -185,7 +181,8 @@ async def test_the_change_stream_names_changed_lists(shoal: Served) -> None:
         prompt = await say(shoal)
         await shoal.open(prompt)
         assert await anext(lists) == ["threads"]
-        await shoal.client.patch(f"/api/threads/{THREAD}", json={"title": "Tea"})  # no event reports this
+        # no journal event reports a new title
+        await shoal.client.patch(f"/api/threads/{THREAD}", json={"title": "Tea"})
         assert await anext(lists) == ["threads"]
 
 
@@ -199,7 +196,7 @@ async def test_a_slow_reader_eventually_gets_everything(shoal: Served) -> None:
     async with tab(shoal) as slow:
         first = await slow.take(2)
         text = "x" * 20_000
-        for _ in range(15):  # far more than the connection and the hub can hold
+        for _ in range(15):  # far more than the connection and the hub can buffer
             await shoal.add(THREAD, turn, *(AssistantSaid(text) for _ in range(100)))
         await shoal.finish(THREAD, turn, "done")
         seen = [int(message.id) for message in (*first, *await slow.take(1501))]

@@ -1,4 +1,6 @@
-"""Changes of MCP servers over HTTP: shown as a diff, and confirmed for exactly what was shown."""
+"""Changed tool definitions of MCP servers over HTTP: Shoal shows a diff, and a confirmation applies only to the
+definitions shown.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,7 +19,7 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def sees(shoal: Served, **tools: str) -> dict[str, str]:
-    """Report that the server `odd` lists these tools, and return the texts that models would get."""
+    """Report that the server `odd` lists these tools, and return their descriptions as models see them."""
     offered = {
         name: (
             f"mcp_odd_{name}",

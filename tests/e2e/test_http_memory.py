@@ -1,4 +1,4 @@
-"""Memory and skills over the API: reading, writing, forgetting, undo, access and rejected input."""
+"""Memory and skills over the API: reading, writing, forgetting, undo, access and invalid input."""
 
 import subprocess
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The OpenAI-compatible APIs, used through OpenAI's own client."""
+"""The OpenAI-compatible API, used through OpenAI's own client."""
 
 import asyncio
 import base64
@@ -15,7 +15,7 @@ from shoal.kernel.ids import CallId
 from shoal.kernel.messages import Abort, Author, Prompt, ToolCall
 from shoal.surfaces.http.options import WebOptions
 
-if TYPE_CHECKING:  # its 1,200 models take a second to import, which collecting the tests need not wait for
+if TYPE_CHECKING:  # the module's 1,200 models take a second to import, which would slow down test collection
     import openai
 
 pytestmark = pytest.mark.xdist_group("providers-clients")
@@ -40,12 +40,11 @@ async def client(shoal: Served) -> AsyncIterator["openai.AsyncOpenAI"]:
 
 
 def prompts(shoal: Served) -> list[Prompt]:
-    """Return the prompts that arrived."""
     return [message for message in shoal.orchestrator.received if isinstance(message, Prompt)]
 
 
 async def chat(client: "openai.AsyncOpenAI", *texts: str, **more: str) -> str:
-    """Make one call with a conversation whose user speaks first, and return the answer."""
+    """Send one request and return the reply. The roles of the messages alternate, starting with the user."""
     roles = ("user", "assistant")
     messages = [{"role": roles[place % 2], "content": text} for place, text in enumerate(texts)]
     done = await client.chat.completions.create(model="main", messages=messages, **more)  # pyrefly: ignore[no-matching-overload]
@@ -249,7 +248,7 @@ async def test_text_between_tool_calls_is_streamed_too(shoal: Served, client: "o
         shoal.hub.show(prompt.thread, turn, TextStreamed("Let me look.", 1))
         await shoal.add(prompt.thread, turn, AssistantSaid("Let me look.", (ToolCall(CallId("c"), "ls", "{}"),)))
         shoal.hub.show(prompt.thread, turn, TextStreamed("It is", 2, after=3))
-        shoal.hub.show(prompt.thread, turn, TextStreamed("It was", 3, after=3))  # the model call is retried
+        shoal.hub.show(prompt.thread, turn, TextStreamed("It was", 3, after=3))  # after a retry of the model call
         await shoal.add(prompt.thread, turn, AssistantSaid("It is there."))
         await shoal.finish(prompt.thread, turn, "It is there.")
 
@@ -262,7 +261,6 @@ async def test_text_between_tool_calls_is_streamed_too(shoal: Served, client: "o
 
 
 async def fail(shoal: Served, prompt: Prompt) -> None:
-    """Run a turn that fails."""
     turn = await shoal.open(prompt)
     await shoal.add(prompt.thread, turn, Failed("overloaded", "The model is busy."))
     await shoal.finish(prompt.thread, turn, "The model is busy.", "failed")
@@ -278,7 +276,9 @@ async def test_a_failed_turn_is_an_error_without_retry(shoal: Served, client: "o
 
 
 def away(shoal: Served, *, after: AssistantSaid | None = None) -> RetryScheduled:
-    """Return the event of a turn whose model is unavailable after it said `after`."""
+    """Make all turns wait for an unavailable model. `after` is a step that the turn completes first. Return the
+    turn's last event.
+    """
     next_at = shoal.clock.now() + timedelta(seconds=1)
     waits = RetryScheduled("overloaded", "The model is overloaded right now.", next_at, shoal.clock.now(), 1)
 

@@ -31,14 +31,12 @@ schema = schemathesis.openapi.from_dict(DOCUMENT, config=CONFIG)
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Yield the base URL of the whole app with the demo model."""
     with AppThread(tmp_path_factory.mktemp("home")) as app_address:
         yield app_address
 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[requests.Session]:
-    """Yield a session whose connections serve all tests."""
     with requests.Session() as http:
         yield http
 
@@ -71,7 +69,7 @@ def test_the_document_lists_the_token_scopes_of_a_call() -> None:
 
 @pytest.fixture(scope="module")
 def confined(address: str) -> dict[str, str]:
-    """Create a private conversation of the owner's, and return a token without access to it for each scope."""
+    """Create a private conversation of the owner. For each scope, return a token that cannot access it."""
     owner = {"Authorization": f"Bearer {TOKEN}"}
     with httpx2.Client(base_url=address, headers=owner, timeout=60) as client:
         assert client.post(f"/api/threads/{FOREIGN}/messages", json={"text": CANARY}).status_code == 202
@@ -83,8 +81,8 @@ def confined(address: str) -> dict[str, str]:
 
 
 def try_call(call: str, test: Callable[..., None], examples: int, *modes: HypothesisTestMode) -> None:
-    """Run a test with generated cases of a call such as `GET /path`. Generating them here keeps test collection
-    quick.
+    """Run a test with generated cases for a call such as `GET /path`. Generating the cases here keeps test
+    collection fast.
     """
     method, _, path = call.partition(" ")
     tried = settings(
@@ -94,7 +92,7 @@ def try_call(call: str, test: Callable[..., None], examples: int, *modes: Hypoth
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )
     load_all_checks()
-    # "explicit" must be named, or the loaded profile's phases replace it
+    # without explicit settings, the phases of the loaded profile would apply
     config = HypothesisTestConfig(project=schema.config, modes=list(modes), explicit_settings=tried)
     create_test(operation=schema[path][method], test_func=test, config=config)()
 

@@ -1,4 +1,4 @@
-"""Pairing over HTTP works by code only, and no response contains a code."""
+"""Pairing over HTTP requires a code, and no response contains one."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

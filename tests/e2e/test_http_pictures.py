@@ -1,4 +1,6 @@
-"""Pictures that answers mention: from the thread and its agent, by content, and never a file the agent may not read."""
+"""Pictures that replies mention: served from the thread and its agent, identified by content, and never from a
+file that the agent may not read.
+"""
 
 from pathlib import Path
 
@@ -17,7 +19,7 @@ PAGE = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>
 
 
 async def fetch(found: Site, path: str) -> int:
-    """Return the status for a picture. Checks that a picture is served with its type and without caching."""
+    """Return the status for a picture. If it is served, check its type and that caching is forbidden."""
     answer = await found.client.get(f"{PATH}/picture", params={"path": path})
     if answer.status_code == 200:
         assert (answer.content, answer.headers["content-type"]) == (PIXEL, "image/png")
@@ -27,7 +29,6 @@ async def fetch(found: Site, path: str) -> int:
 
 
 async def talked(found: Site, root: Path) -> Path:
-    """Start a thread and return its agent's workspace with a picture in it."""
     await found.post(f"{PATH}/messages", {"text": "draw"})
     await found.world.happens(THREAD, "turn_finished")
     workspace = root / "agents" / "main" / "workspace"
@@ -41,7 +42,7 @@ async def test_a_workspace_picture_is_found_by_the_answers_path(tmp_path: Path, 
     async with site(tmp_path, FakeModel("![plot](scratch/plot.png)")) as served:
         workspace = await talked(served, tmp_path)
         assert await fetch(served, path) == 200
-        assert await fetch(served, str(workspace / "scratch" / "plot.png")) == 200  # the path as the host knows it
+        assert await fetch(served, str(workspace / "scratch" / "plot.png")) == 200  # the path on the host
 
 
 @pytest.mark.parametrize("folder", ["scratch", "attachments"])

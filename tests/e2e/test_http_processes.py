@@ -1,4 +1,4 @@
-"""Processes and schedules over the API of the whole app."""
+"""Processes and schedules over the API of the complete application."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Push notifications: each browser gets what its person may read, and nothing once it or its token is revoked."""
+"""Push notifications: each browser receives only what its user may read, and nothing after its subscription or
+token was revoked.
+"""
 
 import asyncio
 import base64
@@ -32,29 +34,25 @@ LOBBY, OWN, FOREIGN = ThreadId("web:lobby:a"), ThreadId("web:@ben:mine"), Thread
 
 
 class Told:
-    """A stand whose notifications arrive at a fake push service."""
+    """A stand that sends notifications to a fake push service."""
 
     def __init__(self, stand: Served, service: FakePush) -> None:
         self.stand = stand
         self.service = service
 
     async def browser(self, name: str, token: str = TOKEN) -> httpx2.Response:
-        """Subscribe a new browser with this token."""
         headers = {"Authorization": f"Bearer {token}"}
         return await self.stand.stranger.put("/api/push", json=self.service.browser(name), headers=headers)
 
     async def token(self, name: str, scope: str, agent: str = "", expires: str = "") -> str:
-        """Create a token for a person of this name."""
         wanted = {"name": name, "scope": scope, "agent": agent, "expires": expires}
         answer = await self.stand.client.post("/api/tokens", json=wanted)
         return str(answer.json()["secret"])
 
     async def answered(self, thread: ThreadId, *pieces: str) -> list[Pushed]:
-        """Run a whole turn with this answer and return the notifications that it caused."""
         return await self._came(self.turn(thread, *pieces))
 
     async def asked(self, thread: ThreadId, expires_seconds: float = 600) -> list[Pushed]:
-        """Let a call of this thread request approval and return the notifications that it caused."""
         return await self._came(self._ask(thread, expires_seconds))
 
     async def _ask(self, thread: ThreadId, expires_seconds: float) -> None:
@@ -68,8 +66,8 @@ class Told:
         await self.stand.finish(thread, turn, "")
 
     async def _came(self, work: object) -> list[Pushed]:
-        """Return the notifications that arrive during some work, which ends with a marker sent to the owner's
-        browser.
+        """Return the notifications that arrive while `work` runs. A final marker, sent to the owner's browser,
+        shows that all have arrived.
         """
         assert asyncio.iscoroutine(work)
         await work
@@ -82,7 +80,6 @@ class Told:
         return notifications
 
     async def turn(self, thread: ThreadId, *pieces: str) -> None:
-        """Run a whole turn with this answer."""
         await self.stand.answer(await self._prompt(thread), *pieces)
 
     async def _prompt(self, thread: ThreadId) -> Prompt:
@@ -136,7 +133,7 @@ async def test_a_card_of_several_calls_causes_one_notification(told: Told) -> No
         LOBBY,
         "CARD",
         True,
-    )  # it opens the page without permitting anything
+    )  # an incomplete text cannot be allowed from the notification
     staged = asked(1, staged=True)
     assert staged is not None
     assert staged.title == "main asks to do 3 things"
@@ -223,7 +220,7 @@ async def test_a_failing_browser_does_not_affect_others(told: Told) -> None:
 
 
 class Heard(logging.Handler):
-    """Log handler that notices when a notification could not be sent."""
+    """Log handler that signals when a notification could not be sent."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Permission rules over the API: added, changed and removed in shoal.toml, and effective immediately."""
+"""Permission rules over the API: added, changed and removed in shoal.toml, with immediate effect."""
 
 import tomllib
 from collections.abc import AsyncGenerator
@@ -33,7 +33,7 @@ async def stand(tmp_path: Path) -> AsyncGenerator[Stand]:
 
 
 class Rule(msgspec.Struct):
-    """A rule in the API's form."""
+    """A rule as the API returns it."""
 
     id: str
     list: str

@@ -1,6 +1,4 @@
-"""Setup of a running Shoal over HTTP: each answer is tried and takes effect immediately, and invalid ones change
-nothing.
-"""
+"""Setup of a running Shoal over HTTP: Shoal tries each input and applies it at once. Invalid input changes nothing."""
 
 import asyncio
 import stat
@@ -43,7 +41,7 @@ MCP_SERVER = Path(__file__).parents[1] / "contracts" / "mcp_odd_server.py"
 
 
 class Stand(msgspec.Struct):
-    """A running Shoal without any model or chat, and fakes of the services that it can be connected to."""
+    """A running Shoal without a model or chat, and fakes of the services that it can be connected to."""
 
     app: Services
     home: Home
@@ -52,19 +50,16 @@ class Stand(msgspec.Struct):
     telegram: FakeTelegram
 
     async def put(self, path: str, body: object, status: int = 200) -> str:
-        """Call PUT, check the status, and return the text of the response."""
         answer = await self.client.put(path, json=body)
         assert answer.status_code == status, answer.text
         return answer.text
 
     async def post(self, path: str, body: object, status: int = 200) -> str:
-        """Call POST, check the status, and return the text of the response."""
         answer = await self.client.post(path, json=body)
         assert answer.status_code == status, answer.text
         return answer.text
 
     def written(self) -> tuple[str, list[str]]:
-        """Return the text of the configuration file and the names of the stored secrets."""
         folder = self.home.secrets
         names = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
         return self.home.config_file.read_text(), names

@@ -1,4 +1,4 @@
-"""Skills arrive in an untrusted archive, which is bounded and stays within the skills' own folders."""
+"""Skills from an untrusted archive: the archive is bounded and can write only to the folders of its skills."""
 
 import io
 import stat
@@ -116,7 +116,7 @@ async def test_an_oversized_archive_is_not_read(stand: Stand) -> None:
 
 
 class Internet:
-    """A fake network in which every URL returns this response."""
+    """A fake network that returns the same response for every URL."""
 
     def __init__(self, status: int, body: bytes, *, cut: bool = False) -> None:
         self.asked: list[FetchRequest] = []

@@ -1,4 +1,4 @@
-"""Restricted tokens: for every scope and call, they neither reveal nor change what they do not cover."""
+"""Restricted tokens: for every scope and call, a token neither reveals nor changes data outside its scope."""
 
 import asyncio
 import itertools
@@ -42,7 +42,7 @@ REFUSED = {401, 403, 404}
 
 
 class Kind(NamedTuple):
-    """A kind of token: its scope, and the agent that it is confined to."""
+    """A kind of token: its scope and, if it is bound to an agent, that agent."""
 
     scope: TokenScope
     agent: str = ""
@@ -64,7 +64,6 @@ CALLS = [endpoint for endpoint in api() if not endpoint.is_open]
 
 
 async def bearer(shoal: Served, kind: Kind, name: str = "ben", person: str = "web:ben") -> httpx2.AsyncClient:
-    """Return a client with a token of this kind."""
     _, secret = await shoal.tokens.create(NewToken(name, kind.scope, person, kind.agent), "web:owner")
     return httpx2.AsyncClient(
         verify=default_tls(), base_url=shoal.address, headers={"Authorization": f"Bearer {secret}"}, timeout=60
@@ -72,9 +71,6 @@ async def bearer(shoal: Served, kind: Kind, name: str = "ben", person: str = "we
 
 
 async def lived_in(shoal: Served) -> None:
-    """Fill the owner's home: a conversation with a stored tool result, a pending approval, a trigger, and audit
-    entries.
-    """
     for name in ("main", "other"):
         (shoal.home.agent(name) / "workspace").mkdir(parents=True)
         (shoal.home.agent(name) / "agent.toml").write_text(f'system_prompt = "{CANARY}"' if name == "main" else "")
@@ -104,7 +100,6 @@ async def shoal(tmp_path: Path) -> AsyncIterator[Served]:
 
 
 async def answered(client: httpx2.AsyncClient, thread: str) -> str:
-    """Return the thread's stream until its turn has finished."""
     seen = ""
     async with client.stream("GET", f"/api/threads/{thread}/events", headers={"Accept": "text/event-stream"}) as live:
         async for piece in live.aiter_text():
@@ -115,7 +110,6 @@ async def answered(client: httpx2.AsyncClient, thread: str) -> str:
 
 
 def filled(endpoint: Endpoint, thread: str = FOREIGN) -> str:
-    """Return the call's path with the ids of the owner's things."""
     path = endpoint.path.replace("{thread}", thread.replace("%", "%25")).replace("{path:path}", "scratch/file.txt")
     path = path.replace("{user:path}", "1").replace("{artifact}", "c").replace("{snapshot}", "s").replace("{id}", "A1")
     path = path.replace("{name}", "main").replace("{model}", "main").replace("{platform}", "web")
@@ -124,7 +118,6 @@ def filled(endpoint: Endpoint, thread: str = FOREIGN) -> str:
 
 
 def body_of(endpoint: Endpoint) -> object:
-    """Return a body that the call would accept."""
     if endpoint.path == "/api/threads/{thread}/command":
         return {"text": "/stop"}
     if endpoint.path == "/v1/responses":
@@ -149,7 +142,7 @@ def test_read_scopes_change_only_preferences_and_decisions() -> None:
         "/api/me/timezone",
         "/api/push",
         "/api/permissions/check",
-    }  # their own data, or calls that change nothing
+    }  # these change only the caller's own data, or nothing
     assert {endpoint.path for endpoint in changing if "read" in endpoint.scopes} == harmless
     assert {endpoint.path for endpoint in changing if "approve" in endpoint.scopes} == {
         *harmless,
@@ -158,7 +151,7 @@ def test_read_scopes_change_only_preferences_and_decisions() -> None:
 
 
 def test_the_calls_of_a_chat_token_are_listed() -> None:
-    """If you add a call here, check first that it is limited to the caller's own threads."""
+    """Before you add a call to this list, check that it is limited to the caller's own threads."""
     without_thread = {
         (endpoint.method, endpoint.path)
         for endpoint in CALLS
@@ -185,7 +178,6 @@ def test_the_calls_of_a_chat_token_are_listed() -> None:
 
 
 def check_refusal(kind: Kind, endpoint: Endpoint, answer: httpx2.Response) -> None:
-    """Check that a response about the owner's things reveals no more than the token allows."""
     if kind.scope not in endpoint.scopes:
         assert answer.status_code == 403
     if not kind.is_confined:
@@ -200,7 +192,7 @@ def check_refusal(kind: Kind, endpoint: Endpoint, answer: httpx2.Response) -> No
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(filter(None, kind)))
 async def test_no_call_reveals_or_changes_data_outside_the_token(shoal: Served, kind: Kind) -> None:
     shoal.orchestrator.on_prompt = shoal.echo
-    endless = "/api/events" if not kind.is_confined else ""  # a live stream that these tokens may follow
+    endless = "/api/events" if not kind.is_confined else ""  # an endless stream, which these tokens may read
     async with await bearer(shoal, kind) as client:
         for endpoint in (endpoint for endpoint in CALLS if endpoint.path != endless):
             body = None if endpoint.method == "GET" else body_of(endpoint)
@@ -255,8 +247,8 @@ async def test_a_chat_token_talks_in_its_own_threads(shoal: Served) -> None:
 
 
 async def test_an_upload_is_marked_with_its_author(shoal: Served) -> None:
-    """This holds even if no message follows or it is rejected, because a later reader of the files must know their
-    source.
+    """The mark is set even if no message follows, or if the message is rejected. Later readers of the file must
+    know its source.
     """
     async with await bearer(shoal, Kind("chat")) as ben:
         assert (await ben.post(f"/api/threads/{OWN}/attachments?name=a.txt", content=b"obey")).status_code == 201
@@ -392,7 +384,7 @@ def test_a_name_never_resolves_to_another_persons_thread(by: Principal, name: st
     for metadata, user in (({"thread": name}, None), (None, name)):
         try:
             thread = chosen_thread(by, metadata, user)
-        except ShoalError:  # not a valid thread id
+        except ShoalError:  # invalid thread id
             continue
         assert not name or by.owns(ThreadId(thread))
         assert not name or is_personal(ThreadId(thread))
@@ -425,18 +417,17 @@ async def test_identical_messages_of_two_people_stay_separate(shoal: Served) -> 
 
 
 async def test_an_agents_token_cannot_continue_another_agents_thread(shoal: Served) -> None:
-    shoal.orchestrator.on_prompt = shoal.echo  # whose turns all belong to the agent main
+    shoal.orchestrator.on_prompt = shoal.echo  # runs each turn as the agent main
     async with await bearer(shoal, Kind("chat")) as free, await bearer(shoal, Kind("chat", "other"), "two") as bound:
         for client, status in ((free, 200), (bound, 404)):
             body = {"model": "shoal", "messages": [{"role": "user", "content": "hi"}], "user": "notes"}
             assert (await client.post("/v1/chat/completions", json=body)).status_code == status
 
 
-# ---- the end of a token ----
+# ---- revoked and expired tokens ----
 
 
 async def changed(lines: AsyncIterator[str]) -> list[str]:
-    """Return the lists that the next message of a change stream names."""
     async for line in lines:
         if line.startswith("data: "):
             return msgspec.json.decode(line.removeprefix("data: "), type=dict[str, list[str]])["changed"]
@@ -472,7 +463,7 @@ async def test_a_revoked_token_ends_streams_cookies_and_calls(shoal: Served) -> 
         assert (await page.get("/")).status_code == 401
     again, _ = await shoal.tokens.create(NewToken("ben", "chat"), "web:owner")
     assert again.digest != token.digest
-    assert (await page.get("/api/me")).status_code == 401  # the cookie belonged to the old token
+    assert (await page.get("/api/me")).status_code == 401  # the cookie belonged to the previous token
 
 
 async def test_a_chat_token_follows_only_its_own_threads(shoal: Served) -> None:
@@ -487,10 +478,10 @@ async def test_a_chat_token_follows_only_its_own_threads(shoal: Served) -> None:
         assert await changed(mine) == ["threads"]
         assert await changed(all_of_them) == ["threads", "approvals"]
         following = asyncio.create_task(changed(mine))
-        for title in ("Tea", "Coffee"):  # of the thread, and of the approvals requested there
+        for title in ("Tea", "Coffee"):  # the title appears in both lists
             await shoal.store.threads.change(FOREIGN, title=title)
             assert await changed(all_of_them) == ["threads", "approvals"]
-        assert not following.done()  # its own list was compared in the meantime
+        assert not following.done()  # the server compared its own list in the meantime
         await client.post(f"/api/threads/{OWN}/messages", json={"text": "hi"})
         prompt = shoal.orchestrator.received[-1]
         assert isinstance(prompt, Prompt)
@@ -575,7 +566,7 @@ async def test_a_person_who_loses_access_cannot_use_their_token(shoal: Served) -
         assert prompt.author.trusted
         await shoal.pairing.remove("telegram", "99", "web:owner")
         await client.post("/api/threads/web:@telegram%253A99:x/messages", json={"text": "again"})
-        assert not shoal.orchestrator.received[-1].author.trusted  # `*` lets them in but does not make them trusted
+        assert not shoal.orchestrator.received[-1].author.trusted  # `*` admits them but does not make them trusted
 
 
 async def test_a_persons_message_rate_is_limited(shoal: Served) -> None:

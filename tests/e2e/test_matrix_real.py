@@ -26,7 +26,6 @@ APPROVAL = "01" + "K" * 24
 
 @pytest.fixture(scope="session")
 def synapse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Synapse]:
-    """Yield one homeserver for all tests."""
     with homeserver(tmp_path_factory.mktemp("synapse")) as server:
         yield server
 
@@ -45,14 +44,12 @@ class Stand:
         self.others: list[Somebody] = []
 
     async def somebody(self, name: str) -> Somebody:
-        """Register another person and log them in."""
         person = Somebody(self.synapse.address, self.synapse.person(name), self.folder / name)
         self.others.append(person)
         await person.arrive()
         return person
 
     def make(self, *, seals: bool = True) -> MatrixAdapter:
-        """Return a new adapter, as after a restart of the process."""
         settings = MatrixSettings(
             homeserver=self.synapse.address, user=self.bot, password=Secret("value", PASSWORD), owner=self.ada.id
         )
@@ -60,7 +57,6 @@ class Stand:
 
     @asynccontextmanager
     async def meeting(self, *, encrypted: bool = False, seals: bool = True) -> AsyncGenerator[str]:
-        """Run the adapter with Ada and the bot in a room that she invited it to, and yield the room."""
         await self.ada.arrive()
         self.adapter = self.make(seals=seals)
         async with serving(self.adapter, self.inbox):
@@ -71,7 +67,7 @@ class Stand:
             yield room
 
     async def prompts(self, count: int) -> list[Prompt]:
-        """Wait for this many prompts, and remember their threads as the store would."""
+        """Wait for this many prompts, and record their threads as the store would."""
         batch = await self.inbox.prompts(count)
         self.inbox.threads.update({prompt.key: prompt.thread for prompt in batch})
         return batch
@@ -95,7 +91,7 @@ async def test_a_conversation_with_edits_files_and_reactions(stand: Stand, tmp_p
         assert prompt.direct
         post = OutboundPost(thread, "k1", "Low at **six**", reply_to=question)
         message_id = await stand.adapter.post(post)
-        assert await stand.adapter.post(post) == message_id  # resends the same transaction
+        assert await stand.adapter.post(post) == message_id  # sends the same transaction id again
         await stand.adapter.typing(thread, "thinking")
         await stand.adapter.edit(thread, message_id, "Low at **seven**")
         seen = await stand.ada.sees(stand.bot, "at <strong>seven")

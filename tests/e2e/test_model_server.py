@@ -1,4 +1,4 @@
-"""The scripted model as a program."""
+"""The scripted model as a separate program."""
 
 import asyncio
 import signal

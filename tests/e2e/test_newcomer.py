@@ -1,5 +1,5 @@
-"""A newcomer's path from an empty home to the first answer of a local model, and the correctness of install
-commands.
+"""The path of a new user from an empty home to the first reply of a local model, and the installation commands in
+Shoal's texts.
 """
 
 import re
@@ -23,19 +23,18 @@ COMMANDS_MAX = 4
 
 @pytest.fixture
 def newcomer(tmp_path: Path) -> dict[str, str]:
-    """Return the environment of a new user. Skips the test if no small model is available."""
     setup = subprocess.run([ROOT / "scripts" / "local-model.sh"], capture_output=True, text=True, check=False)
     if setup.returncode:
         pytest.skip(setup.stderr.strip())
     (tmp_path / "systemctl").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "systemctl").chmod(0o755)
     path = f"{tmp_path}:/usr/bin:/bin"
-    with socket.socket() as probe:  # another Shoal may be running on this machine
+    with socket.socket() as probe:  # the default port may be in use by another Shoal
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     return {"HOME": str(tmp_path), "PATH": path, "TERM": "xterm", "PYTHONPATH": str(LOCAL / "python"),
             "OLLAMA_HOST": "127.0.0.1:1", "SHOAL_WEB__PORT": port,
-            # A small model may never stop. Each time it is cut off, Shoal asks it to continue.
+            # A small model may never stop by itself. Each time its output is cut off, Shoal asks it to continue.
             "SHOAL_MODEL__MAX_OUTPUT_TOKENS": "24", "SHOAL_TURNS__STEPS_MAX": "2"}  # fmt: skip
 
 
@@ -77,6 +76,6 @@ def lines() -> Iterator[tuple[Path, str]]:
 
 
 def test_no_text_suggests_installing_from_an_index() -> None:
-    """Such a line would install another package, or none. `shoal.installation` knows the right command."""
+    """Such a line would install a different package, or fail. `shoal.installation` provides the correct command."""
     wrong = [where(path) for path, line in lines() if re.search(r"install [^`]*(?<!/)shoal(\[|['\"`]|$)", line)]
     assert [line for line in wrong if "decisions" not in line and "installation.py" not in line] == []

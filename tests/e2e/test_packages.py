@@ -1,4 +1,4 @@
-"""Third-party packages: wheels from packages/ next to Shoal's in a fresh environment, and IRC on a real server."""
+"""Third-party packages: wheels from packages/ installed with Shoal's in a new environment, and IRC on a real server."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,6 @@ __all__ = ["python"]
 
 
 def add(python: Path, package: str, dist: Path) -> None:
-    """Build a package's wheel and install it next to the product."""
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", dist, cwd=ROOT / "packages" / package)
     uv = Path(sys.executable).with_name("uv")
     run(uv, "pip", "install", "--quiet", "--python", python, "--no-deps", *dist.glob("*.whl"))
@@ -63,7 +62,6 @@ def add(python: Path, package: str, dist: Path) -> None:
 
 @pytest.fixture(scope="module")
 def installed(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the interpreter of an environment with the example package."""
     add(python, "shoal-irc", tmp_path_factory.mktemp("irc"))
     run(Path(sys.executable).with_name("uv"), "pip", "install", "--quiet", "--python", python, "hypothesis")
     return python
@@ -105,7 +103,7 @@ def test_the_contract_and_the_examples_own_tests_run_against_the_installed_plugi
 
 
 class Person:
-    """A person with a plain socket. `heard` holds the lines that they received."""
+    """A person who is connected to the IRC server by a plain socket. `heard` lists the lines received."""
 
     def __init__(self, nick: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.nick = nick
@@ -126,7 +124,7 @@ class Person:
                 self._changed.notify_all()
 
     async def hears(self, part: str) -> str:
-        """Wait for a line that includes `part` and return it. Forgets that line and all earlier ones."""
+        """Wait for a line that contains `part` and return it. Discards this line and all earlier ones."""
         async with asyncio.timeout(WAIT_SECONDS), self._changed:
             await self._changed.wait_for(lambda: any(part in line for line in self.heard))
         at = next(number for number, line in enumerate(self.heard) if part in line)
@@ -136,7 +134,6 @@ class Person:
 
 @pytest.fixture
 async def port(tmp_path: Path) -> AsyncIterator[int]:
-    """Yield the port of a running IRC server."""
     fetched = await asyncio.to_thread(
         subprocess.run,
         [ROOT / "scripts/debian-packages.sh", "ngircd", "ngircd", "libident"],
@@ -163,7 +160,6 @@ async def port(tmp_path: Path) -> AsyncIterator[int]:
 
 @contextlib.asynccontextmanager
 async def person(nick: str, port: int) -> AsyncGenerator[Person]:
-    """Connect a person to the server."""
     async with asyncio.timeout(WAIT_SECONDS):
         while True:
             try:
@@ -185,7 +181,6 @@ async def person(nick: str, port: int) -> AsyncGenerator[Person]:
 
 @contextlib.asynccontextmanager
 async def shoal(python: Path, home: Path) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """Run `shoal run` and wait until it is ready."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(home)}
     command = (python.with_name("shoal"), "--home", home, "run", "--port", "0")
     with (home / "log").open("ab") as log:

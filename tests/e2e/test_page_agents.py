@@ -1,4 +1,4 @@
-"""Agents on the page: created, changed, bound and removed, and the output of slash commands there."""
+"""Agents on the page: created, changed, bound and removed, and the output of slash commands."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""Answers on the page: highlighted code, tables, formulas, tasks, footnotes and pictures, and what gets loaded for
-them.
+"""Rendered replies on the page: highlighted code, tables, formulas, task lists, footnotes and pictures, and what
+the page loads for them.
 """
 
 from itertools import pairwise
@@ -215,7 +215,7 @@ async def test_streaming_text_does_not_overload_a_slow_machine(browser: Browser,
         await expect(page.locator(".growing")).to_contain_text("58 59")
         draws: list[float] = await page.evaluate("window.draws")
         rests = [later - before for before, later in pairwise(draws)]
-        assert median(rests) >= 200, rests  # seven times the cost of one; anything but text is drawn immediately
+        assert median(rests) >= 200, rests  # seven times the duration of a draw, because only text is delayed
 
 
 async def test_streaming_text_causes_no_endless_animation(browser: Browser, api: PageApi) -> None:

@@ -1,4 +1,4 @@
-"""The card for several calls on the page: allow all, the checked ones or none, and the sources of the values."""
+"""The card for several calls on the page: allow all, the selected ones or none, and see where the values came from."""
 
 import re
 from datetime import timedelta
@@ -33,7 +33,6 @@ CALLS = [
 
 
 def ask(api: PageApi) -> None:
-    """Add a pending card with three calls to its thread and to the list."""
     api.append(THREAD, UserSaid("Pay the bill and tell anna@example.org", Author("owner", trusted=True)), "t1")
     api.append(THREAD, TurnStarted("main", "demo"), "t1")
     calls = [ToolCall(CallId(f"c{at}"), "bash", "{}") for at in range(1, 4)]
@@ -134,7 +133,7 @@ async def test_a_discarded_card_offers_to_undo_the_files(browser: Browser, api: 
     undo = f"threads/{THREAD}/turns/t1/undo"
     api.answers[f"POST {undo}"] = {"undo": "u1", "restored": 1, "files": ["notes.md"], "not_restored": 0, "left": []}
     settled = ApprovalSettled(asked, call.id, "deny", "once", "owner")
-    if not is_open:  # it was discarded elsewhere earlier
+    if not is_open:  # it was discarded in another browser
         api.lists["approvals"] = []
         api.append(THREAD, settled)
     async with opened(browser, api.address) as page:

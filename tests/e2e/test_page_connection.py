@@ -1,4 +1,4 @@
-"""The page and a server that goes away: nothing is lost, shown twice or sent twice."""
+"""The page while its server is unreachable: nothing is lost, shown twice or sent twice."""
 
 import asyncio
 
@@ -16,23 +16,20 @@ OWNER = Author("owner", trusted=True)
 
 
 def answer(api: PageApi, text: str, turn: str = "t1") -> None:
-    """Answer and end the turn."""
     api.append(THREAD, AssistantSaid(text), turn)
     api.append(THREAD, TurnFinished("done", text, 1), turn)
 
 
 def texts(page: Page) -> Locator:
-    """Return the messages of people and models, in order."""
     return page.locator(".said, .row.assistant .prose")
 
 
 def posted_ids(api: PageApi) -> list[object]:
-    """Return the ids of the messages that were posted."""
     return [sent.body["message_id"] for sent in api.sent if sent.kind == "message"]
 
 
 async def try_now(page: Page) -> None:
-    """Press "Try now", unless the page has reconnected by itself and the button is gone."""
+    """Press "Try now". The button disappears if the page has reconnected by itself."""
     await page.get_by_role("button", name="Try now").evaluate_all("(found) => found.forEach((one) => one.click())")
 
 
@@ -121,7 +118,7 @@ async def test_unsent_messages_survive_a_reload(browser: Browser, api: PageApi) 
 
 
 async def test_a_message_removed_from_the_queue_is_not_lost(browser: Browser, api: PageApi) -> None:
-    """After /stop all the server has neither the message nor an event for it, but the page still has the text."""
+    """After `/stop all`, the server has neither the message nor an event about it. The page must keep the text."""
     api.append(THREAD, UserSaid("one", OWNER))
     api.append(THREAD, TurnStarted("main", "demo"))
     async with opened(browser, api.address) as page:
@@ -173,10 +170,10 @@ async def test_an_idle_page_makes_no_request_for_a_minute(browser: Browser, api:
         await expect(page.get_by_text("one", exact=True)).to_be_visible()
         await api.watched(THREAD)
         async with asyncio.timeout(60):
-            while asked:  # it polls until the change stream is open
+            while asked:  # the page polls until its change stream is open
                 asked.clear()
                 await page.clock.run_for(5_000)
-        api.append("web:lobby:other", UserSaid("two", OWNER))  # both streams send something
+        api.append("web:lobby:other", UserSaid("two", OWNER))  # both streams now deliver something
         api.live(THREAD, TextStreamed("half of the ans"))
         await expect(page.locator(".threads a", has_text="other")).to_be_visible()
         await expect(page.locator(".live")).to_contain_text("half of the ans")

@@ -1,4 +1,6 @@
-"""Every view and dialog of the page in both color schemes: it fits, is readable, and Tab reaches every control."""
+"""Each view and dialog of the page in both color schemes: it fits the screen, is readable, and all its controls
+can be reached with Tab.
+"""
 
 import re
 import subprocess
@@ -64,7 +66,6 @@ UNREACHED = """() => [
 
 
 def fill(api: PageApi) -> None:
-    """Fill every view, with words that are too long."""
     tell_everything(api)
     for part in (how_things_stand, spent, window, scheduled, known):
         part(api)
@@ -120,7 +121,7 @@ DIALOGS: dict[str, tuple[str, Callable[[Page], Awaitable[None]]]] = {
 
 
 async def everywhere(page: Page) -> AsyncGenerator[str]:
-    """Go to every view, expand everything, and open every dialog. Yields the name of each."""
+    """Open every view, expand everything in it, and open every dialog. Yields the name of each view and dialog."""
     for view in VIEWS:
         await page.evaluate("place => { location.hash = `#/${place}`; }", view)
         await expect(page.locator(READY).first).to_be_visible()
@@ -140,7 +141,6 @@ async def everywhere(page: Page) -> AsyncGenerator[str]:
 
 @pytest.fixture(scope="module")
 def axe() -> str:
-    """Return the axe-core script. Skips the test if it is unavailable."""
     setup = subprocess.run([ROOT / "scripts" / "node-packages.sh", "axe"], check=False, capture_output=True, text=True)
     if setup.returncode:
         pytest.skip(setup.stderr.strip())

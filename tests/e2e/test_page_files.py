@@ -14,7 +14,6 @@ ROW = re.compile(r"^\| `(?P<name>[\w./-]+)` \|.*\| (?P<digest>[0-9a-f]{64}) \|$"
 
 
 def vendored() -> dict[str, str]:
-    """Return the recorded digest of each vendored module."""
     return {row["name"]: row["digest"] for row in ROW.finditer((VENDOR / "VENDORED.md").read_text(encoding="utf-8"))}
 
 

@@ -1,4 +1,4 @@
-"""The page in Firefox: every view at three widths, and an answered message."""
+"""The page in Firefox: every view at three widths, and a message that gets a reply."""
 
 import asyncio
 import signal
@@ -17,7 +17,9 @@ SIDEWAYS = """Math.max(document.documentElement.scrollWidth - innerWidth,
 
 
 async def looked_at(browser: Firefox, view: str) -> str:
-    """Open a view and wait for its content. Returns how far it scrolls sideways, or an empty string."""
+    """Open a view and wait for its content. If it scrolls sideways, return the view and the distance, otherwise an
+    empty string.
+    """
     await browser.run(f"location.hash = {view!r}")
     await browser.until("document.querySelector('main h1, main h2')?.checkVisibility()")
     await browser.run("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 100)))")

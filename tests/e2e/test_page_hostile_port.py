@@ -1,4 +1,6 @@
-"""The page in Chromium next to a hostile server on another port of the same host, such as an agent's dev server."""
+"""The page in Chromium next to a hostile server on another port of the same host, such as an agent's development
+server.
+"""
 
 import asyncio
 from pathlib import Path
@@ -47,7 +49,7 @@ async def test_the_cookie_is_useless_to_another_port(browser: Browser, tmp_path:
         await other.goto(f"http://127.0.0.1:{hostile.port}/")
         head = next(head for head in hostile.heads if head.startswith("GET / "))
         cookie = next(line for line in head.split("\r\n") if line.lower().startswith("cookie: ")).partition(": ")[2]
-        assert cookie.startswith("shoal_")  # browsers send it to other ports too
+        assert cookie.startswith("shoal_")  # a browser sends cookies to all ports of a host
         assert await other.evaluate("localStorage.length") == 0
         assert (
             await page.evaluate(
@@ -60,7 +62,7 @@ async def test_the_cookie_is_useless_to_another_port(browser: Browser, tmp_path:
             answer = await thief.post("/api/tokens", json={"name": "thief", "scope": "admin"})
             assert answer.status_code == 401
             assert (await thief.get("/api/threads")).status_code == 401
-            assert (await thief.get("/")).status_code == 200  # the page's files, which need no key
+            assert (await thief.get("/")).status_code == 200  # the page's files, which are public
         assert await shoal.tokens.named("thief") is None
         assert await violations(page) == []
 

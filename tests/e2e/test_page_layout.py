@@ -1,4 +1,4 @@
-"""The page on a phone and with the keyboard alone, and rows for every kind of content."""
+"""The page on a phone and with the keyboard alone, and the display of every kind of content."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -87,7 +87,6 @@ CONTRAST = """
 
 
 def tell_everything(api: PageApi) -> None:
-    """Fill a thread with every kind of row, and put an entry into every list."""
     api.append(THREAD, UserSaid(f"Do it all {LONG}", OWNER))
     api.append(THREAD, TurnStarted("main", "demo"))
     calls = tuple(ToolCall(CallId(f"c{n}"), "bash", f'{{"command": "echo {n} {LONG}"}}') for n in range(3))
@@ -112,7 +111,6 @@ def tell_everything(api: PageApi) -> None:
 
 
 def fill_lists(api: PageApi) -> None:
-    """Fill the lists of the other views."""
     soon = iso(datetime.now(UTC) + timedelta(hours=1))
     api.lists["approvals"] = [
         {"id": "a2", "thread": THREAD, "tool": "edit", "actions": [f"x{LONG}"], "shown": DIFF, "reason": "Asked.",
@@ -194,7 +192,6 @@ def fill_lists(api: PageApi) -> None:
 
 
 async def unfold(page: Page) -> None:
-    """Expand everything that can be expanded."""
     await expect(page.locator(".approval")).to_be_visible()
     for line in await page.locator(".tool-line, .end-line").all():
         await line.click()
@@ -202,7 +199,6 @@ async def unfold(page: Page) -> None:
 
 
 async def assert_fits(page: Page) -> None:
-    """Check that neither the page nor any of its scrolling parts scrolls sideways."""
     wide: list[str] = await page.evaluate(
         """() => [...document.querySelectorAll("html, body, main, .log, .column, .place, .rail")]
              .filter((box) => box.scrollWidth > box.clientWidth + 1)
@@ -271,7 +267,7 @@ async def test_the_first_tab_stop_skips_the_list(browser: Browser, api: PageApi)
     async with opened(browser, api.address, place="audit") as page:
         await expect(page.get_by_role("heading", name="Audit")).to_be_visible()
         skip = page.get_by_role("link", name="Skip the sidebar")
-        for _ in range(20):  # a page that is still loading may take the focus once more
+        for _ in range(20):  # a page that is still loading may move the focus
             await page.evaluate("document.activeElement.blur()")
             await page.keyboard.press("Tab")
             if await skip.evaluate("link => link === document.activeElement"):

@@ -1,4 +1,4 @@
-"""The page with restricted tokens: it does not offer what they forbid, and it keeps people apart."""
+"""The page with restricted tokens: it offers no forbidden actions and separates the data of different people."""
 
 from pathlib import Path
 
@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytes
 
 
 async def entry(stand: Served, name: str, scope: TokenScope, person: str = "", agent: str = "") -> str:
-    """Return the sign-in URL of a person with a new token."""
     _, secret = await stand.tokens.create(NewToken(name, scope, person, agent), "web:owner")
     return f"{stand.address}/?token={secret}"
 
@@ -109,7 +108,7 @@ async def test_the_owner_creates_and_revokes_a_token_on_the_page(browser: Browse
         await page.reload()
         revoke = page.get_by_role("button", name="Revoke ben")
         await expect(revoke).to_be_visible()
-        assert secret not in await page.content()  # the secret is shown once
+        assert secret not in await page.content()  # the page shows the secret only once
         await revoke.click()
         await page.get_by_role("button", name="Revoke it").click()
         await expect(revoke).to_have_count(0)

@@ -1,4 +1,4 @@
-"""The page's views besides the conversation: stored results, processes, access, schedules, costs and commands."""
+"""The page's views other than the conversation: stored results, processes, access, schedules, costs and commands."""
 
 import re
 from datetime import timedelta
@@ -28,7 +28,6 @@ OWNER = Author("owner", trusted=True)
 
 
 def definition(words: str, **annotations: bool) -> Definition:
-    """Return a tool's definition as a server would send it."""
     said: dict[str, object] = {"description": words, **({"annotations": annotations} if annotations else {})}
     return Definition(definition_digest(said), definition_text(said), words, "{}", {}, hints_of(said))
 
@@ -38,12 +37,10 @@ WHOLE = "\n".join(f"line {number}" for number in range(900)) + "\n<script>window
 
 
 def entry(stand: Served) -> str:
-    """Return the sign-in URL of a real server."""
     return f"{stand.address}/?token={TOKEN}"
 
 
 async def call_tool(stand: Served) -> None:
-    """Run a whole turn with a call whose result is stored."""
     prompt = Prompt(WEB, "k1", "Count", OWNER, stand.clock.now())
     assert (await stand.store.inbox.accept(prompt, 5)).status == "accepted"
     turn, call = await stand.open(prompt), CallId("c1")
@@ -55,7 +52,6 @@ async def call_tool(stand: Served) -> None:
 
 
 async def downloaded(page: Page, name: str) -> tuple[str, str]:
-    """Click the link `name` and return the downloaded file's name and text."""
     async with page.expect_download() as waiting:
         await page.get_by_role("link", name=name).click()
     download = await waiting.value
@@ -315,7 +311,7 @@ async def test_commands_are_chosen_from_a_menu_by_keyboard(browser: Browser, tmp
         await box.press("/")
         await expect(menu.get_by_role("option")).not_to_have_count(0)
         await box.press_sequentially("st")
-        await expect(menu.get_by_role("option")).to_have_count(3)  # status, stop, steer
+        await expect(menu.get_by_role("option")).to_have_count(3)  # status, stop and steer
         await box.press("Escape")
         await expect(menu).to_have_count(0)
         await box.fill("/a")

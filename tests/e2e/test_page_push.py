@@ -1,4 +1,4 @@
-"""Notifications in a real browser: what the service worker shows, and how it handles clicks and answers."""
+"""Notifications in a real browser: what the service worker shows, and how it processes clicks and replies."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ CLICK = f"""async (action) => {{
 
 
 class Notified:
-    """A signed-in browser and its service worker, which gets messages as from a push service."""
+    """A signed-in browser and its service worker. Tests deliver push messages to it as a push service would."""
 
     def __init__(self, stand: Served, context: BrowserContext, page: Page, worker: Worker) -> None:
         self.stand = stand
@@ -47,7 +47,6 @@ class Notified:
         self._context = context
 
     async def ask(self) -> ApprovalId:
-        """Request approval for a call."""
         stand = self.stand
         prompt = Prompt(THREAD, stand.clock.new_id(), "hello", Author("owner", trusted=True), stand.clock.now())
         await stand.orchestrator.send(prompt)
@@ -62,7 +61,6 @@ class Notified:
         return asked
 
     async def leave(self) -> None:
-        """Leave the page and wait until its service worker has noticed."""
         await self.page.goto("about:blank")
         async with asyncio.timeout(60):
             while await self.worker.evaluate(
@@ -71,16 +69,14 @@ class Notified:
                 pass
 
     async def push(self, **content: str) -> None:
-        """Deliver a push message to the browser and wait until it is handled."""
         await self.worker.evaluate(PUSH, json.dumps(content))
 
     async def shown(self) -> list[dict[str, object]]:
-        """Return the visible notifications."""
         notifications: list[dict[str, object]] = await self.worker.evaluate(SHOWN)
         return notifications
 
 
-# The interface of a browser with a push service, which the test browser lacks.
+# Replaces the browser's push interface, because the test browser has no push service.
 PUSH_SERVICE = """
 let made = null;
 // The generator of P-256.
@@ -103,7 +99,6 @@ ServiceWorkerContainer.prototype.register = async function (...given) {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def notifying() -> AsyncIterator[Browser]:
-    """Yield a Chromium that shows notifications."""
     async with launched(chromium(WITH_NOTIFICATIONS)) as chromium_browser:
         yield chromium_browser
 

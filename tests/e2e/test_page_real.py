@@ -1,4 +1,4 @@
-"""The page over a real `shoal run` with the demo model: a chat, an approval, and a process killed in the middle."""
+"""The page with a real `shoal run` and the demo model: a chat, an approval, and a process killed during a turn."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ SHOWN = ".by, .said, .prose, .verdict, .tool-line, .end-line"
 
 
 class Running:
-    """A `shoal run` on a home directory. A restart listens on the same port."""
+    """A `shoal run` on one home directory. After a restart it listens on the same port."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -30,8 +30,7 @@ class Running:
         self.address = ""
 
     async def start(self) -> None:
-        """Start it and wait until it reports that it serves."""
-        # Commands run on this machine even if a sandbox is installed, so those that write a file ask.
+        # Uses no isolating sandbox even if one is installed, so commands that write a file ask for approval.
         environment = {**os.environ, "SHOAL_HOME": str(self._home), "SHOAL_SANDBOX__KIND": "host"}
         for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"):
             environment.pop(name, None)
@@ -51,7 +50,6 @@ class Running:
         raise AssertionError("shoal run ended before it served")
 
     async def end(self, how: signal.Signals) -> int:
-        """Send it a signal and wait until it exits. Returns the exit code."""
         assert self._process is not None
         if self._process.returncode is None:
             self._process.send_signal(how)
@@ -60,7 +58,6 @@ class Running:
 
 @asynccontextmanager
 async def running(home: Path) -> AsyncGenerator[Running]:
-    """Run Shoal on a fresh home directory. It is killed at the end if it still runs."""
     shoal = Running(home)
     await shoal.start()
     try:

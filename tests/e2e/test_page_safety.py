@@ -1,4 +1,4 @@
-"""Text from models, tools and strangers stays text: nothing in it runs, loads, submits or disguises a link."""
+"""Text from models, tools and strangers stays text: nothing in it runs, loads or submits, and no link is disguised."""
 
 import pytest
 from playwright.async_api import Browser, Page, expect
@@ -74,7 +74,7 @@ FOUND = """
 
 
 async def assert_harmless(page: Page, requests: list[str], address: str) -> None:
-    """Check that nothing ran, no foreign element or request appeared, and the policy had nothing to block."""
+    """Check that no code ran, no foreign element or request appeared, and the policy had nothing to block."""
     assert await page.evaluate(FOUND) == []
     assert await page.evaluate("window.pwned") == 0
     assert await violations(page) == []
@@ -156,7 +156,7 @@ async def test_a_disguised_link_shows_its_target(browser: Browser, api: PageApi,
 
 
 async def test_the_policy_blocks_slipped_through_markup(browser: Browser, api: PageApi) -> None:
-    """If markup ever slips through, the browser must still refuse to run or load it."""
+    """Even if injected markup reached the page, the browser must not run or load it."""
     api.append(THREAD, AssistantSaid("Hello"))
     async with opened(browser, api.address) as page:
         await expect(page.locator(".prose")).to_be_visible()

@@ -1,4 +1,4 @@
-"""The first run on the page: a model and a chat are set up, tried and used without a restart."""
+"""The first run on the page: a person sets up a model and a chat, and both work without a restart."""
 
 import sys
 from pathlib import Path

@@ -34,12 +34,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session"), pytes
 
 
 def journal(api: PageApi) -> list[object]:
-    """Return the thread's events in the API's form."""
     return [msgspec.json.decode(encode_event(event)) for event in api.journals[THREAD]]
 
 
 async def evaluate(page: Page, module: str, code: str, argument: object = None) -> object:
-    """Run `code`, a function of (module, argument), in the page. Maps are returned as lists of pairs."""
+    """Call `code`, a JavaScript function of (module, argument), in the page. Maps are returned as lists of pairs."""
     script = f"""async (argument) => {{
       const module = await import("/console/{module}.js");
       const plain = (key, value) => (value instanceof Map ? [...value] : value instanceof Set ? [...value] : value);
@@ -197,7 +196,7 @@ async def test_the_pieces_of_a_growing_text_add_up_to_it(browser: Browser, api: 
             "l",
         ]
         settled: list[str] = []
-        for parts in pieces:  # a piece never changes once another one follows
+        for parts in pieces:  # a piece is final once another one follows
             assert parts[: len(settled)] == settled
             settled = parts[:-1]
 
@@ -287,13 +286,15 @@ async def test_a_growing_answer_does_not_redraw_earlier_rows(browser: Browser, a
         await api.watched(THREAD)
         for number in range(500):
             api.live(THREAD, TextStreamed(f"w{number} " + ("\n\n" if number % 50 == 49 else "")))
-            await asyncio.sleep(0)  # each piece separately through the network
+            await asyncio.sleep(0)  # sends each piece separately
         await expect(page.locator(".live")).to_contain_text("w499")
         assert await page.evaluate("window.touched") == 0
 
 
 def branching_journal(seed: int) -> list[Event]:
-    """Return turns of three events each. Before every second turn a branch starts at a random earlier rest."""
+    """Return turns of three events each. Before every second turn, a branch starts at the beginning or at the end
+    of a random earlier turn.
+    """
     dice, events, rests, thread = random.Random(seed), list[Event](), [0], ThreadId(THREAD)
     ada = Author("ada", trusted=True)
     for number in range(12):
@@ -327,7 +328,7 @@ async def test_a_branch_is_shown_as_the_model_sees_it(browser: Browser, api: Pag
         )
         assert path == [event.seq for event in current(events)]
         assert alike
-        for turn, beside in siblings:  # going to a turn's own branch shows that turn
+        for turn, beside in siblings:  # selecting a turn's branch shows that turn
             tips = msgspec.convert(beside["tips"], list[int])
             at = msgspec.convert(beside["at"], int)
             there = [*events[: tips[at]], Event(tips[at] + 1, ThreadId(THREAD), TurnId(""), NOW, Branched(tips[at]))]

@@ -1,4 +1,4 @@
-"""Everyday use of the page: own messages and approvals in sight, instant search, and a helpful message box."""
+"""Everyday use of the page: own messages and approvals in view, instant search, and a helpful message box."""
 
 import asyncio
 import re
@@ -24,13 +24,12 @@ FOCUSED = "document.activeElement.id || document.activeElement.localName"
 
 
 def much(api: PageApi) -> None:
-    """Add more answers than fit on the screen."""
+    """Add more replies than fit on the screen."""
     for number in range(2, 14):
         answer(api, f"Answer {number}. " + "Words that go on and on. " * 40, f"t{number}")
 
 
 async def read_from_the_top(page: Page) -> None:
-    """Scroll up to the beginning of the thread, as a person would."""
     await expect(page.get_by_text("Answer 13.")).to_be_in_viewport()
     await page.locator(".log").hover()
     await page.mouse.wheel(0, -100_000)
@@ -92,7 +91,7 @@ async def test_an_approval_out_of_sight_is_announced_with_a_link(browser: Browse
         await page.get_by_role("button", name="Waiting for your decision").click()
         await expect(page.get_by_role("button", name="Allow once")).to_be_in_viewport()
         await expect(page.get_by_role("button", name="Waiting for your decision")).to_have_count(0)
-        await page.mouse.wheel(0, -100_000)  # and again when the reader moves away from it
+        await page.mouse.wheel(0, -100_000)  # the link appears again when the reader scrolls away
         await expect(page.get_by_role("button", name="Waiting for your decision")).to_be_visible()
 
 
@@ -152,7 +151,7 @@ async def test_two_approvals_of_one_tool_are_distinguishable(browser: Browser, a
 async def test_arrow_up_recalls_earlier_messages(browser: Browser, api: PageApi) -> None:
     for text in ("first", "second"):
         api.append(THREAD, UserSaid(text, OWNER))
-    api.append(THREAD, UserSaid("", OWNER))  # only a file
+    api.append(THREAD, UserSaid("", OWNER))  # a message with only a file
     api.append(THREAD, UserSaid("of somebody else", Author("ben", trusted=True)))
     async with opened(browser, api.address) as page:
         box = page.get_by_label("Message")
@@ -250,7 +249,7 @@ async def test_an_upload_shows_its_progress(browser: Browser, api: PageApi) -> N
               }).observe(document.body, { childList: true, subtree: true, attributes: true });
             }"""
         )
-        line = await page.context.new_cdp_session(page)  # slow enough that the browser reports progress
+        line = await page.context.new_cdp_session(page)  # so slow that the browser reports progress
         slow = {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": 4_000_000}
         await line.send("Network.emulateNetworkConditions", slow)
         large = FilePayload(name="large.bin", mimeType="application/octet-stream", buffer=b"x" * 6_000_000)

@@ -1,4 +1,4 @@
-"""Threads on the page: groups, names, views, deletion, search in messages, and the choice of agent."""
+"""Threads on the page: groups, names, views, deletion, message search, and the choice of agent."""
 
 import asyncio
 import re
@@ -22,7 +22,6 @@ ULID = "terminal:ask:01JQXYZ0000000000000000000"
 
 
 def talk(api: PageApi, thread: str, text: str, turn: str = "t1", agent: str = "main") -> None:
-    """Add a finished turn."""
     api.append(thread, UserSaid(text, OWNER), turn)
     api.append(thread, TurnStarted(agent, "demo"), turn)
     api.append(thread, AssistantSaid(f"On {text}.", usage=Usage(900, 40)), turn)
@@ -38,12 +37,10 @@ def plans(api: PageApi) -> None:
 
 
 async def manage(page: Page) -> None:
-    """Open the options of the current thread."""
     await page.get_by_role("button", name="Conversation options").click()
 
 
 def groups(page: Page) -> Locator:
-    """Return the names of the list's groups."""
     return page.locator(".group > summary > span")
 
 

@@ -1,4 +1,6 @@
-"""Going back on the page, over a real `shoal run`: other answers, undo, test cases, comparisons and suggested rules."""
+"""Going back in time on the page, with a real `shoal run`: alternative replies, undo, test cases, comparisons and
+suggested rules.
+"""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -29,7 +31,6 @@ PLAN = "# Plan\n\n- 9:20 Knot leaves\n"
 
 
 def planned(seen: Seen) -> Step | str:
-    """Write a plan. The second model writes a different one and says so."""
     if seen.rounds == 0:
         text = PLAN if seen.model == "fake-1" else PLAN.replace("9:20", "8:00")
         return calls(call("write", path="plan.md", content=text), call("write", path="crew.txt", content="Ada\n"))
@@ -38,7 +39,6 @@ def planned(seen: Seen) -> Step | str:
 
 @pytest.fixture(scope="module")
 def shoal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Yield a Shoal with two models that follow `planned`."""
     with Running(tmp_path_factory.mktemp("home"), SETTINGS) as fake_models:
         fake_models.plays("plan", planned)
         with fake_models.run(SHOAL_PROVIDERS__FAKE__MODELS='["fake-2", "fake-3"]') as running:
@@ -47,7 +47,7 @@ def shoal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(browser: Browser, shoal: Running) -> AsyncIterator[Page]:
-    """Yield the signed-in page, and check that its policy blocked nothing."""
+    """Yield the signed-in page. After the test, check that its policy blocked nothing."""
     async with opened(browser, f"{shoal.process.address}/?token={shoal.process.token}", place="new") as page:
         yield page
         assert await violations(page) == []
@@ -266,7 +266,7 @@ async def test_rules_are_suggested_and_accepted_one_by_one(page: Page, shoal: Ru
     assert "touch tides" in (shoal.home / "shoal.toml").read_text()
     assert "To accept a suggestion, run" not in shoal.cli("permissions", "suggest")
     shoal.says("web:lobby:at-once", f"tools=1 tool=bash args={json.dumps({'command': 'touch log.txt'})}")
-    shoal.ends("web:lobby:at-once")  # nobody is asked any more
+    shoal.ends("web:lobby:at-once")  # the new rule allows the call without asking
 
 
 async def test_files_that_an_undo_skips_are_named_with_the_reason(page: Page, shoal: Running) -> None:

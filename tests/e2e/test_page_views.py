@@ -1,4 +1,4 @@
-"""The page's charts and views: the overview, costs, the context window, schedules and the records."""
+"""The page's charts and views: overview, costs, context window, schedules and records."""
 
 import io
 import zipfile
@@ -350,7 +350,7 @@ async def test_a_theme_is_stored_for_the_person(browser: Browser, tmp_path: Path
             await page.reload()
             await expect(page.get_by_role("button", name="Dark theme")).to_be_visible()
             assert await page.evaluate(ground) == dark
-        async with opened(browser, entry, place="audit") as page:  # another browser
+        async with opened(browser, entry, place="audit") as page:  # as in another browser
             await expect(page.get_by_role("button", name="Dark theme")).to_be_visible()
             assert await page.evaluate(ground) == dark
 
@@ -367,7 +367,7 @@ async def test_the_sign_in_matches_the_page(browser: Browser, tmp_path: Path, sc
         await page.get_by_label("Token").fill("wrong")
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("alert")).to_contain_text("The token is wrong")
-        await page.wait_for_load_state()  # the new page's style sheet may still be loading
+        await page.wait_for_load_state()  # the style sheet of the new page may still be loading
         assert (await page.evaluate(CONTRAST))[1] == []
         await page.get_by_label("Token").fill(TOKEN)
         await page.keyboard.press("Enter")

@@ -1,4 +1,6 @@
-"""The page's microphone, in a browser with a beeping device: recordings are transcribed and answered aloud."""
+"""The page's microphone, in a browser with a simulated microphone that beeps: recordings are transcribed, and
+replies are spoken.
+"""
 
 import re
 from collections.abc import AsyncIterator
@@ -30,7 +32,6 @@ speaking = "one/tts-1"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def talking() -> AsyncIterator[Browser]:
-    """Yield a Chromium with a microphone that beeps."""
     async with launched(chromium(), *DEVICE) as chromium_browser:
         yield chromium_browser
 

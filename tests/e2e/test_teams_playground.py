@@ -1,4 +1,4 @@
-"""`shoal run` in Teams, as played by Microsoft's own agents playground."""
+"""`shoal run` connected to Microsoft's own Agents Playground, a local simulation of Teams."""
 
 import asyncio
 import os
@@ -45,8 +45,6 @@ base_url = "{url}/v1"
 
 
 class Sender(msgspec.Struct, frozen=True):
-    """The author of a message."""
-
     id: str
 
 
@@ -62,13 +60,11 @@ class Card(msgspec.Struct, frozen=True):
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """An attachment of a message, such as a card."""
-
     content: Card
 
 
 class Message(msgspec.Struct, frozen=True, rename="camel"):
-    """A message in the form that the playground's page gets."""
+    """A message in the form that the playground's page receives."""
 
     message_id: str
     sender: Sender = msgspec.field(name="from")
@@ -77,7 +73,7 @@ class Message(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def is_preview(self) -> bool:
-        """Whether the message is still being written."""
+        """Whether the bot is still writing the message."""
         return self.text.endswith(" …")
 
     @property
@@ -94,7 +90,7 @@ class Change(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Page:
-    """The playground's page: it sends the person's messages and receives the bot's."""
+    """Acts as the playground's page: sends a person's messages and receives the bot's."""
 
     def __init__(self, address: str, stream: ClientConnection) -> None:
         self._address = address
@@ -103,14 +99,12 @@ class Page:
 
     @property
     def shown(self) -> dict[str, str]:
-        """The messages' texts by id."""
         return {message_id: message.text for message_id, message in self._messages.items()}
 
     async def says(self, text: str) -> None:
         await self._does(f"conversations/{CONVERSATION}/messages", {"text": text, "textFormat": "plain"})
 
     async def presses(self, message_id: str, title: str) -> str:
-        """Press a button as the person, and return the response that they see."""
         (action,) = [action for action in self._messages[message_id].actions if action.title == title]
         value = {"action": msgspec.to_builtins(action), "trigger": "manual"}
         body = {"name": "adaptiveCard/action", "conversation": {"id": CONVERSATION}, "value": value}
@@ -125,7 +119,6 @@ class Page:
         return answer
 
     async def until(self, holds: Callable[[Message], bool]) -> str:
-        """Wait for a message of the bot and return its id."""
         async with asyncio.timeout(SECONDS_MAX):
             while not (ids := [message.message_id for message in self._messages.values() if holds(message)]):
                 self._show(msgspec.json.decode(await self._stream.recv(), type=Change))
@@ -137,13 +130,11 @@ class Page:
             self._messages[change.message.message_id] = change.message
 
     async def sees(self, part: str) -> str:
-        """Wait for a finished message that includes `part` and return its id."""
         return await self.until(lambda message: part in message.text and not message.is_preview)
 
 
 @pytest.fixture(scope="module")
 def program() -> list[str]:
-    """Return the command that starts the playground."""
     setup = subprocess.run([ROOT / "scripts" / "teams-playground.sh"], check=False, capture_output=True, text=True)
     if setup.returncode:
         pytest.skip(setup.stderr.strip())
@@ -163,13 +154,11 @@ async def model() -> AsyncIterator[FakeModel]:
 
 @pytest.fixture
 def profile() -> str:
-    """Permission profile of the agent."""
     return "open"
 
 
 @pytest.fixture
 def shoal(tmp_path: Path, model: FakeModel, profile: str) -> Iterator[Server]:
-    """Yield a Shoal that uses this model and is connected to the playground."""
     home = tmp_path / "home"
     home.mkdir()
     (home / "shoal.toml").write_text(CONFIG.format(url=model.url, profile=profile))
@@ -179,7 +168,6 @@ def shoal(tmp_path: Path, model: FakeModel, profile: str) -> Iterator[Server]:
 
 @pytest.fixture
 def playground(tmp_path: Path, program: list[str], shoal: Server) -> Iterator[str]:
-    """Run the playground against that Shoal and yield its host and port."""
     options = ("-e", f"{shoal.address}/platforms/teams", "-c", "msteams", "-p", "0", "--conversation-id", CONVERSATION)
     argv = [*program, *options, "--disable-telemetry", "true"]
     environ = {**os.environ, "TEAMSAPPTESTER_BROWSER": "none"}

@@ -1,4 +1,4 @@
-"""The wheel with only its extra `testing` installed, as a package that extends Shoal gets it."""
+"""The wheel with only its extra `testing` installed, as a package that extends Shoal would install it."""
 
 import re
 import shutil
@@ -26,9 +26,6 @@ print(len(names))
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the interpreter of an environment with the wheel, its extra `testing`, and the tested dependency
-    versions.
-    """
     folder, uv = tmp_path_factory.mktemp("wheel"), Path(sys.executable).with_name("uv")
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "dist", cwd=ROOT)
     run(uv, "venv", "--quiet", "--python", sys.executable, folder / "venv")
@@ -67,7 +64,7 @@ def test_the_wheel_contains_the_documentation(python: Path, tmp_path: Path) -> N
 
 
 def test_a_contract_suite_runs_against_an_adapter(python: Path, tmp_path: Path) -> None:
-    """Shoal's own adapter stands in for a third-party one. Its counterpart and the suite come from the wheel."""
+    """Shoal's own adapter plays the part of a third-party one. Its counterpart and the suite come from the wheel."""
     shutil.copy(ROOT / "tests/contracts/test_chat_discord.py", tmp_path)
     wanted = ("-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-k", "TestDiscord and not Thread")
     said = run(python, "-m", "pytest", *wanted, "test_chat_discord.py", cwd=tmp_path)

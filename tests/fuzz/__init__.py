@@ -1,1 +1,1 @@
-"""Fuzz targets. `make fuzz` runs each on random input for some time; see __main__.py."""
+"""Fuzz targets. `make fuzz` runs each target on random input for some time. See __main__.py."""

@@ -1,4 +1,4 @@
-"""Runs every fuzz target for some seconds: `python -m tests.fuzz [--seconds N] [--seed N] [--number N] [NAME…]`."""
+"""Runs each fuzz target for some seconds: `python -m tests.fuzz [--seconds N] [--seed N] [--number N] [NAME…]`."""
 
 import argparse
 import logging
@@ -13,7 +13,7 @@ SHOWN_FRAMES = 8
 
 
 def tried(name: str, seed: int, first: int, count: int | None, seconds: float) -> int:
-    """Make attempts until a bound is reached, and return their number. Raises Broken."""
+    """Make attempts until `count` or `seconds` is reached, and return their number. Raises Broken."""
     until = time.monotonic() + seconds
     number = first
     with opened(name) as attempt:
@@ -24,7 +24,6 @@ def tried(name: str, seed: int, first: int, count: int | None, seconds: float) -
 
 
 def main() -> int:
-    """Run the targets one after another. Returns 1 if any of them found something."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--seconds", type=float, help=f"for each target; {SECONDS:.0f}, or its own number of attempts")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))

@@ -1,6 +1,6 @@
-"""Random shell commands over real programs: words that may become options, all spellings of options, and traps.
+"""Random shell commands for real programs, with words that may become options, all spellings of options, and traps.
 
-`options.txt` lists each program's options from its own help, and others known to be dangerous.
+`options.txt` lists the options of each program from its own help, and further options that are known to be dangerous.
 """
 
 import random
@@ -79,7 +79,7 @@ _OF_A = ["$A", '"$A"', '"$A"', "${A}", "x$A", '-- "$A"', "-- $A", "./$A", '"./$A
 
 @cache
 def options() -> dict[str, list[str]]:
-    """Return the options of each program. A git subcommand is called `git NAME`."""
+    """Return the options of each program. The key for a git subcommand is `git NAME`."""
     lines = (Path(__file__).parent / "options.txt").read_text().splitlines()
     return {name: rest.split(" ") for name, _, rest in (line.partition("\t") for line in lines)}
 
@@ -90,7 +90,6 @@ def _names(*, git: bool) -> list[str]:
 
 
 def random_command(source: random.Random) -> str:
-    """Return a command: random pieces of shell grammar, or programs with words that the shell transforms."""
     kind = source.random()
     if kind < 0.08:
         return "".join(source.choice(TOKENS) for _ in range(source.randint(2, 14)))
@@ -120,7 +119,6 @@ def _damaged(source: random.Random, text: str) -> str:
 
 
 def _quoted(source: random.Random, word: str) -> str:
-    """Quote the word in one of the ways that bash accepts."""
     if source.random() < 0.1 and word.isascii() and word.isprintable():
         return "$'" + "".join(f"\\x{ord(char):02x}" for char in word) + "'"
     if word and word.replace("/", "").replace(".", "").replace("-", "").replace("=", "").replace(",", "").isalnum():
@@ -135,7 +133,6 @@ def _value(source: random.Random) -> str:
 
 
 def _option(source: random.Random, name: str) -> list[str]:
-    """Return an option of the program: abbreviated, clustered, with an attached or separate value, or malformed."""
     known = options()[name]
     option = source.choice(known)
     value = _value(source)
@@ -168,7 +165,6 @@ def _word(source: random.Random) -> str:
 
 
 def _program(source: random.Random) -> list[str]:
-    """Return the words for a program, including the subcommand for git."""
     git = source.random() < 0.15
     name = source.choice(_names(git=git))
     if source.random() < 0.02:
@@ -304,7 +300,6 @@ def _in_repository(source: random.Random) -> str:
 
 
 def _moved(source: random.Random) -> str:
-    """Return directory changes in every form, followed by a command that depends on the directory."""
     folders = [
         "sub",
         "door",

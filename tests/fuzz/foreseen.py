@@ -1,10 +1,15 @@
-"""Checks that a command's actions foresaw everything it did.
+"""Checks that a command's actions predicted everything that the command did.
 
-For a command without opaque actions, every program that ran must be named by an action with exactly its words, or be
-started by a program whose actions say that it runs others. For a command that runs unasked under taint, moreover, no
-program of the workspace may run, nothing may be written outside the workspace, in `.git` or to a file that is
-executed later, no secret may be read, no network reached, and every workspace file that was read must be among the
-actions' reads.
+In a command without opaque actions, an action must name each program that runs, with exactly the words that it runs
+with. A program started by another one is exempt if the actions of the other one say that it runs programs.
+
+A command that runs without asking in a tainted turn must in addition never:
+
+- run a program from the workspace
+- write outside the workspace, in `.git`, or to a file that is executed later
+- read a secret
+- use the network
+- read a workspace file that is not among the reads of its actions
 """
 
 import re
@@ -49,21 +54,21 @@ _SYSTEM = ("/usr/", "/bin/", "/lib/", "/lib64/")
 
 
 def is_opaque(actions: Sequence[Action]) -> bool:
-    """Return whether `guarded` always asks before the command."""
+    """Return True if the `guarded` profile always asks before the command."""
     return any(action.opaque for action in actions)
 
 
 def runs_unasked(actions: Sequence[Action]) -> bool:
-    """Return whether the command's text alone lets it run unasked under taint."""
+    """Return True if a tainted turn may run the command without asking, judged by its text alone."""
     return gate("allow", actions, TAINTED, OPEN)[0] == "allow"
 
 
 def unforeseen(
     actions: Sequence[Action], ran: Ran, code: frozenset[str] = frozenset(), mounts: Sequence[Mount] = ()
 ) -> str:
-    """Return the first unforeseen thing that the command did, or an empty string.
+    """Return the first effect that the actions did not predict, or an empty string.
 
-    `code` holds the executable files of the workspace. An opaque command foresees everything.
+    `code` lists the executable files of the workspace. Opaque actions predict every effect.
     """
     if is_opaque(actions):
         return ""
@@ -82,7 +87,6 @@ def unforeseen(
 
 
 def _words(action: Action) -> str:
-    """Return the command of an action without leading variable assignments."""
     return re.sub(r"^(?:[A-Za-z_]\w*=\S* )+(?=\S)", "", action.text.split(":", 2)[2])
 
 
@@ -115,7 +119,6 @@ def _is(action: Action, name: str, called: str) -> bool:
 
 
 def _appends(text: str, argv: Sequence[str]) -> bool:
-    """Return whether the text is a runner such as `xargs` that runs this command with words appended."""
     if text.split(" ", 1)[0] not in (
         "xargs",
         "find",
@@ -134,19 +137,17 @@ def _appends(text: str, argv: Sequence[str]) -> bool:
 
 
 def sprang(ran: Ran) -> bool:
-    """Return whether a trap was triggered: its program or one of the workspace ran, or a secret was read."""
+    """Return True if a trap was triggered: its program or a program of the workspace ran, or a secret was read."""
     programs = [PurePosixPath(execution.path) for execution in ran.executed]
     is_run = any(path.name == TRAP.split()[0] or path.is_relative_to("/workspace") for path in programs)
     return is_run or any(_SECRETS.fullmatch(path) for path in ran.read)
 
 
 def did_harm(ran: Ran, code: frozenset[str]) -> bool:
-    """Return whether a trap was triggered, or the command did something that needs approval under taint."""
     return sprang(ran) or bool(_harm(ran, code) or _secret_read(ran))
 
 
 def _harm(ran: Ran, code: frozenset[str]) -> str:
-    """Return an effect of the command that needs approval under taint."""
     for execution in ran.executed[1:]:
         if not execution.path.startswith(_SYSTEM):
             return f"{execution.path} of the workspace was run"
@@ -161,18 +162,18 @@ def _harm(ran: Ran, code: frozenset[str]) -> str:
 
 
 def _secret_read(ran: Ran) -> str:
-    """Return a description of a secret that was read."""
     secrets = [(path, argv) for path, argv in _readings(ran) if _SECRETS.fullmatch(path)]
     return f"the secret {secrets[0][0]} was read by {list(secrets[0][1])}" if secrets else ""
 
 
 def _readings(ran: Ran) -> list[tuple[str, tuple[str, ...]]]:
-    """Return each path that was read with the arguments of its reader. `df` only opens files to trigger mounts."""
+    """Return each path that was read, with its reader's arguments. Excludes `df`, which only opens files to
+    trigger mounts.
+    """
     return [(path, argv) for path, argv in ran.read.items() if argv[:1] != ("df",)]
 
 
 def _unforeseen_reading(parts: Sequence[Action], ran: Ran) -> str:
-    """Return a description of a workspace file that was read but is not among the actions' reads."""
     reads = [action.reads for action in parts]
     if any(paths is None for paths in reads):
         return "what it reads is not known, and yet nobody is asked"
@@ -186,7 +187,6 @@ def _unforeseen_reading(parts: Sequence[Action], ran: Ran) -> str:
 
 
 def _written(path: str, program: str, code: frozenset[str]) -> str:
-    """Return why the file must not be written unasked, or an empty string."""
     if not path.startswith("/workspace/"):
         return " outside the workspace"
     if "/.git/" in path + "/":

@@ -1,4 +1,4 @@
-"""Configuration: any file, variables and overrides load, or every problem is a sentence that contains no secret."""
+"""Configuration: any input either loads or produces problems in full sentences that contain no secret."""
 
 import random
 import tempfile
@@ -51,7 +51,6 @@ _FREE_NAMES = ("mine", "openai", "anthropic", "git", "standard", "")
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """Yield attempts with a damaged file or random values for random keys."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
 
@@ -72,7 +71,6 @@ def target() -> Generator[Attempt]:
 
 
 def _path(source: random.Random) -> tuple[list[str], Hint]:
-    """Return a path of keys from the top, and the type of its value."""
     hint: Hint = Config
     path: list[str] = []
     while source.random() < 0.95:
@@ -92,7 +90,6 @@ def _path(source: random.Random) -> tuple[list[str], Hint]:
 
 
 def _setting(source: random.Random) -> tuple[str, Json]:
-    """Return a dotted key and a value. A secret's value is either the canary or of a wrong type."""
     path, hint = _path(source)
     name = ".".join(path)
     if any(bare(choice) is Secret for choice in choices(bare(hint))):

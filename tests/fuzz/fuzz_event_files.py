@@ -1,4 +1,4 @@
-"""Event files: any file in the directory is accepted, left, or set aside with a reason, and a scan always ends."""
+"""Event files: each file in the directory is accepted, ignored, or set aside with a reason, and a scan always ends."""
 
 import asyncio
 import os
@@ -25,7 +25,6 @@ SAMPLES: tuple[Json, ...] = (
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """Yield attempts that scan a directory with a few files twice."""
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
         root = Path(folder)
         directory = root / "events"
@@ -50,7 +49,6 @@ def target() -> Generator[Attempt]:
 
 
 def _name(source: random.Random) -> str:
-    """Return a possible file name: long, with any characters, or of bytes that are not UTF-8."""
     text = any_text(source, 1).replace("/", "").replace("\0", "")[:10]
     return text + source.choice(["", "x" * 200, "\udcff"])
 
@@ -66,7 +64,7 @@ def _put(source: random.Random, path: Path, secret: Path) -> None:
 
 
 async def _scan(files: EventFiles, clock: ManualClock) -> None:
-    """Scan twice, since half-written files are only read at the second scan."""
+    """Scan twice, because half-written files are read only by the second scan."""
     for _ in range(2):
         scan = asyncio.ensure_future(files.scan())
         while not scan.done():
@@ -77,5 +75,4 @@ async def _scan(files: EventFiles, clock: ManualClock) -> None:
 
 
 async def unmarked(_: Path) -> str:
-    """Report that no file is tainted."""
     return ""

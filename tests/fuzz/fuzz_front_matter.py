@@ -1,4 +1,4 @@
-"""Skill files: any text is a skill or a problem in one sentence, and a skill's line in the prompt is one line."""
+"""Skill files: any text yields a skill or a problem in one sentence, and a skill takes one line in the prompt."""
 
 import random
 from collections.abc import Generator

@@ -1,4 +1,4 @@
-"""The HTTP API: the running app conforms to the document that it serves, for any input."""
+"""The HTTP API: for any input, the running application conforms to the OpenAPI document that it serves."""
 
 import random
 import tempfile
@@ -17,10 +17,11 @@ from tests.fuzz.http_app import TOKEN, AppThread
 from tests.fuzz.target import Attempt
 
 LEFT_OUT = [
-    ignored_auth,  # sends so many wrong tokens that the rate limit answers; see test_http_access
-    positive_data_acceptance,  # a schema cannot express that a text must not be blank or that an agent must exist
+    ignored_auth,  # sends so many wrong tokens that the rate limit applies (see test_http_access)
+    positive_data_acceptance,  # a schema cannot require that a text is not blank or that an agent exists
 ]
-REFUSALS = {"negative_data_rejection": {"expected-statuses": ["4xx", "5xx"]}}  # an oversized body also counts: 413
+# an oversized body may be rejected with 413
+REFUSALS = {"negative_data_rejection": {"expected-statuses": ["4xx", "5xx"]}}
 CONFIG = SchemathesisConfig.from_dict({"checks": REFUSALS})
 ENDLESS = "/api/events"
 EXAMPLES = 5
@@ -28,7 +29,6 @@ EXAMPLES = 5
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """Yield attempts that send a few cases of a random call."""
     headers = {"Authorization": f"Bearer {TOKEN}"}
     with tempfile.TemporaryDirectory() as home, AppThread(Path(home)) as address:
         schema = schemathesis.openapi.from_url(f"{address}/openapi.json", headers=headers, config=CONFIG)

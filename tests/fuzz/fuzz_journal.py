@@ -1,4 +1,6 @@
-"""Journals: after any events in any order, a request pairs every call, and an open turn has a next move."""
+"""Journals: after any events in any order, a model request has a result for each call, and an open turn has a next
+step.
+"""
 
 import random
 from collections.abc import Callable, Generator
@@ -139,7 +141,6 @@ def _check_pairs(messages: tuple[ModelMessage, ...]) -> None:
 
 
 def _check_row(source: random.Random, event: Event) -> None:
-    """Check that a stored row that is damaged or of a later version is either reported or readable."""
     body = encode_data(event.data)
     if source.random() < 0.5:
         body = msgspec.json.encode(damaged_json(source, msgspec.json.decode(body)))

@@ -1,4 +1,4 @@
-"""Answers: every dialect renders any text without losing a word, and no piece exceeds the platform's limit."""
+"""Replies: every dialect renders any text without losing a word, and no message exceeds the platform's limit."""
 
 import random
 import re
@@ -40,7 +40,6 @@ def target() -> Generator[Attempt]:
 
 
 def _text(source: random.Random) -> tuple[str, list[str]]:
-    """Return random Markdown, and the plain words in it that must be preserved."""
     words = [f"word{number}" for number in range(source.randint(1, 12))]
     parts: list[str] = []
     for word in words:
@@ -49,7 +48,7 @@ def _text(source: random.Random) -> tuple[str, list[str]]:
 
 
 def _names_language(text: str, word: str) -> bool:
-    """Return whether the word names a fence's language, which some platforms cannot show."""
+    """Return True if the word is in the info string of a code fence. Some platforms cannot show it."""
     return any(re.search(rf"(`{{3,}}|~{{3,}})[^`]*\b{word}\b", line) for line in text.splitlines())
 
 

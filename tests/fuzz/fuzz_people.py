@@ -1,4 +1,6 @@
-"""Two people: the owner's private talk changes nothing on a stranger's side; see tests/noninterference.py."""
+"""Two people: the owner's private conversation must not affect anything that a stranger sees. See
+tests/noninterference.py.
+"""
 
 import random
 import tempfile
@@ -17,7 +19,6 @@ ATTEMPTS = 50_000 // TALKS_MAX
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """Yield attempts of as many random talks as one app takes, each played twice."""
     with tempfile.TemporaryDirectory() as folder:
 
         def attempt(source: random.Random) -> None:

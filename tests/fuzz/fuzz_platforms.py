@@ -1,4 +1,4 @@
-"""Chat platforms: any incoming body is read, or rejected with an error that the adapter catches."""
+"""Chat platforms: an adapter either reads an incoming body, or rejects it with an error that the adapter catches."""
 
 import random
 from collections.abc import Generator

@@ -1,4 +1,6 @@
-"""Rules: patterns are rejected with a reason or match exactly what `re` matches, and profiles decide any action."""
+"""Rules: a pattern is either rejected with a reason or matches exactly what `re` matches, and profiles decide any
+action.
+"""
 
 import random
 import re

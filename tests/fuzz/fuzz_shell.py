@@ -1,4 +1,4 @@
-"""Shell commands: the actions foresee every program that bash runs and every file that it writes or reads."""
+"""Shell commands: the actions predict every program that bash runs and every file that it reads or writes."""
 
 import os
 import random
@@ -34,15 +34,12 @@ class Ground:
         )
 
     def actions(self, command: str) -> tuple[Action, ...]:
-        """Return the actions that Shoal foresees."""
         return shell_actions("bash", command, cwd=self.folder, mounts=self.mounts)
 
     def run(self, commands: list[str]) -> list[Ran]:
-        """Return what the commands did."""
         return self._jail.run(commands)
 
     def unforeseen(self, commands: list[str]) -> list[str]:
-        """Return what each command did that was not foreseen."""
         foreseen = [self.actions(command) for command in commands]
         return [
             f"{command!r}: {problem}; foreseen was {[action for action in actions if not action.whole]}"
@@ -53,7 +50,7 @@ class Ground:
 
 @contextmanager
 def ground(make: Callable[[Path], None] = make_ground) -> Generator[Ground]:
-    """Yield a ground that `make` has filled. Raises Missing if this machine lacks a program."""
+    """Yield a ground that `make` has filled. Raises Missing if this machine lacks a required program."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         (folder / "template").mkdir()
@@ -66,7 +63,6 @@ def ground(make: Callable[[Path], None] = make_ground) -> Generator[Ground]:
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """Yield attempts that run random commands without opaque actions, and print how many ran."""
     counts = {"run": 0, "opaque": 0}
     with ground() as jail:
 

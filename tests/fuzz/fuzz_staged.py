@@ -1,7 +1,8 @@
-"""Staged calls: after a refusal in any form, every file and row is as before, except for the record of the refusal.
+"""Staged calls: after a person discards them in any way, all files and database rows are unchanged, except the records
+of the decision.
 
-A turn stages calls of several tools (with files) and may write files itself. Everything below the home, the
-database, the chat and the outside world is compared before the card is answered and after the refusal.
+A turn stages calls of several tools, some with files, and may write files itself. The test compares the home
+directory, the database, the chat and the effects of tools before the decision and after it.
 """
 
 import asyncio
@@ -53,7 +54,7 @@ REFUSED = ("deny", "expired")
 
 
 class Outside:
-    """The outside world: a record of what tools did to it."""
+    """Records the effects of tools outside Shoal."""
 
     def __init__(self) -> None:
         self.acts: list[str] = []
@@ -75,7 +76,6 @@ class Outside:
 
 
 def staged_call(source: random.Random, names: Sequence[str]) -> Call:
-    """Return a call that waits for the end of the turn."""
     match source.choice(["send", "book", "message", "file"]):
         case "send":
             arguments = {"to": any_text(source, 1), "text": any_text(source, 2)}
@@ -90,9 +90,9 @@ def staged_call(source: random.Random, names: Sequence[str]) -> Call:
 
 
 def files_of(home: Path) -> Files:
-    """Return mode, time and content of everything below a home.
+    """Return the mode, time and content of all files below a home.
 
-    The database, the copies of journals and the records of work in progress are left out.
+    Excludes the database, the copies of journals and the records of unfinished work.
     """
     files: Files = {}
     for folder, _, names in os.walk(home):
@@ -107,7 +107,6 @@ def files_of(home: Path) -> Files:
 
 
 def rows_of(home: Path) -> Rows:
-    """Return every row of every table."""
     with closing(sqlite3.connect(f"file:{home}/shoal.db?mode=ro", uri=True)) as connection:
         connection.row_factory = lambda cursor, row: tuple(
             zip([name for name, *_ in cursor.description], row, strict=True)
@@ -163,7 +162,7 @@ class House:
         await asyncio.wait([self._living, waiting], return_when=asyncio.FIRST_COMPLETED)
         if self._living.done():
             await self._living
-        await self._clock.advance(60)  # let everything that a start creates later exist
+        await self._clock.advance(60)  # lets startup tasks create their files and rows first
         await self._world.is_quiet()
 
     async def _leave(self) -> None:
@@ -203,7 +202,6 @@ class House:
         assert not (await world.app[Store].inbox.waiting())
 
     def _fill(self, source: random.Random, workspace: Path) -> list[str]:
-        """Replace the files in the workspace with new random ones."""
         for path in workspace.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         names = [f"{source.choice(['', 'sub/', 'Größe '])}{number}.txt" for number in range(1, 1 + FILES_MAX)]
@@ -217,7 +215,7 @@ class House:
 async def refuse(
     source: random.Random, world: World, person: Person, asked: Sequence[Approval], clock: ManualClock
 ) -> bool:
-    """Refuse all calls of a card in one of the ways. Returns whether Shoal answers that with a message."""
+    """Deny all calls of a card in a randomly chosen way. Return True if Shoal confirms that way with a message."""
     card, threads = asked[0].item.card, world.app[Orchestrator]
     numbers, author = [approval.item.number for approval in asked], Author(person.name, trusted=True)
     match source.choice(["button", "ticks", "words", "words", "one by one", "some and some", "nobody"]):
@@ -245,7 +243,6 @@ async def refuse(
 
 
 def check_rows(before: Rows, after: Rows, thread: ThreadId, asked: Sequence[Approval]) -> None:
-    """Check that nothing but the refusal of these calls has changed. Raises AssertionError."""
     assert before.keys() == after.keys()
     changed = [name for name in before if before[name] != after[name]]
     assert set(changed) <= set(TELL), f"{sorted(set(changed) - set(TELL))} changed"

@@ -1,4 +1,6 @@
-"""Model streams: any split gives the same events, and a damaged stream gives an answer or a failure, never a crash."""
+"""Model streams: any split of a stream yields the same events, and a damaged stream yields a reply or an error,
+never a crash.
+"""
 
 import random
 from collections.abc import Generator
@@ -30,7 +32,6 @@ _ENDS = (b"\n", b"\r\n", b"\r")
 
 @contextmanager
 def target() -> Generator[Attempt]:
-    """Yield attempts on a recorded stream that is damaged and split."""
     streams = [(path.name.split(".")[0], path.read_bytes()) for path in sorted(STREAMS.glob("*.sse"))]
 
     def attempt(source: random.Random) -> None:
@@ -46,7 +47,6 @@ def target() -> Generator[Attempt]:
 
 
 def _cut_anywhere(source: random.Random, content: bytes) -> list[bytes]:
-    """Return the events of the whole, and check that its pieces give the same ones."""
     whole, pieces = EventParser(), EventParser()
     expected = [*whole.feed(content), *whole.finish()]
     events: list[bytes] = []
@@ -69,7 +69,7 @@ def _damaged_event(source: random.Random, event: bytes) -> bytes:
 
 
 def _answer(protocol: ApiProtocol, events: list[bytes]) -> None:
-    """Read the events. An answer must be something that can be sent back."""
+    """Read the events. If they form a reply, it must be possible to send that reply back to the provider."""
     count = iter(range(1_000_000))
     reader = protocol.reader(AnswerContext("p", f"{protocol.kind}:p", frozenset(), lambda: f"new{next(count)}"))
     for event in events:

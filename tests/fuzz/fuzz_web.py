@@ -1,4 +1,6 @@
-"""Web pages and URLs: any page becomes marked text, and every parser reads a checked URL alike."""
+"""Web pages and URLs: any page is converted to text marked as untrusted, and all parsers read a checked URL the
+same way.
+"""
 
 import random
 import re

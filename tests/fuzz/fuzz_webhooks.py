@@ -1,4 +1,4 @@
-"""Webhooks: no call is accepted without the secret, and a body's content stays within its marks."""
+"""Webhooks: no call is accepted without the secret, and the content of a body cannot leave its untrusted block."""
 
 import random
 import re
@@ -30,7 +30,7 @@ def target() -> Generator[Attempt]:
 def attempt(source: random.Random) -> None:
     body = json_bytes(source, SAMPLES)
     prefix = source.choice(["", "Bearer ", "t=1767603600,v1=", "sha256="])
-    # The server decodes headers from the wire as Latin-1.
+    # The HTTP server decodes headers as Latin-1.
     headers = {
         name: prefix + any_text(source, 3).encode().decode("latin-1") for name in HEADERS if source.random() < 0.6
     }

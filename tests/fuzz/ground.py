@@ -1,6 +1,6 @@
 """A workspace full of traps: file names that are options, scripts for sed and awk, and repositories that run programs.
 
-Every trap finally runs `factor` or a file of the workspace. Random commands never name either.
+Every trap runs `factor` or a file of the workspace. Random commands never name either.
 """
 
 import os
@@ -108,14 +108,12 @@ _AUTHOR = {
 
 
 def git(folder: Path, *arguments: str, text: str = "") -> str:
-    """Run git as the author of the trap with this standard input, and return its output."""
     environment = {"PATH": os.environ["PATH"], **_AUTHOR}
     argv = ["git", "-C", str(folder), *arguments]
     return subprocess.run(argv, env=environment, check=True, capture_output=True, text=True, input=text).stdout
 
 
 def repository(folder: Path, files: dict[str, str]) -> None:
-    """Create a repository with two commits and an uncommitted change."""
     folder.mkdir(parents=True, exist_ok=True)
     git(folder, "init", "-q", "-b", "main", ".")
     with (folder / ".git" / "config").open("a") as file:
@@ -133,7 +131,6 @@ def repository(folder: Path, files: dict[str, str]) -> None:
 
 
 def make_ground(folder: Path) -> None:
-    """Fill an empty folder with the traps."""
     for name, text in (FILES | SCRIPTS).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

@@ -1,4 +1,4 @@
-"""The whole app behind its HTTP surface in a thread, for clients that block, such as schemathesis."""
+"""The complete application behind its HTTP API, run in a thread for blocking clients such as schemathesis."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ TOKEN = "a-token-that-is-long-enough-to-be-unguessable"
 
 
 class AppThread:
-    """The app with the demo model in a fresh home, on a free port. As a context manager it returns its address."""
+    """The application with the demo model, a new home and a free port. As a context manager, it yields its address."""
 
     def __init__(self, home: Path) -> None:
         self._home = home

@@ -1,4 +1,4 @@
-"""Random input of all kinds: damaged bytes, damaged JSON, and texts of characters that tend to break parsers."""
+"""Random input: damaged bytes, damaged JSON, and texts with characters that tend to break parsers."""
 
 import json
 import random
@@ -19,13 +19,11 @@ _PIECES = [
 
 
 def any_text(source: random.Random, pieces_max: int = 12, *, surrogates: bool = False) -> str:
-    """Return a text of pieces that have a special meaning somewhere."""
     text = "".join(source.choice(_PIECES) for _ in range(source.randint(0, pieces_max)))
     return text if surrogates else text.replace("\ud800", "")
 
 
 def any_json(source: random.Random, depth: int = 3) -> Json:
-    """Return any JSON value."""
     kind = source.randrange(9 if depth else 7)
     match kind:
         case 0:
@@ -45,7 +43,6 @@ def any_json(source: random.Random, depth: int = 3) -> Json:
 
 
 def damaged_json(source: random.Random, value: Json) -> Json:
-    """Return the value with one or two places removed, duplicated, or of another type."""
     copy = cast("Json", json.loads(json.dumps(value)))
     for _ in range(source.randint(1, 2)):
         copy = _damaged_once(source, copy)
@@ -78,7 +75,6 @@ def _damaged_once(source: random.Random, value: Json) -> Json:
 
 
 def damaged(source: random.Random, content: bytes) -> bytes:
-    """Return the bytes with some of them changed, removed, duplicated or inserted."""
     for _ in range(source.randint(1, 4)):
         at, other = source.randint(0, len(content)), source.randint(0, len(content))
         first, last = min(at, other), max(at, other)
@@ -97,7 +93,6 @@ def damaged(source: random.Random, content: bytes) -> bytes:
 
 
 def json_bytes(source: random.Random, samples: Sequence[Json]) -> bytes:
-    """Return bytes that resemble a JSON sample: damaged values or bytes, another value, or very deep nesting."""
     value = source.choice(samples)
     chance = source.random()
     if chance < 0.6:

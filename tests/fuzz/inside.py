@@ -1,10 +1,10 @@
-"""Runs commands in the jail one after another, each in the same workspace. `tests.fuzz.jail` starts it under strace.
+"""Runs commands in the jail one after another, each in the same workspace. `tests.fuzz.jail` starts this program under
+strace.
 
-It reads one JSON list of commands per line. Before each command and after the last one it removes a file that does
-not exist, whose name marks the start of a command in the trace. After a command its processes are ended, and its
-changes below `/workspace` and in `/tmp` are reverted. inotify reports the changes. After each list, everything is
-also compared, to find writes through mapped memory. The program imports nothing from Shoal, which the jail does not
-contain.
+It reads one JSON list of commands per line. Before each command and after the last one, it removes a nonexistent
+file whose name marks the start of a command in the trace. After each command, it kills the command's processes and
+reverts the changes below `/workspace` and in `/tmp`, which inotify reports. After each list, it also compares all
+files, to find writes through mapped memory. It imports nothing from Shoal, because the jail does not contain Shoal.
 """
 
 import ctypes
@@ -49,7 +49,7 @@ def _look(path: str) -> Look:
 
 
 class _Watch:
-    """Records changes in folders between calls. The changes are unknown if the kernel has no watches left."""
+    """Records changes in folders between calls. The changes are unknown if the kernel has no inotify watches left."""
 
     def __init__(self) -> None:
         self._file = _LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -57,13 +57,12 @@ class _Watch:
         self._folders: dict[int, str] = {}
 
     def add(self, folder: str) -> None:
-        """Watch this folder, but not its subfolders."""
         watch = _LIBC.inotify_add_watch(self._file, os.fsencode(folder), _CHANGES | _NO_LINKS)
         self._knows = self._knows and watch >= 0
         self._folders[watch] = folder
 
     def changed(self) -> set[str] | None:
-        """Return the changed folders and paths since the last call, or None if they are unknown."""
+        """Return the folders and paths that changed since the last call, or None if the kernel lost track of them."""
         paths = set[str]()
         while self._knows:
             try:
@@ -84,7 +83,7 @@ class _Watch:
 
 
 class _Workspace:
-    """The workspace in its original state, with a record of each file's metadata."""
+    """The workspace and the original metadata of each of its files."""
 
     def __init__(self) -> None:
         self._names: dict[str, list[str]] = {}
@@ -104,7 +103,8 @@ class _Workspace:
     def restore(self, *, thoroughly: bool = False) -> None:
         """Revert all changes that the kernel reported.
 
-        A new name may be a hard link to a known file. Then everything whose metadata changed is reverted.
+        If a path is new, it may be a hard link to a known file. In that case, or if `thoroughly`, compare the
+        metadata of all files.
         """
         changed = self._watch.changed()
         if changed is not None:
@@ -136,7 +136,6 @@ class _Workspace:
             self._copy(path)
 
     def _copy(self, path: str) -> None:
-        """Copy a file, link or folder with its content from the template."""
         source = TEMPLATE + path.removeprefix(WORKSPACE)
         if os.path.isdir(source) and not os.path.islink(source):
             os.makedirs(path, exist_ok=True)
@@ -170,7 +169,6 @@ def _ring(_number: int, _frame: object) -> None:
 
 
 def _run(command: str, keep: Sequence[int], empty: int, output: int) -> None:
-    """Run one command until all its processes end, or kill them when time is up."""
     signal.setitimer(signal.ITIMER_REAL, RUN_SECONDS_MAX)
     try:
         os.posix_spawn(
@@ -203,14 +201,13 @@ def _run(command: str, keep: Sequence[int], empty: int, output: int) -> None:
 
 
 def main() -> None:
-    """Serve until the end of standard input."""
     _LIBC.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGALRM, _ring)
     keep = sorted(_processes())
     empty, output = os.open("/dev/null", os.O_RDONLY), os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     workspace = _Workspace()
     os.chdir(WORKSPACE)
-    # With the C locale, and without a user lookup in bash, fewer files are opened.
+    # The C locale, and the shell variable that saves bash a user lookup, reduce the number of opened files.
     os.environ.update(X="factor", LC_ALL="C", SHELL="/bin/bash")
     for line in sys.stdin:
         for number, command in enumerate(json.loads(line)):

@@ -1,9 +1,9 @@
-"""Runs commands for real, with bash and this machine's programs, and records what they do.
+"""Runs commands for real, with bash and this machine's programs, and records their effects.
 
-The jail is the product's own sandbox with the environment of the `bash` tool, but without its system call filter,
-which would forbid tracing. One strace and one small program (`tests.fuzz.inside`) run inside for as long as the jail
-exists and execute command after command, since creating a sandbox and starting strace takes longer than most
-commands. The trace shows which process did what.
+The jail is the product's own sandbox with the environment of the `bash` tool, but without the system call filter,
+which would forbid tracing. One strace and one small program (`tests.fuzz.inside`) run inside for the life of the
+jail and execute one command after another, because creating a sandbox and starting strace takes longer than most
+commands. The trace shows each process and its effects.
 """
 
 import asyncio
@@ -43,8 +43,9 @@ _FORKS = frozenset({"fork", "vfork", "clone", "clone3"})
 
 
 class Execution(msgspec.Struct, frozen=True):
-    """A program that ran: its file, its arguments, and the earlier programs of its process and its ancestors, in
-    order.
+    """A program that ran.
+
+    - callers: the arguments of the programs that its process and the process's ancestors ran before, in order.
     """
 
     path: str
@@ -53,9 +54,11 @@ class Execution(msgspec.Struct, frozen=True):
 
 
 class Ran(msgspec.Struct):
-    """What one command did. Paths are absolute, as in the sandbox. `written` includes removed and renamed paths.
+    """The effects of one command. Paths are absolute paths in the sandbox.
 
-    Each path that was written or read comes with the arguments of its process.
+    - read, written: each path, with the arguments of the process that accessed it. `written` includes removed and
+      renamed paths.
+    - is_late: whether the command was killed because it took too long.
     """
 
     executed: list[Execution] = msgspec.field(default_factory=list)
@@ -66,18 +69,18 @@ class Ran(msgspec.Struct):
 
 
 class JailEnded(Exception):
-    """The jail did not survive a batch."""
+    """The jail's process ended while it ran a batch."""
 
 
 class Jail:
-    """Runs batches of commands. Created by `jail`."""
+    """Runs batches of commands. Create it with `jail`."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
         self._lines = self._trace()
 
     def run(self, commands: Sequence[str]) -> list[Ran]:
-        """Return what each command does, starting from the same state. Raises JailEnded."""
+        """Run the commands, each from the same initial state, and return their effects. Raises JailEnded."""
         assert self._process.stdin is not None
         watchdog = threading.Timer(BATCH_SECONDS_MAX, self._process.kill)
         watchdog.start()
@@ -92,7 +95,6 @@ class Jail:
             watchdog.cancel()
 
     def _parts(self, count: int) -> Iterator[list[str]]:
-        """Yield the lines of the trace that belong to each command."""
         wanted = 0
         current: list[str] | None = None
         for line in self._lines:
@@ -131,7 +133,6 @@ class _Call(msgspec.Struct):
 
 
 def _calls(lines: Sequence[str]) -> list[_Call]:
-    """Return the system calls in order of their start. Calls that strace splits are joined."""
     calls: list[_Call] = []
     open_calls: dict[str, _Call] = {}
     for line in lines:
@@ -152,7 +153,7 @@ def _calls(lines: Sequence[str]) -> list[_Call]:
 
 
 class _Teller:
-    """Tracks the processes of one command: the current program and directory of each."""
+    """Follows the processes of one command, with the current program and directory of each."""
 
     def __init__(self, calls: Sequence[_Call]) -> None:
         forks = [call for call in calls if call.name in _FORKS]
@@ -206,7 +207,7 @@ class _Teller:
                 pass
 
     def _opened(self, call: _Call, path: str) -> None:
-        """Record an opened file, by the kernel's name for it if strace shows that."""
+        """Record an opened file, by the kernel's name for it if strace shows that name."""
         path = _text(call.result.partition("<")[2].rpartition(">")[0]) or path
         is_written = call.name == "creat" or _WRITING.search(call.arguments.rpartition('"')[2])
         if is_written:
@@ -224,7 +225,6 @@ def _without_filter(argv: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _text(quoted: str) -> str:
-    """Decode a string in strace's notation."""
     if "\\" not in quoted:
         return quoted
     return quoted.encode().decode("unicode_escape").encode("latin-1").decode(errors="replace")
@@ -234,8 +234,8 @@ def _text(quoted: str) -> str:
 def jail(template: Path, folder: Path, environment: Mapping[str, str], processor: int | None = None) -> Generator[Jail]:
     """Yield a jail whose workspace starts as a copy of `template`. `folder` must be empty.
 
-    It uses a single processor, since strace and the traced processes take turns. Raises Missing if this machine
-    lacks a program.
+    The jail uses a single processor, because strace and the traced processes take turns. Raises Missing if this
+    machine lacks a required program.
     """
     for program in ("bwrap", "strace", "bash"):
         if shutil.which(program) is None:

@@ -1,7 +1,7 @@
-"""Platform messages and their readers: the table for the target `platforms`.
+"""Sample messages of each platform and functions that read them, for the target `platforms`.
 
-A new adapter adds a `Reading`: a few genuine samples, and a function that processes a body up to the point where the
-adapter would store something. It may raise only what the adapter catches.
+For a new adapter, add a `Reading` with a few real samples and a function that processes a body up to the first write
+to the store. The function may raise only errors that the adapter catches.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
 
 class Reading(NamedTuple):
-    """Samples of a platform's messages, and the function that reads such a body."""
+    """Sample messages of a platform, and the function that reads a message body."""
 
     samples: tuple[Json, ...]
     read: Callable[[bytes], None]

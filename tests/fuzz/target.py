@@ -1,8 +1,8 @@
-"""Fuzz targets and their attempts, each repeatable from a random source of its own.
+"""Fuzz targets and their attempts. Each attempt has its own random source, so it can be repeated.
 
-A target is a module `fuzz_NAME.py` in this folder with a context manager `target()`, which yields a function. The
-function makes one attempt with the random source that it gets, and raises if a rule is broken. A new target is a new
-file. A target with ATTEMPTS runs that many times by default, and any other for SECONDS.
+A target is a module `fuzz_NAME.py` in this folder. Its context manager `target()` yields a function that makes one
+attempt with the given random source and raises if a rule is broken. To add a target, add a file. By default, a
+target runs for SECONDS, or ATTEMPTS times if it defines ATTEMPTS.
 """
 
 import importlib
@@ -21,31 +21,31 @@ SECONDS = 30.0
 
 
 class Missing(Exception):
-    """Something that a target needs is missing on this machine. The message names it."""
+    """This machine lacks a requirement of the target. The message names the requirement."""
 
 
 class Broken(Exception):
-    """An attempt broke a rule. The message says how to repeat it."""
+    """An attempt broke a rule. The message shows how to repeat the attempt."""
 
 
 def names() -> list[str]:
-    """Return the names of all targets, sorted."""
     return sorted(path.stem.removeprefix("fuzz_") for path in Path(__file__).parent.glob("fuzz_*.py"))
 
 
 def opened(name: str) -> AbstractContextManager[Attempt]:
-    """Return a target's context manager."""
     return cast("Callable[[], AbstractContextManager[Attempt]]", _module(name).target)()
 
 
 def bounds(name: str) -> tuple[int | None, float]:
-    """Return the default bounds of a target, in attempts and in seconds. The first one reached ends it."""
+    """Return a target's default limits, in attempts and in seconds. The target stops at the first limit that it
+    reaches.
+    """
     attempts: int | None = getattr(_module(name), "ATTEMPTS", None)
     return attempts, SECONDS if attempts is None else math.inf
 
 
 def make(attempt: Attempt, name: str, seed: int, number: int) -> None:
-    """Make the attempt with this number. Raises Broken from the original error."""
+    """Make the attempt with this number. Raises Broken, chained to the original error."""
     try:
         attempt(random.Random(f"{name}:{seed}:{number}"))
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Every fuzz target, for a moment. The attempts are the same in every run; `make fuzz` makes many more."""
+"""Runs every fuzz target briefly. The attempts are the same in each run. `make fuzz` makes many more."""
 
 import pytest
 

@@ -1,1 +1,1 @@
-"""Small changes to the core, to check that a test notices each of them: `make mutants`."""
+"""Mutation testing: small changes to the core, each of which a test must detect: `make mutants`."""

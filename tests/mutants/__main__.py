@@ -1,8 +1,8 @@
-"""Makes small changes to the core and reports those that no test notices: `python -m tests.mutants [OPTION…] [PLACE…]`.
+"""Makes small changes to the core and reports those that no test detects: `python -m tests.mutants [OPTION…] [PLACE…]`.
 
-Results are cached in build/mutants. A change is not tried again while its file is unchanged, or, if it survived,
-while the tests that run its lines are unchanged too. Coverage is recorded once: run new tests with `--tests`, and
-remove build/mutants/lines after larger changes.
+Results are cached in build/mutants. A change is tried again when its file changes. A change that survived is also
+tried again when the tests that run its lines change. Coverage is recorded only once: use `--tests` to record new
+tests, and remove build/mutants/lines after larger changes.
 """
 
 import argparse
@@ -32,18 +32,16 @@ COLUMNS = ("killed", "timed out", "survived", "not covered", "accepted")
 
 
 class Tried:
-    """Cached results, keyed by their inputs."""
+    """Cached results of trials. The keys are digests of the inputs of a trial."""
 
     def __init__(self) -> None:
         lines = TRIED.read_text(encoding="utf-8").splitlines() if TRIED.exists() else []
         self._results = {key: Result(outcome, test) for key, outcome, test in map(json.loads, lines)}
 
     def get(self, trial: Trial) -> Result | None:
-        """Return the cached result of a trial."""
         return self._results.get(_key(trial)) or self._results.get(_key_with_tests(trial))
 
     def note(self, trial: Trial, result: Result) -> None:
-        """Store a result."""
         key = _key_with_tests(trial) if result.outcome == "survived" else _key(trial)
         with TRIED.open("a", encoding="utf-8") as file:
             file.write(json.dumps([key, *result]) + "\n")
@@ -61,7 +59,6 @@ def _key_with_tests(trial: Trial) -> str:
 
 
 def accepted() -> dict[tuple[str, str, str], str]:
-    """Return the reason for each change that may survive, by file, function and change."""
     entries = tomllib.loads(ACCEPTED.read_text(encoding="utf-8")).get("accepted", [])
     return {(entry["file"], entry["function"], entry["change"]): entry["reason"] for entry in entries}
 
@@ -78,7 +75,7 @@ def _try(trials: Sequence[Trial], tell: Callable[[Trial, Result], None]) -> None
 
 
 def _interval(part: int, whole: int) -> str:
-    """Return Wilson's 95% interval of a share."""
+    """Return Wilson's 95% confidence interval for a proportion."""
     share, width = part / whole, Z * Z / whole
     middle, half = share + width / 2, Z * math.sqrt(share * (1 - share) / whole + width / whole / 4)
     return f"{(middle - half) / (1 + width):.1%} to {(middle + half) / (1 + width):.1%}"
@@ -91,7 +88,7 @@ def _row(name: str, count: Counter[str]) -> str:
 
 
 def main() -> int:
-    """Try a sample from each place and report. Returns 1 if an unaccepted change goes unnoticed."""
+    """Try a sample of changes from each place. Return 1 if an unaccepted change survives or is not covered."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants")
     parser.add_argument("--sample", type=int, help="so many changes of each place; all of them otherwise")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")

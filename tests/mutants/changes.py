@@ -1,7 +1,7 @@
-"""Small changes that can be made to a module's functions, and their application in the running process.
+"""Finds possible small changes to a module's functions and applies them in the running process.
 
-Only code inside functions changes, because only that code can be replaced at run time. Parameter defaults,
-decorators, and module or class attributes stay. Texts and log calls stay too.
+Only code inside functions changes, because no other code can be replaced at run time. Parameter defaults,
+decorators, and attributes of modules and classes stay the same, as do strings and log calls.
 """
 
 import ast
@@ -45,7 +45,6 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 
 
 def functions(scope: dict[str, object]) -> Iterator[FunctionType]:
-    """Yield the functions of a module or class, including methods, properties and cached functions."""
     for value in list(scope.values()):
         function = getattr(value, "__wrapped__", getattr(value, "fget", getattr(value, "__func__", value)))
         if isinstance(function, FunctionType):
@@ -55,7 +54,6 @@ def functions(scope: dict[str, object]) -> Iterator[FunctionType]:
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield a module's code object and all nested ones."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -63,7 +61,7 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 
 class Change(NamedTuple):
-    """One change. `file`, `function` and `what` identify it independently of its line."""
+    """A change to one function. `file`, `function` and `what` identify it even if its line number changes."""
 
     file: Path
     function: str
@@ -88,7 +86,6 @@ Option: TypeAlias = tuple[Place, str, ast.AST]
 
 
 def changes(file: Path) -> list[Change]:
-    """Return all changes to a file."""
     all_changes: list[Change] = []
     for function, name in _functions(ast.parse(_text(file)).body):
         seen: Counter[str] = Counter()
@@ -100,7 +97,7 @@ def changes(file: Path) -> list[Change]:
 
 
 def make(change: Change) -> bool:
-    """Replace the code of the changed function in every object that holds it. Returns False if none does."""
+    """Replace the function's code in every object that refers to it. Return False if no object does."""
     tree = ast.parse(_text(change.file))
     function = next(node for node, _ in _functions(tree.body) if node.lineno == change.function_line)
     place, _, changed = next(itertools.islice(_options(function), change.number, None))
@@ -152,7 +149,9 @@ def _functions(body: Iterable[ast.stmt], within: str = "") -> Iterator[tuple[Fun
 
 
 def _lines(node: ast.stmt) -> tuple[int, int]:
-    """Return the lines that show whether a statement was executed: those before its block, if it has one."""
+    """Return the lines that show whether a statement was executed. For a compound statement, these are the lines
+    before its block.
+    """
     match node:
         case ast.If() | ast.While():
             last: ast.expr | ast.stmt = node.test
@@ -191,7 +190,6 @@ def _of_statement(node: ast.stmt, place: Place) -> Iterator[Option]:
 
 
 def _is_swapped(test: ast.expr) -> bool:
-    """Return whether a change inside a condition already inverts it."""
     return isinstance(test, ast.UnaryOp) or (isinstance(test, ast.Compare) and len(test.ops) == 1)
 
 
@@ -232,7 +230,6 @@ def _of_case(case: ast.match_case, place: Place) -> Iterator[Option]:
 
 
 def _of_expression(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the replacements for an expression, each with a description."""
     match node:
         case ast.Call(func=func, args=args, keywords=keywords):
             for number, keyword in enumerate(keywords):

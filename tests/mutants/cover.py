@@ -1,4 +1,4 @@
-"""Records which tests run which lines and how long each test takes: `python -m tests.mutants.cover TEST…`."""
+"""Records which lines each test runs and how long each test takes: `python -m tests.mutants.cover TEST…`."""
 
 import importlib
 import json
@@ -23,7 +23,7 @@ TESTS = ("tests/unit", "tests/contracts", "tests/scenarios")
 
 
 def cover(tests: Sequence[str]) -> None:
-    """Run these tests in a separate process, or all tests if none were run yet."""
+    """Record these tests in a separate process. Without tests, record all tests unless a recording exists."""
     if not tests and SECONDS.exists():
         return
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def cover(tests: Sequence[str]) -> None:
 
 
 class Covered:
-    """Recorded coverage of the tests that passed."""
+    """The recorded coverage of the tests that passed."""
 
     def __init__(self) -> None:
         self._seconds = _seconds()
@@ -43,10 +43,10 @@ class Covered:
         """Number of lines that each test runs, by file."""
 
     def trial(self, change: Change, seconds_max: float) -> Trial:
-        """Return a trial with the tests that run the changed lines: at least one, and as many as fit into the time.
+        """Return a trial with tests that run the changed lines: at least one test, and as many as `seconds_max` allows.
 
-        Test files share the time, each with its fastest tests first, since tests of one file check similar things. A
-        test that runs twice as many lines of the changed file may take twice as long.
+        Files take turns and start with their fastest tests, because tests of one file check similar behavior. A test
+        that runs twice as many lines of the changed file may take twice as long.
         """
         if change.file not in self._tests:
             by_line = self._data.contexts_by_lineno(str(change.file.resolve()))
@@ -72,13 +72,12 @@ class Covered:
 
 
 class Durations:
-    """The duration of each test that passed, in seconds."""
+    """Pytest plugin that records how long each passed test takes, in seconds."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Record the duration of a test without its shared fixtures."""
         if report.when == "call" and report.passed:
             self.seconds[report.nodeid] = round(report.duration, 3)
 

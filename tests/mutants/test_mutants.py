@@ -1,4 +1,6 @@
-"""The changes of `make mutants`: the intended ones are found, each can be made, and accepted ones still exist."""
+"""The changes of `make mutants`: the intended changes are found, each can be applied, and all accepted changes
+still exist.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Tries changes on collected tests. Each trial runs in a process forked from this one, until the first failure."""
+"""Tries changes on collected tests. Each trial runs in a forked process until the first failure."""
 
 import gc
 import os
@@ -36,7 +36,7 @@ QUIET = ("-q", "-Wignore::pytest.PytestAssertRewriteWarning")
 
 
 class Trial(NamedTuple):
-    """A change, the tests to try it on in this order, and their duration without the change."""
+    """A change, the tests to run in this order, and their total duration without the change."""
 
     change: Change
     tests: tuple[str, ...]
@@ -44,7 +44,7 @@ class Trial(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Result of a trial, with the name of the failed test."""
+    """The result of a trial, with the name of the failed test."""
 
     outcome: Literal["killed", "timed out", "survived", "not covered"]
     test: str = ""
@@ -59,8 +59,9 @@ class _Child:
         self._cpu_seconds = 0.0
 
     def is_over(self) -> bool:
-        """Return whether it has ended, idled too long, or used too much CPU time. A busy machine has little
-        influence.
+        """Return True if the process has ended, was idle for too long, or used too much CPU time.
+
+        Measures CPU time, so the load of the machine has little influence.
         """
         if not self.process.is_alive():
             return True
@@ -78,7 +79,7 @@ class _Child:
         return seconds
 
     def result(self) -> Result:
-        """Return the result. A child that still runs is killed."""
+        """Return the result. Kills the process if it is still running."""
         is_late = self.process.is_alive()
         if is_late and self.process.pid is not None:
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -98,10 +99,9 @@ class _Child:
 
 
 class Trials:
-    """A pytest plugin that replaces the test loop and tries one change after another on the tests of each.
+    """Pytest plugin that replaces the test loop and tries one change after another, each on its own tests.
 
-    A failure counts only if the test passes under the same conditions without the change. Otherwise the test is
-    skipped.
+    A failure counts only if the test passes without the change under the same conditions. Other tests are skipped.
     """
 
     def __init__(self, trials: Sequence[Trial], children: int, tell: Callable[[Trial, Result], None]) -> None:
@@ -112,15 +112,14 @@ class Trials:
         self._sound: dict[str, bool] = {}
 
     def pytest_collection(self) -> None:
-        """Reduce the examples of property tests, since nobody reads the failures."""
+        """Use few examples for property tests, and do not shrink failures, because nobody reads them."""
         profile = settings(max_examples=EXAMPLES, database=None, deadline=None, phases=[Phase.explicit, Phase.generate])
         settings.register_profile("mutants", profile)
         settings.load_profile("mutants")
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Try all changes."""
         self._items = {item.nodeid: item for item in session.items}
-        gc.freeze()  # so that children need not copy the collected tests
+        gc.freeze()  # keeps forked processes from copying the collected tests
         running: dict[_Child, Trial] = {}
         while self._waiting or running:
             while self._waiting and len(running) < self._children_max:
@@ -152,8 +151,9 @@ class Trials:
         return _Child(process, folder, CPU_SECONDS_AT_LEAST + TIMES_SLOWER * seconds)
 
     def _run(self, tests: Sequence[str], change: Change | None, folder: Path) -> int:
-        """Run tests in the child. Returns 0 if all passed, 3 if there were none, or else writes the failed test's
-        name to `failed`.
+        """Run tests in the forked process. Writes the name of the first failed test to `failed`.
+
+        Returns 0 if all tests passed, 1 if one failed, and 3 if there were no tests or the change could not be applied.
         """
         os.setsid()
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))

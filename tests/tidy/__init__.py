@@ -1,1 +1,1 @@
-"""Checks of the code's shape: sizes, layers, names, documents, and imports at start."""
+"""Checks of the project's structure: sizes, layers, names, documents, and imports at startup."""

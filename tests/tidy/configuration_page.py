@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the settings records: `python -m tests.tidy.configuration_page`."""
+"""Writes docs/configuration.md from the settings classes: `python -m tests.tidy.configuration_page`."""
 
 import ast
 import inspect
@@ -64,8 +64,8 @@ LIVE = " **Live.**"
 
 @cache
 def descriptions(section: type[msgspec.Struct]) -> dict[str, str]:
-    """Return the description of each key in a section: the text below its field in the source, including inherited
-    fields.
+    """Return the description of each key in a section, including inherited keys. A description is the string below
+    a field in the source.
     """
     texts: dict[str, str] = {}
     for kind in reversed(section.__mro__):
@@ -86,7 +86,9 @@ def descriptions(section: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def sections() -> Iterator[tuple[str, type[msgspec.Struct]]]:
-    """Yield every table with its record, in the order of the file: `turns`, `providers.NAME`, `platforms.telegram`…"""
+    """Yield each table and its settings class, in the order of the file: `turns`, `providers.NAME`,
+    `platforms.telegram`…
+    """
     for key in keys(whole_config()).values():
         yield from _tables(key.name, key.hint)
 
@@ -106,12 +108,10 @@ def _tables(path: str, hint: object) -> Iterator[tuple[str, type[msgspec.Struct]
 
 
 def is_table(key: Key) -> bool:
-    """Return whether a key is described as its own table."""
     return any(True for _ in _tables(key.name, key.hint))
 
 
 def undocumented() -> list[str]:
-    """Return the keys without a description. There must be none."""
     return [
         f"{path}.{key.name}"
         for path, kind in sections()
@@ -125,7 +125,6 @@ def mark(kind: type[msgspec.Struct], key: Key) -> str:
 
 
 def default_text(kind: type[msgspec.Struct], key: Key) -> str:
-    """Return a key's default as TOML."""
     if key.required:
         return "required"
     field = next(field for field in msgspec.structs.fields(kind) if field.name == key.name)
@@ -150,7 +149,7 @@ def default_text(kind: type[msgspec.Struct], key: Key) -> str:
 
 
 def documented_sections() -> Iterator[tuple[str, type[msgspec.Struct]]]:
-    """Yield every table, and one for the keys that all accounts share."""
+    """Yield each table, and one additional table for the keys that all chat accounts share."""
     for path, kind in sections():
         yield path, kind
         if kind is PlatformsSettings:
@@ -158,12 +157,10 @@ def documented_sections() -> Iterator[tuple[str, type[msgspec.Struct]]]:
 
 
 def is_shared(kind: type[msgspec.Struct], key: Key) -> bool:
-    """Return whether all accounts share a key, so that it is described only once."""
     return issubclass(kind, AccountSettings) and kind is not AccountSettings and key.name in keys(AccountSettings)
 
 
 def reference() -> str:
-    """Return the whole page."""
     parts = [HEAD]
     for path, kind in [("", whole_config()), *documented_sections()]:
         about = " ".join((inspect.getdoc(kind) or "").split()) if path else "Write these before the first table."

@@ -1,10 +1,11 @@
-"""Finds every regular expression of the product and the texts that would slow it down, and measures the CPU time.
+"""Finds all regular expressions in the product and inputs that could make them slow, and measures their CPU time.
 
-`python -m tests.tidy.expressions` prints as JSON which expressions take superlinear time. The texts are derived from
-the expression: a prefix that leads to a repetition, its characters many times, and then nothing or a character that
-makes the match fail. Python's own engine runs them, because the question is which expressions it optimizes.
+`python -m tests.tidy.expressions` prints as JSON which expressions take superlinear time. The inputs are derived
+from the expression: a prefix that leads to a repetition, then the repeated characters many times, then nothing or a
+character that makes the match fail. Python's own engine runs them, because only it shows which expressions it
+optimizes.
 
-The measure is CPU time, compared with a reference at the same moment (`tests/growth.py`).
+CPU time is compared with a reference that runs at the same moment (`tests/growth.py`).
 """
 
 import ast
@@ -74,17 +75,17 @@ BUILT: dict[str, tuple[str, str]] = {
 method.
 """
 PLAIN = (
-    "shoal.kernel.lazy_re: pattern",  # its callers' expressions are found there
-    "re.escape",  # a name of the home's own files, or a literal text
-    "shoal.features.mcp.schemas: pattern",  # only parsed
-    "shoal.permissions.patterns: ",  # matches one character, or is only parsed
+    "shoal.kernel.lazy_re: pattern",  # the patterns are found at the callers of this function
+    "re.escape",  # escapes file names in the home, or a literal text
+    "shoal.features.mcp.schemas: pattern",  # parsed but never run
+    "shoal.permissions.patterns: ",  # matches a single character, or is parsed but never run
     "shoal.markdown.unfinished: f'(?<!`)`{{{run}}}(?!`)'",
 )
 """Expressions that are built at run time and need no sample."""
 
 
 class Expression(msgspec.Struct, frozen=True):
-    """An expression of the product, its place, and the methods that run it."""
+    """A regular expression, where it is defined, and the methods that run it."""
 
     place: str
     pattern: str | bytes
@@ -106,7 +107,9 @@ class Slow(msgspec.Struct, frozen=True):
 
 
 def expressions() -> tuple[list[Expression], list[str], list[str]]:
-    """Return every expression of the product, those known only at run time, and samples that match no expression."""
+    """Return all expressions, those known only at run time, and entries in the table of samples that match no
+    expression.
+    """
     everything: list[Expression] = []
     unknown: list[str] = []
     unused = dict.fromkeys(BUILT)
@@ -146,7 +149,6 @@ def expressions() -> tuple[list[Expression], list[str], list[str]]:
 
 
 def _expression_of(node: ast.Call) -> tuple[str, ast.expr, ast.expr | None] | None:
-    """Return the function, pattern and flags of a call that takes an expression."""
     named = {word.arg: word.value for word in node.keywords}
     match node.func:
         case ast.Attribute(value=ast.Name(id="re" | "lazy_re"), attr=call) if call in CALLS and node.args:
@@ -163,12 +165,11 @@ def _module(path: Path) -> str:
 
 
 def _known_as(module: str, name: str) -> str:
-    """Return a constant's global name. A private name is only known in its module."""
+    """Return a name for a constant that is unique in the product. Only private names need the module."""
     return f"{module}.{name}" if name.startswith("_") else name
 
 
 def _value(node: ast.expr, module: str) -> Any:
-    """Evaluate an expression of a module. The module is imported only if necessary."""
     if isinstance(node, ast.Constant):
         return node.value
     scope = {"re": re} if all(name.id == "re" for name in ast.walk(node) if isinstance(name, ast.Name)) else None
@@ -177,7 +178,9 @@ def _value(node: ast.expr, module: str) -> Any:
 
 
 def _methods_by_name() -> dict[str, set[str]]:
-    """Return the methods called on each constant. A constant that is passed on counts as used by all."""
+    """Return the methods called on each constant. A constant that is passed to a function counts as used by all
+    methods.
+    """
     used: dict[str, set[str]] = {}
     for path in package_files():
         module, home = tree(path), _module(path)
@@ -212,7 +215,7 @@ _FAILS = ("", "\n\0")
 
 
 def recipes(pattern: str | bytes, flags: int) -> Iterator[tuple[str, str, str]]:
-    """Yield a prefix, a repeated part and a suffix of a text, derived from what the expression matches."""
+    """Yield candidates for slow inputs, each as a prefix, a part to repeat, and a suffix."""
     parsed = parser.parse(pattern, flags)
     repeated = list(_repetitions(parsed, ""))
     if not repeated:
@@ -230,7 +233,6 @@ def recipes(pattern: str | bytes, flags: int) -> Iterator[tuple[str, str, str]]:
 
 
 def _letters(parsed: Any) -> list[str]:
-    """Return characters that the expression matches, the rarest first, and a few that it may not match."""
     letters: dict[str, None] = {}
     for op, argument in _walk(parsed):
         if op is codes.LITERAL:
@@ -242,7 +244,6 @@ def _letters(parsed: Any) -> list[str]:
 
 
 def _members(op: Any, argument: Any) -> list[str]:
-    """Return a few characters that a class matches."""
     if op is codes.ANY:
         return ["a", " ", "<"]
     if op is codes.NOT_LITERAL:
@@ -278,7 +279,6 @@ def _walk(parsed: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _inside(op: Any, argument: Any) -> Sequence[Any]:
-    """Return the expressions nested in an operation."""
     if op in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
         return (argument[2],)
     if op is codes.SUBPATTERN:
@@ -293,7 +293,6 @@ def _inside(op: Any, argument: Any) -> Sequence[Any]:
 
 
 def _repetitions(parsed: Any, before: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield, for each repetition, a text that leads to it and texts that it repeats."""
     text = before
     for op, argument in parsed:
         if op in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT) and argument[1] > 20:
@@ -304,7 +303,7 @@ def _repetitions(parsed: Any, before: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _sample(parsed: Any, choice: int) -> str:
-    """Return a short text that the expression matches, as far as its structure shows."""
+    """Return a short text that the expression should match. Lookarounds and back references are ignored."""
     parts: list[str] = []
     for op, argument in parsed:
         if op is codes.LITERAL:
@@ -325,7 +324,7 @@ def _sample(parsed: Any, choice: int) -> str:
 
 
 def runner(expression: Expression, method: str) -> Callable[[Any], object]:
-    """Return a function that runs the expression over a whole text, as the method does."""
+    """Return a function that runs the expression over a complete text. `search` finds all matches."""
     compiled = re.compile(expression.pattern, expression.flags)
     if method in ANCHORED:
         return getattr(compiled, method)
@@ -339,7 +338,6 @@ def _text(recipe: tuple[str, str, str], size: int, *, pattern: str | bytes) -> A
 
 
 def measured(expression: Expression) -> Slow | None:
-    """Return the first text that takes longer than its length allows, or None."""
     with stopped_by_timer():
         return _slow(expression)
 
@@ -361,7 +359,6 @@ def _slow(expression: Expression) -> Slow | None:
 
 
 def main() -> None:
-    """Print the slow and the unknown expressions as JSON."""
     everything, unknown, unused = expressions()
     slow = [result for result in map(measured, everything) if result is not None]
     result = {"expressions": len(everything), "unknown": unknown, "unused": unused, "slow": slow}

@@ -1,4 +1,6 @@
-"""Measures the files, functions and call depth that one plain Telegram message of an active conversation uses."""
+"""Measures how many files and functions one plain Telegram message in an active conversation runs through, and how
+deep the calls nest.
+"""
 
 import asyncio
 import sys
@@ -25,7 +27,7 @@ SETTINGS = {"mailbox": {"pause_seconds": 0}}
 
 
 class Footprint(NamedTuple):
-    """Number of the product's files and functions, and the maximum number of its frames on one stack."""
+    """The number of the product's files and functions, and the maximum number of its frames on one stack."""
 
     files: int
     functions: int
@@ -49,7 +51,7 @@ class _Profile:
 
 def _of_product(code: CodeType) -> bool:
     path = code.co_filename
-    if code.co_name.startswith("<"):  # a lambda or comprehension counts as part of its function
+    if code.co_name.startswith("<"):  # a lambda or comprehension belongs to its function
         return False
     return path.startswith(f"{PACKAGE}/") and not path.startswith(f"{PACKAGE}/testing/")
 
@@ -71,7 +73,7 @@ async def _measured(folder: Path) -> Footprint:
                 profiles.append(profile)
     finally:
         sys.setprofile(None)
-        threading.setprofile(None)  # None removes the profiler
+        threading.setprofile(None)  # removes the profiler
         await stand.stop()
     looked_at = profiles[WARM:]
     passed = Counter(code for profile in looked_at for code in profile.seen)
@@ -81,7 +83,6 @@ async def _measured(folder: Path) -> Footprint:
 
 
 def footprint() -> Footprint:
-    """Return the footprint of one message."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(_measured(Path(folder)))
 

@@ -1,7 +1,7 @@
-"""The public interface as text: every name of `import shoal`, and the classes that packages subclass or get, with
-types.
+"""Writes the public interface as text: all names of `import shoal` and all classes that packages subclass or receive,
+with types.
 
-`python -m tests.tidy.public_api` writes public_api.txt. A difference is a change of the public interface.
+`python -m tests.tidy.public_api` writes public_api.txt. A difference in that file is a change of the public interface.
 """
 
 import ast
@@ -32,7 +32,6 @@ PRIVATE_TO_SUBCLASSES = "ChatAccount"
 
 
 def lines_of(node: ast.stmt, indent: str = "", *, shows_private: bool = False) -> list[str]:
-    """Return a definition as its signature, fields and methods, without bodies."""
     match node:
         case ast.ClassDef():
             heads = [*map(ast.unparse, node.bases), *(f"{key.arg}={ast.unparse(key.value)}" for key in node.keywords)]

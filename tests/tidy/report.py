@@ -1,4 +1,4 @@
-"""Measures what the code costs a reader, for information and not as a goal: `make report`."""
+"""Measures how much code a reader must understand. The numbers are information, not a goal: `make report`."""
 
 import ast
 import sys
@@ -18,18 +18,16 @@ def lines_of(*paths: Path) -> int:
 
 
 def modules() -> int:
-    """Return the number of the product's files."""
     return len(package_files())
 
 
 def class_names_used_twice() -> list[str]:
-    """Return the names that more than one class of the product has."""
     counts = Counter(node.name for _, node in _classes(package_files()))
     return sorted(name for name, count in counts.items() if count > 1)
 
 
 def lonely_protocols() -> list[str]:
-    """Return protocols with at most one implementation in the product and no fake in the tests."""
+    """Return the protocols that have at most one implementation in the product and no fake in the tests."""
     everything = [*python_files("src"), *python_files("tests")]
     members = {node.name: _members(node) for _, node in _classes(everything) if not _is_protocol(node)}
     bases = {node.name: _bases(node) for _, node in _classes(everything)}
@@ -48,9 +46,7 @@ def lonely_protocols() -> list[str]:
 
 
 def private_functions_called_once() -> float:
-    """Return the share of private functions and methods that are used once in their file, in percent of all
-    functions.
-    """
+    """Return the private functions and methods that are used once in their file, as a percentage of all functions."""
     once = total = 0
     for path in package_files():
         mentioned = Counter(
@@ -65,7 +61,9 @@ def private_functions_called_once() -> float:
 
 
 def imports_of(path: Path, package: str = "") -> int:
-    """Return the number of third-party modules that a file imports from, or of modules of one package."""
+    """Return the number of third-party modules that a file imports from. With `package`, count only modules of
+    that package.
+    """
     imported_modules = {node.module for node in nodes(tree(path)) if isinstance(node, ast.ImportFrom) and node.module}
     tops = {name: name.partition(".")[0] for name in imported_modules}
     return sum(top == package if package else top not in sys.stdlib_module_names for top in tops.values())

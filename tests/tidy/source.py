@@ -1,7 +1,7 @@
-"""The project's files for the tidy tests: paths, texts, syntax trees, and the limits in ratchets.toml.
+"""The project's files for the tests in tests/tidy: paths, texts, syntax trees, and the limits in ratchets.toml.
 
-Each process reads, parses and walks a file once. Tests that read all files belong to the group GROUP, so that
-pytest-xdist runs them in one process.
+Each process reads and parses a file only once. Tests that read all files belong to the group GROUP, so pytest-xdist
+runs them in one process.
 """
 
 import ast
@@ -24,21 +24,21 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits for the whole product."""
+    """Limits for the complete product."""
 
     broad_excepts_max: int
     create_task_sites_max: int
 
 
 class Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Words that no name may contain, and the names that the package exports."""
+    """Words that no name may contain, and the names that `shoal` exports."""
 
     forbidden: list[str]
     public: list[str]
 
 
 class Start(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Packages that must not be imported at start."""
+    """Packages that the program must not import at startup."""
 
     slow: list[str]
 
@@ -54,7 +54,7 @@ RATCHETS = msgspec.convert(tomllib.loads(Path(__file__).with_name("ratchets.toml
 
 @cache
 def project_files() -> tuple[Path, ...]:
-    """Return every file of the project that git does not ignore, committed or not."""
+    """Return all files that git does not ignore, whether committed or not."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
     paths = (ROOT / name for name in sorted(set(names)) if name)
@@ -62,24 +62,22 @@ def project_files() -> tuple[Path, ...]:
 
 
 def python_files(*folders: str) -> list[Path]:
-    """Return the project's Python files in these top-level folders."""
     return [path for path in project_files() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in folders]
 
 
 def package_files() -> list[Path]:
-    """Return the product's Python files, without those shipped for tests."""
+    """Return the product's Python files, without the fakes and contract suites that it ships for tests."""
     return [path for path in python_files("src") if PACKAGE / "testing" not in path.parents]
 
 
 @cache
 def text(path: Path) -> str:
-    """Return a file's text."""
     return path.read_text(encoding="utf-8")
 
 
 @contextmanager
 def without_collector() -> Generator[None]:
-    """Pause the garbage collector, which would scan all existing trees for each new one."""
+    """Pause garbage collection, which would scan all existing trees for each new one."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -91,14 +89,12 @@ def without_collector() -> Generator[None]:
 
 @cache
 def tree(path: Path) -> ast.Module:
-    """Return a file's syntax tree."""
     with without_collector():
         return ast.parse(text(path), filename=str(path))
 
 
 @cache
 def nodes(module: ast.Module) -> tuple[ast.AST, ...]:
-    """Return every node of a tree in the order of ast.walk."""
     return tuple(ast.walk(module))
 
 
@@ -107,6 +103,5 @@ def functions(path: Path) -> Iterator[Function]:
 
 
 def where(path: Path, node: ast.expr | ast.stmt | ast.excepthandler | None = None, name: str = "") -> str:
-    """Return the place of a violation: path, line, and name if it has one."""
     line = f":{node.lineno}" if node else ""
     return f"{path.relative_to(ROOT)}{line} {name}".rstrip()

@@ -1,4 +1,4 @@
-"""Changelog entries have names that the script accepts, and the script moves them into the changelog."""
+"""Changelog entries have names that the release script accepts, and the script moves the entries into the changelog."""
 
 import shutil
 import subprocess
@@ -17,7 +17,6 @@ def release(root: Path, version: str) -> subprocess.CompletedProcess[str]:
 
 
 def copy(folder: Path) -> None:
-    """Copy the files that the script reads and writes."""
     for name in (SCRIPT, Path("CHANGELOG.md"), Path("changes")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_dir():

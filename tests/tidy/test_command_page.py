@@ -1,4 +1,4 @@
-"""docs/commands.md describes every chat command, and commands keep their numbers."""
+"""docs/commands.md describes every chat command, and each command keeps its number."""
 
 import re
 from pathlib import Path

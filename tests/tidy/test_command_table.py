@@ -1,4 +1,4 @@
-"""docs/cli.md describes every command as it is."""
+"""docs/cli.md describes every command in its current form."""
 
 from tests.command_table import PAGE, page
 

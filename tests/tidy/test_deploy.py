@@ -1,4 +1,4 @@
-"""The files in deploy/ are valid, according to their own tools and to Shoal's command line."""
+"""The files in deploy/ are valid according to their own tools and to Shoal's command line."""
 
 import re
 import shutil
@@ -28,7 +28,6 @@ Document: TypeAlias = dict[str, Any]
 
 
 def lint(*command: str | Path) -> None:
-    """Run a tool and check that it succeeds."""
     result = subprocess.run([str(part) for part in command], cwd=ROOT, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -43,7 +42,7 @@ def test_the_dockerfile_follows_the_rules() -> None:
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_the_units_are_sound(path: Path, tmp_path: Path) -> None:
-    """systemd checks the units with another program in place of ours, and reports unknown keys."""
+    """`systemd-analyze` reports unknown keys. It needs an existing program, so another one replaces `shoal`."""
     tool = shutil.which("systemd-analyze")
     if tool is None:
         pytest.skip("systemd-analyze is not installed")
@@ -55,7 +54,7 @@ def test_the_units_are_sound(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_the_unit_restarts_shoal_and_gives_it_time_to_drain(path: Path) -> None:
-    """Checks what Shoal needs from a supervisor, even if systemd's tool is missing."""
+    """Covers what Shoal needs from a supervisor, even if `systemd-analyze` is not installed."""
     settings = dict(re.findall(r"^(\w+)=(.*)$", path.read_text(), re.MULTILINE))
     assert settings["Restart"] == "always"
     assert int(settings["TimeoutStopSec"]) > DRAIN_SECONDS
@@ -74,7 +73,6 @@ def documents() -> Iterator[Document]:
 
 
 def commands() -> Iterator[tuple[str, list[str]]]:
-    """Yield every place that starts a Shoal command, with the command."""
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     (command,) = re.findall(r"^CMD (\[.*\])", dockerfile, re.MULTILINE)
     yield "Dockerfile", yaml.safe_load(command)
@@ -127,7 +125,6 @@ LOCKS = ("image", "build")
 
 
 def pinned(lock: str) -> dict[str, tuple[str, int]]:
-    """Return the packages of a lock file, each with its version and the number of its hashes."""
     packages: dict[str, tuple[str, int]] = {}
     for entry in re.split(r"\n(?=\S)", (ROOT / "requirements" / f"{lock}.txt").read_text().strip()):
         named = re.match(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?==(\S+)", entry)
@@ -137,7 +134,6 @@ def pinned(lock: str) -> dict[str, tuple[str, int]]:
 
 
 def steps() -> list[str]:
-    """Return the instructions of the Dockerfile, each on one line."""
     lines = "\n".join(line for line in DOCKERFILE.splitlines() if not line.startswith("#"))
     return [line for line in lines.replace("\\\n", " ").splitlines() if line.strip()]
 

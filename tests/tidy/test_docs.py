@@ -1,7 +1,7 @@
-"""The documents are correct: code compiles, runs where marked, and links lead somewhere.
+"""The documents are correct: code compiles, marked code runs, and links have targets.
 
-A fenced block of `python` must compile. It runs in an empty folder if its first line is `# runs`. Blocks of `toml`,
-`json`, `bash` and `sh` must parse. Terminal sessions belong in a `console` block, which is not checked.
+A fenced `python` block must compile. If its first line is `# runs`, it also runs in an empty folder. Blocks of
+`toml`, `json`, `bash` and `sh` must parse. Terminal sessions belong in a `console` block, which is not checked.
 """
 
 import ast
@@ -31,7 +31,7 @@ RUN_SECONDS_MAX = 60
 
 
 class Block(NamedTuple):
-    """A fenced block with its place, language and text."""
+    """A fenced block with its position, language and text."""
 
     place: str
     language: str
@@ -39,7 +39,6 @@ class Block(NamedTuple):
 
 
 def documents() -> list[Path]:
-    """Return the project's own documents, without those for agents or from third parties."""
     return [
         path
         for path in project_files()
@@ -48,7 +47,6 @@ def documents() -> list[Path]:
 
 
 def blocks(path: Path) -> list[Block]:
-    """Return the fenced blocks of a document."""
     said = path.read_text(encoding="utf-8")
     return [
         Block(
@@ -61,7 +59,6 @@ def blocks(path: Path) -> list[Block]:
 
 
 def runs(block: Block) -> bool:
-    """Return whether a block is marked to be run."""
     return block.language == "python" and block.code.lstrip().startswith("# runs")
 
 
@@ -69,7 +66,6 @@ BLOCKS = [block for path in documents() for block in blocks(path)]
 
 
 def check(block: Block) -> None:
-    """Parse a block. Raises the error of its language's parser."""
     match block.language:
         case "python":
             compile(block.code, block.place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
@@ -99,7 +95,7 @@ def test_a_block_marked_to_run_runs(block: Block, tmp_path: Path) -> None:
 
 
 def anchors(path: Path) -> set[str]:
-    """Return the anchors of a document's headings, as GitHub generates them."""
+    """Return the anchors that GitHub generates for a document's headings."""
     said = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     titles = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.*)$", said, re.MULTILINE))
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
@@ -156,7 +152,7 @@ def test_the_architecture_page_lists_what_exists() -> None:
 
 @pytest.mark.xdist_group(GROUP)
 def test_pages_named_in_messages_are_available_in_shoal_docs() -> None:
-    """A wheel has no docs/ folder, so messages must name the command `shoal docs` and existing pages."""
+    """A wheel has no docs/ folder, so messages must refer to existing pages through the command `shoal docs`."""
     named, bare = list[tuple[Path, str]](), list[str]()
     for path in package_files():
         docstrings = {
@@ -198,7 +194,7 @@ TYPED = [
 
 @pytest.mark.parametrize(("place", "line"), TYPED)
 def test_commands_in_documents_parse(place: str, line: str) -> None:
-    """This also checks options and arguments. Nothing is executed."""
+    """Also checks options and arguments. No command is run."""
     words = shlex.split(line.partition(" && ")[0], comments=True)
     assert words == ["--version"] or parse_command(words), place
 
@@ -218,7 +214,6 @@ def test_commands_in_sentences_exist() -> None:
 
 
 def parse_command(words: list[str]) -> bool:
-    """Parse a command line down to its subcommand. Raises click.UsageError if it is wrong."""
     parsed = main.shoal.make_context("shoal", words)
     while isinstance(parsed.command, click.Group) and (left := [*parsed._protected_args, *parsed.args]):
         name, command, rest = parsed.command.resolve_command(parsed, left)

@@ -1,4 +1,4 @@
-"""No regular expression of the product takes more than linear time for any input.
+"""Every regular expression in the product takes at most linear time for any input.
 
 `tests/tidy/expressions.py` finds and measures them in a separate process that does nothing else.
 """
@@ -18,7 +18,7 @@ FOUND_MIN = 350
 
 
 class Report(msgspec.Struct):
-    """Output of the other process."""
+    """The JSON output of the measuring process."""
 
     expressions: int
     unknown: list[str]
@@ -56,7 +56,7 @@ def test_every_expression_is_known_here_or_has_samples() -> None:
     ],
 )
 def test_a_slow_expression_is_found(pattern: str, method: str) -> None:
-    """A disturbance during every run of the reference can hide a slow expression once."""
+    """Repeats the measurement, because other activity on the machine can hide a slow expression."""
     assert any(measured(Expression("sample:1", pattern, 0, (method,))) for _ in range(10))
 
 

@@ -1,4 +1,4 @@
-"""Existing tests cover every guarantee in tests/GUARANTEES.md."""
+"""Each guarantee in tests/GUARANTEES.md has existing tests."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A test run that hangs ends within its limits, with a traceback: `tests/hanging.py`."""
+"""A test run that hangs ends within its time limits and prints a traceback: `tests/hanging.py`."""
 
 import subprocess
 import sys
@@ -61,7 +61,7 @@ def run(folder: Path, fixture: str, body: str, end_seconds: int, *options: str) 
         ("", "hang()"),
         ("hanging_teardown", "pass"),
         ("hanging_teardown", "assert False"),
-        ("", "start_thread()"),  # a thread that keeps the interpreter from exiting
+        ("", "start_thread()"),  # a thread that prevents the interpreter from exiting
     ],
 )
 def test_a_hang_ends_the_run_with_a_traceback(tmp_path: Path, fixture: str, body: str) -> None:

@@ -1,4 +1,4 @@
-"""Migrations are only added, never changed, since existing databases have already run them."""
+"""Migrations may only be added, never changed, because existing databases have already run them."""
 
 import hashlib
 import tomllib

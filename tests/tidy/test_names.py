@@ -31,12 +31,10 @@ WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 def words(name: str) -> set[str]:
-    """Return the words of a snake_case or CamelCase name in lower case."""
     return {word.lower() for word in WORD.findall(name)}
 
 
 def named(path: Path) -> Iterator[str]:
-    """Yield the names that a file defines, each with its place: its own, and those of its classes and functions."""
     yield path.stem
     for node in nodes(tree(path)):
         if isinstance(node, (*type_of_function, ast.ClassDef)):

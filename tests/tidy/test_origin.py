@@ -1,6 +1,6 @@
-"""tests/GUARANTEES.md lists every place in the code that creates a prompt or something that becomes one, with a test.
+"""tests/GUARANTEES.md lists every function that creates a prompt, or an object that becomes part of one, with a test.
 
-A new place fails here until its row says whose words it carries and which test shows that.
+A new function fails here until the table has a row that states whose text it contains and which test proves that.
 """
 
 import ast
@@ -28,11 +28,11 @@ MAKERS = {
 
 
 TRUSTING = {
-    "importing.bring._events",  # with --trust, by which a person confirms having read it all
+    "importing.bring._events",  # only with --trust, which confirms that a person has read the text
     "importing.bring.Bringing._schedules",
     "threads.access_gate.AccessGate.command",
     "threads.access_gate.AccessGate.react",
-    "threads.access_gate.AccessGate._judged",  # the agent's own words, as the journal has them
+    "threads.access_gate.AccessGate._judged",  # the agent's own text, from the journal
     "threads.admissions.Admissions.judge",
     "threads.access_gate.AccessGate.send",
     "features.snapshots.service.restorable",
@@ -40,12 +40,12 @@ TRUSTING = {
     "permissions.access.admit",
     "store.inbox.Inbox.revise",
     "threads.access_tokens.AccessTokens.author",
-    "threads.presence.Rights.of",  # trusted no more than before
+    "threads.presence.Rights.of",  # never more trusted than before
     "threads.principals",
     "tools.builtin.message._note",
-    "surfaces.cli.known_tools.situation_here",  # the person for whom rules are tried
+    "surfaces.cli.known_tools.situation_here",  # the person for whom `shoal permissions` evaluates the rules
     "tools.executor.Executor.situation",
-    "tools.executor.Executor._situation",  # as trusted as the person who asks
+    "tools.executor.Executor._situation",  # as trusted as the person who asked
     "features.triggers.event_files",
     "features.triggers.heartbeat.Heartbeat.beat",
     "features.triggers.routes.take_hook",
@@ -54,7 +54,6 @@ TRUSTING = {
 
 
 def made_names(tree: ast.Module, module: str) -> set[str]:
-    """Return the makers that a module knows by name: imported ones and its own."""
     names = set(MAKERS.get(f"shoal.{module}", set()))
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in MAKERS:
@@ -65,7 +64,9 @@ def made_names(tree: ast.Module, module: str) -> set[str]:
 
 
 def calls(node: ast.AST, where: str) -> Iterator[tuple[str, ast.Call]]:
-    """Yield every call with the function around it. Class patterns in a match look like calls but create nothing."""
+    """Yield each call with the function that contains it. Skips class patterns in `match`, which look like calls
+    but create nothing.
+    """
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.pattern):
             continue
@@ -76,7 +77,7 @@ def calls(node: ast.AST, where: str) -> Iterator[tuple[str, ast.Call]]:
 
 
 def makes(call: ast.Call, names: set[str]) -> bool:
-    """Return whether a maker is called, or passed to `convert`, which creates one."""
+    """Return True if the call is to a maker, or passes one to `convert`, which then creates an object."""
     called = _name(call.func)
     return called in names or (called == "convert" and any(_name(one) in names for one in call.args))
 
@@ -86,14 +87,13 @@ def _name(node: ast.AST) -> str:
 
 
 def trusts(call: ast.Call) -> bool:
-    """Return whether a call marks something as trusted, or may do so."""
+    """Return True unless the call omits `trusted` or sets it to a literal False."""
     values = [one.value for one in call.keywords if one.arg == "trusted"]
     return any(not (isinstance(value, ast.Constant) and value.value is False) for value in values)
 
 
 @cache
 def in_product() -> tuple[set[str], set[str]]:
-    """Return the places of the product that create a prompt, and those that trust a person."""
     making: set[str] = set()
     trusting: set[str] = set()
     for path in package_files():
@@ -106,7 +106,6 @@ def in_product() -> tuple[set[str], set[str]]:
 
 
 def rows() -> list[list[str]]:
-    """Return the cells of the table's rows."""
     section = PAGE.split(SECTION)[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]

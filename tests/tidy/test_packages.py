@@ -1,4 +1,4 @@
-"""The packages in packages/ use only the documented modules, as third-party packages would."""
+"""The packages in packages/ use only documented modules, like third-party packages."""
 
 import ast
 import re
@@ -15,14 +15,12 @@ FILES = python_files("packages")
 
 
 def public_modules() -> set[str]:
-    """Return the modules that docs/extending.md lists as public."""
     page = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
     table = page.partition("## Public modules")[2]
     return set(re.findall(r"^\| `(shoal[\w.]*)`", table, re.MULTILINE))
 
 
 def shoal_imports(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the modules of Shoal and of its tests that a file imports, each with the imported names."""
     for node in nodes(tree(path)):
         if isinstance(node, ast.ImportFrom):
             imported = [(node.module or "", tuple(alias.name for alias in node.names))]

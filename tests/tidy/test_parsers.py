@@ -1,7 +1,7 @@
-"""Parsers of untrusted text are bounded: each has a known place, and its errors are all caught.
+"""Parsers of untrusted text are bounded: each is used only in known files, which catch all of its errors.
 
-Very deeply nested documents raise RecursionError, and numbers of thousands of digits raise ValueError, instead of
-the parser's usual error.
+Very deeply nested documents raise RecursionError, and numbers with thousands of digits raise ValueError, instead of
+the parser's own error.
 """
 
 import ast
@@ -14,22 +14,23 @@ pytestmark = pytest.mark.xdist_group(GROUP)
 
 READERS = {
     "agents/skill_files.py": {"zipfile", "zlib"},  # ARCHIVE_BYTES_MAX, UNPACKED_BYTES_MAX, FILES_MAX, DEPTH_MAX
-    "features/backups/archive.py": {"gzip", "tarfile", "zlib"},  # the owner's own archives, entry by entry
-    "platforms/tokens.py": {"jwt"},  # tokens of the header, keys up to KEYS_BYTES_MAX
-    "features/push/service.py": {"jwt"},  # only signs
-    "files/images.py": {"zlib"},  # checksums alone
+    "features/backups/archive.py": {"gzip", "tarfile", "zlib"},  # the owner's own archives, read entry by entry
+    "platforms/tokens.py": {"jwt"},  # tokens from a header, and keys of up to KEYS_BYTES_MAX
+    "features/push/service.py": {"jwt"},  # only creates signatures
+    "files/images.py": {"zlib"},  # only checksums
     "kernel/commands.py": {"zlib"},  # only a checksum
     "kernel/untrusted.py": {"tomllib"},  # TOML_CHARS_MAX, TOML_PARTS_MAX
-    "net/http.py": {"zlib"},  # UNPACKED_BYTES_MAX at a time, BODY_BYTES_MAX in all
+    "net/http.py": {"zlib"},  # UNPACKED_BYTES_MAX at a time, BODY_BYTES_MAX in total
     "models/odd_json.py": {"json_repair"},  # REPAIRED_CHARS_MAX
     "surfaces/cli/reports.py": {"zipfile"},  # only writes
-    "surfaces/cli/setup_checks.py": {"plistlib"},  # macOS's own output
+    "surfaces/cli/setup_checks.py": {"plistlib"},  # output of macOS itself
     "surfaces/export.py": {"latex2mathml", "xml"},  # FORMULA_CHARS_MAX
     "features/evals/cli.py": {"xml"},  # only writes
-    "tools/attachments.py": {"PIL"},  # AREA_MAX by the header, in a thread
-    "tools/builtin/web.py": {"turbohtml"},  # FETCH_BYTES_MAX; linear at any depth
-    "tools/document_readers.py": {"email", "pypdf", "turbohtml", "xml", "zipfile"},  # a process with limited resources
-    "turn/tokens.py": {"gzip"},  # a file of the package itself
+    "tools/attachments.py": {"PIL"},  # AREA_MAX according to the header, in a thread
+    "tools/builtin/web.py": {"turbohtml"},  # FETCH_BYTES_MAX, in linear time at any depth
+    # in a process with limited resources
+    "tools/document_readers.py": {"email", "pypdf", "turbohtml", "xml", "zipfile"},
+    "turn/tokens.py": {"gzip"},  # a file that the package itself contains
     "turn/front_matter.py": {"yaml"},  # EVENTS_MAX, DEPTH_MAX, no anchors
 }
 """Modules that load parsers which can exhaust time or memory, with their bounds."""

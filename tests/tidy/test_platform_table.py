@@ -1,4 +1,4 @@
-"""The table of platforms and cases matches the latest run of the contract suite, and covers all of both."""
+"""The table of platforms and cases is complete and matches the latest run of the contract suite."""
 
 import ast
 import re
@@ -31,7 +31,7 @@ def test_every_suite_has_its_platform() -> None:
 
 
 def test_every_stored_reason_is_given_by_the_suite() -> None:
-    """A reason that the suite no longer gives comes from an older run."""
+    """A reason that the suite no longer contains comes from an older run."""
     reasons = {
         node.value
         for file in (ROOT / "src/shoal/testing/contracts").glob("chat*.py")

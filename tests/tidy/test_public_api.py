@@ -1,4 +1,4 @@
-"""The public interface changes only on purpose."""
+"""The public interface changes only intentionally."""
 
 from tests.tidy.public_api import PAGE, public_api
 

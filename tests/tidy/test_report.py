@@ -1,4 +1,4 @@
-"""`make report` works. Its numbers are no limits."""
+"""`make report` runs. Its numbers are not limits."""
 
 import re
 

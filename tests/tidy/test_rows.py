@@ -1,4 +1,4 @@
-"""Every promise in the table has a test that uses Shoal from outside, as people do."""
+"""Every promise in the table has a test that uses Shoal from outside, as users do."""
 
 import ast
 import re

@@ -1,4 +1,6 @@
-"""Rules about what code may catch, start and import, and about mocks and sleeps in tests."""
+"""Rules about the exceptions that code may catch, the tasks and processes that it may start, its imports, and
+mocks and sleeps in tests.
+"""
 
 import ast
 import os
@@ -21,7 +23,6 @@ CONTRACTS = {"layers", "features", "adapters", "config", "platforms", "builtin-t
 
 
 def is_broad(caught: ast.expr | None) -> bool:
-    """Return whether an except clause catches every error."""
     if caught is None:
         return True
     parts = caught.elts if isinstance(caught, ast.Tuple) else [caught]
@@ -29,13 +30,11 @@ def is_broad(caught: ast.expr | None) -> bool:
 
 
 def ends_in_raise(handler: ast.ExceptHandler) -> bool:
-    """Return whether a handler re-raises what it caught."""
     last = handler.body[-1]
     return isinstance(last, ast.Raise) and last.exc is None
 
 
 def broad_excepts(module: ast.Module) -> Iterator[ast.expr | ast.excepthandler]:
-    """Yield the places that swallow every error."""
     for node in nodes(module):
         match node:
             case ast.ExceptHandler() if is_broad(node.type) and not ends_in_raise(node):
@@ -47,14 +46,12 @@ def broad_excepts(module: ast.Module) -> Iterator[ast.expr | ast.excepthandler]:
 
 
 def calls(module: ast.Module, *names: str) -> Iterator[ast.Call]:
-    """Yield the calls of functions or methods whose last name is one of these."""
     for node in nodes(module):
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in names:
             yield node
 
 
 def imports(module: ast.Module) -> Iterator[str]:
-    """Yield the full names of all modules that a module imports."""
     for node in nodes(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -63,7 +60,7 @@ def imports(module: ast.Module) -> Iterator[str]:
 
 
 def sleeps(module: ast.Module) -> Iterator[ast.Call]:
-    """Yield calls that wait for real time: any sleep except sleep(0), which only yields to other tasks."""
+    """Yield calls that wait in real time: any sleep except sleep(0), which only yields to other tasks."""
     for call in calls(module, "sleep", "sleep_until"):
         is_zero = len(call.args) == 1 and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
         if ast.unparse(call.func).split(".")[0] in ("sleep", "asyncio", "time", "anyio", "trio") and not is_zero:
@@ -71,7 +68,9 @@ def sleeps(module: ast.Module) -> Iterator[ast.Call]:
 
 
 def raw_complaints(module: ast.Module) -> Iterator[ast.expr]:
-    """Yield places that raise or return a decoder's own error text. `refusal` words such errors for people."""
+    """Yield the expressions that raise or return a decoder's own error text. `refusal` turns such errors into
+    messages for users.
+    """
     for handler in nodes(module):
         if not isinstance(handler, ast.ExceptHandler) or handler.type is None or handler.name is None:
             continue
@@ -178,7 +177,7 @@ def test_no_contract_was_dropped() -> None:
 
 
 def imported_by(module: str) -> set[str]:
-    """Return the top-level names of all modules that importing a module loads in a new interpreter."""
+    """Return the top-level names of all modules that are loaded when a new interpreter imports this module."""
     environment = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
     code = f"import {module}"
     command = [sys.executable, "-c", code]

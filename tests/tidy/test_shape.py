@@ -1,4 +1,4 @@
-"""Rules of shape: every module has a docstring, and every package an `__init__.py`."""
+"""Rules for modules and packages: each module has a docstring, and each package an `__init__.py`."""
 
 import ast
 

@@ -1,4 +1,4 @@
-"""Rules about tests: what they may access in the product, where unit tests are, and what those may start."""
+"""Rules for tests: what they may access in the product, where unit tests belong, and what unit tests may start."""
 
 import ast
 import re
@@ -34,7 +34,7 @@ def is_private(name: str) -> bool:
 
 
 def private_names(module: ast.Module) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
-    """Yield our private names that a module imports, patches, or reads from an object other than itself."""
+    """Yield the product's private names that a module imports, patches, or reads from an object other than `self`."""
     for node in nodes(module):
         match node:
             case ast.ImportFrom(module=str(home), names=names) if home.partition(".")[0] in OURS:
@@ -78,7 +78,6 @@ def test_private_names_are_seen(code: str, count: int) -> None:
 
 
 def starts(module: ast.Module) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
-    """Yield the places where a module starts a process, or imports something that does."""
     for node in nodes(module):
         match node:
             case ast.Import(names=names):
@@ -124,10 +123,9 @@ def test_a_start_of_a_process_is_seen(code: str, count: int) -> None:
 
 
 def mirrors(test: str) -> bool:
-    """Return whether a test below tests/unit mirrors src/shoal.
+    """Return True if a test below tests/unit mirrors a module or package in src/shoal.
 
-    Its path, such as `turn/test_loop_limits.py`, must be that of a module or package, optionally followed by a
-    topic.
+    Its path, such as `turn/test_loop_limits.py`, must be that of a module or package, optionally followed by a topic.
     """
     folder, _, file = test.rpartition("/")
     words = file.removeprefix("test_").removesuffix(".py").split("_")

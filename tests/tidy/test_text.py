@@ -1,4 +1,4 @@
-"""Text that no file of the project may contain: machine paths, hosts of package indexes, and outside folders."""
+"""Texts that no file may contain: paths of one machine, hosts of package indexes, and folders outside the project."""
 
 import re
 from functools import cache
@@ -10,7 +10,7 @@ from tests.tidy.source import GROUP, ROOT, project_files, where
 
 pytestmark = pytest.mark.xdist_group(GROUP)
 
-# Written in parts, so that this file does not contain them.
+# Split, because this file must not contain them either.
 INDEX_HOSTS = (
     "pypi" + ".org",
     "python" + "hosted.org",
@@ -32,7 +32,6 @@ FORBIDDEN = {
 
 
 def offences(text: str) -> list[str]:
-    """Return the forbidden parts of a text with line numbers."""
     return [
         f"line {number}: {what}"
         for number, line in enumerate(text.splitlines(), 1)

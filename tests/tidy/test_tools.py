@@ -1,4 +1,6 @@
-"""A tool describes itself on its decorator. Adding one takes its file and its test, and nothing else lists tools."""
+"""A tool's decorator describes the tool. Adding a tool needs only its file and its test, because no other code
+lists tools.
+"""
 
 import ast
 import re
@@ -45,10 +47,11 @@ PLAYS_A_MODEL = "models/demo.py"
 
 
 def words_of(node: ast.AST) -> set[str]:
-    """Return the words in a collection of texts.
+    """Return the words in a collection. Collections are:
 
-    A collection is a tuple, list, set or table, the cases of a `match`, or a text of words or of a pattern's
-    alternatives.
+    - a tuple, a list, a set, or the keys of a dict
+    - the patterns of a `match`
+    - a string of words, or the alternatives in a regular expression
     """
     texts: list[ast.AST] = []
     match node:
@@ -73,7 +76,6 @@ def lists_tools(words: set[str]) -> bool:
 
 
 def lists_in(module: ast.Module) -> Iterator[int]:
-    """Yield the lines with collections that name tools, except docstrings."""
     for node in ast.walk(module):
         is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if is_text or not lists_tools(words_of(node)):

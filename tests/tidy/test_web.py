@@ -1,4 +1,4 @@
-"""Only the guarded client reaches the web. No tool opens a connection itself."""
+"""Only the guarded HTTP client connects to the web. No tool opens a connection itself."""
 
 import ast
 from pathlib import Path
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.xdist_group(GROUP)
 
 ROOT = Path(shoal.tools.__file__).parent
 GUARDED = {"fetch.py", "pinned.py"}
-OF_THE_OWNER = {"mcp/transport.py"}  # opens configured URLs, never one that a model chose
+OF_THE_OWNER = {"mcp/transport.py"}  # opens only configured URLs, never one that a model chose
 CLIENTS = {
     "aiohttp", "ftplib", "h11", "http", "httpcore", "httpcore2", "httpx", "httpx2", "requests", "smtplib", "socket",
     "ssl", "telnetlib", "urllib3", "websockets",
@@ -21,7 +21,6 @@ CALLS = {"urlopen", "open_connection", "create_connection", "getaddrinfo", "open
 
 
 def reaches_out(module: ast.Module) -> list[str]:
-    """Return the parts of a module that could open a connection."""
     names: list[str] = []
     for node in nodes(module):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""The wording of messages: no raw enumerations, and no sentence with two ends."""
+"""The wording of messages: no raw lists of values, and no text with two sentence endings."""
 
 import ast
 import re

@@ -57,7 +57,7 @@ class Subscription:
         return self
 
     async def __anext__(self) -> Event | LiveEvent:
-        """Return the next event. Cancellation loses no event, and the iteration can continue."""
+        """Return the next event. If the wait is cancelled, no event is lost and the iteration can continue."""
         while not self._backlog:
             if self.lost or self._closed:
                 raise StopAsyncIteration

@@ -46,7 +46,7 @@ class Pacer:
     async def turn(self, thread: ThreadId) -> None:
         """Wait until all rate limits and requested waits allow a post to this thread, then count the post.
 
-        Posts of the same thread or channel leave in the order of the calls. A cancelled wait counts nothing.
+        Posts of the same thread or channel leave in the order of the calls. A cancelled wait is not counted.
         """
         if self.take_now(thread):
             return

@@ -63,7 +63,7 @@ class CommandRequest(msgspec.Struct, frozen=True):
     """Whether nobody else reads the answer."""
     message_id: str = ""
     by: Asker | None = None
-    """The asker, if more is known than `author` says."""
+    """The asker, if it carries more information than `author`."""
 
     @property
     def asker(self) -> Asker:

@@ -185,7 +185,7 @@ class CardItem(msgspec.Struct, frozen=True):
 
     @property
     def foreign(self) -> tuple[str, ...]:
-        """Untrusted sources that are the only origin of a value in the call."""
+        """Untrusted sources of values in the call that appear nowhere else."""
         return tuple(dict.fromkeys(origin.source for origin in self.origins if origin.source))
 
 

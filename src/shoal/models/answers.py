@@ -227,7 +227,7 @@ class AnswerReader:
         self.usage: Usage = Usage()
         self.model = ""
         self.unknown = b""
-        """The first event without a known form of content."""
+        """The first event whose content has an unknown format."""
         self._markup = MarkupFilter(
             self.texts, self.thoughts, reads_calls=context.offers_tools, opens_thinking=context.opens_thinking
         )

@@ -81,7 +81,7 @@ class SeatbeltSandbox(_HostPaths):
     isolated = True
 
     def __init__(self, limits: CommandLimits | None = None, network: Network = "off") -> None:
-        # macOS limits all processes of a user together, and cannot limit private memory.
+        # macOS counts processes per user, not per command, and cannot limit private memory.
         self._limits = msgspec.structs.replace(limits or CommandLimits(), processes_max=0, memory_bytes_max=0)
         self._network: Network = network
         self._program = shutil.which("sandbox-exec") or ""

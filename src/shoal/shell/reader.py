@@ -549,7 +549,7 @@ class ShellReader:
         elif body is not None:
             self.visit(body)
         # The grammar attaches the redirection of a list's last command to the complete list. An earlier command in the
-        # list may change directory, so the target is resolved after all moves.
+        # list may change directory, so resolve the target after all directory changes.
         for place in range(first, last):
             self.parts[place] = replace(self.parts[place], moves=len(self._moves), sure=())
 

@@ -118,7 +118,7 @@ class FileHealth(Health):
         self._known: dict[str, tuple[int, int]] = {}
         self._wal_at = str(self._wal)
         self._mark: int | None = None
-        self._next_mark: int | None = None  # written, but perhaps only to the -wal
+        self._next_mark: int | None = None  # written, but possibly not yet checkpointed from the WAL
         self._marking = threading.Lock()
         self._written: tuple[int, WalIndex] | None = None
         self._is_foreign = False

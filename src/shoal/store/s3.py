@@ -189,7 +189,7 @@ def s3_errors() -> Generator[None]:
     except FileNotFoundError as error:
         if "NoSuchBucket" not in str(error):
             raise FileNotFoundError(str(error).partition(": ")[0]) from error
-        raise OSError("The object store has no such bucket. Check files.* in the configuration.") from error
+        raise OSError("The bucket does not exist in the object store. Check files.* in the configuration.") from error
     except BaseError as error:
         line = str(error).splitlines()[0]
         raise OSError(f"The object store failed: {line}. Check files.* in the configuration.") from error

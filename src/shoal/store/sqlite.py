@@ -147,7 +147,7 @@ class SqliteDriver:
         try:
             return await future
         finally:
-            del future  # avoids a reference cycle with its error
+            del future  # avoids a reference cycle between the future and its exception's traceback
 
     async def read(self, script: Script[T]) -> T:
         """Run a read-only script in a reader thread. The queries in LOOKED_UP run on the event loop."""

@@ -141,7 +141,7 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
             )
         if platform == "web" and not TOKEN_NAME.fullmatch(user):
             raise InvalidInput(
-                "A person of the page is web:NAME, where NAME has 1 to 64 characters from a-z, 0-9, - and _. "
+                "A page user is web:NAME, where NAME has 1 to 64 characters from a-z, 0-9, - and _. "
                 f"{person[:80]!r} is not valid."
             )
         if person == OWNER and not wanted.person and wanted.scope != "admin":

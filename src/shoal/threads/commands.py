@@ -597,7 +597,7 @@ class CommandRouter:
                     raise NotFound(f"Thread {name} does not exist. `/thread list` shows all threads.")
                 thread = numbered
         if not thread.startswith(self._within(asked)):
-            raise Forbidden("That thread is in another channel. Only my owner can see it, in a private chat.")
+            raise Forbidden("That thread is in another channel. Only my owner can see it, and only in a private chat.")
         if await self._store.journal.thread(thread) is None:
             raise NotFound(f"Thread {name[:80]} does not exist. `/thread list` shows all threads.")
         return thread

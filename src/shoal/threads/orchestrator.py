@@ -69,7 +69,7 @@ AWAY = (
 THEIRS = "Only the author of a message, or my owner, can retry it."
 TURN_EVENTS_MAX = 10_000
 OPENING_EVENTS_MAX = 3
-CHOOSES_NO_MODEL = "Only people with access by name can choose a model."
+CHOOSES_NO_MODEL = "Only people listed by name in the access rules can choose a model."
 STORE_RETRY_SECONDS = 5.0
 UNDER_WAY_SECONDS = 1.0
 """Delay in seconds before a copy is retried because another process is making it."""

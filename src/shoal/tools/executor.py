@@ -520,7 +520,7 @@ class Executor:
         try:
             await self._shown.show(context.thread, folder)
         except OSError as error:
-            log.warning("stored results not available as files", extra={"why": str(error)})
+            log.warning("writing artifacts to conversation folder failed", extra={"why": str(error)})
 
     def _bound(self, output: ToolOutput, mounts: Sequence[Mount]) -> BoundedOutput:
         text, bounds = self.redactor.redact(output.text), self._bounds

@@ -103,7 +103,7 @@ class RoomKeeper(Protocol):
 
 
 class Jail:
-    """The directories that a call may use. Relative paths start in the first one."""
+    """The directories that a call may use. Relative paths are resolved against the first."""
 
     def __init__(self, roots: Sequence[Mount], opener: WalkingOpener | None = None, *, home: str = "") -> None:
         self._roots = tuple(roots)

@@ -1,4 +1,4 @@
-"""Platform adapters are imported only if they are configured."""
+"""The program imports a platform adapter only if the platform is configured."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`shoal ask` in a terminal, after a failure and after an interruption."""
+"""`shoal ask` in a terminal, including failures and interruptions."""
 
 import asyncio
 import json

@@ -30,7 +30,7 @@ CODES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
 
 
 class Terminal:
-    """A program in a pseudo-terminal."""
+    """A program that runs in a pseudo-terminal."""
 
     def __init__(self, process: subprocess.Popen[bytes], end: int) -> None:
         self.process = process
@@ -44,19 +44,18 @@ class Terminal:
         os.write(self._end, keys.encode())
 
     def reads_to_the_end(self) -> None:
-        """Read the rest of the output after the program has ended."""
-        with suppress(OSError):  # the other end is closed
+        with suppress(OSError):  # the program closed the pseudo-terminal
             while piece := os.read(self._end, 65_536):
                 self.raw += piece
 
     def sees(self, words: str) -> None:
-        """Wait for words in the output, and discard everything up to them."""
+        """Wait for this text, and discard the output up to its end."""
         wanted, until = words.encode(), time.monotonic() + WAIT_SECONDS
         while wanted not in CODES.sub(b"", self._seen):
             ready = self._poll.poll(max(0.0, until - time.monotonic()) * 1000)
             assert ready, f"{words!r} did not appear: {CODES.sub(b'', self._seen)!r}"
             piece = os.read(self._end, 65_536)
-            if b"\x1b[6n" in piece:  # where is the cursor?
+            if b"\x1b[6n" in piece:  # the program asks for the cursor position
                 os.write(self._end, b"\x1b[1;1R")
             self._seen += piece
             self.raw += piece
@@ -65,7 +64,6 @@ class Terminal:
 
 @contextmanager
 def terminal(home: Path, *arguments: str, **variables: str) -> Generator[Terminal]:
-    """Run `shoal …` in a pseudo-terminal of 40 lines."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
     environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}

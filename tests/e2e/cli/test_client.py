@@ -1,4 +1,6 @@
-"""A thread read over an application's API shows every event once and in order, even if the reader falls behind."""
+"""A client that reads a thread over an application's API receives each event once and in order, even if it falls
+behind.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -24,7 +26,7 @@ THREAD = ThreadId("terminal:local:main")
 
 
 class Parts(Stand):
-    """A thread with a journal, and the application that serves it."""
+    """A stand with one thread and the application that serves its journal."""
 
     web: WebApp
     client: Client
@@ -43,7 +45,6 @@ async def parts(tmp_path: Path) -> AsyncGenerator[Parts]:
 
 
 async def happen(parts: Parts, count: int, *, shown: bool = True) -> None:
-    """Append events, and publish them if `shown`."""
     events = await parts.store.journal.append(THREAD, [Cleared() for _ in range(count)])
     if shown:
         parts.hub.publish(events)
@@ -60,10 +61,10 @@ async def test_each_event_arrives_once_in_order(parts: Parts) -> None:
                 case [2, 3]:
                     await happen(parts, 1)
                 case [2, 3, 4]:
-                    await happen(parts, 2, shown=False)  # as another process would append them
+                    await happen(parts, 2, shown=False)  # as if another process appended them
                     await happen(parts, 1)
                 case [2, 3, 4, 5, 6, 7]:
-                    await happen(parts, BACKLOG_MAX + 5)  # more than a slow reader can miss
+                    await happen(parts, BACKLOG_MAX + 5)  # more than the server buffers for a slow reader
                 case _ if len(seen) == BACKLOG_MAX + 11:
                     break
                 case _:

@@ -1,4 +1,4 @@
-"""Tab completion in a shell."""
+"""Tab completion in a real shell."""
 
 import os
 import subprocess
@@ -9,7 +9,6 @@ from tests.variables import VARIABLES
 
 
 def offered(home: Path, *words: str) -> list[str]:
-    """Return the completions offered for the last word."""
     environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     environ |= {"_SHOAL_COMPLETE": "bash_complete", "COMP_CWORD": str(len(words))}
     environ |= {"COMP_WORDS": " ".join(("shoal", *words)), "SHOAL_HOME": str(home)}

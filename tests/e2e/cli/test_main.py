@@ -1,4 +1,4 @@
-"""The program `shoal`: its imports, exit, environment variables and pipes."""
+"""The program `shoal`: imports, exit codes, environment variables and pipes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""`shoal mcp` asks a running Shoal."""
+"""`shoal mcp` calls a running Shoal."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command line over PostgreSQL: a home moves there, and every reading command finds it."""
+"""The command line with PostgreSQL: a home migrates, and all reading commands then use the new database."""
 
 import json
 from collections.abc import Generator
@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.xdist_group("postgres"), pytest.mark.slow]
 
 @pytest.fixture
 def server() -> Generator[str]:
-    """Yield the address of an empty database."""
     with database() as url:
         yield url
 
@@ -53,7 +52,6 @@ def test_an_unreachable_server_is_reported(shoal: Shoal, monkeypatch: pytest.Mon
 
 
 def database_of(shoal: Shoal) -> str:
-    """Return the doctor's finding about the database."""
     (check,) = [finding for finding in json.loads(shoal("doctor", "--json").out) if finding["check"] == "database"]
     return f"{check['status']}: {check['message']}"
 

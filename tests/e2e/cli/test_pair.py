@@ -1,4 +1,4 @@
-"""`shoal pair` asks a running Shoal."""
+"""`shoal pair` calls a running Shoal."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command that a rejected restore suggests works."""
+"""When Shoal rejects a restore, the command that its message suggests works."""
 
 import re
 import shlex

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.slow
 
 
 def status(address: str, token: str = "") -> int:
-    """Return the HTTP status for listing threads."""
     request = urllib.request.Request(f"{address}/api/threads", headers={"Authorization": f"Bearer {token}"})
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
@@ -33,7 +32,6 @@ def status(address: str, token: str = "") -> int:
 
 @contextmanager
 def started(home: Path, output: int) -> Generator[subprocess.Popen[bytes]]:
-    """Run `shoal run` with its output going to `output`."""
     command = [PROGRAM, "--home", str(home), "run", "--port", "0"]
     with subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL) as process:
         try:
@@ -130,7 +128,7 @@ def test_ask_uses_the_running_shoal(home: Path, shoal: Shoal) -> None:
 
 
 def test_a_killed_shoal_blocks_nothing(home: Path, shoal: Shoal) -> None:
-    """By then another process may have its process id. Here it is the test's own process."""
+    """The process id in the lock file may belong to another process by then. Here it belongs to the test itself."""
     shoal("init")
     (home / "shoal.lock").write_text(f"process {os.getpid()} at http://127.0.0.1:1")
     result = shoal("ask", "hello")

@@ -1,4 +1,4 @@
-"""A running Shoal reveals no secret."""
+"""A running Shoal never reveals a secret."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from tests.unit.surfaces.cli.test_run_secrets import SETTINGS
 
 @pytest.fixture
 def planted(shoal: Shoal, home: Path, model: str, tmp_path: Path) -> None:
-    """A home directory with a canary in every place that holds a secret."""
+    """Put a canary into every setting and file that can contain a secret."""
     assert shoal("init").code == 0
     (tmp_path / "vault").write_text("canary-command-3")
     (home / "shoal.toml").write_text(SETTINGS.format(address=model, command_file=tmp_path / "vault"))
@@ -36,7 +36,6 @@ COMMANDS = (
 
 
 def fetched(server: Server, path: str, body: object = None) -> str:
-    """Return a response with its headers, even for an error status."""
     data = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
     request = urllib.request.Request(f"{server.address}{path}", data, headers)
@@ -48,7 +47,6 @@ def fetched(server: Server, path: str, body: object = None) -> str:
 
 
 def archived(file: Path) -> str:
-    """Return a backup's contents as text."""
     with tarfile.open(file) as archive:
         members = [archive.extractfile(entry) for entry in archive.getmembers() if entry.isfile()]
         return "".join((item or io.BytesIO()).read().decode("utf-8", "replace") for item in members)

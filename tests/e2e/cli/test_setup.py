@@ -42,7 +42,7 @@ second.
 
 @pytest.fixture
 def start(home: Path, tmp_path: Path) -> Generator[Start]:
-    """Yield a function that runs `shoal --home HOME setup …` in a terminal, for a user without a systemd session."""
+    """Yield a function that runs `shoal --home HOME setup …` in a terminal, as a user without a systemd session."""
     environ = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     environ |= {"HOME": str(tmp_path), "PATH": f"{tmp_path}:/usr/bin:/bin", "OLLAMA_HOST": "127.0.0.1:1"}
     (tmp_path / "systemctl").write_text("#!/bin/sh\nexit 1\n")
@@ -61,13 +61,13 @@ def start(home: Path, tmp_path: Path) -> Generator[Start]:
 
 @pytest.fixture
 async def ending() -> AsyncGenerator[AsyncExitStack]:
-    """Closes a test's servers even if it fails. A server left open would fail a later test."""
+    """Closes a test's servers even if the test fails. A server left open would fail a later test."""
     async with AsyncExitStack() as stack:
         yield stack
 
 
 async def at(terminal: Terminal, part: str, typed: str | None = None) -> str:
-    """Wait for text on the screen, then type a line if one is given. The fakes run on in the meantime."""
+    """Wait for a text on the screen, then type a line if one is given. Waits in a thread, so the fakes keep running."""
     shown = await asyncio.to_thread(terminal.sees, part)
     if typed is not None:
         terminal.types(typed)
@@ -76,7 +76,6 @@ async def at(terminal: Terminal, part: str, typed: str | None = None) -> str:
 
 @asynccontextmanager
 async def telegram() -> AsyncGenerator[tuple[FakeTelegram, str]]:
-    """Run a bot that Ada (7) may write to, and yield it with the option that points to it."""
     fake = FakeTelegram()
     fake.add_chat(7)
     await fake.start()
@@ -203,7 +202,7 @@ async def test_teams_setup_shows_the_messaging_endpoint(start: Start, home: Path
     await at(terminal, "Number [1]: ", "teams")
     for app_id, tenant, password, public_url, said in (
         (APP_ID, "tenant-1", PASSWORD, "bot.example.org", "web.public_url"),
-        ("", "", "wrong", "https://bot.example.org", "Teams"),  # Enter keeps the earlier input
+        ("", "", "wrong", "https://bot.example.org", "Teams"),  # an empty line keeps the earlier input
         ("", "", PASSWORD, "", "Teams accepts the credentials."),
     ):
         await at(terminal, "Microsoft App ID", app_id)
@@ -236,7 +235,7 @@ async def test_google_chat_by_pub_sub_pairs_its_owner(
     await at(terminal, "Number [1]: ", "google_chat")
     for file, project, subscription, said in (
         ("notes.json", PROJECT, fake.settings()["subscription"], "is not a service account's key"),
-        ("key.json", "", "", "a direct message"),  # Enter keeps the earlier input
+        ("key.json", "", "", "a direct message"),  # an empty line keeps the earlier input
     ):
         await at(terminal, "Key file (JSON)", str(tmp_path / file))
         await at(terminal, "Authentication audience", project)

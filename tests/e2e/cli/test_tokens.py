@@ -1,4 +1,4 @@
-"""`shoal tokens` works on a running Shoal."""
+"""`shoal tokens` changes the tokens of a running Shoal."""
 
 import json
 import urllib.error
@@ -11,7 +11,6 @@ from tests.unit.surfaces.cli.conftest import Shoal
 
 
 def status(server: Server, token: str, path: str = "/api/threads") -> int:
-    """Return the HTTP status of a request with this token."""
     request = urllib.request.Request(f"{server.address}{path}", headers={"Authorization": f"Bearer {token}"})
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:

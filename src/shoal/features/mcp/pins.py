@@ -343,7 +343,7 @@ class Pins:
                     await apply()
                 except StoreError as error:  # the decision is stored, and the next listing applies it
                     extra = {"server": server, "why": str(error)}
-                    log.warning("MCP decision not in effect yet", extra=extra)
+                    log.warning("applying MCP decision failed", extra=extra)
 
     async def _read(self, server: str) -> tuple[str | None, ServerPins | None]:
         raw = await self._settings.get(SCOPE, self._key(server))

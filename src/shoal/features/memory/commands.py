@@ -102,7 +102,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
     async def _change(self, asked: CommandRequest, entries: Sequence[MemoryEntry], new: str) -> str:
         asker, agent = asked.asker, await self.agent_of(asked.thread)
         if not asked.author.trusted:
-            raise Forbidden("Only people with access by name can change what I remember.")
+            raise Forbidden("Only people listed by name in the access rules can change what I remember.")
         actions = tuple(dict.fromkeys(Action(action_on(entry, new)) for entry in entries))
         decision, rulings = decide_all(self.profile_of(agent, asker), actions)
         checks = [
@@ -124,7 +124,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
     async def _undo(self, asked: CommandRequest, person: str) -> str:
         """Undo the person's last change. Ignores changes that they could not make in this conversation."""
         if not asked.author.trusted:
-            raise Forbidden("Only people with access by name can change what I remember.")
+            raise Forbidden("Only people listed by name in the access rules can change what I remember.")
         home, who = self.book.home, asked.asker.identities
         whose = {memory_path(home, scope, asked.thread): person for scope in MEMORY_SCOPES}
         whose[memory_path(home, "channel", asked.thread)] = ""

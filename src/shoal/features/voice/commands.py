@@ -35,7 +35,7 @@ class VoiceCommand:
         if mode not in VOICE_MODES:
             return f"Usage: {USAGE}."
         if not asked.author.trusted:
-            raise Forbidden("Only people with access by name can change this setting.")
+            raise Forbidden("Only people listed by name in the access rules can change this setting.")
         return await self._voice.choose(asked.thread, mode)
 
     async def voice_in_channel(self, asked: CommandRequest, latest: ThreadId | None) -> str:

@@ -9,6 +9,6 @@ PLATFORM = Platform(
     adapter="shoal.platforms.telegram.adapter:TelegramAdapter",
     variables={"token": "TELEGRAM_BOT_TOKEN"},
     from_variables=lambda keys: {} if "token" in keys else None,
-    questions=(SetupQuestion("token", "Token of your bot, from @BotFather (/newbot)", "a Telegram bot token"),),
+    questions=(SetupQuestion("token", "Your bot's token, from @BotFather (/newbot)", "a Telegram bot token"),),
     secret_shapes=(("a Telegram bot token", r"\d{5,}:[\w-]{20,}$"),),
 )

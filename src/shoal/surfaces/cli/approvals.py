@@ -57,7 +57,7 @@ def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
 
 
 @command(approvals, example="shoal approvals allow 01K9V3")
-@click.option("--thread", "for_thread", is_flag=True, help="Allow the same call throughout the thread.")
+@click.option("--thread", "for_thread", is_flag=True, help="Allow this call for the rest of the thread.")
 @click.option("--always", is_flag=True, help="Also add the rule that `approvals show` prints. Owner only.")
 @click.option(
     "--call", "calls", type=int, multiple=True, help="Allow only this call of the card. The others are denied."

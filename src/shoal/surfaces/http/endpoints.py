@@ -344,7 +344,7 @@ class Callers:
             while len(self._buckets) > PEOPLE_MAX:
                 self._buckets.popitem(last=False)
             if not bucket.take(self._clock.monotonic()):
-                message = "Too many calls in a short time. Try again in a moment."
+                message = "Too many requests. Try again in a moment. Try again in a moment."
                 raise ApiError(429, "busy", message, {"Retry-After": str(int(MESSAGE_SECONDS))})
             return
         action = f"{request.method} {request.url.path}"[:ACTION_CHARS_MAX]

@@ -317,7 +317,7 @@ class _Part:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._file.close()
-        with contextlib.suppress(OSError):  # already renamed after a success
+        with contextlib.suppress(OSError):  # after `keep`, the file has already been renamed
             os.unlink(self._part, dir_fd=self._folder)
         os.close(self._folder)
 

@@ -44,7 +44,7 @@ def test_the_audit_log_records_who_created_and_revoked_a_token(shoal: Shoal) -> 
         (("ben", "--scope", "admin", "--agent", "main"), "covers every agent"),
         (("ben", "--scope", "chat", "--as", "telegram:1"), "does not name a person: write PLATFORM:USER"),
         (("ben", "--scope", "chat", "--as", "ada"), "does not name a person: write PLATFORM:USER"),
-        (("ben", "--scope", "chat", "--as", "web:telegram:1"), "A person of the page is web:NAME"),
+        (("ben", "--scope", "chat", "--as", "web:telegram:1"), "A page user is web:NAME"),
         (("ben", "--scope", "chat", "--as", "openai:ben"), "openai:ben has no access"),
         (("owner", "--scope", "chat"), "would act as the owner"),
         (("ben", "--scope", "chat", "--expires", "soon"), "is not a valid expiry. Write"),
