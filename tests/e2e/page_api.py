@@ -39,7 +39,7 @@ PAGE = Page()
 """Page files, read once for all tests."""
 ME = {
     "token": "", "scope": "admin", "person": "web:owner", "author": "owner", "name": "owner", "agent": "",
-    "thread_prefix": "web:lobby:", "answers_as": "main", "answers_with": "demo",
+    "thread_prefix": "web:lobby:", "answers_as": "main", "answers_with": "demo", "home_timezone": "UTC",
 }  # fmt: skip
 BEGIN = datetime(2026, 3, 5, 9, 0, tzinfo=UTC)
 

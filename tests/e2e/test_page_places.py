@@ -1,13 +1,14 @@
 """The page's views other than the conversation: stored results, processes, access, schedules, costs and commands."""
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.async_api import Browser, Page, expect
 from tests.e2e.http_stand import TOKEN, Served, served
-from tests.e2e.page_api import PageApi
+from tests.e2e.page_api import ME, PageApi
 from tests.e2e.page_kit import THREAD, opened, violations
 
 from shoal.features.mcp.definitions import Definition, definition_digest, definition_text
@@ -285,6 +286,19 @@ async def test_a_schedule_shows_its_last_result(browser: Browser, api: PageApi) 
             "This schedule failed 2 times in a row. Shoal will retry. No such channel.",
             "This schedule failed too often, so Shoal switched it off.",
         ])  # fmt: skip
+
+
+async def test_days_of_usage_start_at_midnight_in_the_time_zone_of_the_installation(
+    browser: Browser, api: PageApi
+) -> None:
+    api.answers["me"] = {**ME, "home_timezone": "Asia/Kathmandu"}  # 5:45 ahead of the browser, which uses UTC
+    day = datetime.now(ZoneInfo("Asia/Kathmandu")).date().isoformat()
+    use = {"agent": "main", "model": "demo", "calls": 3, "usage": {"input_tokens": 5, "output_tokens": 2}, "usd": 1.5}
+    api.lists["usage"] = [{"day": day, **use}]
+    async with opened(browser, api.address, place="usage") as page:
+        today = page.get_by_role("region", name="Today")
+        await expect(today.locator(".card-head")).to_have_text("Todaysince 18:15")
+        await expect(today).to_contain_text("$1.50 in 3 calls, 7 tokens")
 
 
 async def test_todays_costs_are_shown_with_their_limits(browser: Browser, api: PageApi) -> None:

@@ -521,7 +521,9 @@ def _xargs(words: Sequence[Word], variables: Variables) -> Effect:
 
 def _with_unknown(word: Word, mark: str, pieces: tuple[Piece, ...] = (Piece("unknown"),), begins: str = "") -> Word:
     if word.value is None:
-        return Word(word.text, None, "", word.splits, pieces=(Piece("unknown"),))  # The unknown value may contain the `-I` placeholder.
+        return Word(
+            word.text, None, "", word.splits, pieces=(Piece("unknown"),)
+        )  # The unknown value may contain the `-I` placeholder.
     if mark not in word.value:
         return word
     whole = word.value == mark

@@ -288,7 +288,9 @@ class Actor:
             if isinstance(error, EndedTwice):
                 aside = SetAside(thread_address(self.thread).platform, self.thread, "")
                 await services.crash_log.set_aside(aside, services.clock)
-            if not view.lease.open_turn:  # Opening the turn failed. Journal its start without running it, so the failure can be recorded.
+            if (
+                not view.lease.open_turn
+            ):  # Opening the turn failed. Journal its start without running it, so the failure can be recorded.
                 assert waiting is not None, "an unattended turn failed"
                 prompt = waiting.prompt
                 opening: tuple[EventData, ...] = (

@@ -108,7 +108,9 @@ class Retention(msgspec.Struct, eq=False):
             try:
                 await in_thread(partial((self.home.shown_artifacts(thread) / digest).unlink, missing_ok=True))
             except OSError as error:
-                log.warning("deleting artifact from conversation folder failed", extra={"digest": digest, "why": str(error)})
+                log.warning(
+                    "deleting artifact from conversation folder failed", extra={"digest": digest, "why": str(error)}
+                )
         for digest in expired.unkept:
             try:
                 gone += await in_thread(partial(self.files.remove, digest))

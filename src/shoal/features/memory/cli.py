@@ -27,7 +27,7 @@ memory = click.Group(
 
 @command(memory, example="shoal memory show")
 @click.option("--thread", default="", help="Also show the memory of this thread's platform and channel.")
-@click.option("--day", default="", help="Show only the note of this day (UTC), YYYY-MM-DD.")
+@click.option("--day", default="", help="Show only the note of this day, YYYY-MM-DD.")
 def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
     """Print the memory files."""
     days = context.config().context.daily_notes_days

@@ -361,7 +361,9 @@ class Undo:
         others = list[tuple[str, str]]()
         for other in await self._rows.of_workspace(row.workspace):
             till = other.ended_at or ended
-            is_certain = row.began_at <= ended and other.began_at <= till  # if false, the clock was set back and the times cannot be compared
+            is_certain = (
+                row.began_at <= ended and other.began_at <= till
+            )  # if false, the clock was set back and the times cannot be compared
             meets = (other.began_at <= ended and row.began_at <= till) or not is_certain
             left = other.after if other.ended_at is not None else now
             if meets and other.before and left and await self._family(other.thread) != family:

@@ -142,7 +142,9 @@ async def _ask(
         asked = await turn.follow(standing.last_seq if standing else 0)
     if asked is not None:
         return asked
-    raise ShoalError(f"Shoal stopped before it could reply in {chosen}. Run `shoal chat --thread {chosen}` to continue.")
+    raise ShoalError(
+        f"Shoal stopped before it could reply in {chosen}. Run `shoal chat --thread {chosen}` to continue."
+    )
 
 
 class _Turn:

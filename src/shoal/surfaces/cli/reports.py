@@ -122,7 +122,7 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
 
 @command(usage, example="shoal usage lift")
 def lift(context: CommandContext) -> None:
-    """Suspend all budget limits until midnight UTC."""
+    """Suspend all budget limits until midnight in the time zone of shoal.toml."""
     day = call_api(context, "POST", "/api/usage/lift", into=dict[str, str])["day"]
     print(f"Budget limits are suspended until the end of {day}.")
 

@@ -60,7 +60,9 @@ def serve(context: CommandContext, host: str | None, port: int | None) -> int:
 
 @command(example="shoal worker --concurrency 50")
 @host_option
-@click.option("--port", type=click.IntRange(0, 65535), help="Port for health checks, metrics and the API. [default: none]")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Port for health checks, metrics and the API. [default: none]"
+)
 @click.option("--concurrency", type=click.IntRange(1), help="Threads to run at once. [default: engine.concurrency]")
 def worker(context: CommandContext, host: str | None, port: int | None, concurrency: int | None) -> int:
     """Run turns for 'shoal serve' processes on the same PostgreSQL database. You can run several workers."""

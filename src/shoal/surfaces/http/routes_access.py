@@ -59,6 +59,7 @@ class WhoView(msgspec.Struct, frozen=True):
     answers_as: default agent of these threads, if known.
     answers_with: default model of these threads, if known.
     timezone: time zone of the caller.
+    home_timezone: time zone of the installation. Days of usage and budget limits start at midnight in it.
     ticket: value that the page appends as `?ticket=` to the URLs of files that the browser loads. Empty for a call
     with a token.
     """
@@ -74,6 +75,7 @@ class WhoView(msgspec.Struct, frozen=True):
     answers_with: str
     preferences: Preferences
     timezone: str
+    home_timezone: str
     ticket: str
 
 
@@ -184,6 +186,7 @@ async def who(
         model,
         preferences,
         await zone_of(config, timezones, by),
+        config.current.zone,
         gate.make_ticket(by) if by.by_cookie else "",
     )
 

@@ -9,7 +9,7 @@ const RETRY_MS = 2_000;
 const TICKET_MS = 3_600_000; // a ticket is valid for a day
 
 /** The response of `GET /api/me`, set once before the page is drawn. */
-export const me = { token: "", scope: "", person: "", author: "", name: "", agent: "", thread_prefix: "", answers_as: "", answers_with: "", ticket: "" };
+export const me = { token: "", scope: "", person: "", author: "", name: "", agent: "", thread_prefix: "", answers_as: "", answers_with: "", home_timezone: "UTC", ticket: "" };
 
 /** Whether the person can write messages, steer turns and stop them. */
 export const canTalk = () => ["chat", "admin"].includes(me.scope);

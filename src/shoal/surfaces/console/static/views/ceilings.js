@@ -3,7 +3,7 @@
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
 import { count, dollars } from "../format.js";
-import { canChange } from "../me.js";
+import { canChange, me } from "../me.js";
 import { Sure, useAnswer, useAttempt } from "./lists.js";
 import { Words } from "./words.js";
 
@@ -25,9 +25,16 @@ export function scopeName(scope) {
 
 const DAY_MS = 86_400_000;
 
-/** Return the start (0) or end (1) of the limits' day in local time. Their day starts at midnight UTC. */
+const atHome = (at) => new Date(at).toLocaleString("sv-SE", { timeZone: me.home_timezone }); // YYYY-MM-DD hh:mm:ss
+
+/** Return the current date in the installation's time zone, as YYYY-MM-DD. Usage and budget limits are counted by these days. */
+export const today = () => atHome(Date.now()).slice(0, 10);
+
+/** Return the start (0) or end (1) of this day, as a time in the browser's time zone. */
 function midnight(days) {
-  const at = new Date((Math.floor(Date.now() / DAY_MS) + days) * DAY_MS);
+  const wall = Date.parse(today()) + days * DAY_MS;
+  const offset = (at) => Date.parse(`${atHome(at).replace(" ", "T")}Z`) - at;
+  const at = new Date(wall - offset(wall - offset(wall)));
   const words = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
   return words === "00:00" ? "midnight" : words;
 }

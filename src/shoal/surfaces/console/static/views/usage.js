@@ -3,7 +3,7 @@
 import { api } from "../api.js";
 import { html, useState } from "../dom.js";
 import { count, dollars, threadName, visible } from "../format.js";
-import { Ceilings } from "./ceilings.js";
+import { Ceilings, today as dayNow } from "./ceilings.js";
 import { Columns, Figures, Legend, largest } from "./charts.js";
 import { Place, useAnswer } from "./lists.js";
 
@@ -70,7 +70,7 @@ export function Usage() {
   const [days, setDays] = useState(30);
   const [unit, setUnit] = useState("usd");
   const rows = answer?.rows || [];
-  const today = new Date().toISOString().slice(0, 10);
+  const today = dayNow();
   const shown = rows.filter((row) => row.day > dayBefore(today, days));
   const valued = unit === "usd" && shown.some((row) => row.usd) ? "usd" : "tokens";
   return html`
