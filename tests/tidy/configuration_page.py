@@ -30,12 +30,12 @@ so the file may be empty or missing. If several sources set a key, the first one
 
 1. options of the command, such as `--port`
 2. variables `SHOAL_SECTION__KEY`, with `__` between levels, such as `SHOAL_TURNS__STEPS_MAX=40` and
-   `SHOAL_PLATFORMS__TELEGRAM__TOKEN=…`. `SHOAL_TIMEZONE` sets the time zone. Values are TOML (`true`, `3`, `["a", "b"]`)
-   or text. You can separate lists of text by commas
+   `SHOAL_PLATFORMS__TELEGRAM__TOKEN=…`. `SHOAL_TIMEZONE` sets the time zone. Values are TOML (`true`, `3`,
+   `["a", "b"]`) or text. You can separate lists of text by commas
 3. `shoal.toml`
 4. [variables of other tools](#variables-of-other-tools)
 
-Changes to the file take effect at the next start. Keys and tables marked **live** take effect immediately if you
+Changes to the file take effect at the next start. Keys and tables marked **Live** take effect immediately if you
 change them on the page or with the API.
 
 When it starts, Shoal reports all mistakes at once, with the position, the key, the value and the allowed values.

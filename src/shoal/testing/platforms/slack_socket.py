@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 class SocketSide(LoopbackSocket):
-    """A Socket Mode server. It sends envelopes to the newest connection and resends unacknowledged envelopes on a new connection."""
+    """A Socket Mode server. It sends envelopes to the newest connection and resends unacknowledged envelopes on
+    a new connection.
+    """
 
     def __init__(self, on_change: Callable[[], Awaitable[None]]) -> None:
         super().__init__()
