@@ -71,7 +71,7 @@ def load_extension(group: Group, name: str) -> object:
     try:
         loaded: object = entry.load()
     except (ImportError, AttributeError) as error:
-        raise ConfigError([f"Shoal cannot import {name!r} of the package {_package(entry)}: {error}."]) from error
+        raise ConfigError([f"Shoal cannot import {name!r} from the package {_package(entry)}: {error}."]) from error
     return loaded
 
 

@@ -90,7 +90,7 @@ class Notices(msgspec.Struct, eq=False):
             return
         excerpt = row.post.text[:UNPOSTED_CHARS] + ("…" if len(row.post.text) > UNPOSTED_CHARS else "")
         files = "".join(f"\n[file {Path(file).name}]" for file in (row.post.file, *row.post.album) if file)
-        card = "\nDecide it on the page, under Approvals." if row.post.approval else ""
+        card = "\nDecide the request on the page, under Approvals." if row.post.approval else ""
         await self.notify_owner(f"{what} {why}\n\n{excerpt}{files}{card}".rstrip())
 
     async def of_restored(self, at: datetime) -> None:
@@ -100,8 +100,8 @@ class Notices(msgspec.Struct, eq=False):
             count = counted(len(await self.store.inbox.waiting()), "conversation")
             await self.notify_owner(
                 f"I was restored from a backup. {count} had unfinished work, which I did not continue because it "
-                "may have been finished after the backup. I asked there for the message again. Reminders that were "
-                "due before the restore are listed as missed."
+                "may have been finished after the backup. I asked the people there to send their messages again. "
+                "Reminders that were due before the restore are listed as missed."
             )
 
     def note(self, note: str) -> None:
@@ -139,7 +139,7 @@ class Notices(msgspec.Struct, eq=False):
             try:
                 lost = await by_adapter(agents.lost_channels())
             except PlatformError as error:
-                log.info("bound channels not checked yet", extra={"why": str(error)})
+                log.info("checking bound channels failed", extra={"why": str(error)})
                 continue
             for line in lost:
                 log.warning("%s", line)

@@ -260,7 +260,7 @@ async def test_rules_are_suggested_and_accepted_one_by_one(page: Page, shoal: Ru
     assert "touch log" in rules
     assert "touch tides" not in rules
     printed = shoal.cli("permissions", "suggest")
-    (number,) = [line.split(".")[0] for line in printed.splitlines() if line.endswith("allowed each time:")]
+    (number,) = [line.split(".")[0] for line in printed.splitlines() if line.endswith("and each request was allowed:")]
     assert "To accept a suggestion, run" in printed
     assert "touch tides" in shoal.cli("permissions", "suggest", "--accept", number)
     assert "touch tides" in (shoal.home / "shoal.toml").read_text()

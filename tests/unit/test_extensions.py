@@ -50,7 +50,7 @@ def test_an_unknown_name_is_reported_with_the_known_ones(install: Install) -> No
 @pytest.mark.parametrize("code", ["", "import nothing_of_this_name\n"])
 def test_a_package_that_cannot_be_imported_is_named(install: Install, code: str) -> None:
     install("broken", "[shoal.tools]\nbroken = broken:TOOL\n", code)
-    with pytest.raises(ConfigError, match="Shoal cannot import 'broken' of the package broken: "):
+    with pytest.raises(ConfigError, match="Shoal cannot import 'broken' from the package broken: "):
         load_extension("shoal.tools", "broken")
 
 

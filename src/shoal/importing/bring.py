@@ -202,9 +202,9 @@ class Bringing:
             if is_on:
                 self._report("came", what, f"{where}/skills/{skill.name}")
                 continue
-            wrong = f" Correct it first: {parsed.text}" if isinstance(parsed, SkillProblem) else ""
+            wrong = f" (correct the skill first: {parsed.text})" if isinstance(parsed, SkillProblem) else ""
             todo = f"mv {off} {on}" if on.parent.exists() else f"mkdir -p {on.parent} && mv {off} {on}"
-            self._report("off", what, f"read it, then: {todo}{wrong}")
+            self._report("off", what, f"read the skill, then run: {todo}{wrong}")
 
     async def _memory(self, agent: FoundAgent, marks: MarkedFiles) -> None:
         """Import an agent's memory as private to the owner, because the owner was the only user of the other
@@ -248,7 +248,7 @@ class Bringing:
                 self._report("there", what, "it is already configured")
                 continue
             if (provider.key and not self._keys) or not (provider.key or provider.base_url):
-                self._report("left", what, "its key was not imported: use --keys, or run `shoal setup model`")
+                self._report("left", what, "it needs a key: use --keys, or run `shoal setup model`")
                 continue
             values: dict[str, Value] = {f"{table}.kind": provider.kind, f"{table}.base_url": provider.base_url}
             if provider.name in KNOWN_PROVIDERS:

@@ -110,7 +110,8 @@ def chat_command(
         name = getattr(answer, "__name__", "")
         if not _NAME.fullmatch(name):
             raise InvalidInput(
-                f"The command name {name!r} is not valid. Use up to 32 of a-z, 0-9 and _, starting with a letter."
+                f"The command name {name!r} is not valid. Use at most 32 characters (a-z, 0-9 and _), starting with "
+                "a letter."
             )
         return ChatCommand(CommandSpec(name, description, usage, number=number, needs=needs), answer)
 

@@ -106,7 +106,7 @@ def parse_thread_id(text: str) -> ThreadId:
         if not is_text(part):
             raise InvalidId(f"Thread id {text[:80]!r} contains invalid Unicode (a lone surrogate).")
         if encode_part(decode_part(part)) != part:
-            raise InvalidId(f"Thread id {text[:80]!r}: write the unsafe characters of {part[:40]!r} as %HH.")
+            raise InvalidId(f"Thread id {text[:80]!r}: encode the unsafe characters of {part[:40]!r} as %HH.")
     return ThreadId(text)
 
 

@@ -295,7 +295,8 @@ def parse_expiry(text: str, now: datetime) -> datetime:
         moment = moment.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise InvalidInput(
-            f"{text[:40]!r} is not a valid expiry. Write 90d, 12h, 2027-01-31 or 2027-01-31T09:00:00Z."
+            f"{text[:40]!r} is not a valid expiry. Use a duration such as 90d or 12h, or a time such as 2027-01-31 "
+            "or 2027-01-31T09:00:00Z."
         ) from error
     if moment <= now:
         raise InvalidInput(f"{text[:40]!r} is in the past. Choose a later time.")

@@ -60,5 +60,5 @@ def unusable(path: Path, error: OSError) -> InvalidInput:
         path, reason = next(part for part in (path, *path.parents) if os.path.lexists(part)), "Not a folder"
     called = f"{path.parent.name}/{path.name}"
     return InvalidInput(
-        f"{called} cannot be used: {reason}. Fix the file or folder. The change takes effect immediately."
+        f"Shoal cannot use {called}: {reason}. Fix the file or folder. The change takes effect immediately."
     )

@@ -147,7 +147,7 @@ def _unreadable(error: Exception) -> str:
 
 _TOML_PROBLEMS = (
     (r"Cannot (?:declare \((.+)\) twice|redefine namespace \((.+)\)|mutate immutable namespace \((.+)\))",
-     "the table [{}] is defined twice. Put all its keys below one heading"),
+     "the table [{}] is defined twice. Put all its keys under one table header"),
     (r"Cannot overwrite a value", "a key is defined twice, or is both a value and a table"),
     (r"Duplicate inline table key '(.+)'", "the key {} is defined twice"),
     (r"Exceeds the limit .+", "a number has too many digits"),

@@ -38,7 +38,7 @@ class AccountSettings(Section, frozen=True, kw_only=True):
         """Yield the problems of an enabled account. Each is a key and a phrase that follows the name of the key."""
         for key in self.needed:
             if not getattr(self, key):
-                yield key, "is missing; set it, or set enabled = false"
+                yield key, "is missing. Set it, or set enabled = false"
 
 
 class WebhookSettings(AccountSettings, frozen=True, kw_only=True):

@@ -47,7 +47,7 @@ def zone_named(name: str) -> "ZoneInfo":
     zone = _find(name)
     if zone is None:
         shown, near = name[:NAME_CHARS_MAX], nearest(name)
-        hint = f"Did you mean {' or '.join(near)}?" if near else "Give an IANA name such as Europe/Berlin."
+        hint = f"Did you mean {' or '.join(near)}?" if near else "Use an IANA name such as Europe/Berlin."
         raise InvalidInput(f"The time zone {shown!r} is not known. {hint}")
     return zone
 

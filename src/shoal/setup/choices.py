@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 SERVER = "server"
 """Choice of another server with an OpenAI-compatible API."""
 OWN_SERVER = "mine"
-DEMO_TITLE = "None yet: the built-in demo answers"
+DEMO_TITLE = "None yet: use the built-in demo"
 NO_CHAT = "none"
 NO_CHAT_TITLE = "None: I will use the page and the terminal"
 
@@ -62,7 +62,7 @@ def platforms() -> Mapping[str, Platform]:
         try:
             record = platform_named(name)
         except ConfigError as error:
-            log.warning("package platform unavailable in setup", extra={"platform": name, "problem": str(error)})
+            log.warning("loading package platform failed", extra={"platform": name, "problem": str(error)})
             continue
         if record.questions:
             platforms[name] = record

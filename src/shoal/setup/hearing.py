@@ -52,7 +52,7 @@ class Hearing:
             if isinstance(writer, PlatformError):
                 raise writer
             return writer
-        raise PlatformError(f"Nobody wrote within {WRITE_SECONDS / 60:.0f} minutes.")
+        raise PlatformError(f"Nobody wrote to the bot within {WRITE_SECONDS / 60:.0f} minutes.")
 
     def owner(self, typed: str) -> Prompt:
         """Return the message of the person who received this code. Letter case and separators do not matter.

@@ -204,7 +204,8 @@ class ModelSetup:
         if row is None or not at_provider:
             known = ", ".join(sorted(self._config.current.providers)) or "none yet"
             raise InvalidInput(
-                f"{model[:80]!r} does not name a configured provider. Write PROVIDER/MODEL. Providers: {known}."
+                f"{model[:80]!r} does not name a configured provider. Specify the model as PROVIDER/MODEL. "
+                f"Providers: {known}."
             )
         async with self._changes.changing(f"price of {model}", by):
             prices: dict[str, Value] = {
@@ -288,7 +289,7 @@ def gguf_file(path: str) -> str:
         with file.open("rb") as opened:
             begins = opened.read(4)
     except OSError as error:
-        raise InvalidInput(f"Shoal cannot read {file}: {error.strerror}. Give the absolute path of a file.") from error
+        raise InvalidInput(f"Shoal cannot read {file}: {error.strerror}. Enter the absolute path of a file.") from error
     if begins != b"GGUF":
         raise InvalidInput(f"{file} is not a GGUF file. Choose one whose name ends in .gguf.")
     return str(file)

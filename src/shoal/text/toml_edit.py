@@ -94,7 +94,7 @@ def _changed(text: str, path: tuple[str, ...], change: Callable[[Table, New], No
             return changed
     except (*BAD_TOML, TOMLKitError, LookupError, AttributeError, TypeError):
         pass
-    raise CannotEdit(f"{'.'.join(path)} cannot be changed in the file's current form.")
+    raise CannotEdit(f"Shoal cannot change {'.'.join(path)} in the file's current form.")
 
 
 # ---- editing lines, which keeps every comment in its position ----

@@ -78,7 +78,7 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
         ),
         ("[permissions.overrides]\nkinds = ['x']", "permissions.overrides.kinds must be a list of"),
         ("[[permissions.overrides]]\nallow = ['[']", 'permissions.overrides.0.allow has the pattern "["'),
-        ("[platforms.telegram]\n", "platforms.telegram.token is missing; set it, or set enabled = false."),
+        ("[platforms.telegram]\n", "platforms.telegram.token is missing. Set it, or set enabled = false."),
         ("[platforms.telegramm]\n", "platforms.telegramm is not a known key. Did you mean telegram?"),
         ("[platforms]\ntelegram = 3", "platforms.telegram must be a table, or several with [[ ]], not 3."),
         ("[platforms.slack]\nbot_token = 'x'", "platforms.slack.app_token is missing; Socket Mode needs it"),

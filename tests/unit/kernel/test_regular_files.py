@@ -56,5 +56,5 @@ def test_the_non_folder_part_of_a_path_is_named(tmp_path: Path, depth: int) -> N
     culprit = tmp_path / "culprit"
     culprit.write_text("a file")
     folder = culprit.joinpath(*"abc"[:depth])
-    with pytest.raises(InvalidInput, match=f"{tmp_path.name}/culprit cannot be used: Not a folder"):
+    with pytest.raises(InvalidInput, match=f"{tmp_path.name}/culprit: Not a folder"):
         ensure_folder(folder)

@@ -48,8 +48,8 @@ def test_an_error_lists_the_allowed_values(given: object, said: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[budget]\na=1\n[budget]\n", "the table [budget] is defined twice. Put all its keys below one heading"),
-        ("[a.b]\n[a]\nb.c=1", "the table [a.b] is defined twice. Put all its keys below one heading"),
+        ("[budget]\na=1\n[budget]\n", "the table [budget] is defined twice. Put all its keys under one table header"),
+        ("[a.b]\n[a]\nb.c=1", "the table [a.b] is defined twice. Put all its keys under one table header"),
         ("a=1\na=2", "a key is defined twice, or is both a value and a table"),
         ("x={a=1,a=2}", "the key a is defined twice"),
         ("x = " + "1" * 5000, "a number has too many digits"),

@@ -37,7 +37,7 @@ def test_zones_are_found_in_usual_spellings(name: str, key: str) -> None:
         ("Los Angles", "America/Los_Angeles"),
         ("CEST", "Europe/Berlin"),
         ("PST", "America/Los_Angeles"),
-        ("", "Give an IANA name"),
+        ("", "Use an IANA name"),
         ("../../etc/passwd", "not known"),
         ("posix/Europe/Berlin", "Europe/Berlin"),
         ("localtime", "not known"),

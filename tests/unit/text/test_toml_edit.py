@@ -145,7 +145,7 @@ def test_elements_in_any_form_are_changed(text: str) -> None:
 
 
 def test_unsupported_elements_are_left_to_the_user() -> None:
-    with pytest.raises(CannotEdit, match="cannot be changed"):
+    with pytest.raises(CannotEdit, match="Shoal cannot change"):
         with_element("a.rules = 1\n", RULES, 0, {"allow": ("z",)})
 
 

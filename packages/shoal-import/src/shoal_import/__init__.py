@@ -57,7 +57,7 @@ def import_home(context: CommandContext, product: str, path: Path | None, dry: b
     for line in lines:
         echo(context.redactor().redact(f"{line.became:<6} {line.what}: {line.detail}"))
     imported, off, there, left = (sum(line.became == became for line in lines) for became in WORDS)
-    print(f"{imported} imported, {off} imported but switched off, {there} already there, {left} skipped.")
+    print(f"{imported} imported, {off} imported but switched off, {there} already present, {left} skipped.")
     if not trust:
         echo("Imported files count as untrusted until you read and save (or touch) them. See `shoal docs import`.")
     name = found.agents[0].name

@@ -67,7 +67,7 @@ def read(root: Path) -> Found:
     has_persona = (root / "SOUL.md").is_file() and ((root / "memories").is_dir() or (root / ".env").is_file())
     if not (has_talk or has_persona or KNOWN & set(settings)):
         needed = "it has no config.yaml with a model, no state.db with sessions, and no SOUL.md next to memories/"
-        raise InvalidInput(f"{root} is not a Hermes Agent home: {needed}. Give the folder that has one of them.")
+        raise InvalidInput(f"{root} is not a Hermes Agent home: {needed}. Specify a folder that contains one of them.")
     read_profile(found, tree, root, FoundAgent("hermes"))
     for folder in folders_and_files(root / "profiles"):
         if folder.is_dir():

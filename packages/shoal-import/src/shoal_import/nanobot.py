@@ -58,12 +58,14 @@ def read(root: Path) -> Found:
     found = Found("nanobot", root)
     tree = Tree(found, root)
     if not (root / "config.json").is_file():
-        raise InvalidInput(f"{root} is not a nanobot home: it has no config.json. Give the folder that has it.")
+        raise InvalidInput(
+            f"{root} is not a nanobot home: it has no config.json. Specify the folder that contains config.json."
+        )
     options = Options(json5(tree.text(root / "config.json"), root / "config.json"))
     has_place = isinstance(options.content, dict) and (root / "workspace").is_dir()
     if not has_place and not {"agents", "providers", "channels"} & set(as_dict(options.content)):
         needed = "its config.json has no agents, providers or channels, and it has no workspace"
-        raise InvalidInput(f"{root} is not a nanobot home: {needed}. Give the folder that nanobot created.")
+        raise InvalidInput(f"{root} is not a nanobot home: {needed}. Specify the folder that nanobot created.")
     agent = found.add_agent(FoundAgent("nanobot"), "nanobot")
     files, workspace = tree.workspace(options.text("agents", "defaults", "workspace"), root / "workspace")
     read_workspace(found, files, workspace, agent)
@@ -160,7 +162,7 @@ def read_models(found: Found, options: Options) -> None:
         elif address:
             found.providers.append(FoundProvider(slug(name), "openai", address, key))
         elif key:
-            found.leave(f"the key of {name}", "its URL is unknown, so add it under [providers]")
+            found.leave(f"the key of {name}", "its URL is unknown, so add the provider under [providers]")
     options.get("providers")
     names = [provider.name for provider in found.providers]
     if model and first not in names and (provider in names or (names and provider in ("", "auto"))):

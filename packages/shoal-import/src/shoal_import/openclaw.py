@@ -101,12 +101,14 @@ def read(root: Path) -> Found:
     tree = Tree(found, root)
     file = next((root / name for name in NAMES if (root / name).is_file()), None)
     if file is None:
-        raise InvalidInput(f"{root} is not an OpenClaw home: it has no {NAMES[0]}. Give the folder that has it.")
+        raise InvalidInput(
+            f"{root} is not an OpenClaw home: it has no {NAMES[0]}. Specify the folder that contains this file."
+        )
     options = Options(json5(tree.text(file), file))
     known = {"agents", "agent", "channels", "models", "identity", "env", *OPTIONS}
     if not known & set(as_dict(options.content)) and not (root / "agents").is_dir():
         raise InvalidInput(
-            f"{root} is not an OpenClaw home: {file.name} has none of OpenClaw's keys. Give OpenClaw's folder."
+            f"{root} is not an OpenClaw home: {file.name} has none of OpenClaw's keys. Specify OpenClaw's folder."
         )
     variables = dotenv(tree.text(root / ".env")) | {
         name: value for name, value in options.table("env").items() if isinstance(value, str)
@@ -320,7 +322,7 @@ def read_models(found: Found, tree: Tree, options: Options, variables: Mapping[s
         if known in KEYS.values():
             found.providers.append(FoundProvider(known, key=key))
         else:
-            found.leave(f"the key of {name}", "its URL is unknown, so add it under [providers]")
+            found.leave(f"the key of {name}", "its URL is unknown, so add the provider under [providers]")
 
 
 def secret_of(value: Json, variables: Mapping[str, str]) -> str:

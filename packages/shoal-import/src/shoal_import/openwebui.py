@@ -60,11 +60,13 @@ def read(path: Path) -> Found:
         (candidate for candidate in (path, root / "webui.db", root / "data" / "webui.db") if candidate.is_file()), None
     )
     if file is None:
-        raise InvalidInput(f"{root} is not an Open WebUI folder: it has no webui.db. Give the folder that has it.")
+        raise InvalidInput(
+            f"{root} is not an Open WebUI folder: it has no webui.db. Specify the folder that contains webui.db."
+        )
     with tree.database(file) as database:
         people = sorted(database("user"), key=lambda user: (user.get("role") != "admin", str(user.get("created_at"))))
         if not people or "role" not in people[0]:
-            raise InvalidInput(f"{file} is not an Open WebUI database: it contains no users. Give another file.")
+            raise InvalidInput(f"{file} is not an Open WebUI database: it contains no users. Specify another file.")
         read_database(found, database, people[0], main)
     tree.leave_rest(REASONS)
     return found

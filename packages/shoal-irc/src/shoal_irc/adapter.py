@@ -96,7 +96,7 @@ class IrcAdapter(ChatAccount[IrcSettings]):
             except InvalidId as error:
                 log.info("message dropped", extra={"platform": self.platform, "why": str(error)})
             except StoreError:  # an IRC server never sends a message again
-                log.exception("message not stored", extra={"platform": self.platform})
+                log.exception("storing message failed", extra={"platform": self.platform})
                 await self._say(make_thread_id(self.platform, person, WHOLE), key, NOT_SAVED)
 
     async def post(self, post: OutboundPost) -> str:

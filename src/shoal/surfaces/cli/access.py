@@ -178,12 +178,12 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
         rule = suggestions[accept - 1]
         body = {"agent": rule.agent, "allow": rule.allow, "hours": hours_of(since)}
         made = call_api(context, "POST", "/api/permissions/suggestions", body, into=SuggestedRule)
-        print(f"Added to {context.home.config_file}, effective on the next turn:\n{made.text}")
+        print(f"Added to {context.home.config_file}. The rule takes effect on the next turn:\n{made.text}")
         return
     for number, suggestion in enumerate(suggestions, 1):
         taken = " (added)" if suggestion.accepted else ""
         asked = f"asked {counted(suggestion.asked, 'time')} since {when(suggestion.since)}"
-        print(f"{number}. {suggestion.agent} {asked}, allowed each time{taken}:")
+        print(f"{number}. {suggestion.agent} {asked}, and each request was allowed{taken}:")
         print("\n".join(f"     {line}" for line in printable(suggestion.shown).splitlines()[:6]))
         print("   " + "\n   ".join(suggestion.text.splitlines()))
     if not suggestions:
@@ -259,7 +259,7 @@ def copy(context: CommandContext, profile: str, name: str) -> None:
             context, "POST", "/api/permissions/profiles", {"name": name, "copies": profile}, into=ProfileView
         )
     print(f"{made.name} has {counted(len(made.rules), 'rule')}.")
-    print(f"Use it for an agent: shoal agents config AGENT profile {made.name}")
+    print(f"To use this profile, run `shoal agents config AGENT profile {made.name}`.")
 
 
 @command(permissions, example="shoal permissions discard mine")
@@ -307,7 +307,7 @@ def list_access(context: CommandContext, as_json: bool) -> None:
     """List the people who got access with a code, and the people who are waiting for access."""
     view = get(context, "/api/access", AccessView)
     waiting = [(request, f"waiting, code valid until {when(request.expires_at)}") for request in view.waiting]
-    paired = [(person, f"access since {when(person.at)}, given by {person.by}") for person in view.paired]
+    paired = [(person, f"access since {when(person.at)}, granted by {person.by}") for person in view.paired]
     rows = [(f"{person.platform}:{person.user}", person.name, text) for person, text in (*waiting, *paired)]
     print_records(
         view,
@@ -346,7 +346,11 @@ token = click.Group(
 @click.option("--scope", required=True, type=click.Choice(TOKEN_SCOPES), help="Permissions of the token.")
 @agent_option("Limit the token to this agent's threads.")
 @click.option(
-    "--as", "person", default="", metavar="PERSON", help="PLATFORM:USER, a name from [access.people], or owner."
+    "--as",
+    "person",
+    default="",
+    metavar="PERSON",
+    help=("Person that the token acts as: PLATFORM:USER, a name from [access.people], or owner."),
 )
 @click.option("--expires", default="", metavar="WHEN", help="90d, 12h, 2027-01-31 or 2027-01-31T09:00:00Z.")
 def create_token(

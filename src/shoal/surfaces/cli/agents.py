@@ -62,7 +62,7 @@ def list_agents(context: CommandContext, as_json: bool) -> None:
 
 
 @command(agents, example='shoal agents create research --prompt "You compare sources."')
-@click.option("--model", help="PROVIDER/MODEL. [default: the default model]")
+@click.option("--model", help="Model, as PROVIDER/MODEL. [default: the default model]")
 @click.option("--profile", help="Permission profile. [default: the default profile]")
 @click.option("--prompt", "system_prompt", help="Instructions, in one or more sentences.")
 @click.option("--beside", metavar="PLATFORM:CHANNEL", help="Create a channel for the agent next to this one.")
@@ -106,7 +106,7 @@ def config(context: CommandContext, name: str, key: str, value: str) -> None:
 
 @command(agents, example="shoal agents destroy research --keep-files")
 @click.argument("name", shell_complete=complete_agents)
-@click.option("--keep-files", is_flag=True, help="Move its folder to removed/ instead of deleting it.")
+@click.option("--keep-files", is_flag=True, help="Move the agent's folder to removed/ instead of deleting it.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def destroy(context: CommandContext, name: str, keep_files: bool, yes: bool) -> None:
     """Remove an agent: stop its turns and give its channels to the default agent. Its conversations stay."""
@@ -154,7 +154,7 @@ def undo(context: CommandContext, name: str) -> None:
 def _channel(text: str) -> tuple[str, str]:
     platform, _, channel = text.partition(":")
     if not platform or not channel:
-        raise InvalidInput(f"{text[:80]!r} is not a channel. Write the channel as PLATFORM:CHANNEL.")
+        raise InvalidInput(f"{text[:80]!r} is not a channel. Specify the channel as PLATFORM:CHANNEL.")
     return platform, channel
 
 

@@ -60,12 +60,12 @@ def show_approval(context: CommandContext, id: str, as_json: bool) -> None:
 @click.option("--thread", "for_thread", is_flag=True, help="Allow this call for the rest of the thread.")
 @click.option("--always", is_flag=True, help="Also add the rule that `approvals show` prints. Owner only.")
 @click.option(
-    "--call", "calls", type=int, multiple=True, help="Allow only this call of the card. The others are denied."
+    "--call", "calls", type=int, multiple=True, help="Allow only this call on the card. The others are denied."
 )
 def allow(context: CommandContext, id: str, for_thread: bool, always: bool, calls: tuple[int, ...]) -> None:
     """Allow a call once. With the ID of a card, allow all of the card's calls."""
     if for_thread and always:
-        raise click.UsageError("Choose one: --thread or --always.")
+        raise click.UsageError("Pass either --thread or --always, not both.")
     scope = "thread" if for_thread else "always" if always else "once"
     _decide(context, id, {"decision": "allow", "scope": scope, "calls": calls}, "Allowed.")
 
@@ -77,7 +77,7 @@ def take_back(context: CommandContext, id: str) -> None:
 
 
 @command(approvals, example="shoal approvals deny 01K9V3")
-@click.option("--call", "calls", type=int, multiple=True, help="Deny only this call of the card.")
+@click.option("--call", "calls", type=int, multiple=True, help="Deny only this call on the card.")
 def deny(context: CommandContext, id: str, calls: tuple[int, ...]) -> None:
     """Deny the call. The agent continues without it."""
     _decide(context, id, {"decision": "deny", "calls": calls}, "Denied.")

@@ -122,10 +122,11 @@ def _read_input() -> str:
             echo("shoal: reading standard input. Use `< /dev/null` to skip it.", sys.stderr)
     text = sys.stdin.read(INPUT_CHARS_MAX + 1)
     if any("\ud800" <= letter <= "\udfff" for letter in text):  # Python decodes invalid UTF-8 to surrogates
-        raise InvalidInput("Standard input is not UTF-8 text. Give the agent the path of the file instead.")
+        raise InvalidInput("Standard input is not UTF-8 text. Include the file's path in the message instead.")
     if len(text) > INPUT_CHARS_MAX:
         raise InvalidInput(
-            f"Standard input is longer than {INPUT_CHARS_MAX:,} characters. Give the agent the path of a file instead."
+            f"Standard input is longer than {INPUT_CHARS_MAX:,} characters. Put the text in a file, and include the "
+            "file's path in the message instead."
         )
     return text
 

@@ -523,7 +523,7 @@ class TerminalChat:
                 self.answer.cut()
                 self.screen.wants(request)
             case FilesChanged(changed=changed) if changed:
-                self.screen.show_notice(f"[{counted(changed, 'file')} changed, which /undo shows and reverts]")
+                self.screen.show_notice(f"[{counted(changed, 'file')} changed. /undo shows and reverts the changes.]")
             case FilesRestored(restored=restored, by=by):
                 self.screen.show_notice(f"[{by} undid a turn: {counted(restored, 'file')} restored]")
             case _:

@@ -146,7 +146,11 @@ def _home(context: CommandContext) -> Iterator[DoctorFinding]:
         return
     free = shutil.disk_usage(root).free
     if free < FREE_BYTES_MIN:
-        yield warn("disk", f"{free // 1_048_576} MiB are free.", "Free some space before the disk is full.")
+        yield warn(
+            "disk",
+            (f"the disk has only {free // 1048576} MiB of free space."),
+            "Free some space before the disk is full.",
+        )
     if shutil.which("git") is None:
         yield warn("git", "git is not installed, so workspaces keep no history.", "Install git.")
 
@@ -197,12 +201,14 @@ async def _database(context: CommandContext, config: Config) -> AsyncGenerator[D
         yield fail("database", f"{what}.", todo)
         return
     except sqlite3.Error as error:
-        yield fail("database", f"Shoal cannot read {file}: {error}.", "Check its disk and its permissions.")
+        yield fail("database", f"Shoal cannot read {file}: {error}.", "Check the file's disk and permissions.")
         return
     if problem:
         yield fail("database", f"{file} is damaged: {problem}.", WHAT_TO_DO)
     elif version < newest:
-        yield warn("database", f"{file} has an older schema.", "Start Shoal, or run `shoal migrate`, to upgrade it.")
+        yield warn(
+            "database", f"{file} has an older schema.", ("Start Shoal, or run `shoal migrate`, to update the schema.")
+        )
     else:
         yield ok("database", f"{file} is intact ({file.stat().st_size // 1024:,} KiB, schema {version}).")
 
@@ -221,8 +227,10 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
         return
     try:
         if not config.providers and not config.model.name:
-            message = "no provider is configured. Ollama answers if it is running, otherwise the built-in `demo`."
-            yield warn("models", message, "Run `shoal setup model` to connect one.")
+            message = (
+                "no provider is configured. Shoal uses Ollama if it is running, and otherwise the built-in `demo`."
+            )
+            yield warn("models", message, "Run `shoal setup model` to connect a model.")
             return
         for name, listing in (await catalog.refresh()).items():
             if listing.error:
@@ -248,7 +256,7 @@ async def _providers(context: CommandContext, config: Config) -> AsyncGenerator[
                     message = (
                         f"the context window of {model} is unknown, so Shoal assumes {WINDOW_TOKENS_DEFAULT:,} tokens."
                     )
-                    yield warn("window", message, "Set model.context_tokens_max to its size.")
+                    yield warn("window", message, "Set model.context_tokens_max to the size of the context window.")
     finally:
         await catalog.close()
 
@@ -298,7 +306,7 @@ async def _platforms(context: CommandContext, config: Config) -> AsyncGenerator[
         named = msgspec.structs.replace(account, account=name) if platform == "webhook" else account
         yield await asyncio.to_thread(_account, platform, named, context, config)
     if not is_connected:
-        yield ok("platforms", "none is configured. The page, the terminal and the API always work.")
+        yield ok("platforms", "no platform is configured. The page, the terminal and the API always work.")
 
 
 def _account(platform: str, account: AccountSettings, context: CommandContext, config: Config) -> DoctorFinding:
@@ -321,7 +329,7 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
             what, _, todo = str(error).partition(". ")
             return fail(check, f"{what}.", todo or f"Correct [platforms.{platform}].")
     if account.agent and not context.home.agent(account.agent).is_dir():
-        todo = f"Create it with `shoal agents create {account.agent}`, or correct platforms.{platform}.agent."
+        todo = f"Create the agent with `shoal agents create {account.agent}`, or correct platforms.{platform}.agent."
         return warn(check, f"the agent {account.agent!r} does not exist, so the default agent answers there.", todo)
     optional = platform_named(platform).optional if platform != "webhook" else None
     if optional is not None and find_spec(optional[0]) is None:
@@ -331,7 +339,7 @@ def _account(platform: str, account: AccountSettings, context: CommandContext, c
         return warn(check, "no one can talk to agents there without a pairing code.", todo)
     if EVERYBODY in account.allow:
         return _everybody(check, config)
-    return ok(check, f"{len(account.allow)} allowed, owner {account.owner or 'not set'}.")
+    return ok(check, f"allowed users: {len(account.allow)}, owner: {account.owner or 'not set'}.")
 
 
 def _everybody(check: str, config: Config) -> DoctorFinding:
@@ -415,7 +423,7 @@ async def _services(context: CommandContext, _config: Config) -> AsyncGenerator[
         rows = [msgspec.json.decode(stored, type=SetAside) for _, stored in aside]
         sources = {f"{row.platform} {row.lane}" for row in rows}
         named = ", ".join(sorted(sources)[:SOURCES_MAX])
-        what = f"{counted(len(aside), 'message')} set aside after Shoal crashed twice during processing: {named}."
+        what = f"Shoal set aside {counted(len(aside), 'message')} that had crashed it twice: {named}."
         yield warn("messages", what, "Report this as a bug.")
 
 

@@ -31,7 +31,7 @@ def init(context: CommandContext) -> None:
     """
     made = make_home(context.home)
     if not made:
-        print(f"{context.root} is already complete.")
+        print(f"The home directory {context.root} is already complete.")
         return
     print(f"Created {context.root}:")
     for path in made:

@@ -89,7 +89,7 @@ _CORE = {
         "init": CommandEntry("init", "Create the home directory."),
         "import": CommandEntry("", "Import from OpenClaw, Hermes, nanobot or Open WebUI.", package="shoal-import"),
     },
-    "Run it on many machines": {
+    "Run Shoal on many machines": {
         "serve": CommandEntry("run", "Run platforms, page, API and triggers."),
         "worker": CommandEntry("run", "Run turns."),
         "migrate": CommandEntry("migrate", "Update the database, or move it to PostgreSQL."),
@@ -294,7 +294,7 @@ def _complain(context: CommandContext, error: BaseException) -> None:
             lines = [message]
         case PermissionError() if context.root.is_dir() and not os.access(context.root, os.R_OK | os.X_OK):
             todo = "Run Shoal as its owner, or choose another directory with --home DIR."
-            lines = [f"You have no permission to read {context.root}. {todo}"]
+            lines = [f"You do not have permission to read {context.root}. {todo}"]
         case OSError():
             # an OSError from a write names no file
             path = error.filename or (context.root if error.errno in _OF_DISKS else "")

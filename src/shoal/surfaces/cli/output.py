@@ -175,7 +175,7 @@ def event_lines(event: Event) -> Iterator[str]:
         case ApprovalSettled(decision=decision, by=by):
             yield f"  {VERDICTS[decision]}{f' by {printable(by)}' if by else ''}"
         case Compacted(summary=summary):
-            yield "  [older messages were summarized]" if summary else "  [older messages were left out]"
+            yield "  [older messages were summarized]" if summary else "  [older messages were omitted]"
         case Cleared():
             yield "  [the conversation was cleared here]"
         case Branched(after=after):
@@ -184,10 +184,10 @@ def event_lines(event: Event) -> Iterator[str]:
             yield f"\n  [everything above is a copy of {source} up to event {seq}]"
         case FilesChanged(changed=changed) if changed:
             undo = f"shoal threads undo {event.thread} {event.turn}"
-            yield f"  [{counted(changed, 'file')} changed, which {undo} reverts]"
+            yield f"  [{counted(changed, 'file')} changed. Run `{undo}` to revert the changes.]"
         case FilesRestored(id=undo, restored=restored, by=by):
             yield f"\n  [{printable(by)} undid a turn: {counted(restored, 'file')} restored."
-            yield f"  shoal threads undo {event.thread} {undo} reverts this.]"
+            yield f"  Run `shoal threads undo {event.thread} {undo}` to revert this undo.]"
         case LimitReached(limit=limit, detail=detail):
             yield f"  ! {limit_words(limit, detail)}"
         case Failed(message=message, detail=detail):
@@ -311,7 +311,7 @@ def result_lines(result: ToolFinished) -> Iterator[str]:
     yield f"  {ending_mark(result)} {printable(result.name)}{took}{ending}"
     yield from (f"      {line}" for line in lines[:RESULT_LINES_MAX])
     if len(lines) > RESULT_LINES_MAX:
-        yield f"      … {len(lines) - RESULT_LINES_MAX} more lines"
+        yield f"      … lines not shown: {len(lines) - RESULT_LINES_MAX}"
 
 
 def ending_mark(result: ToolFinished) -> str:

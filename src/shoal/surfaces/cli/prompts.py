@@ -24,7 +24,7 @@ def ask_line(question: str, default: str = "", *, is_secret: bool = False, may_b
     while True:
         text = " ".join(_read(shown, is_secret=is_secret).split()) or default
         if not is_secret and (kind := kind_of_secret(text)):
-            echo(f"This looks like {kind}, which does not belong here. It was not stored.")
+            echo(f"This looks like {kind}, which does not belong here. Shoal did not store the input.")
         elif text or may_be_empty:
             return text
 

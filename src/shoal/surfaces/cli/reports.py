@@ -70,7 +70,7 @@ def verify(context: CommandContext, as_json: bool) -> int:
         for problem in problems:
             print(f"broken: {problem}")
     else:
-        print(f"ok: {report.entries} entries in {report.chains} chains are intact.")
+        print(f"ok: the audit log is intact (entries: {report.entries}, chains: {report.chains}).")
     return 1 if report.broken else 0
 
 
@@ -102,8 +102,8 @@ def usage(click_context: click.Context, days: int, as_json: bool) -> None:
         for row in views
     ]
     head = (
-        *("day", "agent", "model", "calls", "tokens in", "of those cached", "tokens out", "US dollars"),
-        "calls estimated",
+        *("day", "agent", "model", "calls", "tokens in", "of which cached", "tokens out", "US dollars"),
+        "estimated calls",
     )
     print_records(views, as_json, head, rows, "No model calls in this period.")
     ceilings = [] if as_json else get(context, "/api/usage/ceilings", list[BudgetStatus])
@@ -146,7 +146,7 @@ def list_models(context: CommandContext, as_json: bool) -> None:
     rows = [
         (view["name"], view["context_tokens"] or "unknown", "default" if view["is_default"] else "") for view in views
     ]
-    print_records(views, as_json, ("model", "window in tokens", ""), rows, "No models.")
+    print_records(views, as_json, ("model", "context window (tokens)", ""), rows, "No models.")
 
 
 @command(models, example="shoal models refresh")
@@ -166,7 +166,7 @@ def refresh(context: CommandContext, as_json: bool) -> int:
         for name, row in results.items()
     ]
     rows = [(name, "failed" if row.error else "ok", len(row.models), row.error) for name, row in results.items()]
-    empty = "No provider is configured. The built-in `demo` answers."
+    empty = "No provider is configured. Shoal uses the built-in `demo`."
     print_records(views, as_json, ("provider", "", "models", "why"), rows, empty)
     return 1 if any(row.error for row in results.values()) else 0
 
@@ -204,7 +204,7 @@ def forget_quirks(context: CommandContext, name: str) -> None:
     """Forget the quirks of the model NAME (PROVIDER/MODEL). Shoal learns them again if they still apply."""
     if not open_catalog(context.config(), os.environ, SystemClock()).memory.forget(name):
         raise NotFound(f"No quirks are known for {name!r}. Run `shoal models quirks` to list all known quirks.")
-    echo(f"Forgotten. The next request to {name} uses the standard format.")
+    echo(f"Shoal forgot the quirks of {name}. The next request uses the standard format.")
 
 
 # ---- skills ----
@@ -235,7 +235,7 @@ def list_skills(context: CommandContext, agent: str, thread: str, as_json: bool)
     """List the skills. If several have the same name, the narrowest scope wins."""
     skills = get(context, "/api/skills", SkillsView, agent=agent, thread=thread).skills
     rows = [(skill.name, skill.scope, skill.description) for skill in skills]
-    empty = f"No skills. Install one with `shoal skills install`, or put it into {context.home.data}/skills/."
+    empty = f"No skills. Install a skill with `shoal skills install`, or add one to {context.home.data}/skills/."
     print_records(skills, as_json, ("name", "scope", "description"), rows, empty)
 
 

@@ -84,7 +84,7 @@ def _prepare(context: CommandContext, host: str | None, port: int | None, concur
 def _shared(config: "Config") -> "Config":
     if not config.database.url:
         raise ConfigError(
-            ["database.url is empty. Set it or DATABASE_URL to a PostgreSQL database, or use `shoal run`."]
+            ["database.url is empty. Set it or DATABASE_URL to the URL of a PostgreSQL database, or use `shoal run`."]
         )
     return config
 

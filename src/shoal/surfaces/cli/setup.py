@@ -46,7 +46,11 @@ EXIT_LEFT = 130
 @click.option(
     "--key", metavar="SOURCE", help="Provider key: env:NAME, file:PATH, or - to read one line from standard input."
 )
-@click.option("--address", metavar="URL", help="URL of a server or Ollama, including the version part.")
+@click.option(
+    "--address",
+    metavar="URL",
+    help=("URL of Ollama or an OpenAI-compatible server, including the API version (usually /v1)."),
+)
 @click.option("--model-file", metavar="FILE", help="GGUF file for the local provider.")
 @click.option("--model", metavar="NAME", help="Model. [default: the provider's recommended model]")
 @click.option("--platform", type=click.Choice(choices.platform_names()), help="Chat platform to connect.")

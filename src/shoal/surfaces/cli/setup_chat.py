@@ -176,7 +176,7 @@ class ChatStep:
         echo(f"{chat.title} is connected. {write}…")
         with calls.hearing(chat.name) as hearing:
             first = calls.wait_for(hearing.first)
-            echo(f"{first.author.name or first.author.id} wrote and received a code.")
+            echo(f"{first.author.name or first.author.id} wrote to your bot and received a code.")
             owner = self.own_by_code(calls, path)
             if owner:
                 self.thread = hearing.thread_of(owner)

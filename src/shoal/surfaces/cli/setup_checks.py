@@ -26,7 +26,9 @@ def not_usable(root: Path) -> str:
     if not there.is_dir():
         return f"{there} is a file. Choose another directory."
     if not os.access(there, os.R_OK | os.W_OK | os.X_OK):
-        return f"You have no permission to write to {root}. Choose another directory, or change {there}'s permissions."
+        return (
+            f"You do not have permission to write to {root}. Choose another directory, or change {there}'s permissions."
+        )
     if problem := another_products(root):
         return problem
     names = sorted(set(os.listdir(root)) - {"lost+found", ".DS_Store"}) if root.is_dir() else []

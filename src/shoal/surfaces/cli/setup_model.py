@@ -33,16 +33,16 @@ class ModelStep:
                 runs = {model.name: " (running)" for model in state.models if model.name == "ollama" and model.is_set}
                 titles = {model.name: f"{model.title}{runs.get(model.name, '')}" for model in state.models}
                 titles[DEMO] = choices.DEMO_TITLE
-                provider = self._session.choose("provider", "Which model should answer?", titles, DEMO)
+                provider = self._session.choose("provider", "Which model provider do you want to use?", titles, DEMO)
                 if provider == DEMO:
                     if "model" in self._session.again:
                         calls.call("PUT", f"/api/setup/providers/{DEMO}", {"model": DEMO})
-                    self._session.say("model", "the built-in demo answers until you run `shoal setup model`.")
+                    self._session.say("model", "Shoal uses the built-in demo until you run `shoal setup model`.")
                     return
                 if self.provider(calls, next(model for model in state.models if model.name == provider)):
                     return
                 if not self._session.asks:
-                    raise LeftOut(f"The model of {provider} does not answer.")
+                    raise LeftOut(f"The {provider} model does not answer.")
 
     def answers(self, calls: SetupCalls) -> bool:
         try:
@@ -95,7 +95,7 @@ class ModelStep:
             if (
                 not self._session.asks
                 or choice.name == "local"
-                or not ask_yes("Choose another model of this provider?", default=True)
+                or not ask_yes("Choose another model from this provider?", default=True)
             ):
                 return False
 
@@ -120,7 +120,7 @@ class ModelStep:
                 if "address" not in choice.wants:
                     return {}
                 usual = choice.address or SERVER_ADDRESS
-                address = self._session.ask("address", "Address (- goes back)", before or usual)
+                address = self._session.ask("address", "URL (- goes back)", before or usual)
                 return None if address == "-" else {"address": checked_address(address, usual)}
             except InvalidInput as error:
                 if not self._session.asks:
@@ -130,6 +130,10 @@ class ModelStep:
     def model_of(self, models: Sequence[str], default: str) -> str:
         if "model" in self._session.given or not self._session.asks or len(models) < 2:
             return self._session.ask("model", "Model", default)
-        echo("\nWhich of its models?" if len(models) <= CHOICES_SHOWN else f"\nWhich of its {len(models)} models?")
+        echo(
+            "\nWhich model do you want to use?"
+            if len(models) <= CHOICES_SHOWN
+            else (f"\nWhich of the {len(models)} models do you want to use?")
+        )
         first = [default, *(model for model in models if model != default)] if default else models
         return ask_from(first, "Model (a number, a name, or part of a name)", default)

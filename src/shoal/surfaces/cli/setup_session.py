@@ -51,7 +51,7 @@ class SetupSession:
         for setting in settings:
             name, equals, text = setting.partition("=")
             if not equals:
-                raise InvalidInput(f"--set {setting} has no value. Write it as --set KEY=VALUE.")
+                raise InvalidInput(f"--set {setting} has no value. Use --set KEY=VALUE.")
             self.extra[name.strip()] = text
 
     def choose(self, name: str, question: str, choices: Mapping[str, str], default: str) -> str:
@@ -163,4 +163,4 @@ def read_source(source: str) -> str:
         return Secret("env", name).reveal()
     if kind == "file" and name:
         return Secret("file", str(Path(name).expanduser())).reveal()
-    raise InvalidInput("Give a secret as env:NAME, file:PATH, or - to read one line from standard input.")
+    raise InvalidInput("Specify a secret as env:NAME, file:PATH, or - to read one line from standard input.")

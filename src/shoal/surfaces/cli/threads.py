@@ -54,7 +54,7 @@ def list_threads(context: CommandContext, agent: str, limit: int, archived: bool
         (summary.thread, summary.agent, summary.updated_at, summary.last_seq, _doing(summary), summary.title)
         for summary in threads
     ]
-    head = ("thread", "agent", "active (UTC)", "events", "", "title")
+    head = ("thread", "agent", "last active (UTC)", "events", "", "title")
     print_records(threads, as_json, head, rows, "No threads yet.")
 
 
@@ -120,7 +120,7 @@ def rename(context: CommandContext, id: str, title: str) -> None:
 
 
 @command(threads, example="shoal threads pin terminal:local:main")
-@click.option("--off", is_flag=True, help="Unpin it.")
+@click.option("--off", is_flag=True, help="Unpin the thread.")
 def pin(context: CommandContext, id: str, off: bool) -> None:
     """Pin a thread. The page lists pinned threads first."""
     call_api(context, "PATCH", _path(id), {"pinned": not off})
@@ -128,7 +128,7 @@ def pin(context: CommandContext, id: str, off: bool) -> None:
 
 
 @command(threads, example="shoal threads archive terminal:local:main")
-@click.option("--off", is_flag=True, help="Unarchive it.")
+@click.option("--off", is_flag=True, help="Unarchive the thread.")
 def archive(context: CommandContext, id: str, off: bool) -> None:
     """Archive a thread. Nothing is deleted, and new messages are still answered."""
     call_api(context, "PATCH", _path(id), {"archived": not off})
@@ -149,8 +149,8 @@ def delete(context: CommandContext, id: str, yes: bool) -> None:
         named = f" ({printable(info.title)})" if info.title else ""
         click.confirm(f"Delete {info.thread}{named} with {counted(info.last_seq, 'event')} permanently?", abort=True)
     gone = call_api(context, "DELETE", _path(id), into=DeletedThread)
-    others = f" and {gone.threads - 1} of its subagents" if gone.threads > 1 else ""
-    print(f"Deleted {id}{others}. The digest of its {gone.events} events is {gone.digest}.")
+    others = f" and its subagents' threads ({gone.threads - 1})" if gone.threads > 1 else ""
+    print(f"Deleted {id}{others}. The digest of the deleted events ({gone.events}) is {gone.digest}.")
 
 
 @command(threads, example="shoal threads rebuild terminal:local:main")
@@ -257,6 +257,6 @@ def show_costs(context: CommandContext, id: str, as_json: bool) -> None:
     if costs.found_tools:
         print(f"Tools available on demand: {costs.found_tools}.")
     if costs.left_out:
-        print(f"Older messages left out: {costs.left_out}.")
+        print(f"Older messages omitted: {costs.left_out}.")
     if costs.fitted:
         print("Instructions and tools are shortened to fit this window.")

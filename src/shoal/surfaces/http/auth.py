@@ -109,7 +109,7 @@ class Gate:
             self._proxies = tuple(ipaddress.ip_network(proxy, strict=False) for proxy in options.trusted_proxies)
         except ValueError as error:
             raise ConfigError(
-                [f"web.trusted_proxies: {error}. Write addresses or networks, e.g. 10.0.0.0/8."]
+                [f"web.trusted_proxies: {error}. Use addresses or networks, such as 10.0.0.0/8."]
             ) from error
 
     def is_encrypted(self, request: Request) -> bool:
@@ -202,7 +202,7 @@ class Gate:
         address = request.client.host if request.client else ""
         seconds = self._failures.wait_seconds(address)
         after = str(int(seconds) + 1)
-        message = f"Too many wrong tokens came from this address. Wait {after} seconds."
+        message = f"Too many wrong tokens came from this address. Try again in {after} s."
         wait = ApiError(429, "too_many_failures", message, {"Retry-After": after})
         if seconds and len(self._token) < UNGUESSABLE_CHARS_MIN:
             raise wait

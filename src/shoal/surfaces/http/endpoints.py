@@ -139,8 +139,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         lacking = [f"{name}: {kind.__name__}" for name, kind in self.services.items() if kind not in services]
         if lacking:
             raise LookupError(
-                f"{self.method} {self.path} takes {', '.join(lacking)}, but no such service exists. Annotate a part of "
-                "the path or the body with its own type, or add the service with Services.add when Shoal opens."
+                f"{self.method} {self.path} requires {', '.join(lacking)}, which no service provides. Annotate a "
+                "part of the path or the body with its own type, or add the service with Services.add when Shoal "
+                "opens."
             )
         taken: dict[str, object] = {name: services[kind] for name, kind in self.services.items()}
         return BoundEndpoint(self, taken, services[Callers], services[WebOptions])
@@ -413,7 +414,7 @@ async def bounded_body(request: Request, bytes_max: int, *, seconds: float) -> A
     Raises ApiError 413 as soon as the body is known to be too large, 408 if it arrives too slowly, 400 if the
     connection ends early, and 401 if the caller's token is revoked during the transfer.
     """
-    message = f"The body is larger than {bytes_max // 1048576} MiB, the limit of this call. Send a smaller body."
+    message = f"The body is larger than {bytes_max // 1048576} MiB, the limit for this call. Send a smaller body."
     too_large = ApiError(413, "too_large", message)
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > bytes_max:

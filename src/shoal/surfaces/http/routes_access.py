@@ -491,7 +491,7 @@ def _known(config: LiveConfig, id: str) -> OwnRule:
 
 def _wanted(agents: AgentRegistry, profiles: Profiles, tools: Registry, body: NewRule) -> OwnRule:
     if (body.subject is None) == (not body.pattern):
-        raise InvalidInput("Give either a `subject` or a `pattern`.")
+        raise InvalidInput("Specify either a `subject` or a `pattern`.")
     if body.profile in BUILT_IN:
         raise Conflict(
             f"The profile {body.profile} is built in. Add the rule for agents, or copy the "
@@ -499,7 +499,7 @@ def _wanted(agents: AgentRegistry, profiles: Profiles, tools: Registry, body: Ne
             f"`shoal permissions copy {body.profile} NAME`."
         )
     if body.profile and body.agents:
-        raise InvalidInput("Give either agents or a profile, not both.")
+        raise InvalidInput("Specify either agents or a profile, not both.")
     if body.profile:
         profiles.check(body.profile)
     for name in body.agents:
@@ -524,9 +524,9 @@ async def check_permission(
     from shoal.permissions.actions import action_of, shell_actions  # a slow import
 
     if bool(body.shell.strip()) == bool(body.action.strip()):
-        raise InvalidInput("Give either a `shell` command or an `action`.")
+        raise InvalidInput("Specify either a `shell` command or an `action`.")
     if bool(body.profile) == bool(body.agent):
-        raise InvalidInput("Give either a `profile` or an `agent`.")
+        raise InvalidInput("Specify either a `profile` or an `agent`.")
     if body.agent:
         name = agents.spec(check_agent(agents, by, body.agent)).profile
         rules = profiles.effective(name, by.asker, body.agent)
@@ -563,7 +563,7 @@ async def replay_permissions(
         profiles.check(body.profile)
         profile = profiles.get(body.profile)
     else:
-        raise InvalidInput("Give either a `profile` or `rules`.")
+        raise InvalidInput("Specify either a `profile` or `rules`.")
     checks = await store.audit.checks(clock.now() - timedelta(hours=body.hours), body.agent)
     if not checks and body.agent and not agents.exists(body.agent):
         raise NotFound(f"Agent {body.agent!r} does not exist and has no actions in this period.")

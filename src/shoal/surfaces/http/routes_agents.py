@@ -151,7 +151,7 @@ async def create(lifecycle: AgentLifecycle, by: Principal, body: NewAgent) -> Ne
     """Create an agent from the template. 409 if the name is taken."""
     platform, _, channel = body.beside.partition(":")
     if body.beside and not (platform and channel):
-        raise InvalidInput(f"{body.beside[:80]!r} is not a channel. Write the channel as PLATFORM:CHANNEL.")
+        raise InvalidInput(f"{body.beside[:80]!r} is not a channel. Specify the channel as PLATFORM:CHANNEL.")
     await lifecycle.create(body.name, body.settings, by.person)
     note = ""
     if body.beside:

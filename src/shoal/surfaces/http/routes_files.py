@@ -79,7 +79,7 @@ class AttachmentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file: Annotated[str, msgspec.Meta(max_length=255)] = ""
     data: str = ""
     mine: Annotated[
-        bool, msgspec.Meta(description=("Whether the sender wrote the file. Otherwise, it taints the turn."))
+        bool, msgspec.Meta(description=("Whether the sender wrote the file. Otherwise, the file taints the turn."))
     ] = False
 
 
@@ -238,7 +238,7 @@ async def artifact(store: Store, outlets: LiveToolServices, thread: ThreadId, ar
     """Return one stored result as text."""
     row = await store.artifacts.find(thread, artifact)
     if row is None:
-        raise NotFound("This thread has no such artifact.")
+        raise NotFound("This thread has no artifact with this ID.")
     try:
         content = await anyio.to_thread.run_sync(outlets.artifacts.read, row.digest)
     except FileNotFoundError as error:

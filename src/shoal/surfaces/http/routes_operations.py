@@ -65,7 +65,13 @@ class Alive(msgspec.Struct, frozen=True):
 
 STORE_TROUBLES: tuple[tuple[type[Exception], str], ...] = (
     (StoreFull, "The database's disk is full or failing. Free some space. Shoal then continues automatically."),
-    (StoreReadOnly, "The database is read-only. Run `shoal doctor` to see which file, fix it, then restart Shoal."),
+    (
+        StoreReadOnly,
+        (
+            "The database is read-only. Run `shoal doctor` to find the affected file. Make that file writable, then "
+            "restart Shoal."
+        ),
+    ),
     (StoreUnavailable, "The database is unreachable or locked by another program. Run `shoal doctor` for the reason."),
     (StoreError, "The database rejects all changes. Run `shoal doctor` for the reason."),
     (

@@ -201,7 +201,7 @@ def check_agent(agents: AgentRegistry, by: Principal, agent: str) -> str:
         raise ApiError(
             403,
             "confined",
-            f"The token {by.token.name!r} is only for the agent {own}. Name that agent, or omit `agent`.",
+            f"The token {by.token.name!r} is only for the agent {own}. Specify that agent, or omit `agent`.",
         )
     agent = agent or own
     if agent and agent not in agents.names():

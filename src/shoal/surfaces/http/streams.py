@@ -83,7 +83,10 @@ class LiveStreams:
         """Count a stream as open until the context exits. Raises ApiError 503 at the limit or during shutdown."""
         most = self._options.streams_max
         if self.closing or self.open >= most:
-            message = f"{most} live streams are open, or Shoal is stopping. Close one, or try again in a moment."
+            message = (
+                f"The limit of live streams ({most}) is reached, or Shoal is stopping. Close a stream, or try again "
+                "in a moment."
+            )
             raise ApiError(503, "too_many_streams", message, {"Retry-After": "5"})
         return self._counted()
 

@@ -56,9 +56,9 @@ class DiskContract:
 
     @pytest.fixture
     def small_disk(self, workspace: Path) -> Iterator[Path]:
-        """Mount a small, empty disk as the workspace. Nothing but the test writes to it. Skips the test if this user
-        cannot mount
-        disks.
+        """Mount a small, empty disk as the workspace. Nothing but the test writes to it.
+
+        Skips the test if this user cannot mount disks.
         """
         size = f"size={DISK_BYTES},mode=777"
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", size, "none", workspace], check=False)

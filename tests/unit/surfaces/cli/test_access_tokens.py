@@ -47,7 +47,7 @@ def test_the_audit_log_records_who_created_and_revoked_a_token(shoal: Shoal) -> 
         (("ben", "--scope", "chat", "--as", "web:telegram:1"), "A page user is web:NAME"),
         (("ben", "--scope", "chat", "--as", "openai:ben"), "openai:ben has no access"),
         (("owner", "--scope", "chat"), "would act as the owner"),
-        (("ben", "--scope", "chat", "--expires", "soon"), "is not a valid expiry. Write"),
+        (("ben", "--scope", "chat", "--expires", "soon"), "is not a valid expiry. Use"),
         (("ben", "--scope", "chat", "--expires", "2020-01-01"), "is in the past"),
     ],
 )

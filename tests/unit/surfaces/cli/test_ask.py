@@ -40,7 +40,7 @@ def test_the_question_may_come_from_standard_input(shoal: Shoal, named: tuple[st
     empty = shoal("ask", *named, stdin="  \n")
     assert (empty.code, empty.err) == (1, "shoal: The message is empty. Pass TEXT, or pipe it in.\n")
     not_text = shoal("ask", *named, stdin="\udcff\udcfe")
-    told = "shoal: Standard input is not UTF-8 text. Give the agent the path of the file instead.\n"
+    told = "shoal: Standard input is not UTF-8 text. Include the file's path in the message instead.\n"
     assert (not_text.code, not_text.err) == (1, told)
 
 
