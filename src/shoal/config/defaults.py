@@ -18,19 +18,18 @@ class KnownProvider(NamedTuple):
     """A well-known service, its environment variables and its defaults."""
 
     title: str
-    """Label in setup."""
+    """Label shown in setup."""
     kind: str
     base_url: str = ""
     key: str = ""
-    """Environment variable with the key, as read by the service's own tools."""
+    """Environment variable from which the service's own tools read the key."""
     address: str = ""
-    """Environment variable with the URL, as read by the service's own tools."""
+    """Environment variable from which the service's own tools read the URL."""
     model: str = ""
-    """Default model if only the key is configured."""
+    """Default model if the configuration contains only the key."""
     key_kind: str = ""
-    """What the service calls its keys."""
+    """Description of the service's keys, such as `an OpenAI key`."""
     key_begins: str = ""
-    """Prefix of the service's keys."""
 
 
 KNOWN_PROVIDERS = {
@@ -52,7 +51,7 @@ KNOWN_PROVIDERS = {
     "ollama": KnownProvider("Ollama on this machine", "openai", "http://127.0.0.1:11434/v1"),
     "local": KnownProvider("A model file (GGUF), run by Shoal itself", "local"),
 }  # fmt: skip
-"""Well-known services, in the order of the search for a default model."""
+"""Well-known services, in the order in which Shoal searches for a default model."""
 
 PROVIDER_KINDS = ("anthropic", "openai", "openai-responses", "gemini", "local")
 BUILTIN_PROFILES = ("open", "standard", "guarded", "locked")
@@ -63,7 +62,7 @@ USUAL_VARIABLES = {
     "BRAVE_API_KEY": ("tools", "brave_api_key"),
     "DATABASE_URL": ("database", "url"),
 }
-"""Other environment variables that these services' tools read, with the configuration keys that they set."""
+"""Common environment variables without Shoal's prefix, and the configuration keys that they set."""
 
 DEMO = "demo"
 

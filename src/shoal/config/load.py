@@ -29,9 +29,9 @@ NO_OVERRIDES: Mapping[str, object] = {}
 PREFIX = "SHOAL_"
 SEPARATOR = "__"
 TIMEZONE = "SHOAL_TIMEZONE"
-"""Environment variable for the only key outside all sections."""
+"""Environment variable that sets `timezone`, the only key outside of all sections."""
 ID_LISTS = ("allow", "channels", "approvers")
-"""Keys whose ids may be written as numbers."""
+"""Keys that contain lists of ids. The ids may be written as numbers."""
 
 
 def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object] = NO_OVERRIDES) -> Config:

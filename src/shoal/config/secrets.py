@@ -18,7 +18,9 @@ from shoal.kernel.untrusted import BAD_TOML, decode_toml
 from shoal.text.secret_forms import is_plain, looks_like_key
 
 _SECRET_NAME = lazy_re.compile(r"key|token|secret|password|passwd|credential", re.IGNORECASE)
-"""Matches names of secrets in keys that Shoal does not define (of extensions, or commented out)."""
+"""Matches names of keys that probably contain a secret. Used for keys that Shoal does not define, such as those of
+extensions, and for keys in comments.
+"""
 _NAME_WORDS = lazy_re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SECRET_PREFIXES = (
     "", "api", "access", "private", "secret", "master", "signing", "auth", "encryption", "app", "client", "account",

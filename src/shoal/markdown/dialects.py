@@ -54,7 +54,7 @@ def markdown_link(label: str, url: str) -> str:
 
 
 SINGLE_MARKS: Mapping[Style, Wrap] = {"strong": around("*"), "em": around("_"), "s": around("~")}
-"""Marks that most chats use."""
+"""Emphasis marks that most chat platforms use."""
 MARKDOWN_MARKS: Mapping[Style, Wrap] = {"strong": around("**"), "em": around("*"), "s": around("~~")}
 
 

@@ -37,7 +37,9 @@ INLINE_MATH_CHARS_MAX = 2000
 URL_CHARS_MAX = 4000
 WORD_CHARS_MAX = 512
 CONTINUED = "\u2060"
-"""Start of a list item that continues an item of the previous message. The item is shown without a bullet."""
+"""Character at the start of a list item that continues an item from the previous message. Such an item is shown without
+a bullet.
+"""
 
 # ---- addresses, paths and tokens ----
 
@@ -63,8 +65,8 @@ _WORD = (
     rf"{{2,{WORD_CHARS_MAX}}}"
 )
 TOKENS = lazy_re.compile(f"({_NATIVE})|({_URL})|({_EMAIL})|({_MENTION})|({_SHORTCODE})|({_WORD})")
-"""All kinds of tokens: platform token, URL, e-mail address, mention, shortcode, or any other word, which `_inner`
-searches for a path. No alternative matches one text in two ways, so a scan is linear.
+"""Matches one token: a platform token, URL, e-mail address, mention, shortcode, or any other word, which `_inner`
+searches for a path. No alternative matches a text in two ways, so a scan takes linear time.
 """
 _TRAILING = "?!.,:;'*_~)]}"
 _OPENING = {")": "(", "]": "[", "}": "{"}
@@ -263,8 +265,8 @@ class _Scan(NamedTuple):
 
 
 CELLS_ADDED_MAX = 4_096
-"""Maximum number of cells added to short table rows in total. Without it, a message of 1,400 characters could add
-40,000.
+"""Maximum total number of cells that are added to short table rows. Without a limit, a message of 1,400 characters
+could add 40,000 cells.
 """
 
 

@@ -22,21 +22,23 @@ from shoal.markdown.render import render_markup, render_tree
 
 CHARS_MIN = 64
 TAIL_SHARE = 8
-"""Minimum size of the last piece, as a fraction (one in this many) of the piece before it. Prevents messages of two
+"""Divisor of the message limit. The quotient is the minimum size of the last piece, which prevents messages of two
 letters.
 """
 SHARES = (8, 7, 4, 2)
-"""Piece sizes to try, as shares of a message."""
+"""Piece sizes to try in this order, in eighths of the message limit."""
 CLUSTER_CHARS_MAX = 64
 """Maximum length of a sequence that counts as one visible character. Longer ones are cut like any text."""
 _BOUNDARIES = ("\n\n", "\n", ". ", "! ", "? ", "。", "！", "？", " ")
 _ATOMS = frozenset({"token", "code", "link"})
 _STYLES = frozenset({"strong", "em", "s"})
 _BARE = lazy_re.compile(r"[()\s\\]|^$")
-"""Characters that a link's address can contain only inside angle brackets."""
+"""Matches a URL that needs angle brackets in a link: a URL with a parenthesis, white space or a backslash, or an empty
+one.
+"""
 _PIPE = lazy_re.compile(r"(?<!\\)\|")
 _DRIVE = lazy_re.compile(r"([A-Za-z]:)(?=\\)")
-"""Matches the start of a path in which backslashes do not escape."""
+"""Matches the drive of a path in which backslashes are not escapes."""
 _FORMULA_MARK = lazy_re.compile(r"[\[\]$]")
 _ZWJ = "\u200d"
 
@@ -78,7 +80,7 @@ MARKDOWN = Dialect(
     table=_written_table,
     nests=True,
 )
-"""Writes a tree as Markdown that parses into the same tree."""
+"""Dialect that renders a tree as Markdown that parses into the same tree."""
 
 
 def _text_apart(text: str) -> str:
@@ -90,9 +92,7 @@ def _token_apart(token: str) -> str:
 
 
 APART = msgspec.structs.replace(MARKDOWN, text=_text_apart, token=_token_apart)
-"""Like `MARKDOWN`, with invisible spaces around addresses and paths, so that adjacent text does not become part of
-them.
-"""
+"""Like `MARKDOWN`, but with zero-width spaces that separate URLs and paths from adjacent text."""
 
 
 def _text_without_formulas(text: str) -> str:

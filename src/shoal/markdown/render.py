@@ -18,7 +18,9 @@ from shoal.markdown.parse import parse, plain_text
 from shoal.markdown.tables import aligned
 
 RENDERED_MAX = 64
-"""Maximum number of texts cached with their markup. Senders measure each text before they render it."""
+"""Maximum number of cached rendered texts. Senders measure each text before they send it, and the cache avoids
+rendering it twice.
+"""
 LEVELS = 6
 """Number of heading levels."""
 

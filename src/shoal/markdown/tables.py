@@ -5,7 +5,7 @@ from itertools import zip_longest
 from unicodedata import east_asian_width
 
 CELL_WIDTH_MAX = 40
-"""Maximum padding of a cell, so that one long cell does not widen every row."""
+"""Maximum width to which cells are padded. A longer cell does not widen the other rows."""
 CELL_WIDTH_MIN = 8
 """Minimum width of a cell. If cells would be narrower, rows are written as lists instead."""
 

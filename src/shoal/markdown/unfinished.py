@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 ROUNDS_MAX = 100
-"""Maximum number of passes over an unfinished end, which may have nested brackets."""
+"""Maximum number of passes that close the markup at an unfinished end. Nested brackets need several passes."""
 
 _FENCE = lazy_re.compile(r"^((?:[ >]|[-+*] |\d{1,9}[.)] )*)(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
 _MARKS = "-=+*_#>|:~`\\[!"
-"""Lines of these marks, full stops and white space have no visible content yet."""
+"""Characters that may begin markup. A last line of these characters, full stops and white space has no visible content
+yet.
+"""
 _OPENING = lazy_re.compile(r"`+|[\\\[\]]")
 _MARK = lazy_re.compile(r"[*_~`\[<!\\\n]")
 _ADDRESS = lazy_re.compile(r"<(?=[a-zA-Z][a-zA-Z0-9+.-]{1,31}:[^\s<>]*$)")

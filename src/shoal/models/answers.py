@@ -35,13 +35,13 @@ _log = logging.getLogger(__name__)
 
 Finish: TypeAlias = StopReason | Literal[""]
 ODD_NAMES_MAX = 100
-"""Maximum number of malformed fields logged per provider. Each is logged once."""
+"""Maximum number of different malformed fields that are logged per provider."""
 WORDS_CHARS_MAX = 300
 HALF_CHARS_MAX = 3
-"""Maximum bytes of an incomplete UTF-8 character."""
+"""Maximum number of surrogates at the end of a text that may belong to an incomplete character."""
 
 _COUNTS = frozenset({"usage", "usagemetadata", "x_groq", "timings", "eval_count", "prompt_eval_count"})
-"""Usage fields. An event with only these fields has no content."""
+"""Names of usage fields. If only these are malformed, the event's content is complete."""
 _UNSAFE_ID = lazy_re.compile(r"[^A-Za-z0-9_-]")
 _CALL_ID_CHARS_MAX = 40
 """Maximum length of a call id in OpenAI's Chat Completions API."""
@@ -218,7 +218,7 @@ class AnswerReader:
         self._decode = self.decoder.decode
         self.complete: bool = False
         self.ended = False
-        """Whether `[DONE]` has arrived. Servers of any protocol may send it."""
+        """True if `[DONE]` has arrived. Servers of any protocol may send it."""
         self.failure: ModelFailed | None = None
         self.texts: list[str] = []
         self.thoughts: list[str] = []

@@ -37,20 +37,21 @@ from shoal.models.quirks import Quirks
 from shoal.models.schema_dialects import SchemaDialect, narrowed
 
 THREADS_MAX = 256
-"""Maximum number of cached conversations. The least recently used is evicted first and encoded again when needed."""
+"""Maximum number of cached conversations. The least recently used conversation is evicted first, and is encoded again
+when needed.
+"""
 JOINED_BYTES_MAX = 16 * 1024 * 1024
 STABLE_MAX = 64
-"""Maximum number of cached system prompts and tool lists."""
 IMAGE_BYTES_MAX = 5 * 1024 * 1024 * 3 // 4
-"""Maximum bytes of an image that is sent: 5 MiB in base64, the limit of Anthropic and Bedrock.
+"""Maximum size of an image before it is encoded. In base64, this is 5 MiB, the limit of Anthropic and Bedrock.
 
-Text replaces a larger image. New images are resized on arrival (`tools/attachments.py`), so this affects only images in
-older conversations.
+A larger image is replaced by text. New images are resized on arrival (`tools/attachments.py`), so this affects only
+images in older conversations.
 """
 IMAGE_SIDE_MAX = 8000
 
 Images: TypeAlias = Mapping[str, bytes]
-"""Base64 content of the images that a request adds, by path. Unreadable images are missing."""
+"""Base64 content of the images that a request adds, by path. Images that cannot be read are omitted."""
 
 _UNSAFE_ID = re.compile(r"[^A-Za-z0-9_-]")
 _CALL_NAME_CHARS_MAX = 64
@@ -84,28 +85,26 @@ class ApiProtocol:
     """
 
     kind: ClassVar[str]
-    """Name in the configuration."""
+    """Value of a provider's `kind` in the configuration."""
     answers_path: ClassVar[str] = ""
     models_path: ClassVar[str] = "/models"
-    """Path of the model list, below the base URL."""
     fixed_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = ((b"content-type", b"application/json"),)
     key_header: ClassVar[tuple[bytes, bytes]] = (b"authorization", b"Bearer ")
-    """The authentication header and the prefix of its value."""
+    """Name of the authentication header, and the prefix of its value."""
     frame: ClassVar[tuple[bytes, bytes]] = (b"", b"")
-    """Bytes before a frame's first message, including its role, and after its last."""
+    """Bytes that open a frame, with a placeholder for the role, and bytes that close it."""
     text_template: ClassVar[bytes] = b'{"type":"text","text":%b}'
     image_template: ClassVar[bytes]
-    """Template for an image: its media type, then its base64 content."""
+    """Template for an image. Placeholders: media type, base64 content."""
     system_template: ClassVar[bytes]
     tool_template: ClassVar[bytes]
-    """Template for a tool: its name, description and JSON schema."""
+    """Template for a tool. Placeholders: name, description, JSON schema."""
     tools_template: ClassVar[bytes] = b',"tools":[%b]'
     merges_users: ClassVar[bool] = False
     """Whether consecutive user messages are joined before they are encoded."""
     images: ClassVar[Literal["all", "user"]] = "all"
-    """Which messages may contain images: all, or only the user's."""
+    """`all`: any message may contain images. `user`: only user messages may contain images."""
     schema_dialect: ClassVar[SchemaDialect] = "common"
-    """JSON Schema dialect for tools unless a quirk overrides it."""
 
     def __init__(self) -> None:
         # Encoded once: the system prompt and the tools rarely change between requests.
@@ -205,13 +204,13 @@ class JoinedMessages(msgspec.Struct, eq=False, kw_only=True):
 
     form: MessageForm = MessageForm()
     found: dict[str, ToolSpec] = {}
-    """Tools that were looked up in the conversation."""
+    """Tools that the model found with tool search in this conversation, by name."""
     messages: tuple[ReferenceType[ModelMessage], ...] = ()
     buffer: bytearray = msgspec.field(default_factory=bytearray)
     before: int = 0
-    """Length of the buffer at the previous request."""
+    """Length of the buffer before the last request added its messages."""
     closed: int = 0
-    """Number of messages up to the last complete assistant message. Their JSON takes `closed_at` bytes."""
+    """Number of messages up to and including the last assistant message. Their JSON has `closed_at` bytes."""
     closed_at: int = 0
     role: str = ""
     later: bytes = b""
@@ -242,7 +241,7 @@ class ConversationCache:
         self.kept: OrderedDict[str, JoinedMessages] = OrderedDict()
         """Encoded conversations by thread, least recently used first."""
         self.refused: WeakSet[ModelMessage] = WeakSet()
-        """Messages whose images and reasoning the provider rejected."""
+        """Messages that are sent without images and reasoning, because the provider rejected these."""
         self._bytes = 0
 
     def refuse(self, thread: str, messages: Iterable[ModelMessage]) -> None:

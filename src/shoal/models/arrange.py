@@ -33,9 +33,9 @@ class MessageForm(msgspec.Struct, frozen=True):
     origin: str = ""
     """Provider, server and model of the request. Only reasoning from the same origin is sent back."""
     native: bool = False
-    """Whether the request uses the provider's tool search."""
+    """True if the request uses the provider's own tool search."""
     system: str = ""
-    """System text to put into the first message, if the server has no system role."""
+    """System prompt to send as the first user message, if the server has no system role."""
     left_out: int = 0
     """Number of images to omit, oldest first."""
 

@@ -141,12 +141,10 @@ class ModelListing(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether the provider accepted the key."""
     models: tuple[str, ...]
     error: str = ""
-    """The failure at `checked_at` in one sentence."""
+    """Reason why the last check failed, or an empty string."""
     checked_at: str = ""
     context_tokens: dict[str, int] = {}
-    """Context windows reported by the provider, by model."""
     max_output_tokens: dict[str, int] = {}
-    """Output limits reported by the provider, by model."""
 
 
 _listings_decoder = msgspec.json.Decoder(dict[str, ModelListing])

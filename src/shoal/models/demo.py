@@ -201,7 +201,7 @@ _AUTHOR = r"^\s*\[[^\]\n]{1,80}\]\s+"
 _COMMAND_LINE = r"^(?:\$|(?:run|execute) [^\n]*[;|&])"
 _PRONOUNS = frozenset({"it", "that", "this"})
 WORDS_CHARS_MAX = 1_000
-"""Maximum length of a message that the demo parses, except for commands to run."""
+"""Maximum length of a message that the demo parses. A longer message can only be a command to run."""
 _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 _SPAN = r"in (?P<count>\d+|an?|one) (?P<unit>second|minute|hour|day)s?"
 

@@ -17,7 +17,7 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.models.http_provider import ModelEndpoint
 
 TEXT_CHARS_MAX = 4_000
-"""Maximum characters per text. Longer texts are truncated. Most models read only 256 to 8,192 tokens."""
+"""Maximum number of characters per text. Longer texts are truncated. Most models read only 256 to 8,192 tokens."""
 
 
 class _OpenAiVector(msgspec.Struct):

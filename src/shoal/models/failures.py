@@ -13,7 +13,6 @@ from shoal.models.quirks import teaches
 from shoal.text.secret_forms import is_ordinary
 
 WORDS_CHARS_MAX = 400
-"""Maximum characters of the provider's own text in a failure message."""
 COMPLAINT_CHARS_MAX = 4 * WORDS_CHARS_MAX
 
 
@@ -115,7 +114,9 @@ _OVERFLOW = re.compile(
     | 超[过出][^。]{0,20}(上下文|长度) | prompt\ ?超长""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Providers' messages for a conversation that is too long. Examples are in tests/unit/models/overflows.py."""
+"""Matches the error of any provider for a conversation that is too long. Examples are in
+tests/unit/models/overflows.py.
+"""
 _NUMBER = r"(\d[\d,]{0,20})"
 _WINDOW = re.compile(
     rf"""(?:maximum|allowed|loaded\ with|available|configured|exceed)\ (?:allowed\ )?
@@ -148,7 +149,7 @@ _UNPAID = re.compile(
     r"quota|credit|balance|spending|billing|arrear|overdue|in good standing|subscription (has )?(expired|ended)",
     re.IGNORECASE,
 )
-"""Matches a 403 about billing. The key itself is valid."""
+"""Matches a 403 error about billing. In this case, the key itself is valid."""
 _BAD_KEY = re.compile(r"api.?key (not valid|is invalid|expired)|invalid.{0,3}api.?key|api_key_invalid", re.IGNORECASE)
 _FILTER = re.compile(
     r"content_filter|content_policy|content management policy|responsible ?ai|flagged|moderation|bio_policy"
@@ -168,7 +169,7 @@ _SENTENCES: dict[FailureKind, str] = {
     "context_overflow": "says that the conversation is too long for the model.",
     "content_filter": "rejected the content under its policy.",
 }
-"""Message for each kind of failure, appended to the provider's name and the status."""
+"""Text that follows the provider's name and the status in a failure message, by kind of failure."""
 _WAIT = re.compile(r"(?:try again|retry) in ((?:\d+h)?(?:\d+m(?!s))?(?:\d+(?:\.\d+)?(?:ms|s))?)", re.IGNORECASE)
 _SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)(ms|h|m|s)")
 _SPAN_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}

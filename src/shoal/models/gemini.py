@@ -33,7 +33,7 @@ from shoal.models.odd_json import raw_json
 
 _NO_CALLS = b',"toolConfig":{"functionCallingConfig":{"mode":"NONE"}}'
 NO_SIGNATURE = b'"skip_thought_signature_validator"'
-"""Placeholder that Gemini accepts as the signature of another model's call."""
+"""Placeholder that Gemini accepts instead of a signature if another model made the call."""
 _FINISH: dict[str, Finish] = {
     "STOP": "end", "MAX_TOKENS": "max_tokens", "CONTINUATION": "max_tokens", "SAFETY": "refusal",
     "RECITATION": "refusal", "BLOCKLIST": "refusal", "PROHIBITED_CONTENT": "refusal", "SPII": "refusal",

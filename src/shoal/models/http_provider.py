@@ -50,39 +50,42 @@ from shoal.models.schema_dialects import NARROWER
 from shoal.net.http import HttpClient, HttpFailed, HttpResponse, decoded, read_whole, readable
 
 COMMAND_CACHE_SECONDS = 300.0
-"""How long a key command's output is cached, in seconds. A 401 runs the command again immediately."""
+"""Seconds for which the output of a key command is cached. After a 401, the command runs again immediately."""
 COMMAND_TIMEOUT_SECONDS = 30.0
 KEY_BYTES_MAX = 65_536
 EVENT_BYTES_MAX = 32 * 1024 * 1024
 EVENT_SECONDS_MAX = 30.0
 EVENT_BYTES_PER_SECOND = 1024
-"""Minimum speed of an event.
+"""Minimum transfer rate of an event.
 
-Its time limit is EVENT_SECONDS_MAX plus its size divided by this speed. Servers send each event in one piece, so a
-slower one counts as a timeout.
+An event times out after EVENT_SECONDS_MAX plus its size divided by this rate. Servers send each event in one piece.
 """
 ANSWER_CHARS_MAX = 1_000_000
-"""Maximum characters in one response: twice the limit of the largest models."""
+"""Maximum number of characters in a response. This is twice the limit of the largest models."""
 ANSWER_BYTES_PER_TOKEN = 2048
-"""Maximum bytes of a stream per allowed token. The framing takes a few hundred bytes per token."""
+"""Maximum number of bytes in a stream per output token that the request allows. Framing takes a few hundred bytes per
+token.
+"""
 SILENCES_MAX = 5
-"""Multiple of the silence limit for which pings and comments alone keep a connection open."""
+"""Maximum time for which pings and comments alone keep a connection open, as a multiple of the silence limit."""
 DRAIN_SECONDS = 0.5
-"""Seconds to wait for the end of a stream after a complete response. The connection can then be reused."""
+"""Seconds to wait for the end of a stream after a complete response. If the stream ends in time, the connection can be
+reused.
+"""
 ATTEMPTS_MAX = 8
 """Maximum number of requests per call, including attempts in other forms after a rejection."""
 TOOLLESS_MAX = 256
-"""Maximum number of rejected tool sets remembered until a restart."""
+"""Maximum number of cached tool sets that a model rejected. A full cache is cleared."""
 NO_IMAGES: Images = {}
 NO_PICTURES = "{model} does not accept images, so it did not see yours."
 FEWER_PICTURES = "{model} accepts fewer images per request, so it did not see {count} of yours."
 NO_TOOLS = "{model} does not support tools, so it answers without them."
 TOOLS_REFUSED = "{provider} rejected the request with my tools, so {model} answered without them. See `shoal doctor`."
 HISTORY_REFUSED = "{provider} rejected this conversation, so {model} now gets it without images and earlier reasoning."
-"""Notices in the chat, each shown once, about content that the model did not receive."""
+"""Like the notices above, shown once per thread, because the model did not receive a part of the request."""
 IMAGE_SIZES_MAX = 4096
 HEAVY_BYTES_MIN = 500_000
-"""Total bytes below which images are never the reason for a too large request."""
+"""Minimum total size of images that can be the reason why a request is too large."""
 STRAY_BYTES_MAX = 1_000
 _NAME = lazy_re.compile(rb"[a-z_.]{1,100}")
 _FIELD = lazy_re.compile(rb"(?::|event|data|id|retry)")
@@ -642,13 +645,14 @@ class HttpProvider:
 HEALED = frozenset({"invalid_request", "context_overflow", "server_error"})
 """Kinds of failures after which the request may succeed in another form."""
 FAILURES_MIN, FORMS = 2, 3
-"""Number of server errors before other forms are tried, and maximum number of such attempts."""
+"""Number of server errors in a conversation after which other forms are tried, and maximum number of these attempts."""
 FAILING_MAX = 1_000
 REFUSED_IN_STREAM = 0
 REFUSES = frozenset({REFUSED_IN_STREAM, 400, 405, 406, 415, 417, 422, 424, 500, 501})
-"""Statuses that may reject the conversation itself.
+"""Statuses that may mean the provider rejected the conversation itself.
 
-A 404 is about the model. A 200 in an unknown form is not in the list, because a retry would not help.
+A 404 is excluded, because it concerns the model. A 200 in an unknown format is excluded, because a retry would not
+help.
 """
 
 
@@ -721,7 +725,6 @@ class ModelEndpoint:
         self.provider = provider
         self.model = model
         self.name = f"{provider}/{model}"
-        """PROVIDER/MODEL, as in the settings."""
         self.is_gemini = is_gemini
         self._http = http
         self._key = key

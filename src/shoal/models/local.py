@@ -26,10 +26,10 @@ from shoal.net.http import HttpClient, make_client
 
 EMBEDDED_TOKENS_MAX = 2_048
 EMBEDDED_CHARS_MAX = 1_000
-"""Maximum characters of a text to embed.
+"""Maximum number of characters in a text to embed.
 
-The server rejects texts longer than the model's window. Most small models have 512 tokens, which is about this many
-characters in most scripts.
+The server rejects a text that exceeds the model's window. Most small models have a window of 512 tokens, which is about
+1,000 characters in most scripts.
 """
 
 

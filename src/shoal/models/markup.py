@@ -53,19 +53,19 @@ _ENDS = (
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<|end|>", "<|return|>", "<|call|>",
     "<｜end▁of▁sentence｜>", "<end_of_turn>", "<|start_header_id|>assistant<|end_header_id|>", "<|assistant|>",
 )  # fmt: skip
-"""Tokens that begin or end a turn in these models' templates. They carry no content."""
+"""Tokens that begin or end a turn in chat templates. They are not part of the content."""
 _TWINS = ("</think>", "</thinking>")
-"""Closing tags that some models confuse."""
+"""Closing tags that some models confuse with each other."""
 _ENVELOPES = {"<answer>": "</answer>", "<|begin_of_solution|>": "<|end_of_solution|>"}
-"""Tags that some models put around the answer after thinking."""
+"""Tags that some models put around the answer that follows the thinking."""
 _MARKS_MAX = 100
-"""Maximum number of markers in a response that are parsed as calls. Later markers count as text, because each may scan
-the rest of the response.
+"""Maximum number of call markers that are parsed per response. Later markers count as text, because parsing one may
+scan the rest of the response.
 """
 _MARK_CHARS_MAX = max(map(len, (*_THINKING, *_CLOSES, *_CALLS, *_ENDS, *_ENVELOPES)))
 _FIRST_CHARS = lazy_re.compile(r"[<\[◁]")
 _LINE_CHARS_MAX = 4_000
-"""Maximum characters of a line that are scanned for inline code."""
+"""Number of characters at the end of a line that are scanned for inline code."""
 _QUOTES = frozenset("\"'“‘«")
 _FENCE = lazy_re.compile(r"[\s>*-]{0,20}(`{3,}|~{3,})(.*)", re.DOTALL)
 _TICKS = lazy_re.compile("`+")
@@ -96,7 +96,7 @@ class MarkupFilter:
         self, texts: list[str], thoughts: list[str], *, reads_calls: bool, opens_thinking: bool = False
     ) -> None:
         self.is_plain = False
-        """Whether a piece without `<`, `[` and `◁` can be appended to the texts unchanged."""
+        """True if a piece without `<`, `[` and `◁` can be appended to the texts without being parsed."""
         self._texts = texts
         self._thoughts = thoughts
         self._reads_calls = reads_calls

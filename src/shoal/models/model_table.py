@@ -16,10 +16,9 @@ from shoal.kernel.settings import Price
 from shoal.models.quirks import Changes, Quirks
 
 LOCAL_CONTEXT_TOKENS = 8_192
-"""Context window of a local model. Its whole memory is allocated when the model is loaded."""
+"""Context window of a local model. Memory for the entire window is allocated when the model is loaded."""
 UNKNOWN_OUTPUT_TOKENS = 4_096
 MODELS_REMEMBERED_MAX = 256
-"""Maximum number of model names with a cached row. Each call looks up its row."""
 
 
 class ModelRow(msgspec.Struct, frozen=True):
@@ -43,11 +42,13 @@ class ServerRow(msgspec.Struct, frozen=True):
     address: str
     quirks: Changes = {}
     context_tokens: int = 0
-    """Context window to which the server limits its models. 0 means no limit."""
+    """Maximum context window on this server. 0 means no limit."""
     pattern: str = "*"
-    """Models that the quirks apply to."""
+    """Pattern for the models to which the quirks apply."""
     is_free: bool = False
-    """Whether the server costs nothing. Others may forward to a paid service, so they need a configured price."""
+    """True if calls are free. Servers without this flag may forward calls to a paid service, so they need a configured
+    price.
+    """
 
 
 class FamilyRow(msgspec.Struct, frozen=True):
@@ -160,8 +161,7 @@ SERVERS = (
 )
 """Known servers.
 
-Ollama (port 11434) silently truncates requests to the window with which it loaded the model. Its default window is
-small.
+Ollama (port 11434) loads models with a small window by default, and silently truncates requests that exceed it.
 """
 
 BASE_URLS = {
@@ -170,10 +170,10 @@ BASE_URLS = {
     "openai-responses": "https://api.openai.com/v1",
     "gemini": "https://generativelanguage.googleapis.com/v1beta",
 }
-"""Base URL of each kind's own service."""
+"""Default base URL of each provider kind."""
 
 PRICED_AS = {"anthropic": "anthropic", "openai": "openai", "openai-responses": "openai", "gemini": "google"}
-"""Price list for a kind at an unknown URL, such as a company's proxy."""
+"""Price list for each provider kind, if the URL is unknown, such as that of a company's proxy."""
 
 
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)

@@ -112,7 +112,6 @@ class _ChatChoice(msgspec.Struct):
 
 _NOTHING = msgspec.Raw(b"")
 _NO_ERRORS = frozenset({b"", b"null", b"false", b"0", b'""', b"{}", b"[]"})
-"""Values of an error field that do not mean an error."""
 
 
 class _ChatChunk(msgspec.Struct):
@@ -190,7 +189,7 @@ class _OpenAiModels(msgspec.Struct):
 
 NO_WORDS = "(no words)"
 SIGNATURE = b',"extra_content":{"google":{"thought_signature":"skip_thought_signature_validator"}}'
-"""Placeholder that Gemini's servers accept as a call's signature through this API."""
+"""Field with a placeholder that Gemini's servers accept instead of a call's signature."""
 _reasoning_decoder = msgspec.json.Decoder(_StoredReasoning)
 _models_decoder = msgspec.json.Decoder(_OpenAiModels)
 

@@ -38,7 +38,7 @@ NARROWER: "dict[SchemaDialect, SchemaDialect]" = {"full": "common", "common": "b
 """The next dialect to try after a service rejects a schema."""
 
 REPEATS_MAX = 64
-"""Maximum `minItems` or `maxItems` that is sent, because llama.cpp's grammars expand each repetition."""
+"""Maximum value of `minItems` and `maxItems` in a schema, because llama.cpp's grammars expand each repetition."""
 WORDS_CHARS_MAX = 400
 DEPTH_MAX = 40
 

@@ -39,7 +39,9 @@ from shoal.net.http import DamagedBody, DirectClient, HttpFailed, decoded, reada
 AGENT = "shoal/0.1"
 ADDRESSES_MAX = 4
 LED_TO = "the host that the URL redirects to"
-"""Name in errors for a host that a server chose. Errors never quote a server, so they never taint a turn."""
+"""Name that errors show for a host to which a server redirects. Errors never quote a server, so they never taint a
+turn.
+"""
 
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]

@@ -17,7 +17,6 @@ from shoal.kernel.messages import FailureKind
 from shoal.net.connections import default_tls, network_reason
 
 HEAD_BYTES_MAX = 65_536
-"""Maximum size of a response's status line and headers, in bytes."""
 LENGTH_DIGITS_MAX = 15
 COPY_BYTES_MAX = 65_536
 """Maximum size of a body that is sent together with its head, in bytes.
@@ -25,15 +24,12 @@ COPY_BYTES_MAX = 65_536
 Longer bodies are sent separately, without a copy.
 """
 BUFFER_BYTES_MAX = 1_048_576
-"""Maximum bytes to read ahead. Beyond it, the server must wait until the body is consumed."""
+"""Maximum number of bytes to read ahead. Above this limit, reading pauses until the caller consumes the body."""
 
 BODY_BYTES_MAX = 32 * 1024 * 1024
-"""Maximum size of a response that is not streamed, in bytes. The rest is dropped."""
 CONNECTIONS_MAX = 1000
-"""Maximum number of concurrent calls to one provider. Further calls wait for a connection."""
 UNPACKED_BYTES_MAX = 65_536
 BODY_SECONDS_MAX = 60.0
-"""Maximum time to read a complete response, in seconds. Later data is dropped."""
 CONNECT_SECONDS = 10.0
 KEEP_ALIVE_MAX = 256
 STALE_SECONDS = 0.5
@@ -41,7 +37,9 @@ STALE_SECONDS = 0.5
 the request.
 """
 ASKED_SECONDS = 1.0
-"""Maximum age of a lease check, in seconds. A request that was not sent by then must be made again."""
+"""Maximum number of seconds between a lease check and sending the request. After that, the request fails and must be
+made again.
+"""
 KEEP_ALIVE_SECONDS = 60.0
 HAPPY_EYEBALLS_SECONDS = 0.25
 _STATUS = lazy_re.compile(rb"HTTP/1\.[01] (\d{3})(?: |$)")

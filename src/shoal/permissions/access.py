@@ -29,7 +29,7 @@ class AccessRules(msgspec.Struct, frozen=True):
     channels: tuple[str, ...] = ()
     """Allowed channels. Empty means all."""
     trust_everybody: bool = False
-    """Whether to trust people admitted by `*`, for platforms where everyone is known."""
+    """Whether to trust everyone that `*` admits. Set on platforms where all users are known."""
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -73,7 +73,6 @@ class Person(msgspec.Struct, frozen=True):
     roles: tuple[str, ...] = ()
     """Roles, which apply on all platforms."""
     name: str = ""
-    """Name in the configuration."""
     usd_per_day: float = 0.0
     tokens_per_day: int = 0
     timezone: str = ""
@@ -126,7 +125,7 @@ class People:
 
 NO_LINKS = People()
 OWNER = "owner"
-"""Key of the owner's private memory on all platforms."""
+"""Key under which the owner's private memory is stored, regardless of platform."""
 
 
 class Links(msgspec.Struct, frozen=True):

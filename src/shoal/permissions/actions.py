@@ -28,7 +28,6 @@ from shoal.shell.words import ANY, HERE, HOME, REST, SPLIT, Unreadable, Word, ex
 
 PLACES_MAX = 16
 NAMES_MAX = 200
-"""Maximum number of names that a pattern expands to. With more, the action names the folder instead."""
 
 _ROOTS = ("/workspace", "/scratch", "/skills", "/docs")
 _SPECIAL = re.compile(r"/(?:proc|dev|sys|inet[46]?)(?:/.*)?", re.DOTALL)
@@ -41,10 +40,12 @@ _MARKS = (ANY, REST)
 _WRITABLE = ("/workspace", "/scratch")
 _INSIDE = ("/workspace/", "/scratch/")
 _OPTION = "/-"
-"""Text in a new name that a pattern could turn into an option, in the same command or a later one."""
+"""Text in the path of a file whose name begins with a hyphen. If a pattern such as `*` expands to the name, a command
+reads it as an option.
+"""
 _SINKS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _WRITE_REPOSITORY = frozenset({"add", "commit"})
-"""Git commands that change the repository, but run no programs if it is inert."""
+"""Git commands that change the repository. They run no other programs if the repository is inert."""
 _SPLITTING = re.compile(r"[\s*?\[\\]")
 
 

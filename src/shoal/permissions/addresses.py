@@ -36,21 +36,20 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.net.addresses import canonical_address, site_of
 
 GIVEN_MAX = 2_000
-"""Maximum number of URLs from people and searches. The newest are kept."""
+"""Maximum number of stored URLs from people and searches. The oldest URLs are dropped first."""
 SITES_MAX = 64
 LINKS_MAX = 256
-"""Maximum number of links that may be followed on a site. The first ones on its pages count."""
 FOLLOWED_MAX = 16
-"""Maximum number of links on a site that a turn may follow without approval."""
 READS_MAX = 50
-"""Maximum number of pages that a tainted turn may read without approval."""
 ADDRESS_ARGUMENTS = frozenset({"url", "uri", "link", "href", "address"})
-"""Argument names of tools whose only argument is a URL to read."""
+"""Names for an argument that contains a URL to read. They apply to calls without any other argument."""
 _ADDRESS = lazy_re.compile(r"(?<![\w.-])[Hh][Tt][Tt][Pp][Ss]?://[^\s<>\"`{}|\\^\x00-\x1f]+")
 _HOST = r"(?:[\w-]{1,63}\.){1,8}[A-Za-z]{2,24}(?::\d{1,5})?"
 _REST = r"[^\s<>\"`{}|\\^\x00-\x1f]*"
 _BARE = lazy_re.compile(rf"(?<![\w.@:/\\~%=&#-])(?:{_HOST}/{_REST}|[Ww]{{3}}\.{_HOST})(?![\w@-]|\.\w)")
-"""Matches a URL without a scheme. It has a path, or its host begins with `www.`. A bare `notes.md` is a file."""
+"""Matches a URL without a scheme that has a path, or whose host begins with `www.`. File names such as `notes.md` do
+not match.
+"""
 _ENDING = ".,;:!?'\"*_~)]"
 
 

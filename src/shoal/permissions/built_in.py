@@ -21,7 +21,7 @@ RuleList: TypeAlias = Literal["deny", "allow", "ask", "trusted_allow"]
 EVERYTHING = "(?s:.*)"
 """Pattern that matches everything, including opaque commands. The profile `open` consists of this pattern alone."""
 MCP_TOOLS = "(?s:tool:mcp_.*)"
-"""Tools for which `guarded` asks, unless the effect allows the call."""
+"""Pattern for MCP tools. The profile `guarded` asks before calling them, unless the effect allows the call."""
 BUILT_IN = ("open", "standard", "guarded", "locked")
 
 # Names that tools of extensions and host programs often have, by rule subject.
@@ -30,10 +30,10 @@ ALIKE_READERS = ("ls", "glob", "grep", "search", "find")
 ALIKE_WRITERS = ("append",)
 _ALIKE_EDITORS = ("self_edit[a-z_]*", "set_[a-z_]+")
 _NEVER_ALLOWED = ("i2c_", "spi_", "mcp_", "message")
-"""Name prefixes of tools that `guarded` never allows."""
+"""Name prefixes of tools that the general allow rule of `guarded` excludes."""
 
 _AT = "<command>"
-"""Placeholder for `tool:NAME:` of every tool that takes commands."""
+"""Placeholder in a pattern for `tool:NAME:`, where NAME is any tool that takes commands."""
 _FLAGS = r"( -\S+( [^-\s]\S*)?)*"  # Options before a subcommand, each perhaps with a value.
 
 # Commands that change something outside the machine, by program and verb. `shell/programs.txt` lists the verbs that
@@ -127,7 +127,7 @@ _DENIED_COMMANDS = {
     ),
     "mounting and formatting disks": rf"{_AT}(mount|umount|mkfs\S*)( .*)?",
 }
-"""Commands that `guarded` denies: descriptions and patterns."""
+"""Patterns of commands that `guarded` denies, by description."""
 
 
 class WordedRule(NamedTuple):

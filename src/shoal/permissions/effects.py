@@ -31,9 +31,9 @@ from shoal.permissions.code_files import is_executed
 from shoal.permissions.fetching import fetched_by
 
 EffectAnswer: TypeAlias = Literal["allow", "guard", "ask"]
-"""`allow` runs the call, and `ask` asks a person.
-
-`guard` runs the call unless the guard against untrusted content finds harm in it (`taint.sink_of`).
+"""`allow`: runs the call.
+`ask`: asks a person.
+`guard`: runs the call unless the guard against untrusted content detects harm (`taint.sink_of`).
 """
 
 _READABLE = lazy_re.compile(READABLE)
@@ -50,7 +50,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     isolated: bool = False
     """Whether a sandbox isolates commands."""
     sealed: bool = False
-    """Whether the sandbox also has no network."""
+    """Whether the sandbox also blocks network access."""
     covered: bool = False
     """Whether a checkpoint restores everything that a command could change."""
     trusted: bool = False
@@ -96,7 +96,7 @@ def _fits(wanted: bool | None, is_so: bool) -> bool:
 
 
 ANSWERS: Mapping[EffectCase, EffectAnswer] = MappingProxyType(dict(_answers()))
-"""Default decisions in a profile with `effects`, for calls that match no rule."""
+"""Decision for each case in a profile with `effects`, if no rule matches the call."""
 
 WORDS: Mapping[Effect, str] = MappingProxyType(
     {
@@ -107,7 +107,6 @@ WORDS: Mapping[Effect, str] = MappingProxyType(
         "unknown": "calls with an unknown effect, such as commands without a sandbox",
     }
 )
-"""Descriptions of the effects, for lists of rules."""
 
 
 def effect_of(action: Action, traits: TraitsByName, situation: Situation) -> Effect:

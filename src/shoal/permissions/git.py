@@ -37,7 +37,7 @@ _ON_BRANCH = re.compile(r"ref: refs/heads/([A-Za-z0-9][\w./-]*)\n", re.ASCII)
 _ADDRESS = re.compile(
     r"(?:(?:https?|ssh|git|file)://(?:[\w.-]+@)?|[\w.-]+@[\w.-]+:(?!:)|/)[\w.~%/-]+(?::[0-9]+/[\w.~%/-]+)?", re.ASCII
 )
-"""Matches an address without a password for which git runs no helper."""
+"""Matches a remote's address that contains no password and for which git runs no helper."""
 _SAMPLE = ".sample"
 _GITLINK = b"\x00\x00\xe0\x00"  # Mode of an index entry for another repository.
 _BARE = ("HEAD", "objects", "refs")

@@ -20,7 +20,7 @@ from shoal.permissions.standing import PATTERN_CHARS_MAX, covers_only_git
 from shoal.text.toml_edit import literal
 
 ASKED_MIN = 3
-"""Minimum number of times that a call was asked about and allowed before a rule is suggested."""
+"""Minimum number of times that people must have allowed a call before a rule for it is suggested."""
 
 
 class ChangedDecision(msgspec.Struct, frozen=True):
@@ -58,11 +58,11 @@ class SuggestedRule(msgspec.Struct, frozen=True):
     allow: tuple[str, ...]
     """Patterns."""
     shown: str
-    """The text that people saw."""
+    """Text of the call as shown in its approval."""
     asked: int
     since: datetime
     accepted: bool = False
-    """Whether the rule is already in the file."""
+    """Whether the configuration file already contains the rule."""
 
     @property
     def text(self) -> str:

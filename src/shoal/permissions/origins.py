@@ -18,15 +18,14 @@ from shoal.permissions.taint import source_of
 
 OWN_CHARS_MAX = 200_000
 FOREIGN_CHARS_MAX = 600_000
-"""Maximum number of characters of other people's text that are compared."""
+"""Maximum number of characters in other people's text that are searched for the origin of a value."""
 VALUES_MAX = 64
 VALUE_CHARS_MAX = 120
 ARGUMENT_CHARS_MAX = 20_000
 ORIGINS_MAX = 6
-"""Maximum number of values whose origin an approval shows. Values from other people's text come first."""
 COMMAND_WORD_CHARS_MIN = 4
 DIGITS_MIN = 8
-"""Minimum number of digits in a number that may be written with spaces, such as an account number."""
+"""Minimum number of digits in a value for which spaces in the text are ignored, for example in an account number."""
 _WORD = lazy_re.compile(r"""[^\s"'`<>()\[\]{},;|&=“”„«»]+""")
 _TELLING = lazy_re.compile(r"[\d@/\\:]|\w\.\w")
 _END = ".:!?…"

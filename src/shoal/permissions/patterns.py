@@ -369,7 +369,7 @@ class _Compiler:
 _AT_START, _OTHER, _WORD, _ASCII_WORD, _AT_END = range(5)
 
 Promise: TypeAlias = "tuple[bool, State]"
-"""A pending lookahead: positive or negative, and its current instructions."""
+"""A pending lookahead. The boolean is True for a positive lookahead. The state is its current position."""
 
 Thread: TypeAlias = tuple[Instruction, frozenset[Promise]]
 _FREE: frozenset[Promise] = frozenset()

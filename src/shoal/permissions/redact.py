@@ -158,7 +158,9 @@ def _spellings(secret: str) -> set[str]:
 _URL_SAFE = str.maketrans("+/", "-_")
 _OPEN_KEY = lazy_re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){0,20000}\Z")
 _GLIMPSE_CHARS = 4
-"""Minimum length of a known secret's prefix that is withheld. A shorter prefix looks like ordinary text."""
+"""Minimum length of the beginning of a known secret that is withheld at the end of a text. A shorter beginning looks
+like ordinary text.
+"""
 
 
 class Redactor:

@@ -23,7 +23,7 @@ _TITLES = {"command": "the command", "read": "reading", "write": "writing", "web
 _BELOW: dict[Subject, str] = {"command": "( .*)?", "read": "(/.*)?", "write": "(/.*)?", "web": "(/.*)?"}
 _ANYTHING_OF_A_TOOL = lazy_re.compile(r"\(\?s:tool:([A-Za-z0-9_-]+)\(:\.\*\)\?\)")
 _PLAIN = lazy_re.compile(r"\\([ \-#&~])")
-"""Characters that `re.escape` escapes unnecessarily."""
+"""Matches an escape that `re.escape` adds unnecessarily."""
 _BEGINNING = lazy_re.compile(r"tool:(?:\(([a-z0-9_|-]+)\)|(bash)):")
 WORKSPACE = Path("/workspace")
 """Working directory of a command that is only analyzed."""

@@ -11,9 +11,9 @@ from shoal.kernel.regular_files import regular_only
 from shoal.permissions.redact import has_key
 
 CONTENT_BYTES_MAX = 65_536
-"""Number of bytes at the beginning and at the end of a file that are searched for secrets."""
+"""Number of bytes that are searched for secrets at the beginning of a file, and also at its end."""
 NAME_CHARS_MAX = 512
-"""Maximum length of the checked end of a name, in characters. File systems allow names of half that length."""
+"""Number of characters at the end of a file name that are checked. File systems limit names to half of that length."""
 _DATA = frozenset(
     """
     txt text md csv tsv json jsonl yml yaml toml ini cfg conf config xml properties env dat data db sqlite sqlite3 log

@@ -30,12 +30,12 @@ from shoal.permissions.taint import CONFIDENTIAL, sink_of
 PATTERN_CHARS_MAX = 300
 WORDS_CHARS_MAX = 300
 OWNER_HERE = frozenset({"terminal:owner", "web:owner"})
-"""The owner on Shoal's own interfaces, where both identities are one person (decision 055).
+"""Identities of the owner in the terminal and on the page. Both belong to the same person (decision 055).
 
 The API for programs is excluded.
 """
 _GIT_FILE = lazy_re.compile(r"(?s:.*)/(\.git(/(?s:.*))?|\.gitconfig|\.config/git/config)")
-"""Files that control what git runs. Writing them needs approval."""
+"""Matches files that control which programs git runs. Writing to them needs approval."""
 
 
 def standing_rule(

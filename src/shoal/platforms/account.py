@@ -46,15 +46,15 @@ BEFORE_MAX = 8
 """Maximum number of earlier channel messages that are included with a mention."""
 BEFORE_HOURS = 6.0
 CHANGED_HOURS = 24.0
-"""Maximum age of a message that starts a turn when an edit adds a mention."""
+"""Maximum age of a message that can start a turn through an edit, for example one that adds a mention."""
 CONTEXT_SECONDS_MAX = 3.0
-"""Timeout for reading the messages that a message refers to. Later results are ignored."""
+"""Timeout for reading earlier messages as context for a mention. If it expires, only cached messages are included."""
 OVERHEARD_MAX = 1000
-"""Maximum number of channels and threads with cached messages that were not addressed to the agent."""
+"""Maximum number of channels and threads for which Shoal caches messages that are not addressed to the agent."""
 ENTERED_MAX = 1000
 CHANNELS_NAMED_MAX, CHANNEL_NAME_CHARS_MAX = 1000, 120
 BEGUN_MAX = 1000
-"""Maximum number of people whose latest thread-opening message is cached."""
+"""Maximum number of people for whom the last message that opened a thread is cached."""
 NOTHING_READ = "I cannot read your message. Please write it as text."
 MOVED = "This chat has a new id. Our conversations, schedules and rules continue here."
 NOTHING_ASKED = "Yes? Please put your question in the same message as the mention."
@@ -65,11 +65,12 @@ FILES_MAX = 10
 UNKNOWN_MAX = 100
 
 EXPECTED = (PlatformError, ConfigError, StoreError)
-"""Expected errors of a connection. Any other error is a bug in Shoal or the adapter."""
+"""Errors that a connection may raise in normal operation. Any other error is a bug in Shoal or the adapter."""
 
 IncomingFile: TypeAlias = tuple[Attachment, Callable[[], Awaitable[bytes]] | None]
-"""A file of a message, and a function that downloads it or raises PlatformError. The function is None for a file with a
-`url`, which the turn downloads."""
+"""A file in a message, and a function that downloads it. The function raises PlatformError. It is None if the
+attachment has a `url`, because the turn downloads such a file.
+"""
 
 
 class ChatAccount(Generic[S]):
@@ -88,7 +89,7 @@ class ChatAccount(Generic[S]):
 
     limits: ChatLimits
     whispers: ClassVar[bool] = False
-    """Whether the platform can show a command's answer only to the person who sent it."""
+    """True if a reply in a channel can be visible to only one person."""
     download_bytes_max: ClassVar[int] = 26_214_400
     """Maximum size of downloaded files. The agent sees only the names of larger files."""
 
@@ -113,7 +114,7 @@ class ChatAccount(Generic[S]):
         """Function that sends the owner a private notice. Set by the app."""
         self._overheard: Recent[deque[tuple[Prompt, tuple[IncomingFile, ...]]]] = Recent(OVERHEARD_MAX)
         self._entered: Recent[bool] = Recent(ENTERED_MAX)
-        """Threads in which the agent was just mentioned. The value is true for the first mention."""
+        """Threads with a mention that is being processed. The value is True for the first mention in the thread."""
         self._begun: Recent[Prompt] = Recent(BEGUN_MAX)
         self._names: Recent[str] = Recent(CHANNELS_NAMED_MAX)
         self._unknown: set[str] = set()

@@ -14,7 +14,7 @@ from shoal.platforms.http import Json
 DEPTH_MAX = 60
 PARTS_MAX = 10_000
 WORDS_CHARS_MAX = 20_000
-"""Maximum length of a card's text, because a card can come from anyone."""
+"""Maximum length of the text extracted from a card. Anyone can post a card, so its text may be arbitrarily long."""
 
 Part: TypeAlias = Mapping[str, Json]
 
@@ -23,15 +23,15 @@ class CardForm(msgspec.Struct, frozen=True):
     """The keys that contain text in one platform's cards."""
 
     said: frozenset[str]
-    """Keys with text."""
+    """Keys whose values are text."""
     rows: frozenset[str] = frozenset()
-    """Keys with lists, which are rendered as one line per item."""
+    """Keys whose values are lists of table rows. Each row becomes one line."""
     inline: frozenset[str] = frozenset()
-    """Kinds of parts whose text is one line."""
+    """Types of parts whose text is joined into one line."""
     pairs: tuple[tuple[str, str], ...] = ()
-    """Keys of names and their values."""
+    """Pairs of keys that contain a name and its value. A pair becomes the line `name: value`."""
     links: tuple[tuple[str, str], ...] = ()
-    """Keys of link texts and their URLs."""
+    """Pairs of keys that contain the text and the URL of a link."""
     leaf: Callable[[Part], str | None] = lambda part: None
     """Function that returns the text of a special part, or None to apply the general rules."""
 

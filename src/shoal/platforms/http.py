@@ -22,14 +22,13 @@ T = TypeVar("T")
 CALL_SECONDS = 30.0
 TRANSFER_SECONDS = 300.0
 PATIENCE = 4
-"""Total time limit of a call, as a multiple of the limit for each network operation."""
+"""Timeout for a complete call, as a multiple of the timeout for each network operation."""
 ANSWER_BYTES_MAX = 64 * 1024**2
-"""Longest decompressed response, except for files. A homeserver's first sync has several MB."""
+"""Maximum size of a decompressed response, except for files. The first sync with a Matrix homeserver has several MB."""
 REASON_BYTES_MAX = 65_536
-"""Maximum number of bytes read from an error response to a download."""
 REASON_CHARS_MAX = 300
 RENEW_SECONDS = 300.0
-"""Remaining lifetime, in seconds, at which an access token is renewed."""
+"""An access token is renewed this many seconds before it expires, or halfway through its lifetime if that is later."""
 
 Json: TypeAlias = Union[str, int, float, bool, "Mapping[str, Json]", "list[Json]", None]
 Fields: TypeAlias = Mapping[str, Json]

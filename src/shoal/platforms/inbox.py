@@ -40,14 +40,16 @@ V = TypeVar("V")
 
 BUSY = "I am busy: too many messages are waiting. Try again in a moment, or write /stop all."
 DECIDED = frozenset({"Allowed.", "Denied.", CHOOSING})
-"""Results of `press` that the approval's message also shows."""
+"""Results of `press` that need no separate reply, because the updated approval message shows them."""
 PENDING_EDITS_MAX = 200
 KNOWN_SERVERS_MAX = 10_000
 NAME_BYTES_MAX = 120
 PATIENCE_SECONDS = 0.5
-"""Longest time that a stream waits for one event before it continues."""
+"""Maximum number of seconds that a stream waits for an event. After that, the event is stored and the stream continues
+with other chats.
+"""
 SLOW_MAX = 16
-"""Maximum number of chats with a slow event at the same time. Each may hold one file in memory."""
+"""Maximum number of chats with a slow event at the same time. Each event may load a file into memory."""
 WAITING_MAX = 1000
 
 

@@ -19,10 +19,10 @@ from shoal.kernel.posts import Button, ChatLimits, OutboundPost
 from shoal.platforms.inbox import Recent, short_name
 
 TEXT_CHARS_MAX = 1_000_000
-"""Maximum length of a post. Pages and programs read whole answers, so nothing needs to be split."""
+"""Maximum length of a post. The limit is high, because pages and programs read complete answers."""
 TERMINAL = "terminal"
 KEYS_MAX = 1024
-"""Maximum number of posts remembered, to show repeated ones only once."""
+"""Maximum number of cached post keys. A post whose key is cached is not shown again."""
 
 Show: TypeAlias = Callable[[OutboundPost], None]
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from shoal.platforms.account import ChatAccount
 
 BUILT_IN = ("telegram", "discord", "slack", "matrix", "teams", "google_chat")
-"""Built-in platforms in the order that setup lists them. Their environment variables start with the name in
-capitals."""
+"""Names of the built-in platforms, in the order shown in setup. A platform's environment variables start with its name
+in upper case.
+"""
 
 
 class SetupQuestion(NamedTuple):

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 ALGORITHM = "RS256"
 LEEWAY_SECONDS = 300.0
-"""Tolerated clock difference between both sides."""
+"""Tolerated difference between this machine's clock and the issuer's clock."""
 TOKEN_CHARS_MAX = 16_384
 KEYS_BYTES_MAX = 262_144
 KEYS_MAX = 64
 KEEP_KEYS_SECONDS = 86_400.0
-"""Age at which keys are fetched again."""
 ASK_AGAIN_SECONDS = 60.0
-"""Minimum interval between fetches for unknown keys, even if unknown senders use many of them."""
+"""Minimum number of seconds between fetches caused by unknown key ids. Anyone can send requests with unknown key ids.
+"""
 
 Claims: TypeAlias = Mapping[str, object]
 Fetch: TypeAlias = Callable[[str, int], Awaitable[bytes]]
-"""Function that downloads a URL, with a limit in bytes. Raises PlatformError."""
+"""Function that downloads a URL. Takes the URL and the maximum number of bytes. Raises PlatformError."""
 
 
 class BadToken(Exception):

@@ -35,7 +35,6 @@ MAIN_THREAD = "main"
 THREAD_CHARS = 26
 FILE_BYTES_MAX = 10_485_760
 KEY_HEADER_CHARS_MAX = 255
-"""Longest key sent in a header. Longer keys are replaced by their SHA-256."""
 _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 
 

@@ -50,15 +50,15 @@ _SEES_INODES = ("bubblewrap", "host") if sys.platform == "linux" else ()
 ENDED = "The command and all its processes were stopped. {problem}"
 MEBIBYTE = 1_048_576
 WALK_SECONDS_MAX = 30.0
-"""Maximum time between walks of a folder while a command runs in it and its disk changes."""
+"""Maximum number of seconds between walks of a folder, while a command runs in it and the disk usage changes."""
 STEP_BYTES, STEP_FILES = MEBIBYTE, 64
-"""Growth that does not trigger a walk."""
+"""Minimum growth in bytes and in files that triggers a walk."""
 UNSEEN_BYTES, UNSEEN_FILES = 64 * MEBIBYTE, 4096
-"""Growth that short commands may cause before a folder's first walk."""
+"""Growth of the disk, in bytes and in files, that commands may cause before a folder's first walk."""
 FOLDERS_MAX = 1024
-"""Maximum number of folders with a cached size. The one checked longest ago is evicted first."""
+"""Maximum number of folders whose size is cached. The least recently checked folder is evicted first."""
 FILES_COUNTED_MAX = 2_000_000
-"""Number of files at which a walk stops counting."""
+"""Number of files at which a walk stops counting if `workspace_files_max` is not set."""
 EXIT_CODE = 97
 _CHANGED = "A file that this command runs has changed since the command was allowed, so the command did not run."
 
@@ -403,7 +403,7 @@ class _DiskWatch:
 # ---- approved files ----
 
 HELD_BYTES_MAX = 1_048_576
-"""Maximum bytes of a watched command's output that are buffered until its check has passed."""
+"""Maximum number of output bytes that are buffered until the check of a watched command has passed."""
 
 
 class ContentCheck:

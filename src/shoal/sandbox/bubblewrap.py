@@ -27,15 +27,15 @@ from shoal.sandbox.proxy import WEB_PORTS, Network, ProxiedNetwork
 from shoal.sandbox.seccomp import filter_file
 
 ALLOWED = "/run/allowed"
-"""Folder of the second copy of each approved file, named by its index."""
+"""Folder in the sandbox with a second mount of each approved file, named by the file's index."""
 _ETC = Path(__file__).with_name("etc")
 _ETC_SHOWN = ("alternatives", "ssl", "ca-certificates", "pki", "ld.so.cache")
 _JOIN = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit 126; shift; done; shift; exec "$@"'
-"""Shell script that joins the control groups before `--`, then execs the rest."""
+"""Shell script that joins the control groups listed before `--` and executes the command after it."""
 
 _FILTER = 9
 _OPEN = f'exec {_FILTER}<"$1" || exit 126; shift; exec "$@"'
-"""Shell script that opens the first argument as the system call filter, then execs the rest."""
+"""Shell script that opens the system call filter named by the first argument and executes the other arguments."""
 
 _NAMESPACES = (
     *("--unshare-all", "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000"),

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     import httpx2
 
 IDLE_MAX = 4
-"""Maximum number of idle containers kept for later commands."""
 KILL_SECONDS = 30.0
 MARKS_BYTES_MAX = 1_048_576
 _KILLS = 3

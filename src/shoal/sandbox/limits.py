@@ -26,10 +26,10 @@ from shoal.kernel.settings import SandboxSettings
 
 GIBIBYTE = 1_073_741_824
 STARTERS_KEPT_MAX = 8
-"""Maximum number of idle threads kept for the next command, each in its own control groups."""
+"""Maximum number of idle threads that are kept to start later commands. Each thread is in its own control groups."""
 ENDING_MAX = 8
-"""Maximum number of processes of the last command that may still be exiting when the next one gets its groups.
-Bubblewrap's last process takes some time, because its namespaces end with it.
+"""Maximum number of processes of an earlier command that may still be exiting when its control groups are reused.
+Bubblewrap's last process exits slowly, because its namespaces end with it.
 """
 
 _numbers = itertools.count(1)

@@ -42,13 +42,14 @@ from shoal.kernel.files import to_the_end
 from shoal.kernel.ports import CommandResult, SeeOutput
 
 LINGER_SECONDS = 0.25
-"""Seconds that children may write after the first process has ended, before they are killed."""
 READ_BYTES = 65_536
 PID_DIGITS_MAX = 10
 PAUSE_SECONDS = 0.1
-"""Pause in seconds if a watched command writes too fast."""
+"""Seconds for which reading pauses if a watched command writes too fast."""
 MARK = "SHOAL_COMMAND"
-"""Environment variable that marks a command's processes, and prefix of the marking file's name."""
+"""Environment variable that identifies a command's processes. The name of the in-memory file that also identifies them
+begins with the same text.
+"""
 ROUNDS_MAX = 200
 ROUND_SECONDS = 0.005
 _DEAD = ("Z", "X")

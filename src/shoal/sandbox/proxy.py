@@ -24,13 +24,16 @@ from shoal.kernel.errors import SandboxError
 from shoal.net.addresses import literal, why_refused
 
 Network: TypeAlias = Literal["off", "on"] | tuple[str, ...]
-"""No network, public hosts, or only these hosts (`example.org`, `*.example.org`, `192.0.2.7`, `name:8080`)."""
+"""`off`: no network.
+`on`: all public hosts.
+A tuple: only these hosts, such as `example.org`, `*.example.org`, `192.0.2.7` or `name:8080`.
+"""
 
 PORT = 3128
 INSIDE_FOLDER = "/run/shoal"
 FORWARDER = Path(__file__).with_name("forward.py")
 FORWARD = ("-I", "-S", "-B", f"{INSIDE_FOLDER}/forward.py", f"{INSIDE_FOLDER}/proxy/socket", str(PORT))
-"""Python program that runs inside, before the command's arguments."""
+"""Arguments for Python that run the forwarder inside the sandbox. The command to execute follows them."""
 HEAD_BYTES_MAX = 65_536
 HEAD_SECONDS = 15.0
 CONNECT_SECONDS = 15.0

@@ -34,17 +34,18 @@ _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _SECOND_ARGUMENT = 0, 4, 16, 24
 _ALLOW, _FAIL = 0x7FFF0000, 0x00050000
 
 LAST_CALL = 469
-"""Highest system call number reviewed (`file_setattr`, Linux 6.17). New numbers are the same on all these
-architectures.
+"""Highest system call number that was reviewed (`file_setattr`, Linux 6.17). Higher numbers are blocked. New calls have
+the same number on all of these architectures.
 """
 FAMILIES = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16}
-"""Socket families that commands may use."""
 NAMESPACES = 0x7E020000
 """Flags of clone and unshare that create namespaces: mount, cgroup, UTS, IPC, user, process and network."""
 _TIME_NAMESPACE = 0x80
-"""A flag of unshare only. For clone, these bits are a signal."""
+"""Flag of unshare that creates a time namespace. In the flags of clone, this bit is part of the exit signal."""
 PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
-"""Allowed personalities: Linux, 32 bits, old versions, and the query. Other personalities disable protections."""
+"""Allowed arguments of `personality`: Linux and 32-bit Linux, each with the real kernel version or 2.6, and the query.
+Other personalities disable protections.
+"""
 _RESERVING = (0x5828, 0x582A, 0x5839)  # FS_IOC_RESVSP, FS_IOC_RESVSP64, FS_IOC_ZERO_RANGE, without their sizes
 _TYPING = (0x5412, 0x541C)  # TIOCSTI and TIOCLINUX, which type into a terminal
 
@@ -123,18 +124,18 @@ CALLS = {
     "vm86old": _Call(0, 113, 0, 0),
     "vm86": _Call(0, 166, 0, 0),
 }
-"""Filtered system calls. Calls after `ioctl` are blocked for all arguments."""
+"""Numbers of the filtered system calls. Calls listed after `ioctl` are blocked for all arguments."""
 _BY_ARGUMENT = frozenset({"socket", "socketpair", "clone", "unshare", "personality", "ioctl"})
 _UNKNOWN = frozenset({"io_uring_setup", "io_uring_enter", "io_uring_register", "clone3", "socketcall"})
-"""Calls that fail as unknown to the kernel, so that programs fall back to older calls."""
+"""Calls that fail with ENOSYS, which makes programs fall back to older calls."""
 
 _MACHINES = {
     "x86_64": (("x86_64", 0xC000003E), ("i386", 0x40000003)),
     "aarch64": (("aarch64", 0xC00000B7), ("arm", 0x40000028)),
 }
-"""Architectures by machine, with the kernel's audit names."""
+"""Architectures of the programs that each machine runs, with the kernel's audit numbers."""
 _ARM_OWN_CALLS = range(0x0F0001, 0x0F0007)
-"""Additional calls of 32-bit ARM programs: breakpoints, caches and the thread pointer."""
+"""System calls that only 32-bit ARM programs have, for breakpoints, caches and the thread pointer."""
 
 
 @cache

@@ -36,16 +36,16 @@ class Part(msgspec.Struct, frozen=True):
     view: bool = False
     """Whether only deny patterns match this part."""
     operator: str = ""
-    """Operator of a redirection."""
+    """`<` or `>` if the part is a redirection. Otherwise empty."""
     keeps: bool = False
-    """Whether a redirection also counts as a read. It preserves the file's content, and the command can open the file
-    again by its descriptor."""
+    """True if a redirection to a file also counts as a read. It preserves the file's content, and the command can open
+    the file again by its descriptor.
+    """
     target: Word | None = None
-    """Target of a redirection."""
     moves: int = 0
     """Number of preceding commands that may have changed the directory. Negative if the directory is unknown."""
     sure: tuple[int, ...] = ()
-    """Numbers of the preceding moves that cannot have failed."""
+    """Indexes of the preceding directory changes that cannot have failed if this part runs."""
     command: str = ""
     """Name of a simple command."""
     effect: Effect = HARMLESS

@@ -40,7 +40,6 @@ from shoal.shell.words import (
 )
 
 Own: TypeAlias = Callable[[Sequence[Word], Variables], Effect]
-"""Function that computes the effect of a command from its words."""
 
 INERT_GIT_KEYS = re.compile(
     r"core\.(repositoryformatversion|filemode|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|safecrlf"
@@ -54,7 +53,7 @@ INERT_GIT_KEYS = re.compile(
     r"|blame\.(date|showemail|coloring)|column\.[a-z]+|gc\.(auto|reflogexpire)|index\.version"
     r"|submodule\.[^\n]*\.(url|active)|http\.(postbuffer|sslverify)|safe\.directory|i18n\.[a-z]+|grep\.[a-z]+"
 )
-"""Lower-case configuration keys whose values never make git run anything or write elsewhere."""
+"""Matches lower-case configuration keys whose values never make git run a program or write elsewhere."""
 _OWN: dict[str, Own] = {}
 
 

@@ -182,10 +182,11 @@ def _with_value(name: str, role: str, words: Sequence[Word], place: int, reading
 
 class Effect(msgspec.Struct, frozen=True):
     naming: int | None = None
-    """Number of words that an allow rule must name, or None if all effects are known."""
+    """Number of leading words that an allow rule must name. None if all effects are known."""
     harmless: bool = False
-    """Whether the command runs nothing, writes only `writes` and creates only the folders `makes`. This requires that
-    no `startup` file exists and, for `git`, that the repository runs nothing."""
+    """True if the command runs no other program, writes only to `writes`, and creates only the folders in `makes`. This
+    requires that no `startup` file exists and, for `git`, that the repository is inert.
+    """
     reads: tuple[Word, ...] | None = None
     """Files that the command reads, or None if unknown."""
     writes: tuple[Word, ...] = ()
@@ -198,17 +199,19 @@ class Effect(msgspec.Struct, frozen=True):
     commands: tuple[tuple[Word, ...], ...] = ()
     """Commands that this command runs."""
     script: str | None = None
-    """Script for bash in the command's arguments."""
+    """Bash script that the command's arguments contain."""
     git: str = ""
 
 
 HARMLESS = Effect(harmless=True, reads=())
 UNKNOWN = Effect(naming=1, runs_more=True)
 ARGUMENTS = Word('"$@"', None, "", splits=True, pieces=(Piece("unknown"),))
-"""Words that a program appends to the command it runs."""
+"""Unknown words that a program such as xargs appends to the command that it runs."""
 
 Check: TypeAlias = Callable[[Sequence[Word], Reading, Effect], Effect]
-"""Function that checks arguments beyond their roles. Takes the words, the parsed options and the effect by roles."""
+"""Function that refines the effect that follows from the roles of the arguments. Takes the words, the parsed arguments
+and that effect.
+"""
 
 CHECKS: dict[str, Check] = {}
 
@@ -285,14 +288,14 @@ OTHER_PROGRAMS = frozenset(
     powershell pwsh crontab
     """.split()  # noqa: SIM905
 )
-"""Programs that run others or reach beyond the workspace, with names that are rarely ordinary words."""
+"""Programs that run other programs or reach beyond the workspace, and whose names are rarely used as ordinary words."""
 PACKAGE_VERBS = frozenset(
     """
     add install i ci require download wheel get remove rm un uninstall update up upgrade show list ls info view why
     search outdated init new
     """.split()  # noqa: SIM905
 )
-"""Subcommands whose operands are packages, which may have the names of programs."""
+"""Subcommands whose operands are packages. A package may have the same name as a program."""
 _WORD_IN_TEXT = re.compile(r"[A-Za-z0-9_.-]+")
 
 

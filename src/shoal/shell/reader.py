@@ -43,7 +43,7 @@ DEPTH_MAX = 40
 PARTS_MAX = 1000
 BASH_SECONDS_MAX = 2.0
 PARSE_SECONDS_MAX = 0.5
-"""Limit in seconds of CPU time, so that a loaded machine accepts the same commands as an idle one."""
+"""Maximum CPU time for parsing a command. Unlike elapsed time, it does not depend on the load of the machine."""
 NOWHERE = -1
 
 _LINE = frozenset({";", "&", "\n"})
@@ -87,7 +87,7 @@ _REDIRECTIONS = frozenset({"<", ">", ">>", ">|", "&>", "&>>", ">&", "<&", "<>"})
 
 _SLOW_WHEN_OPEN = (b"|", b"=(", b"<<")
 OPERATORS_MAX = 2_000
-"""Maximum number of operators. The parser takes quadratic time for them if the end is missing."""
+"""Maximum number of `|`, `=(` and `<<` in a command. If their end is missing, the parser takes quadratic time."""
 
 
 class ShellReader:

@@ -99,11 +99,11 @@ class Word(msgspec.Struct, frozen=True):
     begins: str
     """Known beginning of the value."""
     splits: bool = False
-    """Whether the word may become several words."""
+    """Whether the shell may split the word into several words."""
     bare: bool = False
-    """Whether the word has no quoting."""
+    """True if no part of the word is quoted, escaped or expanded by `$` or a backtick."""
     pieces: tuple[Piece, ...] = ()
-    """Parts of a word whose value is unknown."""
+    """Parts of the word. Empty if the value is known."""
 
     @property
     def certain(self) -> bool:
@@ -391,7 +391,7 @@ ANY = "\0"
 REST = "\1"
 """Placeholder for any text from here to the end of the path component (after `[`)."""
 HOME, HERE = "\2", "\3"
-"""Placeholders for the home and the working directory."""
+"""Placeholders for the home directory and the working directory."""
 SPLIT = "\4"
 """Precedes an unquoted `HOME` or `HERE`. If its value contains a blank, the shell splits it into several words."""
 ALTERNATIVES_MAX = 64
@@ -409,7 +409,7 @@ class Value(msgspec.Struct, frozen=True):
 
 
 Variables = Mapping[str, Sequence[Value] | None]
-"""Values of variables anywhere in a command, or None for unknown values."""
+"""All values that a command may assign to each variable, or None if they are unknown."""
 
 NONE: Variables = {}
 

@@ -17,15 +17,17 @@ from functools import cache
 from typing import NamedTuple
 
 SAMPLE_BYTES = 65_536
-"""Number of bytes at the beginning that are examined."""
+"""Number of bytes at the start of a file that are examined."""
 JUDGED_BYTES = 2048
-"""Number of bytes decoded to judge older encodings, starting at the line with the first non-ASCII byte."""
+"""Number of bytes that are decoded to detect a legacy encoding. They start at the line with the first byte that is not
+valid UTF-8.
+"""
 SCORE_MIN = 0.4
 """Minimum mean plausibility of the non-ASCII bytes, on a scale from about -2 to 1."""
 MOSTLY_ASCII = 0.85
-"""Minimum share of ASCII with which a file without control characters counts as UTF-8 with wrong bytes."""
+"""Minimum share of ASCII bytes at which a file with almost no control characters counts as UTF-8 with invalid bytes."""
 UNITS_MIN = 8
-"""Minimum length of UTF-16 text without a byte order mark and with few ASCII characters, in 16-bit units."""
+"""Minimum number of characters at which data with few ASCII characters counts as UTF-16 without a byte order mark."""
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),

@@ -21,7 +21,9 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\n": ""}
 _HEX = lazy_re.compile(r"[0-9a-fA-F]{4}")
 _WORDS: dict[str, object] = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 _AFTER = lazy_re.compile(r"(?:\s|<\|[^|<>]{1,40}\|>|</[\w:]{1,40}>|[}\]])*+")
-"""Matches text that may follow the end: a closing tag of the model's own format, or an extra bracket."""
+"""Matches text that may follow the value: white space, a special token or closing tag of the model's format, or an
+extra bracket.
+"""
 
 
 def loose_value(text: str) -> object:

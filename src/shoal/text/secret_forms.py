@@ -19,12 +19,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from shoal.kernel import lazy_re
 
 PLACEHOLDER = lazy_re.compile(r"\[redacted:[a-z-]{3,20}\]")
-"""Replacement for a secret in a text."""
+"""Matches the text that replaces a secret."""
 CHARS_MIN = 6
 """Minimum length of a secret. Shorter values would match inside ordinary words."""
 KEY_CHARS_MIN = 16
 _KEY_PREFIXES = ("glpat-", "gldt-", "glrt-", "AIza", "sk_live_", "sk_test_")
-"""Prefixes of keys with so few random letters that these can look like a word."""
+"""Prefixes of keys whose random part has so few letters that it can look like a word."""
 _URL_CHARS_MAX = 4096
 _NUMBER_DIGITS_MAX = 9
 

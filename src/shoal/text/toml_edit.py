@@ -16,7 +16,7 @@ Value: TypeAlias = "str | int | float | bool | Sequence[Value] | Mapping[str, Va
 
 Table: TypeAlias = "MutableMapping[str, object]"
 New: TypeAlias = "Callable[[Value], object]"
-"""Converts a value to the form that a decoder returns, or to an item of a syntax tree."""
+"""Function that converts a value to the form that a decoder returns, or to an item of a syntax tree."""
 
 _HEADER = lazy_re.compile(r"\s*(\[{1,2}[^\[\]]+\]{1,2})\s*(?:#.*)?")
 

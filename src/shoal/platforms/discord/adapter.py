@@ -84,31 +84,41 @@ from shoal.platforms.inbox import ChannelServers, Recent, press
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 MISSED_A_CHANNEL_MAX = 500
-"""Maximum number of missed messages read per channel. Older ones are skipped."""
+"""Maximum number of missed messages read per channel. Older messages are skipped."""
 MISSED_HOURS = 24.0
-"""Maximum age of missed messages that are answered."""
+"""Maximum age of missed messages that are read after a reconnect."""
 DIRECT_MAX = 200
-"""Maximum number of stored direct conversations. Discord does not list them for bots. The least recently used are
-evicted."""
+"""Maximum number of direct conversations whose ids are stored, because Discord does not list them for bots. The oldest
+entry is evicted first.
+"""
 SAVE_SECONDS = 5.0
-"""Interval for storing the session's sequence number when no messages arrive."""
+"""Minimum number of seconds between saves of the sequence number for events that have no effect. Other events save it
+immediately.
+"""
 PLACES_MAX = 10_000
 SERVERS_MAX = 1000
 MEMBERS_MAX = 4096
 GONE_MEMBER = (10007, 10013, 404)
-"""Error codes for users who left the server."""
+"""Error codes and statuses that mean the user is no longer a member of the server."""
 WRITTEN_MAX = 4096
-"""Maximum number of prompts with cached text. The text is needed because Discord also reports edits that do not change
-it."""
+"""Maximum number of prompts whose text is cached. The cache detects edits that do not change the text, which Discord
+also reports.
+"""
 POSTED_MAX = 4096
-"""Maximum number of message ids cached by nonce, for repeats after Discord has forgotten the nonce."""
+"""Maximum number of message ids cached by nonce. The cache prevents duplicate posts after Discord has forgotten the
+nonce.
+"""
 DONE = "Done."
 LOOK_BACK = timedelta(days=1)
 LOOK_BACK_MAX = 300
-"""Limits for finding a post with an unknown outcome. Posts are retried for a day."""
+"""Maximum number of messages searched for a post with an unknown outcome. They are at most LOOK_BACK old, because posts
+are retried for a day.
+"""
 CHAIN_READ_MAX = 500
 EDIT_WAIT_SECONDS_MAX = 30.0
-"""Maximum wait for a channel's edit rate limit. After that, the edit fails and the sender retries later."""
+"""Maximum number of seconds to wait for a channel's edit rate limit. If the limit lasts longer, the edit fails and the
+sender retries it later.
+"""
 WHISPERED = "I have a private answer for you. Please allow direct messages from this server."
 
 
@@ -134,7 +144,7 @@ class _ReadyGuilds(msgspec.Struct, frozen=True):
 
 
 NO_VOICE = (50013, 50173)
-"""Error codes if the bot may not send voice messages. It may still be allowed to send files."""
+"""Error codes that mean the bot may not send voice messages. The recording is then sent as a file."""
 
 
 class DiscordAdapter(ChatAccount[DiscordSettings]):
@@ -159,9 +169,9 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         self._written: Recent[str] = Recent(WRITTEN_MAX)
         self._posted: Recent[str] = Recent(POSTED_MAX)
         self._own_roles: Recent[str] = Recent(SERVERS_MAX)
-        """Role that Discord created for the bot, by server. Empty if there is no such role."""
+        """Id of the role that Discord created for the bot, by server. Empty if the server has no such role."""
         self._roles: Recent[tuple[float, tuple[str, ...]]] = Recent(MEMBERS_MAX)
-        """Roles and the time they were read, by server and user."""
+        """Time of the last update (monotonic) and role ids, by server and user."""
         self._servers = ChannelServers(platform, store)
         self._edit_locks: Recent[asyncio.Lock] = Recent(POSTED_MAX)
         self._moved: Recent[DiscordTarget] = Recent(POSTED_MAX)

@@ -35,9 +35,9 @@ from shoal.platforms.inbox import read_file
 Threading: TypeAlias = Literal["native", "reply", "channel"]
 
 WHOLE = "0"
-"""Thread part of ids for conversations that span a whole channel."""
+"""Thread part of ids for conversations that span an entire channel."""
 CHAIN = "r"
-"""Prefix in a thread id, before the id of a reply chain's first message."""
+"""Prefix of the thread part of an id for a reply chain. The id of the chain's first message follows."""
 
 _DISCORD_EPOCH_MS = 1_420_070_400_000
 _THREADS = frozenset({10, 11, 12})
@@ -45,7 +45,7 @@ _DIRECT = frozenset({1, 3})
 _TEXT = frozenset({0, 2, 5, 13, 10, 11, 12})
 _FORUMS = frozenset({15, 16})
 _SAID = frozenset({0, 19})
-"""Message types that people write: plain messages and replies. Other types are notices."""
+"""Types of messages that people write. 0 is a plain message, and 19 is a reply."""
 _ANSWERED = frozenset({20, 23})
 """Types of messages that answer a command."""
 KNOWN_TYPES = frozenset(range(47))
@@ -180,7 +180,8 @@ def _of_control(part: Part) -> str | None:
 
 _CONTROLS = frozenset({2, 3, 4, 5, 6, 7, 8, 19, 21, 22, 23})
 _COMPONENTS = CardForm(said=frozenset({"content", "description", "label", "name"}), leaf=_of_control)
-"""Components of a message with a custom layout. Source: docs.discord.com/developers/components/reference."""
+"""Form for the components of a message with a custom layout. Source: docs.discord.com/developers/components/reference.
+"""
 
 
 def naming(message: DiscordMessage, me: str, role: str) -> DiscordMessage:
@@ -291,7 +292,6 @@ BUTTONS_MAX, ROW_MAX = 25, 5
 THREAD_NAME_CHARS_MAX = 100
 CHOICES_MAX, CHOICE_CHARS_MAX = 25, 100
 SUPPRESS_EMBEDS = 4
-"""Flag that suppresses link previews for URLs in the model's text."""
 EPHEMERAL = 64
 VOICE_MESSAGE = 1 << 13
 """Flag that displays a single audio file as a voice message."""
@@ -299,13 +299,15 @@ VOICE_BYTES_MAX = 26_214_400
 WAVE_POINTS_MAX = 256
 
 _STYLES = {"allow": 3, "all": 3, "take": 3, "thread": 1, "deny": 4, "none": 4}
-"""Button colors by prefix of the value: green, blue or red."""
+"""Discord button style by prefix of the button's value. 1 is blue, 3 is green, and 4 is red."""
 
 
 _NATIVE = re.compile(
     r"<(?:@[!&]?[0-9]+|#[0-9]+|a?:[A-Za-z0-9_]+:[0-9]+|/[^<>:\n]+:[0-9]+|t:-?[0-9]+(?::[A-Za-z])?|id:[a-z]+)>"
 )
-"""Mentions, custom emojis, commands and timestamps in Discord's syntax. Mentions in posts never notify anyone."""
+"""Matches mentions, custom emojis, commands and timestamps in Discord's syntax. Mentions are not escaped, because posts
+never notify anyone.
+"""
 _BARE_URL = re.compile(r"(https?://[^\s<>]+)")
 _ESCAPES = re.compile(r"([\\*_~`|<\[\]])")
 _ESCAPED = re.compile(r"\\.", re.DOTALL)

@@ -13,7 +13,7 @@ class DiscordServerSettings(Section, frozen=True, kw_only=True):
     """Settings of one Discord server. Empty values fall back to the account's settings."""
 
     threading: Literal["", "native", "reply", "channel"] = ""
-    """Kind of thread in the server."""
+    """Scope of a conversation in this server, as in the account's `threading`."""
     agent: str = ""
     """Agent that answers in the server."""
 
@@ -32,9 +32,10 @@ class DiscordSettings(AccountSettings, frozen=True, kw_only=True):
     gateway_url: Annotated[str, Meta(pattern=r"^$|^wss?://\S+$")] = ""
     """URL of the gateway. Empty means the URL that the API returns."""
     threading: Literal["native", "reply", "channel"] = "native"
-    """Kind of thread: a Discord thread, a chain of replies, or the whole channel."""
+    """Scope of a conversation. `native`: a Discord thread. `reply`: a chain of replies. `channel`: an entire channel.
+    """
     servers: dict[str, DiscordServerSettings] = {}
-    """Server settings by server id."""
+    """Settings of individual servers, by server id."""
 
     def threading_in(self, server: str) -> Literal["native", "reply", "channel"]:
         return self.servers.get(server, DiscordServerSettings()).threading or self.threading

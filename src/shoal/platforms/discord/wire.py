@@ -46,24 +46,27 @@ CANNOT_MESSAGE_USER = 50007
 THREAD_EXISTS = 160004
 IS_FORUM = 40058
 CLOSED = frozenset({40002, 40007, 50001, 50007, 50009, 50013, 50083, 50095, 50278, 60003, 110001, 160005})
-"""Error codes of channels that refuse posts for now: no access, no permission, closed direct messages, an archived or
-locked thread, a forum thread whose author has not written, or an unverified bot owner. Source:
-docs.discord.com/developers/topics/opcodes-and-status-codes."""
+"""Error codes that mean the channel does not accept posts for now: no access, no permission, closed direct messages, an
+archived or locked thread, a forum thread whose author has not posted yet, or an unverified bot owner. Source:
+docs.discord.com/developers/topics/opcodes-and-status-codes.
+"""
 PASSING = frozenset({20016, 20028, 20029, 40003, 40004, 40006, 40333, 130000})
 """Error codes of temporary limits and outages."""
 RESET_SECONDS_MAX = 3600.0
 GONE = frozenset({10003, 10004, IS_FORUM, 50008, 50024, 50055})
-"""Error codes of a channel or server that does not exist or cannot contain messages, such as a forum."""
+"""Error codes that mean the channel or server does not exist, or that the channel cannot contain messages. For example,
+a forum contains only threads.
+"""
 NO_REFERENCE = frozenset({160002, 160009, 160010})
-"""Error codes if the bot may post but not reply to the message."""
+"""Error codes that mean the bot may post but may not reply to the message."""
 
 INTENTS = 1 << 0 | 1 << 9 | 1 << 10 | 1 << 12 | 1 << 13 | 1 << 15
-"""Intents: servers, messages and reactions in servers and direct conversations, and message content."""
+"""Gateway intents: servers, messages and reactions in servers and in direct conversations, and message content."""
 FRAME_BYTES_MAX = 67_108_864
 OPEN_SECONDS = 20.0
 CLOSE_SECONDS = 2.0
 KEEP_SESSION = 4000
-"""Close code that keeps the session resumable."""
+"""WebSocket close code after which Discord lets the session resume."""
 HEARTBEAT, IDENTIFY, RESUME, HELLO = 1, 2, 6, 10
 
 _SESSION_OVER = frozenset({4003, 4006, 4007, 4009})
@@ -385,7 +388,9 @@ class DiscordApi(PlatformHttp):
 
 SessionEnd: TypeAlias = Literal["resume", "anew"]
 TakeEvent: TypeAlias = Callable[[str, bytes, int | None], Awaitable[None]]
-"""Handler of an event. Arguments: its name, its JSON data, and the sequence number to store once it is processed."""
+"""Handler for a gateway event. Takes the event's name, its JSON data, and the sequence number to store after
+processing.
+"""
 
 
 class GatewaySession(msgspec.Struct):

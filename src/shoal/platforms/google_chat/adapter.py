@@ -63,12 +63,12 @@ from shoal.platforms.tokens import BadToken, check_package
 
 log = logging.getLogger(__name__)
 PULL_SECONDS = 100.0
-"""Longest time that Pub/Sub may hold an empty pull open."""
+"""Timeout for Pub/Sub requests. Pub/Sub may hold a pull request open until a message arrives."""
 PULL_MAX = 10
 PAUSE_SECONDS = 1.0
 """Pause after an empty pull."""
 SEEN_MAX = 2000
-"""Maximum number of messages with a cached time. A reply must quote the time."""
+"""Maximum number of messages whose timestamps are cached. A post that quotes a message must include its timestamp."""
 BUTTONS_MAX = 100
 VALUE_BYTES_MAX = 512
 EMPTY = "…"
@@ -76,8 +76,9 @@ NO_COMMAND = "I do not know that command. /help lists my commands, and you can a
 PRESSED = "shoal"
 """Name of the function that Shoal's buttons call."""
 MARKUP_SYNTAX = "MARKUP_SYNTAX_MARKDOWN"
-"""Markup format of Shoal's texts, set explicitly because the default differs between apps. Source:
-developers.google.com/workspace/chat, format messages."""
+"""Markup format of Shoal's posts. Set explicitly, because the default differs between apps. Source:
+developers.google.com/workspace/chat, format messages.
+"""
 _PERSON = re.compile(r"<users/[0-9]{1,40}>")
 _ANYBODY = re.compile(r"<(?=users/)", re.IGNORECASE)
 

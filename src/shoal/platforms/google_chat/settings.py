@@ -18,22 +18,23 @@ class GoogleChatSettings(AccountSettings, frozen=True, kw_only=True):
     needed: ClassVar[tuple[str, ...]] = ("audience", "service_account_file")
 
     audience: str = ""
-    """Audience of the tokens in events: the project number or the endpoint's URL."""
+    """Audience that event tokens must have: the project number or the endpoint's URL."""
     service_account_file: str = ""
-    """JSON key file of the service account. Absolute, or relative to the home directory."""
+    """Path of the service account's JSON key file, absolute or relative to the home directory."""
     api_base: Annotated[str, Meta(pattern=URL)] = "https://chat.googleapis.com"
     """URL of the Chat API."""
     certs_url: Annotated[str, Meta(pattern=URL)] = (
         "https://www.googleapis.com/service_accounts/v1/metadata/x509/chat@system.gserviceaccount.com"
     )
-    """URL of the certificates that sign events."""
+    """URL of the certificates for verifying events whose audience is a project number."""
     oidc_certs_url: Annotated[str, Meta(pattern=URL)] = "https://www.googleapis.com/oauth2/v3/certs"
-    """URL of the keys that sign events for an HTTP endpoint, and Pub/Sub pushes."""
+    """URL of the keys for verifying events whose audience is a URL, events of add-ons, and Pub/Sub pushes."""
     addon_account: str = ""
-    """E-mail address of the service account that sends a Google Workspace add-on's events. Without it, add-on events
-    are refused."""
+    """E-mail address of the service account that sends events of a Google Workspace add-on. If empty, these events are
+    rejected.
+    """
     push_account: str = ""
-    """E-mail address of the service account that signs Pub/Sub pushes. Without it, pushes are refused."""
+    """E-mail address of the service account that signs Pub/Sub pushes. If empty, pushes are rejected."""
     subscription: Annotated[
         str,
         Meta(
@@ -41,8 +42,8 @@ class GoogleChatSettings(AccountSettings, frozen=True, kw_only=True):
             description="projects/NAME/subscriptions/NAME, or empty",
         ),
     ] = ""
-    """Pub/Sub subscription to pull events from, for servers that Google cannot call."""
+    """Pub/Sub subscription from which Shoal pulls events. Use it if Google cannot reach the server."""
     pubsub_base: Annotated[str, Meta(pattern=URL)] = "https://pubsub.googleapis.com"
     """URL of the Pub/Sub API."""
     read_history: bool = False
-    """Whether an administrator has allowed the app to read messages (chat.app.messages.readonly)."""
+    """Whether to read earlier messages. An administrator must first grant the app `chat.app.messages.readonly`."""

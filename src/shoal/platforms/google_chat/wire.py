@@ -35,7 +35,6 @@ T = TypeVar("T")
 WHOLE = "0"
 """Thread part of ids for direct messages and spaces without threads."""
 WORKSPACE_EVENT = "google.workspace.chat."
-"""Prefix of Workspace event types."""
 CHAT_ACCOUNT = "chat@system.gserviceaccount.com"
 OIDC_ISSUERS = ("https://accounts.google.com", "accounts.google.com")
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -296,11 +295,11 @@ _CARDS = CardForm(
     ),
     leaf=_of_control,
 )
-"""Text of apps' cards. Source: developers.google.com/workspace/chat/api/reference/rest/v1/cards."""
+"""Form for extracting text from cards. Source: developers.google.com/workspace/chat/api/reference/rest/v1/cards."""
 
 
 _TAGS = frozenset("a b br code em font i li ol p pre s strike strong time u ul".split())  # noqa: SIM905
-"""HTML tags in the text of cards."""
+"""HTML tags that are removed from the text of cards."""
 
 
 def cards_of(message: SpaceMessage) -> str:

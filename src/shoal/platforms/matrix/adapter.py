@@ -63,13 +63,13 @@ from shoal.platforms.matrix.wire import (
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 25
-"""Longest time that the homeserver holds an empty sync open."""
+"""Maximum number of seconds that the homeserver holds a sync request open while nothing happens."""
 TIMELINE_MAX = 50
 MISSED_A_ROOM_MAX = 500
-"""Maximum number of missed messages read per room. Older ones are skipped."""
+"""Maximum number of missed messages read per room. Older messages are skipped."""
 PAGE = 100
 ROOMS_MAX = 500
-"""Maximum number of rooms with cached members. The least recently used are requested again."""
+"""Maximum number of rooms whose members are cached. The least recently used room is evicted first."""
 DIRECT_MEMBERS = 2
 ENCRYPTED_TYPE = "application/octet-stream"
 UNREADABLE_ROOM = (
@@ -77,10 +77,11 @@ UNREADABLE_ROOM = (
     "or ask the owner to run `shoal doctor`, which explains how to add the `matrix` extra."
 )
 LATE_KEY_SECONDS = 60.0
-"""Time after which the author of an undecryptable message is notified. Shoal still waits for the key."""
+"""Seconds after which the author of a direct message is notified that its key has not arrived. Shoal continues to wait
+for the key.
+"""
 LATE_KEY_DAYS = 7
 UNDECRYPTED_MAX = 500
-"""Maximum number of events that wait for their key. Beyond it, the oldest are dropped."""
 UNREADABLE_MESSAGE = (
     "I cannot decrypt your message yet because its key has not arrived. I will answer when it does, or you can send it "
     "again."
@@ -91,7 +92,7 @@ _TYPES = (
     *sorted(WRITTEN - {"m.room.message"}),
 )  # fmt: skip
 STRANGERS_MAX = 100
-"""Maximum number of unpaired people who have a room with the bot. Further invitations are declined."""
+"""Maximum number of unpaired people for whom the bot has joined a direct room. Further invitations are declined."""
 _NONE = {"types": ()}
 FILTER = msgspec.json.encode(
     {
@@ -106,12 +107,13 @@ FILTER = msgspec.json.encode(
 TYPING_MILLISECONDS = 30_000
 READ_MAX = 1000
 LOOK_BACK = timedelta(days=1)
-"""Limit for finding a post with an unknown outcome. Posts are retried for the same time."""
+"""Maximum age of messages searched for a post with an unknown outcome. Posts are retried for the same period."""
 INVITED_MAX = 50
 NAME_CHARS_MAX = 100
 UPLOAD_BYTES_MAX = 104_857_600
-"""Largest file that is encrypted in memory. Homeservers have lower limits (Synapse 50 MB by default) and report
-them."""
+"""Maximum size of an uploaded file, which is read into memory. Homeservers have lower limits (Synapse: 50 MB by
+default) and return an error.
+"""
 
 
 class _MatrixProfile(msgspec.Struct, frozen=True):

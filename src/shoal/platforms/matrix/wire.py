@@ -43,16 +43,16 @@ AUTHENTICATED_MEDIA = "/_matrix/client/v1/media"
 JsonObject: TypeAlias = dict[str, Json]
 
 WHOLE = "0"
-"""Thread part of ids for conversations that span a whole room."""
+"""Thread part of ids for conversations that span an entire room."""
 POST = "dev.shoal.post"
-"""Key of the transaction id in Shoal's messages, outside the encrypted part."""
+"""Key of the field that contains the transaction id in Shoal's messages. The field is not encrypted."""
 
 
 # ---- calls ----
 
 
 CLOSED = frozenset({"M_FORBIDDEN", "M_USER_SUSPENDED", "M_RESOURCE_LIMIT_EXCEEDED", "M_CONSENT_NOT_GIVEN"})
-"""Error codes of rooms that refuse posts for now. Every error with status 403 also means this."""
+"""Error codes that mean the room does not accept posts for now. Any error with status 403 means the same."""
 
 
 class _MatrixError(msgspec.Struct, frozen=True):
@@ -372,20 +372,19 @@ class Encryption:
 
 MEDIA = frozenset({"m.file", "m.image", "m.audio", "m.video"})
 _PROGRAMS = frozenset({"m.notice", "m.server_notice", "m.key.verification.request"})
-"""Types of messages that contain no text for people."""
+"""Types of messages that programs send. They do not count as messages from people."""
 _WORDS = frozenset({"m.text", "m.emote", "m.notice"})
 _CALLS = frozenset({"m.call.invite", "m.rtc.notification", "org.matrix.msc4075.rtc.notification"})
 _LIVE_LOCATIONS = frozenset({"m.beacon_info", "org.matrix.msc3672.beacon_info"})
 WRITTEN = _CALLS | _LIVE_LOCATIONS | {"m.room.message", "m.sticker", "m.poll.start", "org.matrix.msc3381.poll.start"}
-"""Types of events that people send."""
+"""Types of events that count as messages from people."""
 _QUOTED = re.compile(r"^> (?:\* )?<[^>\n]+>.*(?:\n|\Z)(?:>.*(?:\n|\Z))*\n?")
-"""Quotation that old clients put before a reply: the author and the quoted text."""
+"""Matches the quote that old clients insert before a reply. It contains the author and the quoted text."""
 _LINK = re.compile(r"<a\s([^<>]*+)>", re.IGNORECASE)
 _LINK_END = re.compile(r"</a", re.IGNORECASE)
 _HREF = re.compile(r"""href=(?:"([^"]++)"|'([^']++)')""", re.IGNORECASE)
 _TAG = re.compile(r"<[^<>]*+>")
 LINKS_MAX = 100
-"""Maximum number of links per message whose addresses are added to its text."""
 
 
 # ---- meaning of events ----
@@ -597,7 +596,9 @@ def _entry(event: MatrixEvent, me: str) -> str:
 
 EVENT_BYTES_MAX = 65_536
 CONTENT_BYTES_MAX = 44_000
-"""Maximum size of an event's content. Leaves a third for encryption, and space for the homeserver's fields."""
+"""Maximum size of an event's content. The remaining third of EVENT_BYTES_MAX is for encryption and the homeserver's
+fields.
+"""
 FALLBACK_CHARS = 160
 
 _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
@@ -665,7 +666,7 @@ LIMITS = ChatLimits(
     reactions="all",
     voice="ogg",
 )
-"""Limits of messages, which contain their text as Markdown and as HTML. Length is measured in bytes of HTML."""
+"""The length of a text is measured in bytes of HTML. A message contains its text twice, as Markdown and as HTML."""
 
 
 class MatrixTarget(msgspec.Struct, frozen=True):

@@ -94,23 +94,24 @@ RECENT_THREADS_MAX = 30
 """Maximum number of recently used threads searched for missed messages."""
 ASKERS_MAX = 5000
 DONE_MAX = 2000
-"""Maximum number of messages remembered as processed, so that a second event does not download their files again."""
+"""Maximum number of processed messages whose keys are cached. Slack may send two events for one message, and its files
+should be downloaded only once.
+"""
 TAKEN = HttpAnswer(200)
-"""Response without a body. Slack would show a body as the command's answer."""
+"""Response without a body, because Slack shows a body as the reply to the command."""
 LOST = "I could not save that. Try again in a moment."
 STATUS_SECONDS = 30.0
-"""Minimum interval between repeats of a status. Slack shows it for two minutes."""
+"""Minimum number of seconds before the same status is sent again. Slack shows a status for two minutes."""
 STATUSES_MAX = 1000
 GONE_MAX = 1000
-"""Maximum number of remembered threads whose first message was deleted."""
 LOOK_BACK = timedelta(days=1)
-"""Limit for finding a post with an unknown outcome. Posts are retried for the same time."""
+"""Maximum age of messages searched for a post with an unknown outcome. Posts are retried for the same period."""
 DOUBTFUL_MAX = 2000
 ADOPTED_MAX = 50
-"""Maximum number of messages searched for the stream of a killed process."""
+"""Maximum number of messages searched for an unfinished preview that a killed process left behind."""
 INVITED_MAX = 50
 NAMES_MAX = 9
-"""Maximum number of names tried if the first is taken: name, name-2, …"""
+"""Maximum number of names to try for a new channel: NAME, NAME-2, and so on."""
 
 
 class _ChannelMembers(msgspec.Struct, frozen=True):

@@ -25,19 +25,20 @@ from shoal.platforms.slack.wire import NO_THREAD, Ok, SlackApi, SlackMessage, is
 log = logging.getLogger(__name__)
 
 TEXT_CHARS_MAX = 3000
-"""Limit of a section block, which allows buttons below any part of a split text. A message without buttons could have
-4,000 characters."""
+"""Maximum length of a section block. Each part of a split text is sent as a section block, because buttons may follow
+it. A message without buttons could have 4,000 characters.
+"""
 BUTTON_CHARS_MAX = 2000
 LABEL_CHARS_MAX = 75
 BUTTONS_MAX = 25
 CHANNEL_NAME_CHARS_MAX = 80
 EVENT_TYPE = "shoal_post"
 EMPTY = "…"
-"""Placeholder for an empty text, because Slack refuses empty messages."""
+"""Text that replaces an empty text, because Slack rejects empty messages."""
 STREAMS_MAX = 200
-"""Maximum number of concurrent streams. Further previews are edited instead."""
+"""Maximum number of concurrent streams. Further previews are sent as edits of a message."""
 IDLE_SECONDS = 60.0
-"""Idle time after which a stream is ended and its full text shown."""
+"""Seconds without an update after which a stream is ended and its message replaced with the complete text."""
 HOME = (
     "Write to me under *Messages*, or mention me in a channel that I am in. I answer in a thread there and read later "
     "messages in it without a mention. You can send files, pictures and voice messages."
@@ -49,11 +50,13 @@ NOT_OFFERED = frozenset(
 _NATIVE = re.compile(
     r"<(?:@[UW][A-Z0-9]{1,40}|#[CG][A-Z0-9]{1,40})(?:\|[^<>|]*)?>|<!date\^[0-9]+\^[^<>|^]{1,200}(?:\^https?://[^<>|^]+)?\|[^<>|]*>"
 )
-"""Mentions of people and channels, and times, in Slack's syntax. Mentions of groups (`<!channel>`, `<!subteam^…>`) stay
-plain text."""
+"""Matches mentions of people and channels, and dates, in Slack's syntax. Mentions of groups (`<!channel>`,
+`<!subteam^…>`) do not match and are shown as plain text.
+"""
 _MARK = re.compile("(?<![A-Za-z0-9])[*_~\uff0a\uff3f]|[*_~\uff0a\uff3f](?![A-Za-z0-9])|[`\uff40]")
-"""Characters in plain text that Slack may read as markup, including full-width forms. A character between two letters
-is safe."""
+"""Matches characters in plain text that Slack may interpret as markup, including full-width forms. Between two letters
+or digits, only a backtick is markup.
+"""
 _QUOTE = re.compile("^(?=&gt;|\uff1e)", re.MULTILINE)
 SOFT_HYPHEN = "\u00ad"
 _NOT_IN_NAME = re.compile(r"[^\w-]+")
@@ -237,7 +240,7 @@ SUGGESTED: list[Json] = [
     {"title": "What can you do?", "message": "/help"},
     {"title": "What are you working on?", "message": "/tasks"},
 ]
-"""Suggestions in the assistant pane. Clicking one sends its message."""
+"""Prompts suggested in Slack's assistant pane. When a person clicks a title, Slack sends the message."""
 
 
 def home_view(commands: Iterable[CommandSpec]) -> Fields:

@@ -18,15 +18,15 @@ class SlackSettings(AccountSettings, frozen=True, kw_only=True):
     needed: ClassVar[tuple[str, ...]] = ("bot_token",)
 
     bot_token: Secret = NO_SECRET
-    """Bot token, xoxb-…."""
+    """Bot token. It begins with `xoxb-`."""
     app_token: Secret = NO_SECRET
-    """App-level token, xapp-…, for Socket Mode."""
+    """App-level token for Socket Mode. It begins with `xapp-`."""
     signing_secret: Secret = NO_SECRET
-    """Signing secret of requests. Required if mode is `http`."""
+    """Secret for verifying that requests come from Slack. Required if mode is `http`."""
     api_base: Annotated[str, Meta(pattern=URL)] = "https://slack.com/api/"
     """Base URL of the Web API."""
     mode: Literal["socket", "http"] = "socket"
-    """Delivery of events: `socket` for Socket Mode, `http` for HTTP requests."""
+    """How Slack delivers events. `socket`: through Socket Mode. `http`: as HTTP requests."""
 
     def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
         yield from super().account_problems(public_url)

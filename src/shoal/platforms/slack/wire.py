@@ -66,17 +66,18 @@ CLOSED_ERRORS = frozenset(
         "restricted_action_thread_only_channel", "team_access_not_granted", "thread_locked",
     }
 )  # fmt: skip
-"""Error codes of channels that refuse posts for now. This includes private channels from which the bot was removed.
-Source: docs.slack.dev/reference/methods/chat.postMessage, errors."""
+"""Error codes that mean the channel does not accept posts for now. This includes private channels from which the bot
+was removed. Source: docs.slack.dev/reference/methods/chat.postMessage, errors.
+"""
 THREAD_NOT_FOUND = "thread_not_found"
 GONE_ERRORS = frozenset({"cannot_reply_to_message", "invalid_thread_ts", THREAD_NOT_FOUND})
 """Error codes for a thread whose root message was deleted."""
 UNKNOWN_ERRORS = frozenset({"fatal_error", "internal_error"})
-"""Error codes after which the call may have had an effect."""
+"""Error codes that leave the outcome of a call unknown."""
 FRAME_BYTES_MAX = 4_194_304
 OPEN_SECONDS = 20.0
 SIGNED_SECONDS_MAX = 300
-"""Maximum age of a signed call. Source: docs.slack.dev/authentication/verifying-requests-from-slack."""
+"""Maximum age of a signed request. Source: docs.slack.dev/authentication/verifying-requests-from-slack."""
 
 _DIGITS_MAX = 20
 _ADVICE = {
@@ -87,10 +88,10 @@ _ADVICE = {
 }
 PAGE = 200
 PAGES_MAX = 20
-"""Maximum number of pages read of one conversation. Older messages are skipped."""
+"""Maximum number of pages read per conversation. Channels are read newest first, and threads oldest first."""
 PEOPLE_MAX = 2000
 KNOWN_SECONDS = 3600.0
-"""How long a person's name and roles are cached."""
+"""Cache lifetime of a person's name and roles."""
 
 
 # ---- Web API ----
@@ -576,13 +577,13 @@ EVENTS = frozenset(
     }
 )  # fmt: skip
 UNUSED_EVENTS = frozenset({"reaction_removed", "assistant_thread_context_changed"})
-"""Event types that Slack sends with the supported ones. They are ignored."""
+"""Types of events that Slack sends together with the supported types. Shoal ignores them."""
 
 
 # ---- meaning of events ----
 
 NO_THREAD = "0"
-"""Thread part of ids for messages of a direct conversation that are in no thread."""
+"""Thread part of ids for direct messages outside a thread."""
 
 
 def is_direct(channel: str) -> bool:
@@ -719,7 +720,6 @@ _SAID = frozenset(
     username""".split()  # noqa: SIM905
 )
 _FALLBACK = CardForm(said=frozenset({"fallback"}))
-"""Form that reads an attachment's plain-text fallback."""
 _INLINE = frozenset({"rich_text_section", "rich_text_preformatted", "rich_text_quote"})
 
 

@@ -64,16 +64,19 @@ UPLOAD_BYTES_MAX = 26_214_400
 CHANNELS_MAX = 1000
 PEOPLE_MAX = 200
 TYPING_SECONDS = 4.0
-"""Minimum interval between typing indicators. Each counts as a message and is visible for a few seconds."""
+"""Minimum number of seconds between typing indicators. An indicator counts as a message and is visible for a few
+seconds.
+"""
 TYPED_MAX = 1000
 TEXT_UNITS_MAX = 6_000
-"""Longest text, in UTF-16 units. Teams allows 28 KB of JSON per message; this fits even if every character is escaped.
+"""Maximum length of a text, in UTF-16 units. Teams allows 28 KB of JSON per message, which is enough even if every
+character is escaped.
 """
 BUTTONS_MAX = 6
 LABEL_CHARS_MAX = 75
 VALUE_BYTES_MAX = 512
 IMAGE_BYTES_MAX = 1_048_576
-"""Largest image that Teams shows inside a message."""
+"""Maximum size of an image that Teams shows inline."""
 IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif"}
 CARD = "application/vnd.microsoft.card.adaptive"
 CONSENT = "application/vnd.microsoft.teams.card.file.consent"
@@ -148,7 +151,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         self._offers = f"offers:{platform}"
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._people: Recent[dict[str, str]] = Recent(CHANNELS_MAX)
-        """Ids of people who have written since the start, by conversation and name."""
+        """Ids of people who have written since Shoal started, by conversation and name."""
         self._typed: Recent[float] = Recent(TYPED_MAX)
 
     async def _connect(self, inbox: InboxPort) -> None:

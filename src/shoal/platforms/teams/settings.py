@@ -21,7 +21,7 @@ class TeamsSettings(AccountSettings, frozen=True, kw_only=True):
     app_password: Secret = NO_SECRET
     """The application's client secret."""
     tenant: str = ""
-    """Tenant of a single-tenant bot. Empty means the Bot Framework's own tenant."""
+    """Tenant of a single-tenant bot. Leave it empty for a multi-tenant bot."""
     openid_metadata_url: Annotated[str, Meta(pattern=URL)] = (
         "https://login.botframework.com/v1/.well-known/openidconfiguration"
     )
@@ -29,14 +29,15 @@ class TeamsSettings(AccountSettings, frozen=True, kw_only=True):
     login_url: Annotated[str, Meta(pattern=URL)] = "https://login.microsoftonline.com"
     """URL of the token service."""
     service_url: Annotated[str, Meta(pattern=URL)] = "https://smba.trafficmanager.net/teams/"
-    """Service URL for conversations that have not sent a message yet."""
+    """Service URL for conversations from which no message has arrived yet."""
     service_hosts: tuple[str, ...] = (
         "smba.trafficmanager.net",
         "smba.infra.gcc.teams.microsoft.com",
         "smba.infra.gov.teams.microsoft.us",
         "smba.infra.dod.teams.microsoft.us",
     )
-    """Trusted service hosts. They receive the bot's token. Include the port if it is not the default."""
+    """Hosts to which Shoal may send the bot's token. Include the port if it is not the default."""
     emulator: bool = False
-    """Also accept unsigned activities from this machine, for Microsoft's Agents Playground. Never use it on a server
-    that others can reach."""
+    """Whether to accept unsigned activities from this machine, for Microsoft's Agents Playground. Never enable this on
+    a server that others can reach.
+    """

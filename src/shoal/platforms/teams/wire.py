@@ -36,7 +36,7 @@ FORWARDED_REFERENCE = "forwardedmessagereference"
 ISSUERS = ("https://api.botframework.com", "https://api.botframework.us")
 SCOPE = "https://api.botframework.com/.default"
 TENANT = "botframework.com"
-"""Tenant for tokens of multi-tenant bots."""
+"""Tenant from which multi-tenant bots request tokens."""
 PLACES_MAX = 5000
 
 _ROOT = ";messageid="
@@ -67,12 +67,14 @@ _CARDS = CardForm(
     pairs=(("title", "value"), ("key", "value"), ("name", "value")),
     leaf=_of_button,
 )
-"""Text of Adaptive Cards and of hero, thumbnail, receipt and connector cards. Sources: adaptivecards.io/explorer and
-learn.microsoft.com/microsoftteams/platform/task-modules-and-cards/cards/cards-reference."""
+"""Form for extracting text from Adaptive Cards and from hero, thumbnail, receipt and connector cards. Sources:
+adaptivecards.io/explorer and
+learn.microsoft.com/microsoftteams/platform/task-modules-and-cards/cards/cards-reference.
+"""
 _CARD = re.compile(r"application/vnd\.microsoft\.(?:teams\.)?card\..+")
 _EMOJI = re.compile(r"([0-9a-f]{4,6})_\w*")
 _PLACE = re.compile(r"<attachment id=\"([^\"<>]{1,200})\">")
-"""Matches a file in a message's HTML."""
+"""Matches a reference to an attached file in a message's HTML."""
 _DIRECT, _CHANNEL = "personal", "channel"
 
 

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 POLL_SECONDS = 25
-"""Longest time that Telegram holds an empty poll open."""
+"""Maximum number of seconds that Telegram holds a poll request open while no update arrives."""
 ALLOWED_UPDATES: list[Json] = [
     "message", "edited_message", "channel_post", "edited_channel_post", "message_reaction", "callback_query",
     "my_chat_member",
@@ -58,9 +58,9 @@ CHANNEL_GREETING = (
     "platforms.telegram.allow."
 )
 UPDATE_SECONDS_MAX = 172_800.0
-"""Maximum age of an update received by webhook. Telegram keeps updates for a day. The secret in the header covers
-neither content nor time, so old updates are rejected long before Shoal forgets their messages and would process them
-again.
+"""Maximum age of a message in a webhook update. Telegram keeps undelivered updates for a day. The secret in the header
+does not prevent replays, and Shoal processes a replayed update again once it has forgotten the message. Old updates
+are therefore rejected.
 """
 ALBUMS_MAX = 200
 CAPTION_CHARS_MAX = 1024

@@ -16,7 +16,7 @@ from shoal.markdown.dialects import before_lines
 from shoal.platforms.http import Json
 
 ENTITIES_MAX = 100
-"""Maximum number of entities per message. Telegram drops the rest."""
+"""Maximum number of entities per message. Telegram ignores further entities."""
 OPEN, SEPARATOR, BEGIN, CLOSE = "\x0e", "\x0f", "\x10", "\x11"
 URL_CHARS_MAX = 2000
 

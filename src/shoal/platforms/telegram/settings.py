@@ -22,11 +22,13 @@ class TelegramSettings(AccountSettings, frozen=True, kw_only=True):
     api_base: Annotated[str, Meta(pattern=URL)] = "https://api.telegram.org"
     """Base URL of the Bot API."""
     file_base: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """Base URL for downloads. Empty means api_base followed by /file."""
+    """Base URL for downloads. Empty means `api_base` followed by `/file`."""
     mode: Literal["polling", "webhook"] = "polling"
-    """Delivery of updates. `webhook` requires web.public_url."""
+    """How Telegram delivers updates. `polling`: Shoal requests them. `webhook`: Telegram sends them to web.public_url,
+    which must be set.
+    """
     webhook_secret: Secret = NO_SECRET
-    """Secret that Telegram's webhook calls must contain."""
+    """Secret that webhook requests from Telegram must contain. Required if mode is `webhook`."""
 
     def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
         yield from super().account_problems(public_url)

@@ -26,7 +26,7 @@ T = TypeVar("T")
 NO_TOPIC = "0"
 """Thread part of ids for chats without topics, and for a forum's general topic."""
 _DATE_MAX = 253_402_300_799
-"""Last second of the year 9999, the limit of `datetime`."""
+"""Last second of the year 9999, which is the latest time that `datetime` supports."""
 
 
 # ---- calls ----
@@ -57,15 +57,16 @@ _GONE = (
     "is deactivated",
     "peer_id_invalid",
 )
-"""Telegram's messages for a chat or topic that no longer exists."""
+"""Parts of Telegram's error messages for a chat or topic that no longer exists."""
 _CLOSED = (
     "topic_closed", "not enough rights", "have no rights", "no write access", "need administrator rights",
     "_forbidden", "chat_admin_required", "chat_restricted", "user_banned_in_channel", "channel_private", "is_blocked",
     "payment_required", "premium_required", "privacy_restricted", "peer_flood",
 )  # fmt: skip
-"""Telegram's messages for chats that refuse posts for now. Status 403 also means this: kicked, blocked, not a member.
-Sources: core.telegram.org/method/messages.sendMessage, possible errors (CHAT_WRITE_FORBIDDEN, and one for each kind of
-message), the Bot API server's Client.cpp, and TDLib ("Have no write access to the chat", tdlib/td issue 2301).
+"""Parts of Telegram's error messages for chats that do not accept posts for now. Status 403 means the same: the bot was
+kicked or blocked, or is not a member. Sources: core.telegram.org/method/messages.sendMessage, possible errors
+(CHAT_WRITE_FORBIDDEN, and one for each kind of message), the Bot API server's Client.cpp, and TDLib ("Have no write
+access to the chat", tdlib/td issue 2301).
 """
 
 
@@ -664,15 +665,16 @@ ENVELOPE = frozenset(
     link_preview_options effect_id reply_markup suggested_post_info
     """.split()  # noqa: SIM905
 )
-"""Fields that any kind of message can have. Other fields determine the kind. Source:
-core.telegram.org/bots/api#message."""
+"""Fields that any kind of message may contain. All other fields identify the kind. Source:
+core.telegram.org/bots/api#message.
+"""
 _NOTICE = re.compile(
     r"(?:new_chat|left_chat|delete_chat|group_chat|supergroup_chat|channel_chat|migrate|pinned|message_auto_delete|forum_"
     r"|general_forum|video_chat|write_access|users_shared|chat_shared|connected_website|boost_added|chat_background"
     r"|proximity_alert|giveaway_(?:created|completed)|successful_payment|refunded_payment|gift|unique_gift|direct_message_price|checklist_tasks"
     r"|suggested_post|passport_data|web_app_data|chat_owner|paid_message_price|managed_bot|poll_option).*"
 )
-"""Names of the fields of system messages."""
+"""Matches the names of fields that only system messages contain."""
 
 
 def unknown_kind(event: str) -> str:
