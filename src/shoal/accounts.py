@@ -13,7 +13,7 @@ from shoal.platforms.local import TerminalAdapter, WebAdapter
 from shoal.platforms.record import built_in
 
 OWNERS = ("web:owner", "openai:owner", "terminal:owner")
-"""Identities of the owner on the page, the API and this machine's terminal."""
+"""Identities of the owner: on the page, in the API, and in this machine's terminal."""
 
 
 def every_account(config: Config) -> list[tuple[str, str, AccountSettings]]:

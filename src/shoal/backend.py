@@ -37,10 +37,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OUTAGE_SECONDS = 1.0
-"""Pause before a service is restarted after a database outage or a full disk."""
+"""Seconds before a service is restarted after a database outage or a full disk."""
 
 Role: TypeAlias = Literal["all", "serve", "worker", "offline"]
-"""`serve` runs the platforms, the page and the triggers. `worker` runs turns. `all` does both, `offline` neither."""
+"""Roles of a process.
+
+- `all`: runs everything.
+- `serve`: runs the platforms, the page and the triggers.
+- `worker`: runs turns.
+- `offline`: runs none of these.
+"""
 
 Service: TypeAlias = Callable[[], Coroutine[object, object, None]]
 
@@ -57,7 +63,7 @@ class Backend:
 
     recovers: bool = True
     is_front: bool = True
-    """Whether this process serves the platforms and the page. False in workers."""
+    """True if this process serves the platforms and the page. Workers do not."""
 
     def __init__(self, driver: Driver, health: Health, engine: Engine, lock: HomeLock | None = None) -> None:
         self.driver = driver

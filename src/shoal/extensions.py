@@ -39,7 +39,7 @@ Group: TypeAlias = Literal[
     "shoal.cli",
 ]
 HARDWARE: Literal["shoal.tools.hardware"] = "shoal.tools.hardware"
-"""Group of tools that require the setting `tools.hardware`."""
+"""Entry point group of tools that require the setting `tools.hardware`."""
 
 
 def extensions(group: Group) -> dict[str, "EntryPoint"]:

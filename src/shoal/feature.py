@@ -31,7 +31,7 @@ FEATURES = (
     "standing_rules",
     "voice",
 )
-"""Folders of the built-in features, in the order in which they are opened."""
+"""Folder names of the built-in features, in the order in which the features are opened."""
 
 
 class CliCommand(NamedTuple):

@@ -37,27 +37,27 @@ HEALTH_CHECK_SECONDS = 5.0
 CLOCK_LOOK_SECONDS = 5.0
 TROUBLE_SECONDS = 3600.0
 LOOK_THROUGH_AFTER_SECONDS = 900.0
-"""Delay of the first full database check, in seconds. Pending work runs first."""
+"""Seconds before the first full check of the database, so that pending work runs first."""
 DAY_SECONDS = 86_400.0
 ANCHOR_SECONDS = 3600.0
 TRIM_SECONDS = 60.0
 SERVICE_PROBLEMS = "service problems"
-"""Settings scope of each service's last failure."""
+"""Settings scope that stores the last failure of each service."""
 SET_ASIDE_SECONDS = 60.0
 UPKEEP_SECONDS_MIN = 60.0
 UPKEEP_DOUBLINGS_MAX = 6
-"""Maximum number of times that the retry pause of a failing service doubles."""
+"""Maximum number of times that the restart delay of a failing service is doubled."""
 UPKEEP_CALM_SECONDS = 7200.0
-"""Uptime after which a service's backoff is reset, in seconds."""
+"""Uptime in seconds after which a service's restart delay is reset."""
 PROBLEM_CHARS_MAX = 300
 DISCOVER_AFTER_SECONDS = 3.0
-"""Delay before providers are asked for their models, in seconds. The first messages are handled before that."""
+"""Seconds before the providers are asked for their models, so that the first messages are handled first."""
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 GARBAGE_THRESHOLDS = (5_000, 20, 10)
 """Thresholds of the garbage collector.
 
-Cycles such as closed connections may take one or two megabytes between collections.
+Between collections, garbage in cycles, such as closed connections, may take one or two megabytes.
 """
 
 _M_ARENA_MAX = -8

@@ -26,15 +26,14 @@ from shoal.turn.fitting import WINDOW_TOKENS_DEFAULT
 log = logging.getLogger(__name__)
 
 CHANNELS_AFTER_SECONDS = 20.0
-"""Delay before bound channels are checked, in seconds. The platforms connect during that time."""
+"""Seconds before the first check of bound channels. The platforms connect in that time."""
 CHANNELS_TRIES = 5
 NOTES_MAX = 50
-"""Maximum number of notes. Further ones are only logged and posted."""
+"""Maximum number of notes. Further notes are only logged and posted."""
 UNPOSTED_CHARS = 1500
-"""Maximum length of a refused post in the owner's notice, in characters."""
 NOTICE = "notice:"
 RESTORED = ("restored", "told")
-"""Setting with the last restore that the owner was notified of."""
+"""Setting that stores the last restore of which the owner was notified."""
 
 
 class Notices(msgspec.Struct, eq=False):
@@ -48,7 +47,7 @@ class Notices(msgspec.Struct, eq=False):
     post: Callable[[NewPost], Awaitable[None]]
     notes: list[str]
     approvers: Callable[[], Sequence[str]] = tuple
-    """People who are notified if the owner cannot be reached, as PLATFORM:USER."""
+    """Returns the people to notify if the owner cannot be reached, as PLATFORM:USER."""
 
     async def notify_owner(self, text: str) -> None:
         """Post to the owner's most recent direct conversation. If this is not possible, post to an approver.

@@ -32,7 +32,8 @@ FOLDERS = ("docs", "sessions", "workspace")
 FILE_BYTES_MAX = 65_536
 GIT_SECONDS_MAX = 30.0
 SHIPPED = Path(__file__).with_name("template")
-"""Initial files for an agent, used where template/ in the home directory lacks them."""
+"""Directory with default files for an agent. They replace files that are missing from template/ in the home directory.
+"""
 _COMMIT = (
     *("-c", "user.name=Shoal", "-c", "user.email=shoal@localhost", "-c", "commit.gpgSign=false"),
     *("-c", "core.hooksPath=/dev/null", "commit", "--quiet", "--allow-empty", "--message", "An empty workspace"),
@@ -60,7 +61,7 @@ KEYS = (
     *(name for name in AgentFile.__struct_fields__ if name != "budget"),
     *(f"budget.{name}" for name in AgentBudget.__struct_fields__),
 )
-"""Keys that people can set one by one."""
+"""Keys of agent.toml that people can set one by one."""
 
 
 def checked_name(name: str) -> str:

@@ -50,7 +50,7 @@ from shoal.turn.prompt import SystemChange
 log = logging.getLogger(__name__)
 
 STOP_SECONDS_MAX = 30.0
-"""Timeout for an agent's running turns to end before it is destroyed, in seconds."""
+"""Maximum time to wait for an agent's running turns to end before the agent is destroyed."""
 LOOK_SECONDS = 0.2
 FILES_COUNTED_MAX = 10_000
 _CHOICE = lazy_re.compile(r"\s*([\w.]+)=(\S*)(.*)", re.S)
@@ -109,9 +109,9 @@ class AgentCard(msgspec.Struct, frozen=True):
 
     name: str
     spec: AgentSpec | None
-    """None if the agent's file is broken. `error` then has the reason."""
+    """Settings from the agent's file. None if the file is invalid. `error` then contains the reason."""
     places: Mapping[str, Listen]
-    """Channels bound to the agent, and the messages that it answers there."""
+    """Channels bound to the agent, with the messages that the agent answers there."""
     at_work: int
     is_default: bool
     error: str = ""
@@ -123,12 +123,12 @@ class DoomedAgent(msgspec.Struct, frozen=True):
     name: str
     files: int
     is_more: bool
-    """Whether only some of the files were counted."""
+    """True if only some of the files were counted."""
     size_bytes: int
     places: tuple[str, ...]
     at_work: int
     digest: str
-    """Digest that changes with any of the agent's files and channels."""
+    """Digest of the agent's name, files and channels. Any change to them changes it."""
 
 
 class AgentLifecycle(msgspec.Struct, eq=False):

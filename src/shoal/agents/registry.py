@@ -325,9 +325,9 @@ class RuntimeInfo(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     """Notes for the operator."""
     mcp: tuple[str, ...] = ()
-    """State of each MCP server."""
+    """State of each MCP server, one line per server."""
     asks: str = ""
-    """Actions for which the profile `standard` asks."""
+    """Actions that need approval in the profile `standard`."""
 
 
 def info_lines(info: RuntimeInfo) -> list[str]:

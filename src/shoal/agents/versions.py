@@ -32,9 +32,9 @@ TAINT = "Shoal-Tainted-By"
 _KEPT_OUT = "/workspace/\n/guests/\n/sessions/\n"
 _TRACKED = (":(glob)*.toml", ":(glob)*.md", ":(glob)docs/**", ":(glob)skills/**")
 SYSTEM = "data/SYSTEM.md"
-"""File in the home with changes to the environment of all agents.
+"""Path in the home directory of the file that describes changes to the environment of all agents.
 
-Each agent that changes it commits it to its own repository under this name.
+An agent that changes the file also commits it to its own repository, under this name.
 """
 _QUIET = ("-c", "core.hooksPath=/dev/null", "-c", "commit.gpgSign=false", "-c", "core.autocrlf=false")
 

@@ -23,17 +23,16 @@ class Overrides(msgspec.Struct, frozen=True):
     adapters: tuple[ChatAdapter, ...] = ()
     access: Mapping[str, AccessRules] = {}
     tools: tuple[Tool, ...] = ()
-    """Tools, available before interrupted turns continue."""
+    """Additional tools. They are available before interrupted turns continue."""
     commands: tuple[ChatCommand, ...] = ()
     hooks: Mapping[str, Hooks] = {}
-    """Hooks by name, like those of packages."""
+    """Hooks by name. They replace hooks of the same name in installed packages."""
     on_complete: Completion | None = None
-    """Awaited with the thread, turn and reply of each finished turn in this process. Its errors are logged."""
+    """Called with the thread, turn and reply of each turn that finishes in this process. Its errors are logged."""
     fetcher: Fetcher | None = None
-    """Opens URLs of the public web."""
     wrap_driver: Callable[[Driver], Driver] | None = None
     driver: Driver | None = None
-    """An open database, which its owner closes. The role `offline` uses it."""
+    """Open database for the role `offline`. The caller must close it."""
     file_clock: FileClock = SYSTEM_FILE_CLOCK
 
 

@@ -19,7 +19,7 @@ from shoal.kernel.ports import Settings
 from shoal.kernel.records import OutboxRow
 
 SendNotice: TypeAlias = Callable[[OutboxRow, str], Awaitable[None]]
-"""Notifies the owner of a refused post and the reason for its refusal."""
+"""Notifies the owner that a post was refused, and why."""
 
 
 class BarredChats:

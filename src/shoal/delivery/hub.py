@@ -19,7 +19,6 @@ from shoal.kernel.ids import ThreadId, TurnId
 
 CALLS_MAX = 1000
 BACKLOG_MAX = 1000
-"""Maximum number of events that a subscriber may fall behind before it must read the journal again."""
 
 
 class Subscription:

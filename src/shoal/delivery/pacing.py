@@ -15,13 +15,14 @@ from shoal.kernel.ids import ThreadId, channel_of, thread_address
 from shoal.kernel.posts import ChatLimits, Window
 
 ROUTES_KEPT_MAX = 4096
-"""Maximum number of channels and threads with recorded posts. The least recently used are evicted."""
+"""Maximum number of threads and channels whose recent posts and waits are cached. The least recently used are evicted.
+"""
 
 BARRED_SECONDS_MAX = 86_400.0
-"""Maximum wait that a platform can request, in seconds."""
+"""Maximum wait that a platform can request."""
 
 ACCOUNT = ""
-"""Name of the route for all posts of the account."""
+"""Key of the route that limits all posts of the account."""
 
 
 class _Route:

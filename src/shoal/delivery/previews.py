@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 ENDING_SECONDS = 5.0
-"""Time that a started post has to finish after its sender is cancelled, in seconds."""
+"""Seconds in which posts that have started can finish after their sender is cancelled."""
 
 
 class GracePeriod:
@@ -91,16 +91,14 @@ class GracePeriod:
 
 
 PREVIEWS_MAX = 200
-"""Maximum number of concurrent previews. Without a preview, a turn's reply appears when it is complete."""
+"""Maximum number of concurrent previews. Without a preview, a turn's answer appears when it is complete."""
 TYPING_SECONDS = 4.0
-"""Interval between typing indicators, in seconds."""
 TOOLS_CHARS_MAX = 60
-"""Maximum length of the list of running tools, in characters."""
 THINKING = "is thinking…"
-"""Status phrase, which follows the agent's name."""
+"""Status that is shown after the agent's name."""
 STOPPED = "\n\n⏹ Stopped."
 MOVED = "_↓ The answer is below._"
-"""Replaces a preview that other posts follow, if messages cannot be deleted."""
+"""Text that replaces a preview if the answer was posted below it and the preview cannot be deleted."""
 
 
 class _Preview(msgspec.Struct, eq=False):
@@ -117,7 +115,7 @@ class _Preview(msgspec.Struct, eq=False):
     seen: str = ""
     message_id: str = ""
     doubtful: bool | None = None
-    """Whether a message with an unknown id may exist. None if this was not checked yet."""
+    """Whether the platform may have a preview whose message id is unknown. None if this has not been checked."""
     ending: str = STOPPED
     over: bool = False
     changed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)

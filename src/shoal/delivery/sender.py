@@ -61,7 +61,7 @@ ROWS_AT_ONCE_MAX = 500
 CLAIM_SECONDS = 60.0
 UNKNOWN_MAX = 50
 KEEP_SECONDS = 86_400.0
-"""How long a refused post is retried, in seconds.
+"""Seconds for which a refused post is retried.
 
 At least KEEP_ATTEMPTS_MIN attempts are made, because the machine may have been suspended or its clock changed.
 """
@@ -70,29 +70,28 @@ RETRY_BASE_SECONDS = 1.0
 CUT_HERE_CHARS_MAX = 20_000
 RETRY_SECONDS_MAX = 300.0
 QUIET_SECONDS = 3.0
-"""Interval between checks of the outbox, in seconds. Finds rows whose notification was missed."""
+"""Maximum seconds between checks of the outbox. The checks find rows whose notification was missed."""
 
 BARRED_RETRY_SECONDS_MAX = 60.0
-"""Maximum pause between attempts in a chat that refuses posts, in seconds.
-
-Such a chat may accept posts again at any time.
+"""Maximum seconds between attempts to post in a chat that refuses posts. The chat may accept posts again at any time.
 """
 LATE_SECONDS = 20.0
-"""Age in seconds after which a preview's finished answer is posted again instead of edited. An edit notifies nobody."""
+"""Age of a preview after which the finished answer is posted as a new message. An edit would not notify anyone."""
 MOVED_HERE = "_I could not post this message in its thread, so I posted it here._"
 
 SPOKEN_TRIES = 3
-"""Maximum attempts to synthesize a spoken answer. After that, it would arrive too late to be useful."""
+"""Maximum number of attempts to synthesize a spoken answer. After that, it would arrive too late to be useful."""
 UNSPOKEN = "I could not speak this answer: {why}"
 BY_REACTION = "👍 on this message allows the call once, 👎 denies the call."
 BY_REACTION_ALL = "👍 on this message allows all calls once, 👎 denies them."
 
 Opened: TypeAlias = Callable[[OutboxRow, ThreadId, Sequence[NewPost]], Awaitable[object]]
-"""Completes a row that opened a thread. Further posts go to the new thread."""
+"""`(row, thread, posts)` completes a row that opened the thread, and enqueues the remaining posts there."""
 Speak: TypeAlias = Callable[[OutboxRow], Awaitable[Path]]
-"""Synthesizes a post's text. Raises ProviderDown and ProviderRefused."""
+"""Synthesizes the text of a post and returns the audio file. Raises ProviderDown and ProviderRefused."""
 GaveUp: TypeAlias = Callable[[OutboxRow, str, bool], Awaitable[None]]
-"""Completes a row that failed permanently, with the reason and whether the platform refused it."""
+"""`(row, reason, refused)` completes a row that failed permanently. `refused` is True if the platform refused the post.
+"""
 
 
 class Sender:
@@ -120,15 +119,15 @@ class Sender:
         self._barred: BarredChats | None = None
         self._pacer = Pacer(adapter.limits, clock)
         self._at_work: dict[str, float] = {}
-        """Claimed rows, with their claim time on the monotonic clock."""
+        """Claimed rows by id, with the time of the claim on the monotonic clock."""
         self._wall_ahead_seconds = wall_ahead(self._clock)
         self._expected = 0
-        """Number of rows that running transactions may claim."""
+        """Maximum number of rows that the running transactions may claim."""
         self._doubtful: dict[str, OutboxRow] = {}
-        """Rows that transactions with an unknown outcome may have claimed."""
+        """Rows by id that a transaction with an unknown outcome may have claimed."""
         self._tasks: anyio.abc.TaskGroup | None = None
         self._retry_times: list[datetime] = []
-        """Times at which rows become due. Rows returned by other senders are found every QUIET_SECONDS."""
+        """Times at which retries become due. Rows that other senders return are found within QUIET_SECONDS."""
         self._poked = asyncio.Event()
         self._ending = GracePeriod()
 

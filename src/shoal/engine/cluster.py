@@ -47,7 +47,7 @@ Pool: TypeAlias = AsyncConnectionPool[AsyncConnection]
 
 RECONNECT_SECONDS = 1.0
 CHECK_SECONDS = 10.0
-"""Interval of checks on a silent connection, in seconds."""
+"""Seconds of silence after which the connection is checked."""
 
 
 def why(error: Exception) -> str:
@@ -176,9 +176,9 @@ class Holder:
 LIVE_CHANNEL = "shoal_live"
 BATCH_SECONDS = 0.05
 PAYLOAD_BYTES_MAX = 7900
-"""Maximum size of a payload, in bytes. PostgreSQL's limit is just below 8,000."""
+"""Maximum size of a payload. PostgreSQL's limit is just below 8,000 bytes."""
 TEXT_BYTES_MAX = 6000
-"""Maximum size of an item's text as JSON, in bytes. Longer texts are split."""
+"""Maximum size of a text as JSON in one item. Longer texts are split."""
 OUTGOING_MAX = 2000
 INCOMING_MAX = 2000
 EVENTS_READ_MAX = 1000

@@ -63,14 +63,16 @@ SIGNALS = "shoal_signals"
 POLL_SECONDS = 5.0
 RETRY_SECONDS = 1.0
 SWEEP_SECONDS = 30.0
-"""Interval of checks for threads that have work but no job, in seconds.
+"""Seconds between checks for threads that have work but no job.
 
-Threads lose their job for example in a restore.
+Threads can lose their jobs, for example when a database is restored.
 """
 GIVE_BACK_SECONDS = 3.0
-"""Timeout for a stopping worker to return a job, in seconds. After that, other workers detect its silence."""
+"""Maximum time in which a stopping worker returns a job. After that, other workers take over the job once the heartbeat
+is overdue.
+"""
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""A clock that keeps running while the process is frozen or the machine is suspended."""
+"""Clock that also advances while the process is frozen or the machine is suspended."""
 
 _AWAY = (psycopg.Error, ConnectorException)
 
@@ -79,25 +81,29 @@ _AWAY = (psycopg.Error, ConnectorException)
 # They use procrastinate's tables, and tests/contracts/test_engine_postgres_jobs.py fails if its schema changes.
 
 _FINISH = b"delete from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing' returning lock"
-"""Finishes a job if this worker owns it. Procrastinate's `finish_job` ignores the owner, and fails for a missing job.
+"""Finishes a job if this worker owns it. Procrastinate's `finish_job` ignores the owner, and fails if the job is
+missing.
 """
 _RETURN = b"with done as (%b) select shoal_wake(lock) from done" % _FINISH
-"""Returns a job for any worker. Procrastinate's `retry_job` fails if the thread's next job already exists."""
+"""Puts a job back in the queue. Procrastinate's `retry_job` fails if the thread's next job already exists."""
 _HAND_OVER = b"""
 with done as (%b) select pg_notify('%b', '') from done
 where exists (select 1 from procrastinate_jobs todo where todo.lock = done.lock and todo.status = 'todo')
 """ % (_FINISH, CHANNEL.encode())
-"""Finishes a job and announces its thread's next one. Procrastinate does not announce it."""
+"""Finishes a job and announces the next job of its thread. Procrastinate does not announce that job."""
 _STRAYS = b"""
 with strays as (
     delete from procrastinate_jobs where worker_id = %s and status = 'doing' and id <> all(%s) returning lock)
 select shoal_wake(lock) from strays
 """
-"""Puts jobs back in the queue if the response to their fetch was lost. Procrastinate cannot list a worker's jobs."""
+"""Puts jobs back in the queue if the response to their fetch was lost. Procrastinate cannot list the jobs of a worker.
+"""
 _HAS = b"select 1 from procrastinate_jobs where id = %s and worker_id = %s and status = 'doing'"
-"""Finds a job's owner. `get_job_status` does not return it."""
+"""Returns a row if this worker still owns the job. Procrastinate's `get_job_status` does not return the owner."""
 _BEAT = b"update procrastinate_workers set last_heartbeat = now() where id = %s returning id"
-"""Sends a heartbeat and returns whether the worker is still registered. `update_heartbeat` does not."""
+"""Sends a heartbeat, and returns a row if the worker is still registered. Procrastinate's `update_heartbeat` returns
+nothing.
+"""
 _REVIVE = b"""
 with dead as (
     delete from procrastinate_workers
@@ -110,10 +116,10 @@ stalled as (
     returning lock)
 select lock, shoal_wake(lock) from stalled
 """
-"""Returns the jobs of workers that were silent for too long.
+"""Puts the jobs of workers that were silent for too long back in the queue.
 
 Procrastinate's `get_stalled_jobs` and `prune_stalled_workers` are two statements, so a worker may come back between
-them. Neither waits for workers to reconnect after a restart of the server.
+them. Neither gives workers time to reconnect after the database server restarts.
 """
 _SWEEP = b"""
 select shoal_wake(waiting.thread) from (
@@ -130,7 +136,7 @@ select thread, open_turn, aborting = open_turn, exists (select 1 from inbox
     where inbox.thread = threads.thread and state = 'pending' and lane = 'steer')
 from threads where thread = any(%s) and open_turn <> ''
 """
-"""Returns each thread's open turn, whether it must be aborted, and whether messages wait for it."""
+"""Returns each thread's open turn, whether it must be aborted, and whether steering messages wait for it."""
 
 
 class _Signal(msgspec.Struct, array_like=True):

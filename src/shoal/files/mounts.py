@@ -11,7 +11,7 @@ from shoal.kernel import lazy_re
 from shoal.kernel.ports import Mount
 
 LINKS_MAX = 40
-"""Maximum number of links followed for one path. Equals the operating system's limit."""
+"""Maximum number of links that are followed for one path, the same as in the operating system."""
 _OF_A_PROCESS = lazy_re.compile(r"/proc(?:/.*)?|/dev/(?:fd(?:/.*)?|stdin|stdout|stderr|tty)", re.DOTALL)
 
 

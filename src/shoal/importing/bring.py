@@ -58,7 +58,7 @@ from shoal.turn.skills import SKILL_FILE, Skill, SkillProblem, parse_skill
 
 BRING_SECONDS_MAX = 3600.0
 OFF = "skills-off"
-"""Name of the folder with an agent's disabled skills."""
+"""Name of the folder that contains an agent's disabled skills."""
 OWNER = "owner"
 
 Became: TypeAlias = Literal["came", "off", "there", "left"]

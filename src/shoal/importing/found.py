@@ -16,11 +16,11 @@ import msgspec
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 Entry: TypeAlias = tuple[object, object, object]
-"""A stored message: its role, content and time."""
+"""Role, content and time of a stored message."""
 
 DAY = re.compile(r"(\d{4})-?(\d{2})-?(\d{2})")
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
-"""Earliest and latest time that is plausible for a message or schedule."""
+"""Range of plausible times for a message or schedule. LATEST is excluded."""
 
 
 class ImportedMessage(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class FoundSkill(msgspec.Struct, frozen=True):
 class FoundAgent(msgspec.Struct):
     name: str
     title: str = ""
-    """Original name of the agent."""
+    """Name of the agent in the other product."""
     files: dict[str, str] = {}
     documents: dict[str, str] = {}
     memory: list[str] = []

@@ -33,30 +33,30 @@ class AgentSpec(msgspec.Struct, frozen=True):
 
     name: str
     home: Path
-    """Folder with AGENTS.md, similar files and `docs/`."""
+    """Directory that contains AGENTS.md, the agent's other files and `docs/`."""
     workspace: Path
-    """The tools' working directory."""
+    """Working directory of the tools."""
     model: str
-    """Empty selects the default model."""
+    """Name of the model. Empty means the default model."""
     profile: str
     system_prompt: str = ""
     tools: tuple[str, ...] = ()
-    """Empty selects all registered tools."""
+    """Names of the agent's tools. Empty means all registered tools."""
     fallback: tuple[str, ...] = ()
     max_output_tokens: int = 4096
     temperature: float | None = None
     restrict_to_workspace: bool = True
     taint: bool = True
     idle_minutes: float = 0.0
-    """Minutes of inactivity before a conversation is saved and a new one starts. 0 means never."""
+    """Minutes of inactivity after which the conversation is saved and a new one starts. 0 means never."""
     budget: AgentBudget = AgentBudget()
     timezone: str = "UTC"
 
 
 GUESTS = "guests"
-"""Folder in an agent's home for the workspaces of channels with untrusted readers."""
+"""Directory in an agent's home that contains the separate workspaces of channels that untrusted people can read."""
 NO_TOOLS = ("-",)
-"""Value of `tools` that selects no tools."""
+"""Value of `AgentSpec.tools` for an agent without tools, because an empty tuple means all tools."""
 
 
 def within(agent: AgentSpec, caller: Caller) -> AgentSpec:
@@ -77,7 +77,7 @@ def as_guest(agent: AgentSpec, thread: ThreadId) -> AgentSpec:
 
 
 OUTPUT_BYTES_PER_SECOND = 1_048_576
-"""Maximum output rate of a watched command. Faster commands are slowed down."""
+"""Maximum rate at which the output of a watched command is read. Commands that write faster are slowed down."""
 
 
 class Watch(Protocol):
@@ -106,10 +106,11 @@ class AgentRow(msgspec.Struct, frozen=True):
 
 
 Listen: TypeAlias = Literal["all", "named", "threads"]
-"""Messages that an agent answers in a channel.
+"""Which messages an agent answers in a channel. In direct conversations, the agent answers every message.
 
-`all` means every message. `named` means messages that mention the agent or reply to it. `threads` also includes later
-messages in threads where the agent was mentioned. In direct conversations, the agent answers every message.
+`all`: every message.
+`named`: messages that mention the agent or reply to it.
+`threads`: the same as `named`, and later messages in threads where the agent was mentioned.
 """
 LISTENS: tuple[Listen, ...] = get_args(Listen)
 HEARD: Mapping[str, str] = {
@@ -117,9 +118,8 @@ HEARD: Mapping[str, str] = {
     "named": "mentions",
     "threads": "mentions, replies and follow-ups in threads that mention it",
 }
-"""Description of each choice, shown to people."""
 UNBOUND: Listen = "threads"
-"""Default for a channel without a binding."""
+"""Value for a channel without a binding."""
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -129,7 +129,7 @@ class Binding(msgspec.Struct, frozen=True):
     channel: str
     agent: str
     bound_by: str
-    """The person who bound it, as PLATFORM:USER."""
+    """PLATFORM:USER of the person who bound the channel."""
     created_at: datetime
     made: bool = False
     """Whether the channel was created for the agent."""
@@ -146,18 +146,18 @@ class Work(msgspec.Struct, frozen=True):
     thread: ThreadId
     agent: str
     turn: TurnId
-    """Id of the open turn. Empty if prompts wait and no turn is open."""
+    """Id of the open turn. Empty if no turn is open."""
     parent: str
     asked: str
-    """Text of the message that the turn answers."""
+    """Beginning of the message that the open turn answers."""
     since: datetime | None
-    """When the open turn started."""
+    """Start time of the open turn. None if no turn is open."""
     steps: int
     questions: int
-    """Number of open approvals."""
+    """Number of pending approvals."""
     queued: int
     trusted: bool
-    """Whether only trusted people wrote `asked`."""
+    """True if a trusted author wrote `asked` and the message is not tainted."""
 
 
 def describe_work(work: Work, now: datetime) -> str:

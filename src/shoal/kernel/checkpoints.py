@@ -15,24 +15,29 @@ from shoal.kernel.ids import ThreadId
 from shoal.kernel.section import Section
 
 Parts: TypeAlias = tuple[bytes, ...]
-"""A path relative to the workspace, as bytes because file names may not be valid text."""
+"""Components of a path relative to the workspace. They are bytes because file names may not be valid UTF-8."""
 EntryKind: TypeAlias = Literal["file", "link", "folder", "pipe", "socket", "device"]
 Lacks: TypeAlias = Literal["", "large", "full", "closed"]
 ChangedSince: TypeAlias = Literal["ask", "keep", "overwrite"]
-"""Handling of files that were changed later: reject the undo, keep the files or overwrite them."""
+"""How an undo handles files that changed after the turn.
+
+`ask`: raises FilesDiffer.
+`keep`: does not restore these files.
+`overwrite`: restores them anyway.
+"""
 
 
 class CheckpointsSettings(Section, frozen=True, kw_only=True):
     """Snapshots of the workspace, which are used to show and undo the file changes of a turn."""
 
     days: Annotated[float, Meta(ge=0, le=10_000)] = 14.0
-    """How long changes can be undone, in days. 0 stores nothing."""
+    """Number of days for which changes can be undone. 0 stores nothing."""
     files_max: Annotated[int, Meta(ge=1, le=1_000_000)] = 50_000
-    """Maximum number of files and folders in a snapshot, starting at the top of the workspace."""
+    """Maximum number of files and folders in a snapshot. If the workspace has more, the deepest ones are skipped."""
     bytes_max: Annotated[int, Meta(ge=0)] = 268_435_456
-    """Maximum bytes stored for one workspace. Beyond it, changes are detected but cannot be undone."""
+    """Maximum number of bytes stored per workspace. Beyond that, changes are detected but cannot be undone."""
     file_bytes_max: Annotated[int, Meta(ge=0, le=1_073_741_824)] = 10_485_760
-    """Largest file stored, in bytes. Changes to larger files are detected but cannot be undone."""
+    """Maximum size of a stored file, in bytes. Changes to larger files are detected but cannot be undone."""
 
 
 class TreeEntry(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -42,17 +47,19 @@ class TreeEntry(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
     kind: EntryKind
     mode: int = 0
     value: bytes = b""
-    """Digest of a file's content or a folder's tree, or a link's target."""
+    """Digest of the content of a file or of the tree of a folder. For a link, its target."""
     size: int = 0
     modified: int = 0
-    """Modification time in nanoseconds. Detects changes to missing content."""
+    """Modification time in nanoseconds. Shows whether a file without stored content has changed."""
     lacks: Lacks = ""
-    """Why content is missing: the file is `large`, the limit was reached (`full`), or it is unreadable (`closed`).
+    """Why the content is not stored. A folder with a reason was not read.
 
-    A folder with a reason was not read.
+    `large`: the file exceeds `file_bytes_max`.
+    `full`: the snapshot exceeds `files_max` or `bytes_max`.
+    `closed`: the file or folder is unreadable.
     """
     source: str = ""
-    """Untrusted content that influenced the file."""
+    """Name of the untrusted content that influenced the file, or empty."""
 
 
 class TreeChange(NamedTuple):
@@ -95,14 +102,14 @@ class CheckpointRow(msgspec.Struct, frozen=True):
     workspace: str
     author: str
     turn_seq: int
-    """First event of the turn."""
+    """Sequence number of the turn's first event."""
     before: str
     after: str
     began_at: datetime
     ended_at: datetime | None
-    """None while the undo is running. `after` is then its target."""
+    """None while an undo is running. `after` is then the tree that the undo restores."""
     undoes: str
-    """Id of the row that an undo reverts."""
+    """Id of the row that this undo reverts. Empty for a turn."""
     undone_by: str
 
 
@@ -118,10 +125,14 @@ class FileChange(msgspec.Struct, frozen=True):
     removed: int = 0
     diff: str = ""
     note: str = ""
-    """Why the diff is missing or the change cannot be undone."""
+    """Reason why the diff is missing or the change cannot be undone."""
     since: Literal["", "changed", "restored", "shared"] = ""
-    """`changed` if the file was changed later, `restored` if it has already been restored, or `shared` if another turn
-    ran in the same workspace at the time. Empty if the file is unchanged since this turn."""
+    """State of the file since this turn. Empty if the file has not changed.
+
+    `changed`: the file was changed later.
+    `restored`: the file has already been restored.
+    `shared`: another turn in the same workspace changed the file at the same time.
+    """
 
 
 SINCE = {
@@ -138,14 +149,14 @@ class TurnChanges(msgspec.Struct, frozen=True):
     turn: str
     state: Literal["running", "done", "undone"]
     undone_by: str
-    """The undo that reverted the changes."""
+    """Id of the undo that reverted the changes. Empty if they were not reverted."""
     undoes: str
     changed: int
-    """Number of all changed files. `files` has the first ones."""
+    """Total number of changed files. `files` contains only the first ones."""
     differ: int
-    """Number of files that can be restored but were changed later. An undo asks about them."""
+    """Number of files that can be restored but also have other changes. An undo asks how to handle these files."""
     files: tuple[FileChange, ...]
     notes: tuple[str, ...]
-    """Notes on missing content."""
+    """Sentences that explain missing content or a failed snapshot."""
     beyond: tuple[str, ...]
-    """Effects that cannot be undone."""
+    """Sentences about effects that the undo does not reverse."""

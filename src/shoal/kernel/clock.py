@@ -74,12 +74,14 @@ class SystemClock:
 
 
 CLOCK_SET_SECONDS = 60.0
-"""Minimum jump that counts as a change of the clock, in seconds. Smaller ones are normal corrections."""
+"""Minimum jump of the wall clock that counts as a change, in seconds. Smaller jumps are normal corrections."""
 STEADY_SECONDS = 3600.0
 
 
 SET_BACK_SECONDS = 1.0
-"""Minimum backward jump that runs due work immediately, in seconds. Smaller ones are normal corrections."""
+"""Minimum jump of the wall clock after which due work is checked immediately, in seconds. Smaller jumps are normal
+corrections.
+"""
 
 
 def wall_ahead(clock: Clock) -> float:
@@ -119,12 +121,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 BACKOFF_SECONDS_MAX = 30.0
-"""Maximum backoff in seconds. A server may request a longer delay."""
+"""Maximum backoff in seconds, unless a server requests a longer delay."""
 JITTER = 0.5
-"""Random share of a delay. It keeps many clients that failed together from retrying together."""
+"""Maximum share of a delay that is subtracted at random, so clients that failed together do not retry together."""
 
 ASKED_SECONDS_MAX = 1e9
-"""Maximum delay accepted from a server, in seconds. Longer ones are reduced to it."""
+"""Maximum delay that a server can request, in seconds. Longer delays are reduced to this value."""
 
 _DOUBLINGS_MAX = 30
 _NUMBERS = lazy_re.compile(r"[+-]?[0-9]+(\.[0-9]*)?(\s*,\s*[+-]?[0-9]+(\.[0-9]*)?)*")

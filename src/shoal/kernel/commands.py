@@ -26,19 +26,20 @@ class CommandSpec(msgspec.Struct, frozen=True):
     """A command, as menus and /help describe it."""
 
     name: str
-    """Name without a slash."""
     description: str
     usage: str = ""
-    """Arguments, as shown to people."""
+    """Arguments in the usage line, for example `[NAME TEXT]`."""
     completes: bool = False
-    """Whether the argument can be completed while typing."""
+    """Whether clients can suggest completions for the argument."""
     number: int = 0
-    """Identifies the command in Google Chat's menus and never changes. 0 derives it from the name."""
+    """Permanent number of the command in Google Chat's menus. 0 derives the number from the name."""
     needs: Literal["nothing", "thread", "past", "place"] = "nothing"
-    """The command's subject.
+    """Thread that the command applies to.
 
-    `thread` means the current thread, or in a channel the one where the person last wrote. `past` is the same, but the
-    thread must have messages.
+    `nothing`: none.
+    `thread`: the current thread. In a channel, the thread in which the person last wrote.
+    `past`: the same as `thread`, but the thread must have messages.
+    `place`: the same as `thread`. If the person has not written in the channel yet, a thread that does not exist yet.
     """
 
     @property
@@ -58,9 +59,9 @@ class CommandRequest(msgspec.Struct, frozen=True):
     """Key of the message, unique within the platform."""
     at: datetime
     direct: bool = False
-    """Whether the conversation contains only the person and the agent."""
+    """True if only the person and the agent are in the conversation."""
     private: bool = False
-    """Whether nobody else reads the answer."""
+    """True if only the person can read the answer."""
     message_id: str = ""
     by: Asker | None = None
     """The asker, if it carries more information than `author`."""
@@ -184,9 +185,10 @@ BUILT_IN = (
 )
 
 ALIASES = {"clear": "new"}
-"""Aliases of commands. Menus do not list them."""
+"""Command names by alias. Menus do not list aliases."""
 WELCOME = "start"
-"""Command that Telegram sends when a person opens the chat with a bot. All platforms accept it, but no menu lists it.
+"""Command that Telegram sends when a person starts a chat with a bot. All platforms accept the command, but menus do
+not list it.
 """
 
 

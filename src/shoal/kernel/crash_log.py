@@ -25,17 +25,17 @@ from shoal.kernel.errors import EndedTwice
 from shoal.kernel.ports import Settings
 
 STARTS_MAX = 2
-"""Number of crashes after which an event is set aside at the next start."""
+"""Number of crashes after which Shoal no longer processes an event."""
 ALONE_SECONDS = 10.0
-"""Isolation time of an event that crashed the process once, in seconds. The next such event starts after it."""
+"""Maximum time for which an event that has crashed the process runs alone, in seconds. Then the next such event starts.
+"""
 ENTRIES_MAX = 10_000
 FILES_MAX = 64
-"""Maximum number of processes per home. Each has its own file of events in progress."""
+"""Maximum number of processes per home directory that detect crashes. Each process uses its own file."""
 ENDED_TWICE = "Shoal crashed twice while working on this message and will not try again. Please rephrase it."
 SET_ASIDE = "set aside"
-"""Settings scope of the events that were set aside."""
 DIED_IN = "died in"
-"""Settings scope of crash counts, by the digest of the event's key."""
+"""Settings scope that stores the number of crashes of each event, by the digest of the event's key."""
 
 _KEY_BYTES = 16
 _WIDTH = 2 * _KEY_BYTES + 3

@@ -11,12 +11,12 @@ from shoal.kernel.phrases import counted, short_line
 from shoal.kernel.untrusted import untrusted_block
 
 NOTES_MAX = 20
-"""Maximum number of calls listed individually. Further calls are counted by outcome."""
+"""Maximum number of calls that a note lists individually. Further calls are only counted by outcome."""
 WHAT_CHARS_MAX, RESULT_CHARS_MAX = 160, 1_000
 DROPPED = "staged_dropped"
-"""Kind of the note about staged calls that were dropped because their turn ended or their author left."""
+"""`Failed.kind` of a note about staged calls that were dropped because their turn ended or their author lost access."""
 NOT_OFFERED = "not_offered"
-"""Kind of the note about a staged call that could not be offered to a person."""
+"""`Failed.kind` of a note about a staged call that could not be shown to a person for approval."""
 DROPPED_NAMED_MAX = 5
 HEAD = "[Outcome of the calls that you had staged:]"
 _REFUSED: dict[Verdict, str] = {

@@ -160,7 +160,7 @@ class ProviderDown(ProviderError):
 
 
 ASKED_SECONDS_MAX = 3600.0
-"""Maximum wait that a platform can request, in seconds. Some platforms request a day, or a time in the year 9999."""
+"""Maximum delay that a platform can request, in seconds. Some platforms request a day, or a time in the year 9999."""
 
 
 class PlatformError(ShoalError):

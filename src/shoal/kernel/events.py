@@ -43,16 +43,15 @@ class UserSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     attachments: tuple[Attachment, ...] = ()
     reply_to: str = ""
     backfill: bool = False
-    """Whether the message was missed or restored. `said_at` has its original time."""
+    """True for a missed or restored message that was added later. `said_at` is its original time."""
     said_at: datetime | None = None
     caller: Caller | None = None
     tainted_by: str = ""
     direct: bool = False
-    """Whether only the agent receives the message."""
+    """True if the agent is the only recipient of the message."""
     joined: tuple[str, ...] = ()
-    """Ids of earlier messages of the same author whose text this message includes."""
+    """Ids of the author's earlier messages whose text is included in this message."""
     refers_to: tuple[Reference, ...] = ()
-    """Messages that this message replies to, quotes, forwards or follows."""
 
 
 class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,14 +61,13 @@ class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
     agent: str
     model: str
     context: str = ""
-    """The volatile block after the turn's user message, stored so that it never changes."""
+    """Volatile context after the turn's user message. It is stored so that later requests repeat it unchanged."""
     history: bool = True
     system: str = ""
     """Digest of the turn's system text."""
     told: str = ""
-    """Digest of the prompt text that the model already has."""
+    """Digest of the announced text: the system text with all changes that were reported to the model."""
     tainted_by: str = ""
-    """Names of untrusted content that influenced the prompts."""
     speaks: bool = False
     """Whether the answer is also spoken."""
     asker: Asker | None = None
@@ -83,20 +81,20 @@ class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     after: int
-    """The last event before the request was built."""
+    """Sequence number of the last event before the request was built."""
     count: int
     """Number of messages in the request."""
     digest: str
-    """Joint digest of these messages."""
+    """Combined digest of all messages in the request."""
     added: tuple[str, ...] = ()
-    """Digests of the messages that are new since the previous call."""
+    """Digests of the messages added since the previous request."""
     system: str = ""
     tools: str = ""
     options: str = ""
     room: tuple[int, int] | None = None
-    """Token budget for events and results, if the conversation did not fit."""
+    """Token budgets for events and for excerpts of stored results. Set only if the request omits messages."""
     window_tokens: int = 0
-    """Assumed context window after the provider rejected the known one."""
+    """Context window learned from a rejected request, in tokens. 0 if no window was learned."""
 
 
 class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -111,9 +109,9 @@ class AssistantSaid(msgspec.Struct, frozen=True, omit_defaults=True):
     thinking: str = ""
     opaque: Opaque | None = None
     tainted_by: str = ""
-    """Names of untrusted content that may have influenced the answer."""
     asked: RequestMark | None = None
-    """Request that the message answers. None only outside turns, for example for an imported answer."""
+    """Digests of the request that produced the message. None only for messages outside turns, such as imported answers.
+    """
 
 
 class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -126,12 +124,12 @@ class ToolStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 INTERRUPTED = "Interrupted: the outcome is unknown. Check before repeating."
-"""Result of a call that a crash interrupted. It is not repeated."""
+"""Result of a call that was interrupted by a crash. Shoal does not repeat the call."""
 STAGED_HEAD = "Staged, not done: "
-"""Start of a staged call's result. The rest of its first line describes the effect."""
+"""Prefix of a staged call's result. The rest of the first line describes the effect of the call."""
 ASK_INSTEAD = " Do not try it again; ask what to do instead."
 ASK_OR_LOOK = " Find another way or ask the person."
-"""Instructions for the model in the result of a denied call. People do not see them."""
+"""Instructions for the model at the end of a denied call's result. People do not see them."""
 
 
 class GivenLinks(msgspec.Struct, frozen=True, array_like=True):
@@ -154,27 +152,28 @@ class ToolFinished(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str
     is_error: bool = False
     artifact: str = ""
-    """Digest of the full result, stored with `artifact_bytes`. `text` is then an excerpt."""
+    """Digest of the full result, if `text` is only an excerpt. `artifact_bytes` is the size of the full result."""
     artifact_bytes: int = 0
     images: tuple[Image, ...] = ()
     duration_ms: int = 0
     tainted_by: str = ""
     answers: bool = False
-    """Whether the call already gave the person the turn's answer."""
+    """True if the call has already sent the turn's answer to the person."""
     counts: bool = True
-    """Whether the result is an error of the model or the tool, which counts towards `tool_errors_in_a_row_max`.
+    """Whether the result counts towards `tool_errors_in_a_row_max`: an error increases the count, and a success resets
+    it.
 
-    Errors with other causes (a steer, a person, a crash) do not count.
+    False for errors that a steer, a person or a crash caused.
     """
     found: tuple[ToolSpec, ...] = ()
-    """Tools that the model looked up. Their definitions follow the text."""
+    """Tools that a search returned. Their definitions are appended to the text."""
     stopped: bool = False
     """Whether a person stopped the turn before the call ended."""
     exit_code: int = 0
     links: GivenLinks | None = None
-    """URLs that may be read without approval in a tainted turn (`permissions.addresses`)."""
+    """URLs that a tainted turn may read without approval (`permissions.addresses`)."""
     staged: bool = False
-    """Whether the call has not run yet. A person decides about it when the turn has ended."""
+    """True if the call has not run yet. A person decides on it after the turn has ended."""
 
     @property
     def is_interrupted(self) -> bool:
@@ -229,11 +228,11 @@ class ApprovalRequested(msgspec.Struct, frozen=True, omit_defaults=True):
     tool: str
     actions: tuple[str, ...]
     shown: str
-    """The exact text of the action."""
+    """Exact text of the action to approve."""
     expires_at: datetime
     reason: str = ""
     covers: Coverage = NO_COVERAGE
-    """The content that the call depends on."""
+    """Content that determines the effect of the call."""
     item: CardItem = ALONE
 
 
@@ -329,11 +328,11 @@ class FilesRestored(msgspec.Struct, frozen=True, omit_defaults=True):
     by: str
     restored: int
     files: tuple[str, ...] = ()
-    """The first of the `restored` files, as text."""
+    """Paths of the first restored files, as text."""
     left: int = 0
     """Number of files that were not restored."""
     stayed: tuple[str, ...] = ()
-    """The first of these files."""
+    """Paths of the first files that were not restored."""
     again: bool = False
     tainted_by: str = ""
 
@@ -479,11 +478,13 @@ class TextStreamed(msgspec.Struct, frozen=True):
     type: ClassVar[str] = "text_delta"
     text: str
     step: int = 0
-    """Identifies the model call."""
+    """Number that identifies the model call."""
     offset: int = 0
-    """Number of earlier characters in the call's text. Lets a client detect gaps."""
+    """Number of characters of the model call's text before this chunk. Lets clients detect gaps."""
     after: int = 0
-    """Number of the last event before the call. A later `assistant_message` repeats this text."""
+    """Sequence number of the last event before the model call. A later `assistant_message` event repeats the streamed
+    text.
+    """
 
 
 class ThinkingStreamed(msgspec.Struct, frozen=True):
@@ -554,7 +555,7 @@ class EventRange(NamedTuple):
 
 
 Branching = tuple[int, int]
-"""Number of a `branched` event, and of the event after which it continues."""
+"""Sequence numbers of a `branched` event and of the event after which the branch continues."""
 
 
 def spans_to(seq: int, branchings: Sequence[Branching]) -> list[EventRange]:

@@ -68,11 +68,13 @@ class FollowedFolder(NamedTuple):
     name: str
     root: Path
     wanted: Callable[[str], bool]
-    """Selects the files at the folder's top by name. All files below its other folders are included."""
+    """Returns whether a name at the top of the directory is synchronized. Selected folders are synchronized with all
+    their content.
+    """
     marked: tuple[Path, ...] = ()
-    """Folders whose changes include their files' taint."""
+    """Directories whose taint marks are synchronized together with the files."""
     is_silent: bool = False
-    """Whether conflicts are only logged, because no turn may learn of other people's files."""
+    """True if conflicts are only logged, because turns must not learn about other people's files."""
 
 
 class Folders:

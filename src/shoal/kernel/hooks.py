@@ -26,15 +26,14 @@ class PlannedCall(msgspec.Struct, frozen=True):
     trust: Trust
     tool: str
     arguments: str
-    """The resolved arguments, as canonical JSON."""
+    """Resolved arguments as canonical JSON."""
     shown: str
-    """The text for an approval."""
+    """Text of the call for an approval."""
     actions: tuple[str, ...]
-    """The strings that rules match, such as `tool:bash:git push`."""
+    """Actions that the permission rules match, such as `tool:bash:git push`."""
     decision: Literal["allow", "ask"]
-    """The permissions' decision."""
     tainted_by: str = ""
-    """Names of the untrusted content that the turn has read. Empty if there is none."""
+    """Names of the untrusted content that the turn has read, or empty."""
 
 
 class HookRuling(msgspec.Struct, frozen=True):

@@ -11,30 +11,36 @@ from shoal.kernel.errors import InvalidId
 from shoal.kernel.untrusted import is_text
 
 ThreadId = NewType("ThreadId", str)
-"""`platform:channel:thread`, each part encoded by `encode_part`."""
+"""`platform:channel:thread`, with each part encoded by `encode_part`."""
 TurnId = NewType("TurnId", str)
 CallId = NewType("CallId", str)
 ApprovalId = NewType("ApprovalId", str)
 CardId = NewType("CardId", str)
-"""Id of a card that requests approval for several calls of one message."""
+"""Id of an approval card that covers several calls of one message."""
 
 PART_CHARS_MAX = 180
-"""Maximum length of an encoded part. Three parts and a file name stay below the 255 bytes of common file systems."""
+"""Maximum length of an encoded part, in characters. Parts are directory names, which most file systems limit to 255
+bytes.
+"""
 UNOPENED = "-"
-"""Thread part for a post that opens a thread in its channel."""
+"""Thread part of a post that opens a new thread in its channel."""
 WHOLE_CHANNEL = "0"
-"""Thread part that denotes a whole channel."""
+"""Thread part of an id that denotes an entire channel."""
 OWN_PLATFORMS = frozenset({"web", "openai", "terminal"})
-"""Platform names of the page, the API and this machine's terminal. They serve the owner and people with a token."""
+"""Platforms that Shoal itself provides: the page, the API and the local terminal. The owner and people with a token use
+them.
+"""
 SUBAGENTS = "agent"
-"""Platform of threads started by tool calls. No person reads them. Messages for people go to the root's channel."""
+"""Platform of threads that tool calls start. People do not read these threads, so messages for people are sent to the
+root thread's channel.
+"""
 PERSONAL = "@"
-"""Prefix of the channels on OWN_PLATFORMS that belong to one person."""
+"""Prefix of channels on OWN_PLATFORMS that belong to one person."""
 
 _UNSAFE = lazy_re.compile(r'[/\\:*?"<>|%\x00-\x1f\x7f]')
 _ESCAPE = lazy_re.compile(r"%([0-9A-F]{2})")
 KNOWN_MAX = 512
-"""Maximum number of cached thread ids. Each turn converts its own id dozens of times."""
+"""Maximum number of thread ids per cache. Each turn converts its own id dozens of times."""
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = tuple(high + low for high in _CROCKFORD for low in _CROCKFORD)
 
@@ -135,4 +141,4 @@ def format_ulid(at_milliseconds: int, entropy: bytes) -> str:
 
 
 HEARTBEAT_THREAD = make_thread_id("web", "lobby", "heartbeat")
-"""Thread for heartbeats. Each heartbeat runs without history."""
+"""Thread in which heartbeats run, each without history."""

@@ -15,9 +15,8 @@ Kind: TypeAlias = Literal[
 ]  # fmt: skip
 
 BOXES = ("☐ ", "☑ ")
-"""Symbols of open and completed items in a task list."""
 CODE_LINE = "\x01"
-"""Marker of a code line during rendering. It keeps lists and quotes from indenting the line."""
+"""Marks a line of code during rendering, so lists and quotes do not indent the line."""
 
 _RUNS = lazy_re.compile(r"`+")
 _NOT_LANGUAGE = lazy_re.compile(r"[^\w+#.-]")
@@ -29,14 +28,13 @@ class Node(msgspec.Struct, eq=False):
     kind: Kind
     children: list["Node"] = []
     text: str = ""
-    """A leaf's text."""
+    """Text of a leaf node."""
     info: str = ""
-    """A fence's language, a list's marker, or `definition` for a paragraph of definitions."""
+    """Language of a fence or marker of a list. `definition` for a paragraph that contains definitions."""
     url: str = ""
-    """A link's target."""
     title: str = ""
     number: int = 0
-    """A heading's level or a list's first number, or -1 for bullets."""
+    """Level of a heading, or number of the first item in a list. -1 for a bulleted list."""
     tight: bool = False
     box: Literal["", " ", "x"] = ""
     continued: bool = False
@@ -88,16 +86,18 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     text: Wrap
     token: Wrap | None = None
-    """Renders URLs, paths, mentions and custom emojis. None renders them as text."""
+    """Renders URLs, paths, mentions and custom emojis. If None, they are rendered as text."""
     styles: Mapping[Style, Wrap]
     code: Wrap
     opens: Callable[[str], bool] = is_link
-    """Whether a URL can be a link. Other URLs are written after the link's text."""
+    """Returns whether a URL can be the target of a link. Other URLs are written after the link's text."""
     link: Callable[[str, str], str] = lambda label, url: url
     label: Wrap | None = None
-    """Renders a link's text as plain text, if links cannot contain anything else."""
+    """Renders the text of a link, on platforms where links can contain only plain text."""
     opens_links: bool = False
-    """Whether `token` also applies to URLs in a link's text. By default they are text, because links do not nest."""
+    """Whether `token` also renders URLs in the text of a link. By default, these URLs are plain text, because links
+    cannot be nested.
+    """
     heading: Callable[[str, int], str]
     fence: Callable[[str, str], str] = fenced
     quote: Wrap = quoted
@@ -105,30 +105,33 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     bullet: str = "•"
     boxes: tuple[str, str] = BOXES
     continued: Callable[[Node, str, str], str] = lambda item, marker, body: f"  {body}"
-    """Renders an item that continues an item of the previous message. Receives the item, its marker and its text."""
+    """Renders an item that continues from the previous message. The arguments are the item, its marker and its text."""
     rule: str = "———"
     blocks: Callable[[Sequence[str], bool], str] = joined
     counts: bool = False
-    """Whether the platform numbers items itself. Numbers after an unnumbered item are then written as text."""
+    """True if the platform numbers list items itself. After an item without a number, the following numbers are escaped
+    and written as text.
+    """
     table: Callable[[Sequence[Sequence[str]]], str] | None = None
-    """Renders tables natively, if set."""
+    """Renders tables in the platform's own format. If None, tables are rendered as text."""
     html: bool = False
     columns_max: int = 0
     """Maximum width of a monospace table, in columns. 0 means no limit."""
     edges: Literal["any", "apart", "spaced", "flanking"] = "any"
-    """Positions where the platform accepts emphasis marks. Marks elsewhere are omitted, because people would see them.
+    """Positions at which the platform accepts emphasis marks. Other marks are omitted, because people would see them.
 
-        any        everywhere
-        apart      not next to other marks
-        spaced     next to a letter only with a zero-width space between
-        flanking   as in CommonMark; before a letter, punctuation at an edge moves outside the marks
+    `any`: everywhere.
+    `apart`: not next to another mark of the same kind.
+    `spaced`: next to a letter only if a zero-width space separates them.
+    `flanking`: as in CommonMark. Next to a letter, punctuation at the edge of the text is moved outside the marks.
     """
     nests: bool = False
-    """Whether code and headings look the same inside lists and quotes. Otherwise code is not indented, because the
-    platform would show the indent, and headings are bold."""
+    """True if code and headings look the same inside and outside lists and quotes. Otherwise, code inside them is not
+    indented, because people would see the indentation, and headings inside them are bold.
+    """
     inner_quote: Wrap | None = None
-    """Renders quotes inside quotes and lists, if they differ from other quotes."""
+    """Renders quotes inside quotes and lists. If None, they are rendered like other quotes."""
     shown: Wrap = str
-    """Returns the rendered text as the platform counts it towards its limit."""
+    """Returns the part of the rendered text that counts towards the platform's length limit."""
     marks: Callable[[str], int] = lambda rendered: 0
-    """Counts the formatting entities in the rendered text, for platforms that limit them."""
+    """Counts the formatting entities in rendered text, for platforms that limit their number."""

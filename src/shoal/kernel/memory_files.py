@@ -20,14 +20,14 @@ from shoal.kernel.regular_files import read_regular
 MemoryScope: TypeAlias = Literal["global", "platform", "channel"]
 
 MEMORY_SCOPES: tuple[MemoryScope, ...] = ("global", "platform", "channel")
-"""Scopes of memory files, broadest first."""
 MEMORY_FILE = "MEMORY.md"
 ENTRY_CHARS_MAX = 2000
 MEMORY_BYTES_MAX = 262_144
-"""Maximum length of a memory file or daily note as one person sees it, in characters. Longer files accept no new
-entries."""
+"""Maximum size of the part of a memory file or daily note that one person can see, in bytes of UTF-8. Larger files
+accept no new entries.
+"""
 FILE_BYTES_MAX = 16 * MEMORY_BYTES_MAX
-"""Maximum length of a memory file or daily note, including other people's private lines."""
+"""Maximum size of a memory file or daily note in bytes, including all private lines."""
 _ONLY = lazy_re.compile(r"(?<![ \t])[ \t]*+<!-- only (\S++) -->[ \t]*+$")
 _MARK = "<!-- only "
 
@@ -138,7 +138,7 @@ def entry_key(line: str) -> str:
 # ---- on disk ----
 
 NOTES_MAX = 400
-"""Maximum number of daily notes that are searched, newest first."""
+"""Maximum number of daily notes to search, starting with the newest."""
 
 
 def note_files(home: Home) -> list[tuple[date, Path]]:

@@ -51,23 +51,27 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     size_bytes: int = 0
     url: str = ""
     path: str = ""
-    """Location on disk. Empty before the download."""
+    """Local path. Empty until the file is downloaded."""
     digest: str = ""
     error: str = ""
-    """Problem with the file, for people and the model."""
+    """Problem with the file, shown to people and to the model."""
     excerpt: str = ""
-    """Beginning of a text file."""
+    """Beginning of the content of a text file."""
     shown: str = ""
-    """Path of a smaller copy of an image for the model."""
+    """Path of a smaller copy of an image, which the model receives instead of the original."""
     shown_type: str = ""
     inside: str = ""
-    """Path for the agent's tools and commands."""
+    """Path that the agent's tools and commands use."""
     words: str = ""
     """Transcript of a recording."""
     author: Author | None = None
-    """Author of the file if the message replies to, quotes or forwards another person's message."""
+    """The other person who sent the file, if this message replies to, quotes or forwards that person's message."""
     origin: Literal["", "own", "foreign"] = ""
-    """Source of the content: "foreign" taints the turn, "own" is the sender's own writing. Empty means unknown."""
+    """Origin of the content. Empty if unknown.
+
+    `own`: written by the sender.
+    `foreign`: written by someone else. Taints the turn.
+    """
 
     @property
     def tainted_by(self) -> str:
@@ -90,12 +94,13 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 UNTOLD = Author("", trusted=False)
-"""Author of a deletion if the platform does not name one."""
+"""Author of a deletion if the platform does not report who deleted the message."""
 REFERENCES_MAX = 12
 REFERENCE_CHARS_MAX = 2_000
 FORWARD_CHARS_MAX = 20_000
-"""Maximum length of a forwarded message, in characters. People often forward a message without any text of their
-own."""
+"""Maximum length of a forwarded message, in characters. Larger than REFERENCE_CHARS_MAX, because people often forward a
+message without adding text.
+"""
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -105,8 +110,13 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     kind: Literal["reply", "quote", "forward", "opening", "before"]
-    """Relation to the message that refers to it: replied to, quoted, forwarded, first in its thread, or just before it
-    in the channel.
+    """Why the other message refers to this message.
+
+    `reply`: it replies to this message.
+    `quote`: it quotes this message.
+    `forward`: it forwards this message.
+    `opening`: this is the first message in its thread.
+    `before`: this is the previous message in the channel.
     """
     text: str
     author: Author
@@ -137,7 +147,7 @@ def bounded(references: Sequence[Reference]) -> tuple[Reference, ...]:
 Origin: TypeAlias = Literal["person", "trigger", "system", "agent", "api", "staged"]
 
 Judge: TypeAlias = Callable[["ThreadId", Author], Awaitable[Author]]
-"""Returns the author of an earlier message with the trust that the access rules give them."""
+"""Returns the author of an earlier message, with the trust that the access rules give to the author."""
 
 
 async def judged_files(thread: ThreadId, files: Sequence[Attachment], judge: Judge) -> tuple[Attachment, ...]:
@@ -156,23 +166,28 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
     """The tool call in another thread that sent a prompt, and the limits that apply to the prompt's turn."""
 
     line: tuple[tuple[ThreadId, TurnId], ...]
-    """The calling turns as (thread, turn), from the root to the caller."""
+    """Calling turns as (thread, turn), from the root to the direct caller."""
     call_id: CallId
     mode: Literal["wait", "tell", "wake"]
-    """Whether the caller waits for the result, gets a note, or is woken for a turn."""
+    """How the caller receives the result.
+
+    `wait`: waits for it.
+    `tell`: gets a note.
+    `wake`: gets a message that starts a turn.
+    """
     author: Author
-    """The person at the root."""
+    """The person who asked for the root turn."""
     tainted_by: str
     """Names of untrusted content that the calling turn has read."""
     bounds: tuple[tuple[str, str], ...] = ()
-    """The (profile, agent) pairs that limit the turn in addition to the agent's own profile."""
+    """Further (profile, agent) pairs that limit the turn, in addition to the agent's own profile."""
     tools: tuple[str, ...] | None = None
-    """The only allowed tools. None means no limit."""
+    """Names of the only tools that the turn may use. None means no limit."""
     steps_max: int = 25
     gates: bool = True
     """Whether effects that untrusted content could control need approval."""
     direct: bool = False
-    """Whether nobody else reads the root's conversation."""
+    """True if only the author and the agent can read the root thread."""
     audience: Audience = Audience()
 
     @property
@@ -233,40 +248,38 @@ class Prompt(msgspec.Struct, frozen=True, tag="prompt", tag_field="lane", omit_d
 
     thread: ThreadId
     key: str
-    """Key that deduplicates the prompt within its platform."""
+    """Deduplication key, unique within the platform."""
     text: str
     author: Author
     at: datetime
     attachments: tuple[Attachment, ...] = ()
     agent: str = ""
-    """The agent that the sender requested."""
+    """Name of the agent that the sender requested."""
     model: str = ""
     reply_to: str = ""
     message_id: str = ""
     origin: Origin = "person"
     history: bool = True
     direct: bool = False
-    """Whether only the agent receives the prompt."""
+    """True if the agent is the only recipient of the prompt."""
     joins: bool = False
-    """Whether the prompt replies to one of the thread's own messages. A running turn then takes it as a steer."""
+    """True if the prompt replies to a message that the agent posted. A running turn then receives the prompt as a
+    steer.
+    """
     caller: Caller | None = None
-    """Tool call that sent the prompt."""
     tainted_by: str = ""
-    """Names of untrusted content in the text."""
     in_chat: bool = False
-    """Whether a person wrote the prompt in a chat. One turn then answers it together with the person's other waiting
-    messages.
+    """True if a person wrote the prompt in a chat. One turn then answers the prompt and all other waiting messages of
+    that person.
     """
     joined: tuple[str, ...] = ()
-    """Ids of the earlier messages that the prompt includes."""
+    """Ids of earlier messages whose text the prompt includes."""
     refers_to: tuple[Reference, ...] = ()
-    """Messages that the prompt replies to, quotes, forwards or follows."""
     edited_at: datetime | None = None
-    """Time of the author's last edit."""
     scope: PromptScope | None = None
-    """None for prompts from the store. Their turn resolves the scope."""
+    """Resolved scope. None for prompts that the store creates. Their turn resolves the scope."""
     accepted: AcceptedCalls | None = None
-    """If set, the prompt's turn calls no model and runs these calls."""
+    """Staged calls that a person allowed. If set, the prompt's turn runs these calls instead of calling a model."""
 
     @property
     def answered_by(self) -> str:
@@ -326,14 +339,13 @@ class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defau
 
     thread: ThreadId
     key: str
-    """Key of the prompt."""
+    """Key of the edited prompt."""
     text: str
     author: Author
     message_id: str = ""
     tainted_by: str = ""
-    """Names of untrusted content in the text."""
     at: datetime | None = None
-    """Time of the change. Changes older than the latest have no effect."""
+    """Time of the edit. An edit that is older than the latest one is ignored."""
 
 
 class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", omit_defaults=True):
@@ -366,9 +378,9 @@ STOP_SIGNS = frozenset({"❌", "✖", "✖️", "🛑", "⛔", "⏹", "⏹️", 
 """Emojis that stop a turn, and their names on some platforms."""
 YES = frozenset({"👍", "✅", "✔", "+1", "thumbsup", "like", "white_check_mark", "heavy_check_mark"})
 NO = frozenset({"👎", "❌", "✖", "-1", "thumbsdown", "x", "heavy_multiplication_x"})
-"""Emojis that allow and deny, and their names on some platforms."""
+"""Emojis that allow (YES) or deny (NO) a call, and their names on some platforms."""
 _LOOKS = lazy_re.compile("[\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
-"""Modifiers that only change an emoji's look: text or color, and skin tone."""
+"""Variation selectors and skin tones, which do not change the meaning of an emoji."""
 
 
 def verdict_of(emoji: str) -> bool | None:
@@ -388,13 +400,15 @@ class Receipt(msgspec.Struct, frozen=True):
     """The result of sending a message to a thread."""
 
     status: Literal["accepted", "duplicate", "busy", "delivered", "dropped", "answered"]
-    """For a steer, follow-up, abort or retry, `delivered` means that `turn` was open and received it. `answered` means
-    that the message was a command.
+    """Result of sending the message.
+
+    `delivered`: the turn `turn` was open and received the steer, follow-up, abort or retry.
+    `answered`: the message was a command.
     """
     message_id: str = ""
     turn: str = ""
     answer: str = ""
-    """Text for the message's author."""
+    """Text shown to the author of the message."""
 
     @property
     def delivered(self) -> bool:
@@ -412,7 +426,9 @@ class Image(msgspec.Struct, frozen=True):
 
 
 MORE_TOOLS = "more_tools"
-"""Name of the tool that finds deferred tools. Models that cannot call them by name also call them with it."""
+"""Name of the tool that finds deferred tools. Models that cannot call a deferred tool by name call it through this
+tool.
+"""
 
 
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -424,7 +440,7 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     id: CallId
     name: str
     arguments: str
-    """The JSON text exactly as the model wrote it, possibly malformed."""
+    """JSON text exactly as the model wrote it, which may be invalid."""
     wrapped: bool = False
 
     @property
@@ -468,11 +484,11 @@ class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", wea
     is_error: bool = False
     images: tuple[Image, ...] = ()
     artifact: str = ""
-    """The full result if `text` is an excerpt."""
+    """Digest of the full result, if `text` is only an excerpt."""
     found: tuple["ToolSpec", ...] = ()
-    """The tools defined in `text`."""
+    """Tools whose definitions `text` contains."""
     wrapped: bool = False
-    """Same value as in the call."""
+    """True if the model wrote the call as a call of MORE_TOOLS."""
 
     @property
     def written_name(self) -> str:
@@ -480,7 +496,7 @@ class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", wea
 
 
 ModelMessage: TypeAlias = UserMessage | AssistantMessage | ToolMessage
-"""A message in the model's context. Compared by identity, so a provider can find messages it has already encoded."""
+"""A message in the model's context. Messages are compared by identity, so providers can cache encoded messages."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -507,15 +523,20 @@ class ModelRequest(msgspec.Struct, frozen=True):
     temperature: float | None = None
     cache_key: str = ""
     tool_choice: Literal["auto", "none"] = "auto"
-    """"none" forbids tool calls."""
+    """`none` prevents tool calls."""
     further: tuple[ToolSpec, ...] = ()
-    """Callable tools that are not sent. The model finds them with MORE_TOOLS."""
+    """Tools that the model can call although the request omits their definitions. The model finds them with MORE_TOOLS.
+    """
     shared_chars: int = 0
-    """Number of leading characters of `system` that other conversations share. 0 means all of it."""
+    """Number of characters at the beginning of `system` that are the same in other conversations. 0 means all
+    characters.
+    """
 
 
 TOKENS_MAX = 1_000_000_000
-"""Upper bound for reported token counts, above any context window. Larger numbers are cut to it."""
+"""Maximum token count accepted from a provider, larger than any context window. Higher counts are reduced to this
+value.
+"""
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -539,7 +560,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 SILENT = "[SILENT]"
-"""An answer with exactly this text posts nothing."""
+"""An answer that consists of exactly this text is not posted."""
 
 StopReason: TypeAlias = Literal["end", "tool_calls", "max_tokens", "refusal", "aborted"]
 FailureKind: TypeAlias = Literal[
@@ -550,7 +571,9 @@ FailureKind: TypeAlias = Literal[
 RETRYABLE: frozenset[FailureKind] = frozenset(
     {"rate_limited", "overloaded", "server_error", "unreachable", "dropped", "timeout"}
 )
-"""Failures after which the same request may succeed. After `quota` and `auth`, only another provider can help."""
+"""Failures after which a retry of the same request may succeed. Excludes `quota` and `auth`, because only another
+provider can help.
+"""
 
 
 class TextDelta(msgspec.Struct, frozen=True):
@@ -580,12 +603,11 @@ class ModelFailed(msgspec.Struct, frozen=True):
 
     kind: FailureKind
     message: str
-    """Message for a person, without secrets."""
+    """Error message for people, without secrets."""
     retry_after_seconds: float | None = None
     window_tokens: int = 0
-    """If the conversation is too long, the model's window as stated by the provider."""
+    """Context window that the provider reports if the conversation is too long, in tokens. 0 if not reported."""
     partial: str = ""
-    """Text received before the failure."""
 
 
 ModelEvent: TypeAlias = TextDelta | ThinkingDelta | ModelDone | ModelFailed
@@ -608,11 +630,10 @@ class ModelInfo(msgspec.Struct, frozen=True):
 # - The turn would have more than LINES_MAX messages or LINES_CHARS_MAX characters.
 
 LINES_MAX = 50
-"""Maximum number of messages that one turn answers."""
 PAUSES_MAX = 10
-"""Maximum number of pauses to wait for a person who keeps writing."""
+"""Maximum wait for a person who keeps sending messages, as a multiple of `pause_seconds`."""
 LINES_CHARS_MAX = 20_000
-"""Maximum length of joined messages, in characters. A single message may be longer."""
+"""Maximum total length of joined messages, in characters. A single message may be longer."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -622,12 +643,12 @@ class Waiting(msgspec.Struct, frozen=True):
     """
 
     prompt: Prompt
-    """The message for the turn, and the original messages that it joins."""
+    """Prompt for the turn, which joins the messages in `lines`."""
     lines: tuple[Prompt, ...]
     since: int
     until: int
     is_all: bool = True
-    """Whether nothing else is waiting."""
+    """True if these are all the waiting messages."""
 
 
 def pause_left(waiting: Waiting, before: Waiting | None, now: int, pause_seconds: float) -> float:

@@ -15,7 +15,7 @@ import msgspec
 from shoal.kernel.ports import Settings
 
 MOVED_MAX = 10_000
-"""Maximum number of chats per account whose moves are stored."""
+"""Maximum number of chats with a changed id that are loaded per account."""
 TRIES_MAX = 10
 
 

@@ -25,17 +25,24 @@ Decision: TypeAlias = Literal["allow", "ask", "deny"]
 STRICTNESS: dict[Decision, int] = {"allow": 0, "ask": 1, "deny": 2}
 
 Trust: TypeAlias = Literal["untrusted", "trusted", "owner"]
-"""Levels of trust: admitted by `*`, named by the access rules, or the owner."""
+"""Trust levels.
+
+`untrusted`: people admitted only by `*`.
+`trusted`: people named in the access rules.
+`owner`: the owner.
+"""
 
 TRUST_ORDER: dict[Trust, int] = {"untrusted": 0, "trusted": 1, "owner": 2}
 
 
 PUSH = " git push:"
-"""Suffix of the tool's name in a push's second action, which names its destination: `tool:bash git push:ADDRESS
-BRANCH`."""
+"""Suffix of the tool name in the second action of a push, which names the destination: `tool:bash git push:ADDRESS
+BRANCH`.
+"""
 BY_ITSELF = " alone:"
-"""Suffix of the tool's name in the second action of a command whose effect depends only on its text: `tool:bash
-alone:rm -r build`."""
+"""Suffix of the tool name in the second action of a command whose effect depends only on its text: `tool:bash alone:rm
+-r build`.
+"""
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -46,26 +53,25 @@ class Action(msgspec.Struct, frozen=True):
 
     text: str
     opaque: bool = False
-    """Whether an allow rule must name the action explicitly (eval, sh -c, unparsable text).
+    """True if an allow rule must name the action explicitly, as for `eval`, `sh -c` and text that cannot be parsed.
 
-    The rule's literal beginning must then extend to the end of `naming`.
+    The literal beginning of the rule's pattern must then include all of `naming`.
     """
     whole: bool = False
-    """Whether this is a shell command's full text or another view of it that only deny patterns match."""
+    """True for the full text of a shell command, or for another form of that text, which only deny patterns match."""
     naming: str = ""
-    """A prefix of `text`. Empty means the whole text."""
+    """Prefix of `text` that an allow rule must name if the action is opaque. Empty means all of `text`."""
     also: tuple[str, ...] = ()
-    """Other names of the same action.
-
-    For example, a redirection is `tool:bash:> PATH` and `tool:write:PATH`, and a rule for either matches.
+    """Other names of the action, which rules also match. For example, a redirection is both `tool:bash:> PATH` and
+    `tool:write:PATH`.
     """
     harmless: bool = False
-    """Whether the program and its options are known to run nothing else and to change no file that a later command
-    executes.
+    """True if the program with these options is known to run no other program and to change no file that a later
+    command executes.
     """
     runs: tuple[str, ...] = ()
-    """Files whose content determines the action's effect: a script, a makefile, a repository's configuration, or an
-    uploaded file.
+    """Files whose content determines the effect of the action, such as a script, a makefile, a repository's
+    configuration or an uploaded file.
     """
     runs_more: bool = False
     """Whether the action may also run content that it does not name."""
@@ -113,13 +119,13 @@ class Coverage(msgspec.Struct, frozen=True, omit_defaults=True):
     files: tuple[CoveredFile, ...] = ()
     """Files that the call names."""
     others: int = 0
-    """Number of other code files in the call's folders that the call may run."""
+    """Number of other code files in the folders from which the call may run code."""
     others_digest: str = ""
-    """Joint digest of the other files."""
+    """Combined digest of the other files."""
     uncovered: str = ""
-    """Why some content is not covered, as the end of "… because …". Such a call can only be allowed once."""
+    """Reason why some content is not covered, as the end of "… because …". Such a call can only be allowed once."""
     sends: bool = False
-    """Whether the files are sent, not run."""
+    """True if the call sends the files instead of running them."""
 
 
 NO_COVERAGE = Coverage()
@@ -148,16 +154,15 @@ class StandingRule(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     allow: tuple[str, ...] = ()
-    """Patterns of the actions that the rule allows."""
     words: str = ""
-    """Description of the patterns."""
+    """Description of the patterns for people."""
     agent: str = ""
     users: tuple[str, ...] = ()
     channel: str = ""
     answered: int = 0
-    """How often people recently decided about the same actions."""
+    """Number of recent decisions on the same actions."""
     allowed: int = 0
-    """How often people allowed these actions."""
+    """Number of these decisions that allowed the actions."""
 
 
 NO_RULE = StandingRule()
@@ -167,21 +172,25 @@ class CardItem(msgspec.Struct, frozen=True):
     """A call's position on an approval card, and the details that the card shows about it."""
 
     card: CardId = CardId("")
-    """Empty if the call has its own card. Otherwise the call is `number` (from 1) of `total`."""
+    """Id of a card with several calls, on which this call is `number` (from 1) of `total`. Empty if the call has its
+    own card.
+    """
     number: int = 1
     total: int = 1
     agent: str = ""
     person: str = ""
-    """The person on whose behalf `agent` asks."""
+    """Person on whose behalf the agent asks."""
     why: str = ""
-    """The model's explanation, as plain text."""
+    """The model's explanation of the call, as plain text."""
     origins: tuple[ValueOrigin, ...] = ()
     staged: bool = False
-    """Whether the card ends a turn that continued without the results of its calls."""
+    """True if the call was staged: the turn continued without its result, and the card was posted at the end of the
+    turn.
+    """
     files: str = ""
-    """On the first call, a Markdown description of that turn's changes."""
+    """Markdown description of the turn's file changes. Set only for the first call on the card."""
     always: StandingRule = NO_RULE
-    """The rule that the owner can create for this call."""
+    """Rule that the owner can create from this call."""
 
     @property
     def foreign(self) -> tuple[str, ...]:
@@ -200,7 +209,6 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     trust: Trust
-    """Trust according to the access rules."""
     user: str = ""
     name: str = ""
     roles: tuple[str, ...] = ()
@@ -210,7 +218,7 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     known_as: tuple[str, ...] = ()
     """All linked identities of the person (PLATFORM:USER), including this one."""
     token: str = ""
-    """Name of the token that the person used."""
+    """Name of the access token that the person used."""
 
     @property
     def identity(self) -> str:
@@ -231,13 +239,13 @@ class Audience(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     everywhere: bool = False
-    """Whether the owner asks and nobody else reads the conversation."""
+    """True if the turn may see all threads, because the owner asks and nobody else reads the conversation."""
     person: str = ""
-    """Owner of the private memory that the turn sees. Empty if others read the conversation."""
+    """Person whose private memory the turn sees. Empty if other people read the conversation."""
     guest: bool = False
     """Whether untrusted people may read the conversation. The turn then uses its channel's workspace."""
     speaker: str = ""
-    """The person whose messages the turn answers, even if others read the conversation."""
+    """Person whose messages the turn answers. Also set if other people read the conversation."""
 
     def within(self, chat: ThreadId) -> str:
         """Return the prefix of the thread ids that a turn in this thread may see. An empty prefix means all threads."""
@@ -248,7 +256,7 @@ TokenScope: TypeAlias = Literal["chat", "read", "approve", "admin"]
 TOKEN_SCOPES: tuple[TokenScope, ...] = get_args(TokenScope)
 
 TOKEN_NAME = lazy_re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-"""Names of tokens, and of people admitted only by a token (web:NAME)."""
+"""Pattern for names of access tokens, and of people who are admitted only by a token (web:NAME)."""
 
 _SPAN = lazy_re.compile(r"([1-9][0-9]{0,4})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

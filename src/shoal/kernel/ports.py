@@ -107,20 +107,21 @@ class RunFile(msgspec.Struct, frozen=True):
     path: str
     """Path as the command sees it, with links resolved."""
     digest: str
-    """SHA-256 (hex) of the bytes. Empty means that no file may exist."""
+    """SHA-256 of the content in hex. Empty if the file must not exist."""
     host: Path | None = None
-    """Path on the host."""
     identity: tuple[int, ...] = ()
-    """Device, inode and `st_ctime_ns`."""
+    """Device, inode and change time (`st_ctime_ns`) of the file."""
     content: bytes | None = None
-    """Bytes that a sandbox may mount over the file, with the permissions `mode`."""
+    """Content that a sandbox may mount over the file, with the permissions `mode`."""
     mode: int = 0o644
     folders: tuple[tuple[str, int, int], ...] = ()
-    """Parent folders: path as the command sees it, inode and `st_mtime_ns` of each."""
+    """Parent folders of the file, each as (path as the command sees it, inode, `st_mtime_ns`)."""
 
 
 SeeOutput: TypeAlias = Callable[[int, bytes], None]
-"""Receives each piece of a command's standard output (1) and error (2). Must neither block nor raise."""
+"""Receives each chunk of a command's output. The first argument is 1 for standard output and 2 for standard error. Must
+neither block nor raise.
+"""
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -128,17 +129,17 @@ class Command(msgspec.Struct, frozen=True):
 
     text: str
     cwd: Path
-    """Host path below a mount."""
+    """Working directory, as a host path below one of the mounts."""
     mounts: tuple[Mount, ...]
     timeout_seconds: float = 120.0
     output_bytes_max: int = 10_485_760
     env: tuple[tuple[str, str], ...] = ()
-    """Variables in addition to PATH and HOME."""
+    """Environment variables in addition to PATH and HOME."""
     watch: Watch | None = None
     runs: tuple[RunFile, ...] = ()
-    """Files that must be unchanged since they were allowed. Otherwise ContentChanged is raised."""
+    """Files that must be unchanged since a person allowed the command. Otherwise, the sandbox raises ContentChanged."""
     see: SeeOutput | None = None
-    """Receives the output, which is also in the result."""
+    """Receives the output while the command runs. The result contains the same output."""
 
 
 class CommandResult(msgspec.Struct, frozen=True):
@@ -190,7 +191,7 @@ class Sandbox(Protocol):
 Enclose: TypeAlias = Callable[[Command], AbstractAsyncContextManager[tuple[str, ...]]]
 """Prepares a sandbox for a long-lived process.
 
-Yields the argument vector that runs it, valid until the block ends. Raises SandboxError.
+Yields the argument vector that runs the process. The vector is valid until the block ends. Raises SandboxError.
 """
 
 
@@ -201,29 +202,29 @@ class ToolOutput(msgspec.Struct, frozen=True):
     is_error: bool = False
     images: tuple[Image, ...] = ()
     tainted_by: str = ""
-    """Names the untrusted source of the text, if any."""
+    """Name of the untrusted source of the text, or empty."""
     is_piece: bool = False
-    """Whether the model requested a piece of a stored result. It is not stored again."""
+    """True if the text is an excerpt that the model requested from stored content. It is not stored again."""
     answers: bool = False
-    """Whether the tool gave the person the turn's answer. The turn's last text is then not posted."""
+    """True if the tool has already sent the turn's answer to the person. The turn's last text is then not posted."""
     is_pending: bool = False
-    """Whether the result will follow. The turn waits until its thread is woken, and the call then runs again."""
+    """True if the result will arrive later. The turn waits until its thread is woken, then runs the call again."""
     found: tuple[ToolSpec, ...] = ()
-    """Newly available tools. Their definitions follow the text."""
+    """Tools that the model can call from now on. Their definitions are appended to the text."""
     raw: str = ""
-    """A command's full output if the text shows only its last state on a terminal. It is stored instead of the text."""
+    """Full output of a command, if `text` contains only its last state on a terminal. It is stored instead of `text`.
+    """
     exit_code: int = 0
     quotes: tuple[Path, ...] = ()
-    """Files whose name or content the text shows. If these are tainted, the text is too."""
+    """Files whose names or content the text contains. If one of these files is tainted, the text is tainted too."""
     links: GivenLinks | None = None
-    """URLs that may be read afterwards."""
+    """URLs that later calls may read."""
 
 
 class ToolServices(Protocol):
     """Services that built-in tools use."""
 
     artifacts: Files
-    """Storage for full results."""
 
     @property
     def virtual_folders(self) -> Sequence["VirtualFolder"]:
@@ -250,9 +251,9 @@ class ToolContext(msgspec.Struct, frozen=True):
     services: ToolServices
     purpose: Purpose
     tools: Callable[[], tuple[ToolSpec, ...]] = tuple
-    """The agent's tools that no profile hides."""
+    """Returns the agent's tools, except for tools that a profile hides."""
     timezone: str = "UTC"
-    """The asker's time zone."""
+    """Time zone of the asker, as an IANA name."""
 
     @property
     def chat(self) -> ThreadId:
@@ -307,12 +308,16 @@ class VirtualFolder(NamedTuple):
 
     root: str
     names: Callable[[ToolContext], list[str]]
-    """Returns the paths of the folder's files."""
+    """Returns the paths of all files in the folder."""
     open: Callable[[ToolContext, str], VirtualFile]
     change: Callable[[ToolContext, str, VirtualFile, str], Invocation]
-    """Returns a planned call of the named tool that replaces a file's text."""
+    """Prepares a call that replaces the text of a file. The arguments are the context, the tool's name, the file and
+    the new text.
+    """
     notes: Mapping[str, str] = {}
-    """Warnings by real path. A call that writes there gets the warning in its result, because that may be a mistake."""
+    """Warnings by real path. A call that writes to one of these paths gets the warning in its result, because the model
+    may have meant this folder.
+    """
 
     def has(self, path: str) -> bool:
         return f"{path}/".startswith(f"{self.root}/")
@@ -560,7 +565,6 @@ class ChatAdapter(Protocol):
 
 
 ROLES_SECONDS = 60.0
-"""Maximum age of a person's cached roles, in seconds."""
 
 
 @runtime_checkable
@@ -582,9 +586,9 @@ class OwnerNotifier(Protocol):
 # ---- settings ----
 
 ONCE = "once"
-"""Settings scope for work that is done once per key and cannot recur after `bookkeeping_days`.
+"""Settings scope for work that is done only once per key and cannot recur after `bookkeeping_days`.
 
-A value begins with its time in microseconds, and expires like an accepted message.
+Each value begins with a timestamp in microseconds. Values are deleted after `bookkeeping_days`.
 """
 
 
@@ -705,4 +709,4 @@ class LiveHub(Protocol):
 
 
 Completion: TypeAlias = Callable[[ThreadId, TurnId, str], Awaitable[None]]
-"""Callback for embedding programs. Receives the thread, turn and reply of a finished turn."""
+"""Callback for programs that embed Shoal. Receives the thread, the turn and the reply of each finished turn."""

@@ -11,7 +11,6 @@ from shoal.kernel.markup import Dialect
 from shoal.kernel.speech import AudioFormat
 
 REPEATED = "(possible duplicate)\n"
-"""Prefix of a post that may be a duplicate."""
 WRITING = " …"
 
 
@@ -28,14 +27,14 @@ class ChatLimits(msgspec.Struct, frozen=True):
     """Capabilities and limits of a platform."""
 
     text_chars_max: int
-    """Maximum length of the text in its `markup`, counted in `text_unit`."""
+    """Maximum length of a message in the platform's `markup`, counted in `text_unit`."""
     markup: Dialect | None = None
-    """The platform's dialect. None sends Markdown unchanged."""
+    """Dialect that renders Markdown for the platform. None sends Markdown unchanged."""
     text_unit: Literal["characters", "utf16", "bytes"] = "characters"
     edit_seconds_min: float = 0.5
     group_edit_seconds_min: float = 0.0
     group_prefix: str = ""
-    """Prefix of the names of group channels. In groups, edits are at least `group_edit_seconds_min` apart."""
+    """Prefix of the ids of group channels. In groups, edits are at least `group_edit_seconds_min` apart."""
     windows: tuple[Window, ...] = ()
     idempotent_posts: bool = False
     can_edit: bool = False
@@ -44,22 +43,24 @@ class ChatLimits(msgspec.Struct, frozen=True):
     has_preview: bool = False
     has_buttons: bool = False
     buttons_max: int = 5
-    """Maximum number of buttons per message."""
     has_history: bool = False
     opens_threads: bool = False
     reactions: Literal["", "direct", "all"] = ""
-    """Where the bot receives emoji reactions to its messages without further setup.
+    """Where the bot receives emoji reactions to its messages without additional setup. Empty means nowhere.
 
-    `direct` means everywhere except in groups.
+    `direct`: everywhere except in groups.
+    `all`: everywhere.
     """
     voice: AudioFormat | Literal[""] = ""
-    """Format of spoken answers. Empty if people could not play them."""
+    """Audio format of spoken answers. Empty if people cannot play recordings on the platform."""
     album_max: int = 1
     """Maximum number of files per message."""
     edits_notify: bool = True
-    """Whether finishing an edited message notifies people without a new message."""
+    """True if people are notified when a message is edited. If False, an answer that is finished late is posted as a
+    new message.
+    """
     marks_max: int = 0
-    """Maximum formatting entities per message. 0 means no limit."""
+    """Maximum number of formatting entities per message. 0 means no limit."""
 
     def length(self, text: str) -> int:
         match self.text_unit:
@@ -100,15 +101,18 @@ class OutboundPost(msgspec.Struct, frozen=True):
     """Idempotency key, stable across retries."""
     markdown: str
     kind: Literal["text", "file", "card", "ephemeral", "voice"] = "text"
-    """`voice` marks a recording."""
+    """Kind of message.
+
+    `ephemeral`: only `user` sees the message.
+    `voice`: the file is a spoken answer.
+    """
     file: Path | None = None
     album: tuple[Path, ...] = ()
-    """Additional files, on platforms that allow several."""
+    """Further files of the same message, on platforms that allow several files per message."""
     buttons: tuple[Button, ...] = ()
     reply_to: str = ""
     user: str = ""
     maybe_posted: bool = False
-    """Whether an earlier attempt may have reached the platform."""
 
 
 @runtime_checkable

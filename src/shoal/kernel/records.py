@@ -19,9 +19,9 @@ class Ceiling(msgspec.Struct, frozen=True, order=True):
     """A budget limit that a call counts against."""
 
     scope: str
-    """For example `user:fake:ada`."""
+    """Scope of the limit, for example `user:fake:ada`."""
     day: str
-    """If empty, the limit never resets."""
+    """Day for which the limit applies. Empty if the limit never resets."""
     usd_max: float = 0.0
     tokens_max: int = 0
 
@@ -95,7 +95,7 @@ class ThreadInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     queued: int = 0
     parent: str = ""
     retry_at: datetime | None = None
-    """Next retry of a turn that is waiting for its model."""
+    """Time of the next retry, if the open turn is waiting for its model."""
     pinned: bool = False
     archived: bool = False
     model: str = ""
@@ -122,13 +122,13 @@ class Lease(msgspec.Struct, frozen=True):
     agent: str
     last_seq: int
     window_seq: int
-    """The model's context contains the events after this one."""
+    """Sequence number of the last event before the model's context."""
     open_turn: TurnId
     turn_seq: int
-    """The event with which the open turn began."""
+    """Sequence number of the first event of the open turn."""
     aborting: bool
     steers: bool = False
-    """Whether messages are waiting for the open turn."""
+    """True if steers are waiting for the open turn."""
     waiting: Waiting | None = None
     """Messages for the next turn, until `open_turn` takes them."""
 
@@ -137,11 +137,11 @@ class Lease(msgspec.Struct, frozen=True):
         return self.waiting.prompt if self.waiting is not None else None
 
     branch_seq: int = 0
-    """The event that started the current branch. 0 if there is only one branch."""
+    """Sequence number of the event that started the current branch. 0 if the thread has only one branch."""
     model: str = ""
-    """The model chosen for the thread."""
+    """Model chosen for the thread. Empty means the agent's model."""
     created_at: int = 0
-    """In microseconds. Changes if the thread is deleted and started again."""
+    """Creation time in microseconds. Changes if the thread is deleted and created again."""
 
 
 # ---- commits ----
@@ -156,12 +156,12 @@ class Opening(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     prompt: Prompt
-    """Prompt with an `unopened` thread. The thread that the post opens accepts it."""
+    """Prompt in an `unopened` thread. The post opens a thread, which then receives the prompt."""
     trigger: str = ""
     disables: bool = False
-    """Whether a failure disables the trigger, because this was its last attempt."""
+    """True if a failure disables the trigger, because this was its last attempt."""
     recurs: bool = False
-    """Whether the trigger recurs. Only a post that the platform rejects then disables the trigger."""
+    """True for a recurring trigger. It is disabled only if the platform rejects the post."""
 
 
 class CopyOf(msgspec.Struct, frozen=True):
@@ -176,27 +176,29 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     """A message for the outbox."""
 
     id: str
-    """Stem of the idempotency key."""
+    """Id from which the idempotency keys of the messages are derived."""
     thread: ThreadId
     text: str
     kind: PostKind = "text"
-    """An `edit` changes the messages of the post `edits` or, if that is empty, the card of `approval`. The text of a
-    `voice` post is synthesized when it is due.
+    """Kind of post.
+
+    `edit`: changes the messages of the post `edits`, or the card of `approval` if `edits` is empty.
+    `voice`: the text is converted to speech when the post is due.
     """
     file: str = ""
     reply_to: str = ""
     user: str = ""
     approval: str = ""
-    """Approval, or card of several approvals, that the post asks about."""
+    """Id of the approval that the post requests, or of the card if it requests several."""
     buttons: tuple[Button, ...] = ()
     edits: str = ""
     ways: str = ""
-    """How to decide a card of several approvals by text."""
+    """Instructions for deciding a card with several approvals by text."""
     note: UserSaid | None = None
-    """Event for the journal of the thread that the message is posted to or opens."""
+    """Event to add to the journal of the thread that the message is posted to or opens."""
     opening: Opening | None = None
     spoken: SpokenReply | None = None
-    """Who pays for the synthesis of a `voice` post."""
+    """Person and agent whose budgets pay for the speech synthesis of a `voice` post."""
     album: tuple[str, ...] = ()
     copies: CopyOf | None = None
 
@@ -219,14 +221,12 @@ class NewApproval(msgspec.Struct, frozen=True):
     expires_at: datetime
     reason: str = ""
     shown_in: ThreadId = ThreadId("")
-    """The thread where people are asked. Empty means this thread."""
+    """Thread in which the approval is requested. Empty means this thread."""
     call_digest: str = ""
-    """Digest of the call without the content that the call depends on (`covers`). Stays the same if that content
-    changes.
-    """
+    """Digest of the call without the content in `covers`. Stays the same if that content changes."""
     covers: Coverage = NO_COVERAGE
     needs_trust: bool = False
-    """Whether untrusted content caused the request. An untrusted person who asked for the call then cannot allow it."""
+    """True if untrusted content caused the request. An untrusted asker cannot allow such a call."""
     item: CardItem = ALONE
 
 
@@ -323,34 +323,34 @@ class Commit(msgspec.Struct, frozen=True):
     posts: tuple[NewPost, ...] = ()
     audit: tuple[AuditEntry, ...] = ()
     approvals: tuple[NewApproval, ...] = ()
-    """Approvals requested together. `posts` includes their card."""
+    """Approvals that are requested together. `posts` contains their card."""
     use_approval: ApprovalId = ApprovalId("")
-    """An allowed approval to mark as used."""
+    """Id of an allowed approval to mark as used."""
     outcomes: tuple[tuple[ApprovalId, CallOutcome], ...] = ()
-    """Outcomes of allowed calls, shown on their cards."""
+    """Outcomes of allowed calls, which are shown on the calls' cards."""
     spend: Spend | None = None
     steps: tuple[Step, ...] = ()
     void_approvals: bool = False
-    """Whether to cancel the turn's open approvals and add this to the journal."""
+    """Whether to cancel the turn's pending approvals and record the cancellations in the journal."""
     prompts: tuple[tuple[str, bytes], ...] = ()
-    """System prompts by digest, stored once each."""
+    """System prompts by digest. Each prompt is stored once."""
     settings: tuple[tuple[str, str, str], ...] = ()
-    """Small durable values, each with its scope and key."""
+    """Settings to store, each as (scope, key, value)."""
     report: Report | None = None
-    """Sent by the commit that closes the turn."""
+    """Report to the parent thread. Set only by the commit that closes the turn."""
     retried: bool = False
-    """Whether to end a wait for the model. Otherwise the wait lasts until the time of a `retry_scheduled` event."""
+    """True to end the wait for the model. Otherwise, the turn waits until the time of a `retry_scheduled` event."""
     trigger: str = ""
     starts: AdmittedCalls | None = None
     claim_seconds: float = 0.0
-    """Set only by the commit that closes a turn.
+    """Seconds for which the thread's posts are claimed, unless an earlier post of the thread must be sent first.
 
-    The thread's posts are then claimed for that time, unless an earlier post of the thread must be sent first.
+    Set only by the commit that closes a turn.
     """
     staged: Prompt | None = None
-    """Prompt of the turn that runs the accepted `approvals`, once all are decided."""
+    """Prompt of the turn that runs the allowed calls after all `approvals` are decided."""
     shows: CardId = CardId("")
-    """A card that is updated with its calls' outcomes."""
+    """Id of a card to update with the outcomes of its calls."""
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -361,11 +361,10 @@ class Committed(msgspec.Struct, frozen=True):
 
     events: tuple[Event, ...]
     aborting: bool = False
-    """Whether a person has stopped the turn, so that it must end."""
+    """True if a person has stopped the turn. The turn must then end."""
     waiting: Waiting | None = None
-    """Messages for the next turn."""
     reported: tuple[Event, ...] = ()
-    """Events added to the parent's journal."""
+    """Events that were added to the parent thread's journal."""
     claimed: "tuple[OutboxRow, ...]" = ()
 
     @property
@@ -416,15 +415,15 @@ class OutboxRow(msgspec.Struct, frozen=True):
     thread: ThreadId
     post: NewPost
     part: int
-    """The first piece that is not posted yet."""
+    """Number of the first piece that has not been posted."""
     attempts: int
-    """Number of attempts to post that piece."""
+    """Number of attempts to post the piece `part`."""
     created_at: datetime
     maybe_sent: bool = False
     claims: int = 0
-    """Number of claims.
+    """Number of times that the post was claimed. 0 for a post that was claimed when it was enqueued.
 
-    A retry or failure reported by an older claimant is ignored. It is 0 for a post that was claimed when enqueued.
+    Retries and failures that an earlier claimant reports are ignored.
     """
 
 
@@ -463,14 +462,16 @@ class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
     state: Literal["pending", "allow", "deny", "expired", "cancelled", "used"]
     created_at: datetime
     scope: Scope | Literal["withdrawn"] = "once"
-    """Scope of the decision. `withdrawn` means that the rule of an always-allowed call was removed."""
+    """Scope of the decision.
+
+    `withdrawn`: the call was always allowed, but the rule has been removed.
+    """
     decided_by: str = ""
     decided_at: datetime | None = None
     decided_trust: Trust | None = None
     decided_on: str = ""
     decided_roles: tuple[str, ...] = ()
     outcome: CallOutcome | Literal[""] = ""
-    """The result of an allowed call."""
 
     @property
     def asked_in(self) -> ThreadId:
@@ -565,7 +566,7 @@ class ThreadUsage(msgspec.Struct, frozen=True):
     usd: float | None
     """None if no call had a known price."""
     estimated: int = 0
-    """Number of calls with estimated tokens."""
+    """Number of calls whose token counts are estimated."""
 
 
 class StoredStep(msgspec.Struct, frozen=True):
@@ -575,9 +576,9 @@ class StoredStep(msgspec.Struct, frozen=True):
 
 
 CASES_CHAIN = "checks"
-"""Audit chain for calls in temporary workspaces, made while an agent's test cases are run."""
+"""Audit chain for calls that agents' test cases make in temporary workspaces."""
 GENESIS = "0" * 64
-"""Value of `previous` in a chain's first entry."""
+"""Value of `previous` in the first entry of a chain."""
 
 _encoder = msgspec.json.Encoder(order="sorted")
 

@@ -13,7 +13,7 @@ from shoal.kernel.settings import Config
 from shoal.kernel.settings_platforms import PlatformsSettings
 
 Hint: TypeAlias = object
-"""A type annotation. The functions below inspect it."""
+"""A type annotation, which the functions below inspect."""
 
 UNSETTABLE = ((Config, "home"), (PlatformsSettings, "accounts"))
 
@@ -162,7 +162,7 @@ _TOML_PROBLEMS = (
     )),
     (r"Escaped character is not a Unicode scalar value", "a string has an escape for a character that does not exist"),
 )  # fmt: skip
-"""Error messages of Python's TOML reader, with plainer replacements."""
+"""Patterns for error messages of Python's TOML reader, with plainer replacements."""
 
 
 def _toml_problem(what: str) -> str:

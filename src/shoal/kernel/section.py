@@ -10,7 +10,7 @@ URL = r"^https?://([^\s/?#@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:\d{1,5})?(
 URL_OR_EMPTY = rf"^$|{URL}"
 
 Problem: TypeAlias = tuple[tuple[str, ...], str]
-"""A key and its problem, as a phrase that follows the key's name."""
+"""Path of a key, and a description of its problem that continues after the key's name."""
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

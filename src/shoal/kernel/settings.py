@@ -23,18 +23,19 @@ class ModelSettings(Section, frozen=True, kw_only=True):
     live = frozenset({"name"})
 
     name: str = ""
-    """PROVIDER/MODEL, or a name in available_models.json. Empty selects the first provider with a key, Ollama, or
-    "demo"."""
+    """PROVIDER/MODEL, or a name in available_models.json. If empty, Shoal uses the first provider with a key, otherwise
+    Ollama if it is running, otherwise the model "demo".
+    """
     max_output_tokens: Annotated[int, Meta(ge=1)] = 4096
-    """Longest answer of one model call, in tokens."""
+    """Maximum length of one response from the model, in tokens."""
     temperature: Annotated[float, Meta(ge=0, le=2)] = 1.0
-    """Sampling temperature. 1.0, the providers' default, is not sent, because some models reject it."""
+    """Sampling temperature. The providers' default of 1.0 is not sent, because some models reject the parameter."""
     context_tokens_max: Annotated[int, Meta(ge=0)] = 0
     """Context window to use, in tokens. 0 uses the model's known window, or 128,000 if it is unknown."""
     fallback: tuple[str, ...] = ()
     """Fallback models, tried in order when a provider is down or out of quota."""
     outage_seconds: Annotated[float, Meta(ge=0)] = 3600.0
-    """Longest wait of a person's message for an unavailable model, in seconds. 0 fails immediately."""
+    """Maximum time that a person's message waits for an unavailable model, in seconds. 0 fails immediately."""
 
 
 DollarsPerMillion: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
@@ -56,31 +57,34 @@ class ProviderSettings(Section, frozen=True, kw_only=True):
     api_key: Secret = NO_SECRET
     """API key. Empty for servers that need none."""
     models: tuple[str, ...] = ()
-    """Models to offer in addition to the provider's list. The first is its default."""
+    """Models to offer in addition to the provider's list. The first model is the provider's default."""
     headers: dict[str, Secret] = {}
-    """Additional HTTP headers of each request."""
+    """Additional HTTP headers for each request."""
     timeout_seconds: Annotated[float, Meta(gt=0)] = 120.0
-    """Longest silence within one answer, in seconds. Five times as long if the server keeps the connection alive."""
+    """Maximum pause within one response, in seconds. Five times as long if the server keeps the connection alive."""
     model_file: str = ""
-    """GGUF file for kind local, absolute or below the home directory."""
+    """Path of the GGUF file for kind local, absolute or relative to the home directory."""
     price: Price | None = None
-    """US dollars per million tokens: a number or { input = 0.5, output = 1.5, cached = 0.05 }. 0 means free. Without
-    it, public price lists apply if they contain the model. Kind local and Ollama are free."""
+    """Price in US dollars per million tokens: a number or { input = 0.5, output = 1.5, cached = 0.05 }. 0 means free.
+    If it is not set, Shoal uses public price lists that contain the model. Models of kind local and Ollama are free.
+    """
     prices: dict[str, Price] = {}
-    """Price of single models, by name: { "qwen3-32b" = { input = 0.2, output = 0.6 } }."""
+    """Prices of individual models, by name: { "qwen3-32b" = { input = 0.2, output = 0.6 } }."""
 
 
 class DatabaseSettings(Section, frozen=True, kw_only=True):
     """Storage for journals and queues."""
 
     url: Secret = NO_SECRET
-    """Database for several machines, postgresql://USER:PASSWORD@HOST/NAME. Empty means SQLite in the home directory."""
+    """PostgreSQL database that several machines share, postgresql://USER:PASSWORD@HOST/NAME. Empty uses SQLite in the
+    home directory.
+    """
     synchronous: Literal["full", "normal"] = "full"
-    """SQLite: full survives a power failure. normal is faster but survives only a crash of the process."""
+    """SQLite only. full survives a power failure. normal is faster, but survives only a crash of the process."""
     connections_max: Annotated[int, Meta(ge=2, le=1000)] = 10
-    """PostgreSQL: connections per process."""
+    """PostgreSQL only. Maximum number of connections per process."""
     bookkeeping_days: Annotated[float, Meta(ge=0, le=10_000)] = 30.0
-    """Retention of finished delivery rows, in days. 0 keeps them permanently."""
+    """Number of days for which finished delivery rows are stored. 0 stores them permanently."""
 
 
 class FilesSettings(Section, frozen=True, kw_only=True):
@@ -89,7 +93,7 @@ class FilesSettings(Section, frozen=True, kw_only=True):
     url: Annotated[str, Meta(pattern=r"^$|^s3://[A-Za-z0-9][A-Za-z0-9._-]*(/\S*)?$")] = ""
     """S3-compatible store, s3://BUCKET/PREFIX. Empty keeps all files in the home directory, which may be shared."""
     endpoint: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """URL of the store, unless it is Amazon S3."""
+    """URL of the store. Not needed for Amazon S3."""
     region: str = ""
     """Region of the bucket. Empty uses AWS_REGION."""
     access_key: Secret = NO_SECRET
@@ -105,36 +109,40 @@ class TurnsSettings(Section, frozen=True, kw_only=True):
     """Limits for each turn."""
 
     steps_max: Annotated[int, Meta(ge=1, le=10_000)] = 25
-    """Model calls per turn. After that, one last call without tools answers."""
+    """Maximum number of model calls per turn. After that, the model answers in one last call without tools."""
     tool_errors_in_a_row_max: Annotated[int, Meta(ge=1)] = 5
-    """Number of consecutive failed tool calls that end the turn's tool use. Skipped, interrupted and denied calls do
-    not count."""
+    """Number of consecutive failed tool calls after which a turn stops using tools. Skipped, interrupted and denied
+    calls do not count.
+    """
     steer: Literal["skip", "finish"] = "skip"
-    """Effect of a message to a running turn on the step's remaining tool calls: skip or finish them."""
+    """What happens to the remaining tool calls of a step when a message for the running turn arrives: skip or finish
+    them.
+    """
     timeout_seconds: Annotated[float, Meta(gt=0)] = 3600.0
-    """Longest turn, in seconds. Time spent waiting for a person does not count."""
+    """Maximum duration of a turn, in seconds. Time spent waiting for a person does not count."""
     model_attempts_max: Annotated[int, Meta(ge=1, le=100)] = 4
-    """Attempts of one model call before the fallback model is used."""
+    """Maximum number of attempts per model call before a fallback model is used."""
     retry_base_seconds: Annotated[float, Meta(gt=0)] = 1.0
-    """First pause before a retry, in seconds. It doubles each time."""
+    """Delay before the first retry, in seconds. The delay doubles with each retry."""
     retry_after_seconds_max: Annotated[float, Meta(gt=0)] = 60.0
-    """Longest pause that a provider may request, in seconds. A provider that requests a longer one counts as down."""
+    """Maximum delay that a provider can request, in seconds. A provider that requests a longer delay counts as down."""
     default_response: Annotated[str, Meta(min_length=1)] = (
         "I have nothing to add. Tell me if you expected something else."
     )
-    """Answer when the model returns nothing."""
+    """Answer to post if the model returns nothing."""
 
 
 class MailboxSettings(Section, frozen=True, kw_only=True):
     """The queue of messages that wait in a thread."""
 
     prompts_max: Annotated[int, Meta(ge=1, le=1000)] = 5
-    """Turns that may wait in one thread. Further messages are answered with "busy". Consecutive messages of one person
-    count as one."""
+    """Maximum number of turns that can wait in one thread. Further messages are answered with "busy". Consecutive
+    messages of one person count as one turn.
+    """
     pause_seconds: Annotated[float, Meta(ge=0, le=60)] = 1.5
-    """Pause to wait for further messages of the same person, in seconds. 0 answers each message separately."""
+    """Seconds to wait for further messages of the same person. 0 answers each message separately."""
     idle_seconds: Annotated[float, Meta(gt=0)] = 300.0
-    """Idle time after which a thread is removed from memory, in seconds."""
+    """Seconds of inactivity after which a thread is removed from memory."""
 
 
 class ThreadsSettings(Section, frozen=True, kw_only=True):
@@ -143,80 +151,91 @@ class ThreadsSettings(Section, frozen=True, kw_only=True):
     live = frozenset({"titles"})
 
     titles: Literal["auto", "words", "model"] = "auto"
-    """Title of a new thread: its first words, or a model's suggestion after the first turn. `auto` asks the model only
-    if that is known to cost less than 0.05 cents."""
+    """Title of a new thread: its first words, or a title that a model suggests after the first turn. `auto` uses the
+    model only if that is known to cost less than 0.05 cents.
+    """
     title_model: str = ""
-    """Model for titles. Empty uses the agent's model."""
+    """Model that suggests titles. Empty uses the agent's model."""
 
 
 class ContextSettings(Section, frozen=True, kw_only=True):
     """The parts of the conversation and the files that the model sees."""
 
     reserve_tokens: Annotated[int, Meta(ge=0)] = 16_384
-    """Space reserved for the answer and for compaction, in tokens."""
+    """Number of tokens reserved for the answer and for compaction."""
     keep_recent_tokens: Annotated[int, Meta(ge=0)] = 20_000
-    """Newest part of the conversation that compaction keeps verbatim, in tokens."""
+    """Number of tokens at the end of the conversation that compaction keeps verbatim."""
     window_hours: Annotated[float, Meta(ge=0)] = 24.0
     """Maximum age of turns in the context, in hours. 0 means no limit."""
     events_share: Annotated[float, Meta(gt=0, le=1)] = 0.7
-    """Share of the model's input for the conversation."""
+    """Maximum share of the model's input that the conversation uses."""
     artifacts_share: Annotated[float, Meta(ge=0, lt=1)] = 0.2
-    """Share of the model's input for excerpts of stored results."""
+    """Maximum share of the model's input that excerpts of stored results use."""
     artifact_chars_min: Annotated[int, Meta(ge=200)] = 2000
-    """Length above which a tool result is stored and the model sees an excerpt, in characters."""
+    """Number of characters above which a tool result is stored and the model sees only an excerpt."""
     artifact_excerpt_chars: Annotated[int, Meta(ge=200, le=100_000)] = 2000
-    """Length of the excerpt of a stored result, in characters. It contains the beginning and the end."""
+    """Length of the excerpt of a stored result, in characters. The excerpt contains the beginning and the end of the
+    result.
+    """
     artifact_days: Annotated[float, Meta(ge=0, le=10_000)] = 30.0
-    """Retention of stored results, in days. 0 keeps them permanently."""
+    """Number of days for which tool results are stored. 0 stores them permanently."""
     backfill_messages_max: Annotated[int, Meta(ge=0, le=1000)] = 50
     """Maximum number of missed platform messages to read before a turn. 0 turns this off."""
     backfill_hours: Annotated[float, Meta(gt=0)] = 24.0
-    """Maximum age of a missed message, in hours."""
+    """Maximum age of missed messages to read, in hours."""
     attachment_bytes_max: Annotated[int, Meta(ge=1024)] = 26_214_400
-    """Largest attachment to download, in bytes."""
+    """Maximum size of an attachment to download, in bytes."""
     attachment_image_bytes_max: Annotated[int, Meta(ge=1024)] = 3_000_000
-    """Largest image sent to the model, in bytes. Larger ones are scaled down. Values above 3 MB have no effect."""
+    """Maximum size of an image sent to the model, in bytes. Larger images are scaled down. Values above 3 MB have no
+    effect.
+    """
     attachment_wait_seconds: Annotated[float, Meta(ge=0, le=600)] = 20.0
-    """Longest time that a turn waits for its attachments, in seconds. The rest is downloaded in the background."""
+    """Maximum time that a turn waits for its attachments, in seconds. The remaining attachments are downloaded in the
+    background.
+    """
     tokenizer: Literal["estimate", "exact"] = "estimate"
-    """Method of counting tokens before a request: estimate them from the bytes, or use OpenAI's vocabulary (extra
-    `tokens`)."""
+    """How tokens are counted before a request: estimated from the number of bytes, or counted exactly with OpenAI's
+    vocabulary (extra `tokens`).
+    """
     daily_notes_days: Annotated[int, Meta(ge=0, le=366)] = 3
-    """Number of days whose daily notes are in the prompt."""
+    """Number of days whose daily notes are included in the prompt."""
 
 
 SANDBOX_KINDS = ("auto", "bubblewrap", "docker", "host")
-"""Built-in sandboxes."""
+"""Names of the built-in sandboxes."""
 
 
 class SandboxSettings(Section, frozen=True, kw_only=True):
     """Sandbox, limits and network access of commands."""
 
     kind: Annotated[str, Meta(examples=["auto", "bubblewrap", "docker", "host"])] = "auto"
-    """Kind of sandbox. auto uses bubblewrap if available, and otherwise Shoal asks before commands that may change
-    something. Extensions have their own names."""
+    """Kind of sandbox. auto uses bubblewrap if it is available. Otherwise, Shoal asks before commands that may change
+    something. Extensions can add other kinds.
+    """
     network: Literal["off", "on"] | tuple[str, ...] = "off"
-    """Network access of commands, through a proxy: none, public addresses, or only the listed hosts."""
+    """Network access of commands, through a proxy: off for no access, on for public addresses, or a list of the allowed
+    hosts.
+    """
     ports: tuple[Annotated[int, Meta(ge=1, le=65535)], ...] = (80, 443)
     """Ports that commands can reach at public addresses with network = "on"."""
     timeout_seconds: Annotated[float, Meta(gt=0)] = 120.0
     """Default time limit of a command, in seconds."""
     output_bytes_max: Annotated[int, Meta(ge=1024)] = 10_485_760
-    """Longest output per stream, in bytes."""
+    """Maximum size of each output stream of a command, in bytes."""
     memory_bytes_max: Annotated[int, Meta(ge=0)] = 2_147_483_648
-    """Memory limit of a command, in bytes. 0 means no limit."""
+    """Maximum memory of a command, in bytes. 0 means no limit."""
     processes_max: Annotated[int, Meta(ge=0)] = 256
-    """Maximum number of concurrent processes of a command. 0 means no limit."""
+    """Maximum number of concurrent processes per command. 0 means no limit."""
     workspace_bytes_max: Annotated[int, Meta(ge=0)] = 2_147_483_648
     """Maximum size of an agent's workspace and of a thread's /scratch, in bytes. 0 means no limit."""
     workspace_files_max: Annotated[int, Meta(ge=0)] = 200_000
     """Maximum number of files and folders in an agent's workspace and in a thread's /scratch. 0 means no limit."""
     disk_free_bytes_min: Annotated[int, Meta(ge=0)] = 536_870_912
-    """Free space that commands must leave on the disk, in bytes. 0 means no limit."""
+    """Minimum free disk space that commands must leave, in bytes. 0 means no limit."""
     image: str = ""
-    """Docker: image for new containers."""
+    """Docker only. Image for new containers."""
     container: str = ""
-    """Docker: a running container to use instead of new ones."""
+    """Docker only. Running container to use instead of new ones."""
 
 
 class ProfileSettings(Section, frozen=True, kw_only=True):
@@ -238,8 +257,9 @@ class ProfileSettings(Section, frozen=True, kw_only=True):
     trusted_allow: tuple[str, ...] = ()
     """Actions that run without approval even in a tainted turn."""
     effects: bool = False
-    """Whether the effect decides if no rule matches an action: reads and undoable changes run, and the rest needs
-    approval."""
+    """Whether the effect of an action decides if no rule matches: reads and undoable changes run, and all other actions
+    need approval.
+    """
     stages: bool = False
     """Whether calls whose result the agent does not need, such as messages to other channels, are approved together at
     the end of the turn. Other calls are approved before the turn continues."""
@@ -278,17 +298,19 @@ class PermissionsSettings(Section, frozen=True, kw_only=True):
     live = frozenset({"profiles", "overrides"})
 
     default_profile: Annotated[str, Meta(min_length=1)] = "standard"
-    """Profile of agents that name none: open, standard, guarded, locked, or your own."""
+    """Profile for agents that do not name one: open, standard, guarded, locked, or a profile that you define."""
     approvers: tuple[str, ...] = ()
-    """User ids that may decide in addition to the person who asked, such as telegram:4711."""
+    """Ids of users who may decide approvals in addition to the person who asked, such as telegram:4711."""
     ask_expires_seconds: Annotated[int, Meta(ge=1)] = 3600
-    """Time after which an undecided approval expires, in seconds."""
+    """Seconds after which an undecided approval expires."""
     covered_files_max: Annotated[int, Meta(ge=0)] = 5_000
-    """Maximum number of code files that an approval covers for a command that may run any of them. With more files, the
-    command can only be allowed once, and only the files that it names are covered."""
+    """Maximum number of code files that an approval covers if the command may run any of them. With more files, the
+    command can only be allowed once, and the approval covers only the files that the command names.
+    """
     covered_bytes_max: Annotated[int, Meta(ge=0)] = 67_108_864
-    """Maximum bytes of files read for one approval. With more bytes, the command can only be allowed once, and only the
-    files that it names are covered."""
+    """Maximum number of bytes read from files for one approval. With more bytes, the command can only be allowed once,
+    and the approval covers only the files that the command names.
+    """
     profiles: dict[str, ProfileSettings] = {}
     """Your own profiles, by name."""
     overrides: tuple[OverrideSettings, ...] = ()
@@ -299,16 +321,17 @@ class LinkedPerson(Section, frozen=True, kw_only=True):
     """A person with several identities. Permissions, budgets and approvals treat all identities as one person."""
 
     identities: tuple[Annotated[str, Meta(pattern=r"^[^:\s]+:\S+$")], ...]
-    """User ids with their platform, such as telegram:4711 and discord:1234. The first one names the person in budgets.
+    """User ids with their platform, such as telegram:4711 and discord:1234. The first id identifies the person in
+    budgets.
     """
     roles: tuple[str, ...] = ()
-    """Roles on all platforms, in addition to those from a platform."""
+    """Roles on all platforms, in addition to the roles that a platform assigns."""
     usd_per_day: Annotated[float, Meta(ge=0)] = 0.0
-    """US dollars per day, instead of budget.usd_per_user_day. 0 keeps that limit."""
+    """Limit in US dollars per day, instead of budget.usd_per_user_day. 0 keeps that limit."""
     tokens_per_day: Annotated[int, Meta(ge=0)] = 0
-    """Tokens per day, input and output, instead of budget.tokens_per_user_day. 0 keeps that limit."""
+    """Limit in tokens per day, input and output, instead of budget.tokens_per_user_day. 0 keeps that limit."""
     timezone: str = ""
-    """IANA name of the person's time zone. Their choice with /timezone takes precedence."""
+    """IANA name of the person's time zone. The person can override it with /timezone."""
 
 
 class AccessSettings(Section, frozen=True, kw_only=True):
@@ -354,7 +377,7 @@ class BudgetSettings(Section, frozen=True, kw_only=True):
     tokens_strangers_per_day: Annotated[int, Meta(ge=0)] = 1_000_000
     """Tokens per day in total for people admitted only by `*` in an allow-list."""
     unpriced: Literal["refuse", "allow"] = "refuse"
-    """Handling of models without a known price while a limit in US dollars is set."""
+    """Whether to refuse or allow calls of models without a known price while a limit in US dollars is set."""
 
 
 class WebSettings(Section, frozen=True, kw_only=True):
@@ -367,17 +390,23 @@ class WebSettings(Section, frozen=True, kw_only=True):
     token: Secret = NO_SECRET
     """Access token for clients. Empty uses the token file in the home directory."""
     allow: tuple[Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")], ...] = ()
-    """Trusted people with their own token, by the NAME of web:NAME. Messages of other token holders taint a turn."""
+    """Trusted people with their own token, each as the NAME in web:NAME. Messages from other people with a token taint
+    a turn.
+    """
     allowed_origins: tuple[str, ...] = ()
     """Origins of other pages that may call the API, such as https://chat.example.org."""
     trusted_proxies: tuple[Annotated[str, Meta(pattern=r"^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$")], ...] = ()
-    """Addresses or networks of TLS proxies whose X-Forwarded-Proto is trusted. Proxies on loopback always are."""
+    """Addresses or networks of TLS proxies whose X-Forwarded-Proto header is trusted. Proxies on loopback addresses are
+    always trusted.
+    """
     public_url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
     """Public URL of this server, for platform webhooks."""
     push: bool = True
     """Whether browsers can subscribe to notifications of approvals and answers (extra `push`)."""
     push_services: tuple[Annotated[str, Meta(pattern=r"^https?://[^/\s]+$")], ...] = ()
-    """Your own private push services, such as https://push.example.org. All others must be public."""
+    """Your own push services on private addresses, such as https://push.example.org. All other push services must be
+    public.
+    """
 
 
 class EngineSettings(Section, frozen=True, kw_only=True):
@@ -386,18 +415,18 @@ class EngineSettings(Section, frozen=True, kw_only=True):
     concurrency: Annotated[int, Meta(ge=1)] = 1000
     """Maximum number of concurrent threads per process."""
     drain_seconds: Annotated[float, Meta(ge=0)] = 30.0
-    """Time that running turns get at shutdown, in seconds. Unfinished turns continue at the next start."""
+    """Seconds that running turns have to finish at shutdown. Unfinished turns continue at the next start."""
     heartbeat_seconds: Annotated[float, Meta(gt=0)] = 2.0
-    """PostgreSQL: interval of a worker's heartbeats, in seconds."""
+    """PostgreSQL only. Seconds between two heartbeats of a worker."""
     stalled_seconds: Annotated[float, Meta(gt=0)] = 10.0
-    """PostgreSQL: silence after which another worker takes over a worker's threads, in seconds."""
+    """PostgreSQL only. Seconds without a heartbeat after which another worker takes over a worker's threads."""
 
 
 class AgentsSettings(Section, frozen=True, kw_only=True):
     """Defaults for agents, and the people who may manage them."""
 
     default_agent: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]*$")] = "main"
-    """Agent of channels without a binding."""
+    """Agent for channels without a binding."""
     managers: tuple[str, ...] = ()
     """People who may create, bind, change and delete agents and choose a conversation's settings, in addition to the
     owner and permissions.approvers: PLATFORM:USER, role:NAME, or PLATFORM:role:NAME."""

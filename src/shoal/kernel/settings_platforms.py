@@ -21,7 +21,7 @@ class AccountSettings(Section, frozen=True, kw_only=True):
     enabled: bool = True
     """Whether the account is used."""
     account: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_-]*$")] = "main"
-    """Name of this account, if there are several."""
+    """Name of the account, if the platform has several accounts."""
     owner: str = ""
     """User id of the owner, who may always write and confirms pairing codes."""
     allow: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class AccountSettings(Section, frozen=True, kw_only=True):
     """Agent that answers. Empty uses agents.default_agent."""
 
     needed: ClassVar[tuple[str, ...]] = ()
-    """Keys that an enabled account must set."""
+    """Keys that must be set if the account is enabled."""
 
     def account_problems(self, public_url: str) -> Iterator[tuple[str, str]]:
         """Yield the problems of an enabled account. Each is a key and a phrase that follows the name of the key."""
@@ -55,7 +55,9 @@ class PlatformsSettings(Section, frozen=True, kw_only=True):
 
     webhook: dict[str, WebhookSettings] = {}
     accounts: dict[str, tuple[AccountSettings, ...]] = {}
-    """The accounts of all platforms except webhooks, by platform, including disabled ones. Not a key of shoal.toml."""
+    """Accounts of all platforms except webhooks, by platform, including disabled accounts. This is not a key in
+    shoal.toml.
+    """
 
     def of(self, platform: str) -> tuple[AccountSettings, ...]:
         return self.accounts.get(platform, ())

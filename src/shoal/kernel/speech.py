@@ -8,10 +8,14 @@ import msgspec
 from shoal.kernel.messages import Author, Usage
 
 AudioFormat: TypeAlias = Literal["ogg", "mp3"]
-"""Formats of spoken answers: Ogg with Opus for voice notes, or MP3 for all players."""
+"""Formats of spoken answers.
+
+`ogg`: Ogg with Opus, for voice notes.
+`mp3`: MP3, for all players.
+"""
 MEDIA_TYPES: dict[AudioFormat, str] = {"ogg": "audio/ogg", "mp3": "audio/mpeg"}
 _BYTES_A_SECOND_MIN = 50
-"""Minimum bit rate of any codec, in bytes per second. A recording that claims a longer duration is damaged."""
+"""Minimum number of bytes per second in any codec. A longer duration that a recording claims is ignored."""
 _OPUS_RATE = 48_000
 _PCM_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
 

@@ -35,21 +35,41 @@ Effect: TypeAlias = Literal["read", "contained", "outward", "lasting", "unknown"
 """
 
 Offered: TypeAlias = Literal["always", "deferred", "if_few", "by_name"]
-"""When models see a tool: always, after a search, always while its group is small, or only if an agent names it."""
+"""When models see a tool.
+
+`always`: from the start.
+`deferred`: after a search.
+`if_few`: from the start, if its group is small.
+`by_name`: only if an agent names it.
+"""
 
 Names: TypeAlias = Literal["", "listed", "shown", "edited", "replaced", "sent", "command", "address", "query"]
-"""Meaning of an action's detail.
+"""What the detail of an action names. Empty means any text.
 
-A folder to list; a file that is shown, edited, overwritten without being read or sent without being shown; a shell
-command; a page's URL; or a query for the configured search provider. Empty means any text.
+`listed`: a folder to list.
+`shown`: a file to show.
+`edited`: a file to edit.
+`replaced`: a file to overwrite without reading it.
+`sent`: a file to send without showing it.
+`command`: a shell command.
+`address`: the URL of a page.
+`query`: a query for the configured search provider.
 """
 
 Harm: TypeAlias = Literal["", "none", "file", "command", "lasting", "agent", "message", "outside"]
-"""Effect that untrusted content could cause through a tool. `file` and `command` depend on the detail. Empty means not
-declared."""
+"""Effect that untrusted content could cause through a tool. Empty if not declared.
+
+`file` and `command` depend on the detail of the action.
+"""
 
 Changes: TypeAlias = Literal["nothing", "workspace", "home", "anything"]
-"""Files that a call may change: none, in the workspace, in the home outside of the workspace, or any."""
+"""Files that a call may change.
+
+`nothing`: no files.
+`workspace`: files in the workspace.
+`home`: files in the home directory, outside the workspace.
+`anything`: any files.
+"""
 
 ResultOrigin: TypeAlias = Literal["foreign", "own", "mixed"]
 """Author of a tool's results.
@@ -64,9 +84,9 @@ ANYTHING = "(?s:.*)"
 A_LINE = ".*"
 _NO_DOTS = r"(?!(.*/)?\.\.(/|$))"
 READABLE = rf"((/(workspace|scratch|attachments|skills|docs|memory)(/|$))|(?![/~]|host:)){_NO_DOTS}.*"
-"""A path in one of the agent's folders, as written in actions.
+"""Pattern for paths in the agent's folders, as actions contain them.
 
-A path without a leading slash counts as inside the workspace, but the file tools never write one.
+A path without a leading slash is relative to the workspace. The file tools never produce such paths.
 """
 WRITABLE = rf"(/(workspace|scratch)/|(?![/~]|host:)){_NO_DOTS}(?!(.*/)?\.git(/|$)).*"
 
@@ -78,12 +98,15 @@ class Treatment(msgspec.Struct, frozen=True):
     """
 
     allow: str = ""
-    """Pattern of the details that are allowed to run."""
+    """Pattern for the details of calls that are allowed."""
     allows: str = ""
     otherwise: Literal["", "ask", "deny", "owner"] = ""
-    """Whether all other calls need approval, are denied, or depend on the owner's rules, without which they are denied.
+    """Treatment of all other calls. If empty, the effect decides in `standard`, and the owner's rules decide in other
+    profiles.
 
-    If empty, the effect decides in `standard`, and the owner's rules in other profiles.
+    `ask`: need approval.
+    `deny`: denied.
+    `owner`: the owner's rules decide. Denied if no rule matches.
     """
     others: str = ""
 
@@ -111,39 +134,42 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     group: str = "extension"
     offered: Offered = "if_few"
     rank: int = RANK_LAST
-    """Priority among the tools that are always offered. A small context window omits tools with the lowest rank last.
+    """Position among the tools that are always offered. If the context window is small, the tools with the highest
+    ranks are omitted.
     """
     effect: Effect = "unknown"
-    """Calls of one step may run together if this is "read"."""
+    """Effect of a call. Calls with the effect `read` in one step may run concurrently."""
     open_world: bool = False
-    """Whether a read queries another system."""
+    """Whether a call that only reads contacts another system."""
     for_trusted: bool = False
-    """Whether a call has an unknown effect if anyone untrusted influenced the turn."""
+    """True if the declared effect applies only to turns that only trusted people influenced. In other turns, the effect
+    is unknown.
+    """
     can_stage: bool = False
-    """Whether a call can wait until its turn ends, because the model does not need the result."""
+    """Whether a call can be staged until the turn ends, because the model does not need the result."""
     idempotent: bool = False
-    """Whether a call is repeated after a crash."""
+    """Whether Shoal repeats a call that a crash interrupted."""
     runs_commands: bool = False
     """Whether the tool starts processes, which need approval without an isolating sandbox."""
     waits: bool = False
-    """Whether the result may arrive later. Consecutive calls of this kind in a step wait together."""
+    """True if the result may arrive later. Consecutive calls of such tools in one step wait together."""
     origin: ResultOrigin = "foreign"
     names: Names = ""
     harm: Harm = ""
     harmless: tuple[str, ...] = ()
-    """Details of calls that do no harm even if untrusted content controls them."""
+    """Details of calls that are harmless even if untrusted content controls them."""
     changes: Changes = "anything"
     undo: Literal["", "files", "agent"] = ""
     keeps: str = ""
-    """Kind of files whose existing text remains after the call (`tools/prompt_files.py`)."""
+    """Kind of files whose existing text is preserved by a call (`tools/prompt_files.py`)."""
     for_person: bool = False
-    """Whether a call in a direct conversation changes only what its person sees."""
+    """True if a call in a direct conversation changes only content that the person in that conversation sees."""
     shows_output: bool = False
-    """Whether the results are commands' output, which the model may have composed."""
+    """True if the results contain the output of commands. The model may have composed such output."""
     in_cases: bool = False
-    """Whether the tool may run while an agent's test cases are run."""
+    """Whether agents' test cases may run the tool."""
     guidance: str = ""
-    """A line in the instructions of agents that have the tool."""
+    """Line to add to the instructions of agents that have the tool."""
     treatments: Treatments = UNTREATED
 
     @property
@@ -176,7 +202,7 @@ LOOKUP = Traits(
     harm="none",
     treatments=Treatments(locked=LOOKED_UP),
 )
-"""Traits of a tool that only shows content that the agent may already see."""
+"""Traits of a tool that only shows content that the agent is already allowed to see."""
 
 
 class TraitsByName:

@@ -45,13 +45,13 @@ from shoal.kernel.untrusted import is_untrusted_block, untrusted_block
 CUT_OFF = "[Your answer was cut off at the length limit. Continue exactly where it stopped.]"
 CUT_OFF_BLANK = "[Your answer was cut off at the length limit before it had any text. Think less, and answer now.]"
 SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""Image types that models accept. Other images are ordinary files."""
+"""Media types of images that models accept. Other images are treated as ordinary files."""
 SUMMARY_HEAD = "[Summary of the conversation so far]"
 CONTEXT_HEAD = "<context>\n(From Shoal, not from the person: the current state.)"
 CONTEXT_CHANGES = "Changed since your instructions above were written:\n"
-"""Start of the last part of a turn's context, before CONTEXT_TAIL.
+"""Heading of the last part of a turn's context, before CONTEXT_TAIL.
 
-The part lists changes to live sections since the system text.
+The part lists changes to live sections since the system text was written.
 """
 CONTEXT_TAIL = "</context>"
 
@@ -63,7 +63,7 @@ class TranscriptEntry(msgspec.Struct, frozen=True):
     turn: TurnId
     message: ModelMessage
     opens: bool = False
-    """Whether the entry is the first message of a turn."""
+    """True for the first message of a turn."""
     at: datetime | None = None
     """Time of a turn's first message."""
 

@@ -55,17 +55,17 @@ from shoal.kernel.messages import SILENT, Author, Caller, Origin, PromptScope, S
 from shoal.kernel.settings import TurnsSettings
 
 FALLBACK = "fallback"
-"""Kind of the note that a fallback model answered."""
+"""`Failed.kind` of the note that a fallback model answered."""
 LEFT_OUT = "left_out"
-"""Kind of the note on parts of the conversation that the model did not receive."""
+"""`Failed.kind` of the note about parts of the conversation that the model did not receive."""
 NOT_SHOWN = "not shown: "
-"""Prefix of the error of an image that no model accepts."""
+"""Prefix of `Attachment.error` for an image that no model accepts."""
 UNSEEN = "I cannot see {name!r}: {why}."
 CUT_OFF_MAX = 2
-"""Maximum number of consecutive truncated answers without text (for example, only thinking). After that, the turn ends.
+"""Maximum number of consecutive truncated answers without text, for example with only thinking. After that, the turn
+ends.
 """
 CONTINUATIONS_MAX = 3
-"""Maximum number of consecutive continuations of a truncated answer."""
 CUT_SHORT = "My answer was cut off at the model's length limit. Ask for less at once, or raise model.max_output_tokens."
 UNANSWERED = {
     "steps": 'I reached the step limit of this turn before I had an answer. Write "go on" to continue.',
@@ -74,7 +74,7 @@ UNANSWERED = {
 ONLY_THOUGHT = "The model returned only its reasoning and no answer. Please ask again."
 BROKE_OFF = "The model's answer broke off here. Please ask again."
 REPEATED_CHARS_MIN = 20
-"""Minimum length of repeated text that is removed from a continuation, in characters."""
+"""Minimum length of a repetition that is removed from a continuation, in characters."""
 
 
 def joined_reply(reply: str, text: str) -> str:
@@ -131,22 +131,19 @@ class TurnState(msgspec.Struct):
     tainted_by: str = ""
     origin: Origin = "person"
     caller: Caller | None = None
-    """The turn that started this one."""
     told: bool = False
-    """Whether a tool gave the person the turn's answer."""
+    """True if a tool has already sent the turn's answer to the person."""
     direct: bool = False
     speaks: bool = False
-    """Whether the answer is also spoken."""
     steps: int = 0
     errors_in_a_row: int = 0
     cut_off_in_a_row: int = 0
-    """Number of consecutive messages that max_tokens cut off without any text or complete call."""
+    """Number of consecutive responses that ended at max_tokens without any text or complete call."""
     continued: int = 0
-    """Number of continuations of truncated answers."""
+    """Number of consecutive continuations of the truncated answer."""
     repeats: bool = False
     """Whether the last continuation added nothing new."""
     only_thought: bool = False
-    """Whether the answer contains only thinking."""
     usage: Usage = Usage()
     calls: tuple[ToolCall, ...] = ()
     call_ids: set[CallId] = set()
@@ -155,25 +152,25 @@ class TurnState(msgspec.Struct):
     approvals: dict[CallId, ApprovalRequested] = {}
     verdicts: dict[CallId, ApprovalSettled] = {}
     staged: dict[CallId, ToolCall] = {}
-    """Calls that wait for the turn's end, in order."""
+    """Staged calls in order, for which approval is requested when the turn ends."""
     staged_shown: list[str] = []
-    """Descriptions of the staged calls for people."""
+    """Descriptions of the staged calls, shown to people."""
     effects: CardId = CardId("")
-    """Card of an earlier turn whose accepted calls this turn runs."""
+    """Card of an earlier turn that staged calls. This turn runs the calls that were allowed."""
     reply: str = ""
     stop: StopReason = "end"
     answered: bool = False
     limit: str = ""
     error: Failed | None = None
     retry: RetryScheduled | None = None
-    """The scheduled retry while no model responds, set at `retry_set_at`."""
+    """Retry that was scheduled at `retry_set_at` because no model is available."""
     retry_set_at: datetime | None = None
     outages: int = 0
-    """Number of scheduled retries."""
+    """Number of outages of the model during the turn. Consecutive retries count as one outage."""
     instead: str = ""
-    """Why a fallback model answered."""
+    """Text for people that explains why a fallback model answered."""
     left_out: tuple[str, ...] = ()
-    """Content that the model did not receive."""
+    """Descriptions of content that the model did not receive."""
     checkpoint: Checkpointed | None = None
     finished: TurnFinished | None = None
 

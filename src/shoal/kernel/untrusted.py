@@ -11,18 +11,19 @@ from shoal.kernel import lazy_re
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
-"""Errors raised when decoding untrusted JSON: invalid structure, invalid text or excessive nesting."""
+"""Errors that decoding untrusted JSON can raise: invalid structure, invalid text or excessive nesting."""
 
 BAD_TOML = (ValueError, RecursionError)
-"""Errors raised when parsing untrusted TOML: invalid structure (TOMLDecodeError is a ValueError), a number with
+"""Errors that parsing untrusted TOML can raise: invalid structure (TOMLDecodeError is a ValueError), a number with
 thousands of digits, or excessive nesting.
 """
 
 TOML_CHARS_MAX = 1_048_576
 TOML_PARTS_MAX = 64
-"""Maximum number of parts in a dotted key. tomllib's time and memory grow quadratically with the number."""
+"""Maximum number of parts in a dotted key. The time and memory that tomllib needs grow quadratically with this number.
+"""
 ODD_MAX = 10
-"""Maximum number of malformed values tolerated in one document."""
+"""Maximum number of malformed values that are omitted from one document. With more, the document is invalid."""
 SOURCE_CHARS_MAX = 300
 NAME_CHARS_MAX = 120
 FORWARDED = "a forwarded message"

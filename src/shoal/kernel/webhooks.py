@@ -115,10 +115,13 @@ def proof(secret: str, body: bytes, now: datetime) -> str:
 
 
 FOR_EVER = "deliveries"
-"""Settings scope of calls without a signed time. Calls with a time are stored under `ONCE` and expire."""
+"""Settings scope for calls without a signed timestamp. Calls with a timestamp are stored in the scope ONCE, whose
+values expire.
+"""
 REPEATED_SECONDS = 7 * 86_400.0
-"""Period in which an interrupted call may be repeated, in seconds. Pub/Sub has the longest retry period: its message
-retention."""
+"""Seconds within which an interrupted call may be repeated. The value is Pub/Sub's message retention period, the
+longest retry period of any platform.
+"""
 
 
 class Delivery(msgspec.Struct, frozen=True):

@@ -34,9 +34,9 @@ ABBREVIATIONS: Mapping[str, tuple[str, ...]] = {
     "AEST": ("Australia/Sydney",),
     "AEDT": ("Australia/Sydney",),
 }
-"""Common abbreviations that are not IANA names, and the most likely zones for each."""
+"""Most likely time zones for common abbreviations that are not IANA names."""
 _NOT_NAMES = ("posix/", "right/", "localtime", "posixrules", "Factory")
-"""Files in the time zone database that are not usable as zones. `right/` counts leap seconds."""
+"""Entries of the time zone database that are not usable zones. Zones below `right/` count leap seconds."""
 
 
 def zone_named(name: str) -> "ZoneInfo":

@@ -35,8 +35,9 @@ from shoal.text.toml_edit import Value
 
 CHAIN = "setup"
 PUBLIC_URL = "web.public_url"
-"""Key written together with an account whose platform calls this server. It takes effect immediately for that
-account."""
+"""Key that is written together with an account whose platform calls this server. It takes effect for that account
+immediately.
+"""
 
 Entered = Annotated[str, msgspec.Meta(max_length=4000)]
 SettingName = Annotated[

@@ -29,7 +29,7 @@ from shoal.text.toml_edit import Value
 from shoal.threads.access_gate import Pairing
 
 CONNECT_SECONDS = 5.0
-"""Time limit for connecting an account that was tested before."""
+"""Maximum time to wait for an account to connect. The account was tested before."""
 
 AccountState = Literal["connected", "connecting", "failing", "off"]
 

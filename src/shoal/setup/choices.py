@@ -14,7 +14,7 @@ from shoal.platforms.record import BUILT_IN, Platform
 log = logging.getLogger(__name__)
 
 SERVER = "server"
-"""Choice of another server with an OpenAI-compatible API."""
+"""Choice of any other server with an OpenAI-compatible API."""
 OWN_SERVER = "mine"
 DEMO_TITLE = "None yet: use the built-in demo"
 NO_CHAT = "none"

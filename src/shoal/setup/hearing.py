@@ -16,7 +16,6 @@ from shoal.platforms.account import ChatAccount
 from shoal.setup.trying import SetupInbox
 
 WRITE_SECONDS = 600.0
-"""Time limit for a person to write to their bot."""
 WRITERS_MAX = 100
 
 

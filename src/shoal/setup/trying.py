@@ -29,7 +29,7 @@ from shoal.platforms.account import ChatAccount
 from shoal.setup.choices import OWN_SERVER
 
 ANSWER_SECONDS = 120.0
-"""Time limit for a model's first answer. It includes loading a model in this process."""
+"""Maximum time to wait for a model's first answer, including loading a model in this process."""
 ANSWER_TOKENS = 200
 CONNECT_SECONDS = 30.0
 

@@ -35,9 +35,11 @@ from shoal.store.outcomes import approval_row, by_number, calls_of, change_cards
 from shoal.store.staged import run_accepted
 
 ACTION_CHARS_MAX = 500
-"""Maximum length of the text in a decision's audit row. Its digest covers the full text."""
+"""Maximum length of the text in a decision's audit row. The row also contains a digest of the full text."""
 GRANTS_MAX = 8
-"""Maximum number of grants checked for one call in one thread, newest first. Each grant covers different content."""
+"""Maximum number of grants checked for one call in one thread, newest first. The same call can have several grants,
+because each grant covers different content.
+"""
 
 _DECIDED = {
     "allow": "allowed",

@@ -42,7 +42,6 @@ from shoal.store.driver import (
 )
 
 PAGE_ROWS = 2000
-"""Number of entries in memory during a full read."""
 
 _audit_row = reader(AuditRow, entry=msgspec.json.Decoder(AuditEntry).decode)
 

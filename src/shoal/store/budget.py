@@ -14,12 +14,11 @@ from shoal.kernel.records import BudgetStatus, Ceiling, Reservation, Reserved, S
 from shoal.store.driver import Script, StorePart, dump, number, query, reader, real, text, writes, writes_at
 
 LAPSED_MAX = 20
-"""Maximum number of expired reservations that one call releases."""
 NEVER_LIFTED = ("comparison:", "check:")
-"""Scopes whose limits the caller set. Suspending the owner's limits does not suspend them."""
+"""Prefixes of budget scopes whose limits the caller set. Suspending the owner's limits does not affect them."""
 NEWEST_MAX = 20_000
 BESIDE_TURNS = ("summary:", "title:", "snapshot:")
-"""Id prefixes of model calls outside a turn's steps. The rest of the id is a ULID."""
+"""Id prefixes of model calls that are not steps of a turn. The rest of the id is a ULID."""
 
 _keys = msgspec.json.Decoder(tuple[tuple[str, str], ...])
 BudgetKey = tuple[str, str]

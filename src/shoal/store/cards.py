@@ -51,8 +51,9 @@ CARD_CHARS_MAX = 1500
 CALL_CHARS_MIN = 200
 """Minimum number of characters shown of each call on a card with several calls."""
 CARD_CALLS_MAX = 16
-"""Maximum number of calls on one card. Further calls get a new card after the decision. A card of staged calls may have
-more: it shows the number of calls per tool and EXAMPLES_MAX examples.
+"""Maximum number of calls on one card. Further calls get a new card after the decision.
+
+A card of staged calls may have more. It then shows the number of calls per tool and EXAMPLES_MAX examples.
 """
 EXAMPLES_MAX = 4
 VALUE_CHARS_MAX = 60
@@ -60,7 +61,7 @@ LABEL_CHARS_MAX = 70
 """Maximum length of a button label that every platform accepts."""
 _SPACES = lazy_re.compile(r" {40,}+")
 _BLANKS = lazy_re.compile(r"\n(?:[ \t]*+\n){5,}+")
-"""Pattern for blank lines that would push the rest of a command out of view."""
+"""Matches blank lines that would push the rest of a command out of view."""
 WHOLE = (
     "Part of this call is hidden. Before you allow it, read the full text with `shoal approvals show {id}` or on "
     "the page{place}."
@@ -91,7 +92,6 @@ def _empty_lines(match: re.Match[str]) -> str:
 
 
 REPOSITORY = "this repository's hooks and the programs named in its settings"
-"""Description of the files that git runs automatically."""
 FILES_SHOWN_MAX = 10
 
 
@@ -119,7 +119,7 @@ def coverage_text(covers: Coverage) -> str:
 
 
 SHORT_ID_CHARS = 8
-"""Number of characters at the end of an approval's id that people type."""
+"""Number of characters, from the end of an approval's id, that people type."""
 
 
 def card_id(approval: str) -> str:

@@ -11,7 +11,9 @@ from shoal.store.driver import LAST, Script, StorePart, number, query, reader, r
 from shoal.store.threads import with_subagents
 
 AT_ONCE_MAX = 500
-"""Maximum number of a workspace's turns that are checked for concurrency, and of rows per read."""
+"""Maximum number of checkpoints per read. Undo compares a turn with at most this many turns of the workspace, newest
+first.
+"""
 
 checkpoint = reader(CheckpointRow)
 

@@ -25,7 +25,7 @@ from shoal.kernel.untrusted import UNREADABLE
 
 Value: TypeAlias = str | int | float | None
 Param: TypeAlias = Value | list[str]
-"""A query parameter. Lists become PostgreSQL arrays. SQLite queries have no lists."""
+"""A query parameter. Lists become PostgreSQL arrays. SQLite does not accept lists."""
 Row: TypeAlias = tuple[Value, ...]
 T = TypeVar("T")
 P = ParamSpec("P")

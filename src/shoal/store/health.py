@@ -63,12 +63,11 @@ from shoal.store.wal_index import INDEX, WalIndex, parse_index, read_index, salt
 log = logging.getLogger(__name__)
 
 START_CHECK_SECONDS = 1.0
-"""Time limit for the check at startup. A larger file is checked in the background."""
+"""Maximum duration of the check at startup, in seconds. A larger file is checked in the background."""
 BACKGROUND_CHECK_SECONDS = 120.0
-"""Time limit of the daily check, which delays the reuse of the -wal."""
+"""Maximum duration of the daily check, in seconds. The check delays the reuse of the -wal."""
 RESCUES_MAX = 100
 MARKS_MAX = 128
-"""Number of recent marks in -used."""
 
 _MARK = struct.Struct(">I")
 _MARK_OFFSET = 68
@@ -80,9 +79,10 @@ class Health:
 
     def __init__(self) -> None:
         self.damage = ""
-        """The problem and its remedy in full sentences, or empty. It stays until the process ends."""
+        """The problem and its remedy in full sentences, or empty. Once set, it does not change until the process ends.
+        """
         self.trouble = ""
-        """The disk's reason for rejecting a write, or empty. Cleared after the owner is notified."""
+        """Reason why the disk rejected a write, or empty. Cleared when the owner is notified."""
 
     def report(self, damage: str) -> StoreCorrupt:
         """Record and log the damage, unless damage is already known. Return the error to raise."""

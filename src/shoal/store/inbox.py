@@ -60,7 +60,7 @@ def prompt_of(value: Value) -> Prompt:
 
 
 QUEUE_READ_MAX = 256
-"""Maximum length of a queue whose turns are computed in advance."""
+"""Maximum number of queued messages that are read at once."""
 
 
 def waiting_of(rows: Sequence[Row]) -> Waiting | None:

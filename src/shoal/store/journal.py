@@ -76,10 +76,9 @@ window_of = reader(ContextWindow)
 
 FAILURES_MAX = 500
 ENDED_TURNS_MAX = 100_000
-"""Maximum number of a period's turns that are counted, newest first."""
 HOUR_MICROS = 3_600_000_000
 TURN_EVENTS, TURN_EVENTS_MAX = 40, 400
-"""Events per read in search of a turn's beginning, and the maximum number of events read."""
+"""Number of events per read when searching for the beginning of a turn, and maximum number of events read in total."""
 
 
 class EndedTurn(NamedTuple):

@@ -18,15 +18,16 @@ from shoal.store.driver import Driver, Script, StorePart, dump, number, query, r
 from shoal.store.inbox import accept_prompt
 
 UNDERWAY_SECONDS = 5.0
-"""Maximum wait for posts in flight when a person refers to an unknown message."""
 WAIT_SECONDS_MAX = 600.0
-"""Maximum delay of a retry, and maximum duration of a claim."""
+"""Maximum delay of a retry, and maximum duration of a claim. A later due time means that the clock was set back."""
 QUEUE_FULL = "The conversation's queue is full."
 CANNOT_BE_READ = "The stored post is unreadable."
 BEGUN_PART = 1
-"""Part number of a started preview, which has an empty id. Sorts after the real part."""
+"""Part number of the row that records a started preview. Its message id is empty. It sorts after part 0, which is the
+posted preview.
+"""
 OVERTAKEN_PART = 2
-"""Part number of a started preview after which another post of the thread may appear."""
+"""Part number that replaces BEGUN_PART when another post of the thread is claimed after the preview's start."""
 
 _outbox_row = reader(OutboxRow, post=msgspec.json.Decoder(NewPost).decode)
 

@@ -153,7 +153,7 @@ def _results(pgconn: PGconn) -> PQGen[list[PGresult]]:
 
 
 SCHEMA = "shoal"
-"""PostgreSQL schema of Shoal's tables, which have common names."""
+"""PostgreSQL schema that contains Shoal's tables. The tables have common names, so they need their own schema."""
 _LOCK = 0x73686F616C  # "shoal" in ASCII
 _MIGRATIONS = f"""
 create table {SCHEMA}.migrations (
@@ -289,11 +289,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 STATEMENT_SECONDS = 30
-"""Time limit of a statement, including waits for locks."""
 IDLE_SECONDS = 5
-"""Time limit of an idle transaction. Scripts wait only for the database."""
+"""Maximum time that a transaction may be idle. Only a frozen process reaches it, because scripts wait only for the
+database.
+"""
 RECONNECT_SECONDS = 5.0
-"""How long the pool keeps trying to connect, with growing delays. After that, each request for a connection retries.
+"""Seconds for which the pool tries to reconnect, with increasing delays. After that, it tries again whenever a
+connection is requested.
 """
 REPLACED = (
     "database.url now leads to a different database than at startup. If this is intended, restart every Shoal "

@@ -46,13 +46,13 @@ from shoal.kernel.transcript import Transcript, summary_message
 LOG = "log.jsonl"
 CONTEXT = "context.jsonl"
 REFERRED = "referred_message"
-"""Type of a line with a message to which the next line's message refers. The line has no event of its own. `outcome`
-names the relation.
+"""Type of the log line for a referenced message. The line precedes the message that refers to it and belongs to the
+same event. `outcome` is the kind of reference.
 """
 WRITTEN_MAX = 256
-"""Maximum number of threads whose last write is cached. For other threads the files are read."""
+"""Maximum number of threads whose last write is cached. For all other threads, the files are read."""
 TAIL_BYTES = 4096
-"""Number of bytes first read from a file's end. Each further read is four times larger."""
+"""Number of bytes in the first read from the end of a file. Each further read is four times larger."""
 
 
 class LogFile(msgspec.Struct, omit_defaults=True):

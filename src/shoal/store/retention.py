@@ -31,9 +31,11 @@ log = logging.getLogger(__name__)
 
 BATCH_ROWS = 500
 PAUSE_SECONDS = 0.1
-"""Pause between batches, so that other writes can proceed."""
+"""Seconds between batches, so that other writes can proceed."""
 FIRST_SECONDS = 600.0
-"""Delay after the start, during which repetitions of interrupted requests can still be recognized."""
+"""Seconds between the start and the first run. Interrupted requests may be repeated in that time and are recognized by
+their rows.
+"""
 EVERY_SECONDS = 86_400.0
 _EARLIEST = b"\0" * 10
 
@@ -56,7 +58,7 @@ WALKS = (
     Walk("steps", ("", 0), False),
     Walk("once", ("",), False),
 )
-"""Tables of the core. Features add theirs."""
+"""Tables that the core scans. Features add their own tables."""
 
 
 class Bookkeeping(StorePart):
@@ -64,7 +66,7 @@ class Bookkeeping(StorePart):
         super().__init__(driver, clock)
         self.walks = [*WALKS]
         self.repeat_seconds = REPEATED_SECONDS
-        """How long a repeated request must be recognized by its row. Features can raise it."""
+        """Seconds for which a repeated request must be recognized by its row. Features can increase it."""
 
     async def run(self, days: float) -> None:
         """Delete rows that finished more than `days` ago, FIRST_SECONDS after the start and then daily. 0 means never.
@@ -117,9 +119,9 @@ def _named(name: str, key: Row) -> dict[str, Value]:
 
 
 MARGIN_DAYS = 1.0
-"""Safety margin for differences between platforms' clocks."""
+"""Days added to the retention period, because the platforms' clocks may differ."""
 KEPT_DAYS_MAX = 10_000.0
-"""Maximum number of days. A date this far in the past is still valid."""
+"""Maximum retention period in days. A date that far in the past is still valid."""
 
 
 def bookkeeping_days(config: Config, repeat_seconds: float = REPEATED_SECONDS) -> float:

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20
 DELETED_AT_ONCE = 1000
-"""Maximum number of objects that one S3 request deletes."""
+"""Maximum number of objects per S3 delete request."""
 REQUEST_SECONDS = 60
 REQUEST_RETRIES_MAX = 5
 RETRY_TIME = timedelta(seconds=30)
-"""Time after a request's first attempt during which retries may start. With REQUEST_SECONDS it bounds the wait when
-Shoal stops.
+"""Period after a request's first attempt in which retries may start. Together with REQUEST_SECONDS, it limits how long
+a shutdown waits for S3.
 """
 
 

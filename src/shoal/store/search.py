@@ -19,7 +19,6 @@ from shoal.store.driver import Script, StorePart, first_after, query, reader, te
 
 WORDS_MAX = 32
 PLACES_MAX = 1024
-"""Maximum number of threads whose search words are cached."""
 _WORD = lazy_re.compile(r"\w+")
 _UNSPACED = (
     "\u0e00-\u0eff",
@@ -31,7 +30,7 @@ _UNSPACED = (
     "\uac00-\ud7af",
     "\uf900-\ufaff",
 )
-"""Character ranges of scripts without spaces. Must match the first migrations."""
+"""Character ranges of scripts that do not separate words with spaces. Must match the ranges in the first migrations."""
 _artifact = reader(Artifact)
 _HEX = frozenset("0123456789abcdef")
 

@@ -58,14 +58,16 @@ READERS_MAX = 2
 BUSY_SECONDS = 10.0
 CLOSED = "The database is closed: Shoal is stopping."
 LOOKED_UP = frozenset({"thread_held", "setting_get", "threads_at_work", "processes_running"})
-"""A turn's queries that run on the event loop, because they read only a few rows by key, or the active rows."""
+"""Queries that run on the event loop instead of a reader thread. They read only a few rows by key, or only the rows of
+running turns and processes.
+"""
 CACHE_KIB = 512
-"""Page cache of each connection. The operating system caches the file too, and a long journal fills any cache."""
+"""Page cache of each connection. It is small because the operating system also caches the file."""
 
 T = TypeVar("T")
 
 _Statement: TypeAlias = tuple[str, Callable[[Mapping[str, Param]], Sequence[Param]]]
-"""SQL, and a function that returns its parameters by position."""
+"""SQL, and a function that converts named parameters to positional parameters."""
 
 
 class _Done(NamedTuple):

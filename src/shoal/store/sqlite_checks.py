@@ -13,13 +13,15 @@ from shoal.kernel.errors import StoreCorrupt
 from shoal.store.sqlite_errors import is_damage, why
 
 CLOSED_MARK = 0
-"""The `application_id` of a closed database into which the full -wal was copied."""
+"""The `application_id` of a closed database after the complete -wal was copied into it."""
 BACKGROUND_NICENESS = 19
 WHAT_TO_DO = "`shoal restore` names the newest backup and explains the next step."
 
 CheckKind: TypeAlias = Literal["quick_check", "integrity_check"]
-"""Kinds of checks. The quick check does not compare indexes with their tables, and takes a sixth of the full check's
-time.
+"""Kinds of checks.
+
+- `quick_check`: does not compare indexes with their tables. Takes a sixth of the time.
+- `integrity_check`: checks everything.
 """
 
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 STORING_FAILED = "Storing failed"
-"""Prefix of the damage messages that a restart may resolve."""
+"""Prefix of damage messages for problems that a restart may resolve."""
 DISK_LOOK_SECONDS = 2.0
 DISK_READ_BYTES = 1 << 20
 

@@ -45,7 +45,7 @@ from shoal.store.search import places
 
 EVENTS_AT_ONCE = 500
 _DELETES_THREAD = "_delete_thread"
-"""Suffix of the queries, including those of features, that run when a thread is deleted."""
+"""Suffix of the names of queries that run when a thread is deleted. Features can add such queries."""
 
 
 CHATS_MAX = 1_000
@@ -185,9 +185,9 @@ def _at_rest(thread: ThreadId) -> Script[list[ThreadId]]:
 COPY_OF = "Copy of "
 BRANCHINGS_MAX = 100_000
 NOTES_MAX = 1_000
-"""Maximum number of subagents' results that are read."""
+"""Maximum number of subagent results that are read."""
 FIRST_EVENTS = 5
-"""Number of events at the start of a subagent's journal that include its call."""
+"""Number of events that are read from the start of a subagent's journal. They include the message from its caller."""
 
 
 class BranchStore(StorePart):

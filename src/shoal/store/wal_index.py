@@ -11,7 +11,9 @@ from typing import NamedTuple
 WAL_HEADER_BYTES = 32
 FRAME_HEADER_BYTES = 24
 INDEX = struct.Struct("=14xHI12x8s56xI")
-"""The start of -shm: page size, last frame, salts, and the number of frames copied into the database."""
+"""Layout of the fields at the start of -shm: page size, last frame, salts, and the number of frames copied into the
+database.
+"""
 
 
 class WalIndex(NamedTuple):

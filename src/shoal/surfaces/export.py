@@ -36,7 +36,7 @@ EXTENSIONS: dict[ExportFormat, str] = {"markdown": "md", "html": "html", "json":
 _ENDS = {"aborted": "The turn was stopped.", "failed": "The turn failed.", "limit": "The turn reached a limit."}
 
 FORMULA_CHARS_MAX = 2000
-"""Maximum length of a typeset formula. A longer formula is shown as source."""
+"""Maximum length of a formula that is typeset. A longer formula is shown as source text."""
 _MATHML = lazy_re.compile(r"m[a-z]{1,20}")
 _MATHML_ATTRIBUTES = frozenset((
     "xmlns", "display", "stretchy", "fence", "form", "mathvariant", "accent", "accentunder", "columnalign",

@@ -17,7 +17,6 @@ from shoal.permissions.access import AccessRules
 from shoal.platforms.inbox import submit
 
 OPEN = AccessRules(allow=("*",), trust_everybody=True)
-"""Access rules that allow and trust everyone."""
 LIMITS = ChatLimits(
     text_chars_max=2000,
     idempotent_posts=True,

@@ -14,15 +14,15 @@ from shoal.kernel.zones import zone_named
 T = TypeVar("T")
 
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
-"""Default start of a ManualClock: a Monday morning."""
+"""Default start time of a ManualClock, a Monday morning."""
 
 _PASSES = 25
-"""Event loop iterations after a wake-up, enough for woken tasks to reach their next wait."""
+"""Maximum number of event loop iterations after a wake-up. Woken tasks reach their next wait within these iterations.
+"""
 _IDLE_PASSES = 8
-"""Consecutive idle iterations after which the event loop counts as settled."""
+"""Number of consecutive idle iterations after which the event loop counts as idle."""
 _LOOKS_AFTER_JUMP = 200
-"""Consecutive idle checks after which a woken task that is not asleep counts as waiting for something other than the
-clock."""
+"""Number of consecutive idle checks after which a woken task is assumed to wait for something other than the clock."""
 
 
 class ManualClock:

@@ -41,11 +41,11 @@ from shoal.turn.replay import DifferenceKind, Today, replay_thread
 T = TypeVar("T")
 
 PASSES = 25
-"""Event loop iterations that let the app react to a database result with its next request."""
+"""Number of event loop iterations in which the app can react to a database result with another request."""
 MOMENT_SECONDS = 0.01
-"""Maximum wait for database activity before checking again, in seconds of real time."""
+"""Maximum real time to wait for database activity before the next check."""
 SECONDS_MAX = 60.0
-"""Timeout for waits in a scenario, in seconds of real time."""
+"""Timeout for waits in a scenario, in real time."""
 
 
 class FakeModels:

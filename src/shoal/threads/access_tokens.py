@@ -23,17 +23,19 @@ from shoal.threads.pairing import Pairing
 PREFIX = "shoal_"
 ENTROPY_BYTES = 32
 OWNER = "web:owner"
-"""The owner's identity. The home's own token uses it."""
+"""Identity of the owner. The home's own token acts as this person."""
 
 
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
     scope: TokenScope
     person: Annotated[str, msgspec.Meta(max_length=300)] = ""
-    """PLATFORM:USER, a name from [access.people] or `owner`. If empty, the owner for `admin`, otherwise `web:NAME`."""
+    """PLATFORM:USER, a name from [access.people], or `owner`. If empty, the owner for the scope `admin`, otherwise
+    `web:NAME` with the token's own name.
+    """
     agent: Annotated[str, msgspec.Meta(max_length=64)] = ""
     expires: Annotated[str, msgspec.Meta(max_length=40)] = ""
-    """A duration (90d), a day or a time. Empty means never."""
+    """A duration (`90d`), a date, or a time. Empty means that the token never expires."""
 
 
 class AccessTokens(msgspec.Struct, frozen=True, eq=False):

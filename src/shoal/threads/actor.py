@@ -101,19 +101,19 @@ class ActorServices(msgspec.Struct, frozen=True, kw_only=True):
     scopes: Scopes
     links: Links
     folders: Folders
-    """Synchronizes directories with other machines."""
     crash_log: CrashLog
-    """Counts how often the process died during each turn."""
     restored_at: datetime | None
-    """When this home was restored from a backup. Older open work fails, because it may have been done since."""
+    """Time at which this home was restored from a backup, or None. Older unfinished work fails, because it may have
+    been finished after the backup.
+    """
     mailbox: MailboxSettings
     turn_ended: Callable[[TurnSummary], None]
     end_departed: Callable[[], Awaitable[None]]
-    """Ends the work of people without access."""
+    """Ends the work of people who no longer have access."""
     project: Callable[[ThreadId, list[Event]], Awaitable[None]]
     """Writes a finished turn into the thread's readable files."""
     stopping: Callable[[], bool]
-    """No turn is opened while this returns true."""
+    """Returns True if Shoal is stopping. In that case, no turn is opened."""
 
 
 class Actor:

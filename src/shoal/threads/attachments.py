@@ -48,9 +48,11 @@ from shoal.tools.tainted_files import MarkedFiles
 log = logging.getLogger(__name__)
 
 DOWNLOADS_MAX = 4
-"""Maximum number of threads that download at the same time. One thread's files are downloaded in sequence."""
+"""Maximum number of threads whose files are downloaded at the same time. The files of one thread are downloaded one
+after another.
+"""
 WAITING_MAX = 1000
-"""Maximum number of waiting downloads. The oldest are dropped first."""
+"""Maximum number of downloads whose results are remembered. The oldest are dropped first."""
 FILES_MAX = 10
 SECONDS_MAX = 60.0
 EXCERPT_CHARS = 2_000
@@ -58,7 +60,7 @@ NAME_BYTES_MAX = 120
 _BINARY = frozenset({"application/octet-stream", "application/pdf", "application/zip", "application/gzip"})
 
 Transcribe: TypeAlias = Callable[[Prompt, str, Asker], Awaitable[Prompt]]
-"""Transcribes a message's recordings, charged to the named agent and the asker."""
+"""Function that transcribes the recordings in a message. The cost is charged to the named agent and the asker."""
 
 
 class _Download:
@@ -93,7 +95,7 @@ class Attachments:
         self._clock = clock
         self._known: OrderedDict[Path, _Download] = OrderedDict()
         self._files: dict[Path, deque[_Download]] = {}
-        """Files to download, by the thread's folder. The queue contains each folder only once."""
+        """Files to download, by thread folder. `_queue` contains each folder only once."""
         self._queue: asyncio.Queue[Path] = asyncio.Queue()
 
     async def run(self) -> None:

@@ -19,7 +19,6 @@ log = logging.getLogger(__name__)
 
 BACKFILL_SECONDS_MAX = 10.0
 TEXT_CHARS_MAX = 20_000
-"""Maximum characters per message. Longer messages are truncated."""
 FAILED = "I could not read the messages that I missed while I was away."
 
 

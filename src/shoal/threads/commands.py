@@ -56,7 +56,7 @@ AGENTS_LISTED_MAX = 40
 LINES_MAX = 20
 THREADS_READ_MAX = 500
 CODE_CHARS = 6
-"""Length of the code that confirms the deletion of an agent."""
+"""Length of the code that confirms that an agent is deleted."""
 
 WELCOMES = (
     "Hello, I am {}. Write to me as you would to a person; you can also send files, pictures and voice messages.\n"
@@ -86,7 +86,7 @@ STOP_USAGE = "`/stop`, `/stop all`, `/stop #2`; `/thread list` shows the numbers
 _NUMBER = lazy_re.compile(r"#\d{1,6}")
 _DIGITS = lazy_re.compile(r"\d{1,6}")
 _OPEN_VERBS = ("", "show", "list")
-"""Subcommands of /agent that everyone may use. The others are for managers."""
+"""Subcommands of /agent that everyone may use. All others require a manager."""
 _AGENT_VERBS = (*_OPEN_VERBS, "create", "bind", "unbind", "config", "destroy", "undo")
 _AGENT_ALIASES = {
     "init": "create",
@@ -641,11 +641,11 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
     lifecycle: AgentLifecycle
     versions: AgentVersions
     links: Links
-    """Resolves who may see what agents do in other conversations."""
+    """Determines which conversations of an agent a person may see."""
     may_manage: Callable[[Asker], bool]
     """Returns whether a person may change agents and settings."""
     check_keys: Callable[[], Awaitable[Sequence[str]]]
-    """Checks the providers' keys and returns a line for each."""
+    """Checks the providers' keys and returns one line per provider."""
 
     async def agent(self, asked: CommandRequest) -> str:
         """Answer /agent: show, create, change, bind or delete agents. Only managers may change them."""

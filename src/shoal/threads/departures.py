@@ -38,11 +38,11 @@ BY = "shoal: access lost"
 EVENTS_MAX = 2000
 NAMED_MAX = 10
 HasLeft: TypeAlias = Callable[[ThreadId, Author], Awaitable[bool]]
-"""Returns whether the author of a thread's content has lost access."""
+"""Function that returns whether the author of a thread's content has lost access."""
 Ender: TypeAlias = Callable[[HasLeft, str], AsyncIterator[tuple[Author, str]]]
-"""Ends all work of one kind whose authors lost access.
+"""Function that ends all work of one kind whose authors have lost access.
 
-The second argument is recorded as the person who ended it. Yields the author and a description of each item.
+The second argument is recorded as the person who ended the work. Yields the author and a description of each item.
 """
 
 
@@ -61,7 +61,8 @@ class Departures(msgspec.Struct, eq=False):
     _wanted: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     _sweeping: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     _aborted: set[str] = msgspec.field(default_factory=set[str])
-    """Turns that the last sweep aborted. A turn that is still stopping in the next sweep is not reported again."""
+    """Turns that the last sweep aborted. If one of them is still stopping in the next sweep, it is not reported again.
+    """
 
     def sweep_soon(self) -> None:
         self._wanted.set()

@@ -18,9 +18,9 @@ from shoal.tools.locks import FileLock
 from shoal.tools.prompt_files import PromptFiles
 
 COPYING = ".copying-"
-"""Name prefix of the folder with a fork's files while its thread does not exist yet."""
+"""Prefix of the folder that contains a fork's files until the fork's thread exists."""
 SINCE_FORK_MAX = 1_000
-"""Maximum events that a fork's thread may have before its files are moved into place."""
+"""Maximum number of events that a fork may have before its files are moved to their final folder."""
 
 
 class Forks(msgspec.Struct, eq=False):

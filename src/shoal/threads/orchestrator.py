@@ -72,14 +72,14 @@ OPENING_EVENTS_MAX = 3
 CHOOSES_NO_MODEL = "Only people listed by name in the access rules can choose a model."
 STORE_RETRY_SECONDS = 5.0
 UNDER_WAY_SECONDS = 1.0
-"""Delay in seconds before a copy is retried because another process is making it."""
+"""Seconds before retrying a copy that another process is making."""
 RETRY_CHECK_SECONDS = 2.0
 RETRY_AGAIN_SECONDS = 60.0
-"""Delay in seconds before a turn whose model retry is overdue is woken again."""
+"""Seconds after which a turn whose model retry is overdue is woken again."""
 ACTIVE_MAX = 256
-"""Maximum number of threads in memory. The longest idle are dropped first."""
+"""Maximum number of threads in memory. Threads that have been idle for longest are dropped first."""
 HELD_BYTES_MAX = 12_000_000
-"""Maximum bytes of conversations in memory. The longest idle threads are dropped first."""
+"""Maximum total size of conversations in memory. Threads that have been idle for longest are dropped first."""
 
 
 class Orchestrator:
@@ -634,7 +634,7 @@ class Orchestrator:
 
 
 MINE = "mine:"
-"""Prefix for a message whose attached files were written by the sender."""
+"""Message prefix with which people state that they wrote the attached files themselves."""
 
 
 def with_origins(prompt: Prompt) -> Prompt:

@@ -31,12 +31,14 @@ log = logging.getLogger(__name__)
 
 CODE_STANDS_SECONDS = 3600.0
 WAITING_MAX = 20
-"""Maximum number of unknown people per platform who wait at the same time.
+"""Maximum number of unknown people per platform who can have a code at the same time.
 
-Others get a code when one of these expires or is used.
+Other people receive a code after one of these codes expires or is used.
 """
 PAIRED_MAX = 1000
-"""Maximum number of people per platform admitted by code. To admit more, add a role to the platform's `allow`."""
+"""Maximum number of people per platform who have access by code. To admit more people, add a role to the platform's
+`allow`.
+"""
 SWAPS_MAX = 50
 NAME_CHARS_MAX = 100
 SCOPE = "access"

@@ -26,7 +26,7 @@ from shoal.threads.principals import Principal, bearer_of
 log = logging.getLogger(__name__)
 
 _OURS = frozenset({"", "owner", "shoal"})
-"""Author ids that need no rule: none, the owner's, and Shoal's own."""
+"""Ids of authors who need no access rule: no author, the owner, and Shoal itself."""
 
 
 class Rights(NamedTuple):

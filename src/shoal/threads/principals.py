@@ -24,9 +24,11 @@ from shoal.store.journal import Journal
 from shoal.threads.access_tokens import AccessTokens
 
 HOME_TOKEN = AccessToken("", "", "admin", "web:owner", "", datetime.fromtimestamp(0, UTC))
-"""The token in the home's file `token` or in web.token. It is not stored in the database and cannot be revoked."""
+"""The home's own token, from the file `token` or from web.token. It is not stored in the database and cannot be
+revoked.
+"""
 ANCESTORS_MAX = 32
-"""Maximum number of calling threads followed from a subagent's thread up to its conversation."""
+"""Maximum number of parent threads that are followed from a subagent's thread to its conversation."""
 
 
 class Principal(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from shoal.turn.prompt import decode_prompt
 log = logging.getLogger(__name__)
 
 SYSTEMS_MAX = 32
-"""Maximum number of system texts cached for the readable files. Each has about 10 KB."""
+"""Maximum number of cached system texts. Each is about 10 KB."""
 
 
 class ReadableFiles:

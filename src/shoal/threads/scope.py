@@ -22,14 +22,14 @@ from shoal.turn.run import TurnScope
 from shoal.turn.thread import ThreadView
 
 AUDIENCE = "audience"
-"""Scope of the settings that store the readers of each direct conversation, by channel."""
+"""Settings scope that stores the readers of each direct conversation, by channel."""
 LAST_CHANNEL = "last_channel"
-"""Scope of the settings that store, for each agent, where people last wrote to it.
+"""Settings scope that stores, for each agent, the thread in which people last wrote to it.
 
-The agent's own posts fall back to that place.
+The agent posts there on its own initiative if the owner has no direct conversation.
 """
 ANSWERS_ONLY = frozenset({"openai", "terminal", "agent"})
-"""Platforms where people see only a turn's answer, and no later posts."""
+"""Platforms that show people only a turn's answer, and no later posts."""
 
 _audience = msgspec.json.Decoder(Audience)
 

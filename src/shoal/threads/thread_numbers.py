@@ -16,7 +16,8 @@ from shoal.kernel.untrusted import UNREADABLE
 
 SCOPE = "thread-numbers"
 NUMBERED_MAX = 500
-"""Maximum numbers per channel. The lowest numbers that are not in the latest list are removed first."""
+"""Maximum number of numbered threads per channel. The lowest numbers that are not in the latest list are removed first.
+"""
 SWAPS_MAX = 10
 _numbers = msgspec.json.Decoder(dict[ThreadId, int])
 

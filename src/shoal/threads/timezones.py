@@ -10,9 +10,10 @@ from shoal.kernel.zones import zone_named
 from shoal.permissions.access import People
 
 SCOPE = "timezone"
-"""Settings scope of the chosen zones. A key is the person's first identity, PLATFORM:USER."""
+"""Settings scope that stores the time zones that people choose. The key is the person's first identity, PLATFORM:USER.
+"""
 READ_AGAIN_SECONDS = 30.0
-"""Seconds until this process sees a change made by another."""
+"""Maximum age of the cached time zones. Changes made by other processes take effect within this time."""
 PAGE_ROWS = 1000
 
 

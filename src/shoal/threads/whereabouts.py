@@ -16,13 +16,14 @@ from shoal.kernel.ports import Settings
 from shoal.store.journal import Journal
 
 SCOPE = "latest"
-"""Scope of the settings that store each person's last thread in a channel. A key without a person means that the
-channel itself is a conversation, because a person wrote there outside threads.
+"""Settings scope that stores each person's last thread in a channel.
+
+A key without a person means that the channel itself is a conversation, because someone wrote there outside threads.
 """
 
 
 OWNER_IN = ("owner", "direct")
-"""The setting that stores the direct conversation in which the owner wrote last."""
+"""Setting that stores the direct conversation in which the owner last wrote."""
 
 
 class Whereabouts(NamedTuple):

@@ -46,7 +46,7 @@ _FTYP = {
     b"msf1": "image/heic",
 }
 _SHORT = (b"MZ", b"BM")
-"""Signatures that ordinary text can start with."""
+"""Signatures that ordinary text can also start with."""
 EXECUTABLE = "application/x-executable"
 
 
@@ -65,16 +65,16 @@ def media_type_of(content: bytes) -> str:
 
 
 PIXELS_MAX = 1568
-"""Longest side of images sent to models, in pixels. Providers shrink larger images themselves but charge for them."""
+"""Maximum side length of images sent to models. Providers shrink larger images themselves but charge for them."""
 IMAGE_BYTES_MAX = 3_000_000
-"""Largest image that every provider accepts, in bytes. Base64, which the providers' limits count, increases it to 4 MB.
+"""Maximum size of an image that every provider accepts. The providers' limits apply to its base64 form, which has 4 MB.
 
-Anthropic and Bedrock accept 5 MB of base64 and 8,000 pixels, or 2,000 pixels if a request has more than 20 images. Groq
-accepts 4 MB, Mistral 10 MB, and OpenAI, xAI and Gemini 20 MB per request. Gemini does not accept GIF, and xAI and
-llama.cpp accept neither GIF nor WebP.
+Anthropic and Bedrock accept 5 MB of base64 and 8,000 pixels per side, or 2,000 pixels if a request has more than 20
+images. Groq accepts 4 MB, Mistral 10 MB, and OpenAI, xAI and Gemini 20 MB per request. Gemini does not accept GIF, and
+xAI and llama.cpp accept neither GIF nor WebP.
 """
 AREA_MAX = 60_000_000
-"""Largest image that is opened, in pixels."""
+"""Maximum number of pixels of an image that is opened."""
 HALVINGS_MAX = 5
 _OPENED = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "ICO", "AVIF")
 _SENT = {"PNG": "image/png", "JPEG": "image/jpeg"}
@@ -161,7 +161,7 @@ def _by_head(content: bytes, head: ImageHead | None, bytes_max: int) -> tuple[by
 
 
 SIDE_MAX = 2000
-"""Longest side of an image if Pillow is not installed, in pixels."""
+"""Maximum side length of an image, in pixels, if Pillow is not installed."""
 
 
 def _why_not(content: bytes) -> str:

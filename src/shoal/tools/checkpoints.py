@@ -27,7 +27,7 @@ from shoal.tools.tainted_files import MarkedFiles
 from shoal.tools.trees import Names, Scan, SeenFolder, Trees
 
 SEEN_SECONDS = 21_600.0
-"""How long a scan is reused. After that, content that is missing from the store is stored again."""
+"""Maximum age of a scan that is reused. A new scan stores content again if it is missing from the store."""
 SEEN_WORKSPACES_MAX = 32
 SEEN_FOLDERS_MAX = 20_000
 

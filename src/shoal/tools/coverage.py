@@ -41,20 +41,19 @@ from shoal.tools.jail import SANDBOX_FILES, is_systems, open_resolved, resolve
 from shoal.tools.openat import closing_file
 
 DIGESTS_KEPT_MAX = 20_000
-"""Maximum number of cached file digests. The key is the file's `stat` result."""
 SETTLED_NS = 2_000_000_000
-"""Minimum age of a file's last change before its digest is cached. A later change then changes the file's times."""
+"""Minimum age of a file's last change before its digest is cached. Any later change then gets a different timestamp."""
 LISTINGS_KEPT_MAX = 8
-"""Maximum number of cached listings of code files, which are used to name changed files."""
+"""Maximum number of cached listings of code files. The listings are used to name the files that changed."""
 BOUND_BYTES_MAX = 4_194_304
-"""Largest file that is held in memory until it runs."""
+"""Maximum size of a script that is held in memory until it runs."""
 NAMED_MAX = 200
-"""Maximum number of files and folders that a command may name to run. A command with more is not covered."""
+"""Maximum number of files and folders that one command may run. A command that names more is not covered."""
 CHANGES_SHOWN_MAX = 5
 TRIES = 3
-"""Number of attempts to read a file that is being moved."""
+"""Maximum number of attempts to read a file that is being moved."""
 TICK_NS = 20_000_000
-"""Clock granularity of file systems. Two changes within this time can have the same timestamp."""
+"""Granularity of file timestamps. Two changes within this time can have the same timestamp."""
 DEPTH_MAX = 64
 
 _GIT_DATA = frozenset(
@@ -64,7 +63,7 @@ _SCRIPTS = frozenset(
     {".sh", ".bash", ".zsh", ".py", ".js", ".mjs", ".cjs", ".ts", ".pl", ".rb", ".php", ".awk", ".sed", ".lua", ".jq"}
 )
 _INCLUDES = lazy_re.compile(rb"^[ \t]*(?:#!|[-s]?include\b|source\b|\.[ \t]).*", re.MULTILINE)
-"""Lines with which scripts and makefiles include other files."""
+"""Matches the lines with which scripts and makefiles include other files."""
 _WORD = lazy_re.compile(r"[\w@%+=:,./~-]+")
 _FOLDER = lazy_re.compile(r"(?:.*[=:,])?[./~]*")
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from zipfile import ZipFile
 
 ARCHIVE_BYTES_MAX = 134_217_728
-"""Maximum total size of the unpacked parts of an office file."""
 PAGES_MAX = 2000
 MEMORY_BYTES_MAX = 1_073_741_824
 _DONE_WITH = frozenset(("p", "row", "si", "sp", "sheet", "Relationship"))

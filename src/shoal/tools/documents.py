@@ -22,18 +22,18 @@ from shoal.tools.output import is_binary, text_of
 
 SECONDS_MAX = 25
 TEXT_CHARS_MAX = 200_000
-"""Maximum number of characters read from a PDF on the web."""
+"""Maximum number of characters that are read from a PDF on the web."""
 DOCUMENT_BYTES_MAX = 33_554_432
 DOCUMENT_CHARS_MAX = 1_000_000
 PIECE_CHARS = 900
-"""Approximate length of the pieces that a document is split into for searching, in characters."""
+"""Approximate length of the pieces into which a document is split for searching."""
 FOLDER_FILES_MAX = 1_000
 FOLDER_DEPTH_MAX = 3
 EXIT_TOLD = 3
-"""Exit code of the child process after it printed a reason."""
+"""Exit code with which the child process reports that it has printed the reason for its failure."""
 DocumentState: TypeAlias = Callable[[Path], Awaitable[Mapping[Path, str]]]
-"""Function that returns the searched documents below a folder, each with a description of the part that is not
-searched, or an empty string.
+"""Function that returns the searchable documents below a folder. The value for each document describes the part that is
+not searched, or is empty.
 """
 
 

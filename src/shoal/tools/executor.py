@@ -84,11 +84,11 @@ MOVED_ON = "The earlier calls have changed what this call would do."
 CHANGED = "The approved call would now do something different, because something it depends on has changed. Ask again."
 CALL_SECONDS_MAX = 900.0
 TURNS_KEPT_MAX = 256
-"""Maximum number of turns whose checkpoint gap and automatic page reads are cached."""
+"""Maximum number of turns for which checkpoint gaps are cached, and for which automatic page reads are counted."""
 _LOOKERS = frozenset(
     "true false echo printf pwd cd ls cat head tail grep rg wc cut tr nl find stat file du df date diff test [".split()  # noqa: SIM905
 )
-"""Programs that change no file if the permission rules consider the command harmless."""
+"""Programs that change no file, provided that the permission rules consider the command harmless."""
 NOT_UPHELD = "The person who approved this call can no longer approve it."
 SINCE_ASKED = "you were asked"
 SINCE_ALLOWED = "it was allowed"
@@ -189,7 +189,7 @@ class Executor:
         self.registry = registry
         self.sandbox = sandbox
         self.is_sealed = sandbox.isolated and config.sandbox.network == "off"
-        """Whether commands run isolated from the host and without network access."""
+        """True if commands run in an isolating sandbox without network access."""
         self._asks_for_commands = not sandbox.isolated and config.sandbox.kind == "auto"
         self._ask_expires_seconds = config.permissions.ask_expires_seconds
         self._approvals = store.approvals

@@ -12,11 +12,10 @@ from shoal.tools.trees import Trees
 
 BYTES_COMPARED_MAX = 262_144
 LINES_COMPARED_MAX = 4_000
-"""Maximum number of lines of a text that is compared line by line."""
 DIFF_LINES_MAX = 400
 FILES_TOLD_MAX = 20
 TOLD_CHARS_MAX = 2_400
-"""Maximum number of files listed in a chat message, and maximum total length of their diffs."""
+"""Maximum total length of the diffs in a chat message."""
 PATH_CHARS_MAX = 120
 
 _LACKS: dict[Lacks, str] = {

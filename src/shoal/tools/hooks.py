@@ -14,7 +14,9 @@ T = TypeVar("T")
 
 REASON_CHARS_MAX = 300
 TURNS_WAITING_MAX = 1000
-"""Maximum number of ended turns queued for the hooks. Hooks are not called for turns beyond it."""
+"""Maximum number of ended turns that wait for the hooks. While the queue is full, hooks are not called for further
+turns.
+"""
 
 
 class HookRunner:

@@ -31,14 +31,14 @@ from shoal.tools.openat import WalkingOpener, best_opener, give_to
 
 FILE_BYTES_MAX = 26_214_400
 PATH_BYTES_MAX = 4096
-"""Longest path, in bytes. The kernel has the same limit."""
+"""Maximum size of a path, the same as in the kernel."""
 ENTRIES_MAX = 2000
 
 NAMES_MAX = 20_000
-"""Maximum number of names in a directory that are searched for a similar one."""
+"""Maximum number of names in a directory that are compared with a missing name."""
 
 SANDBOX_FILES = Mount(Path(os.devnull), "/")
-"""Mount for the sandbox's own file system, which does not exist on the host."""
+"""Mount that represents the sandbox's own file system, which does not exist on the host."""
 _HOST_FILES = Mount(Path("/"), "/")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt")
 _DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"})

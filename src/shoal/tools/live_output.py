@@ -23,10 +23,12 @@ from shoal.tools.output import visible
 
 SHOW_SECONDS = 0.25
 QUIET_SHOWS = 20
-"""Number of updates without new output after which the latest output is sent again, for people who started to watch."""
+"""Number of updates without new output after which the latest output is sent again, for people who have just started to
+watch.
+"""
 KEEP_BYTES = 131_072
 SECRET_CHARS_MAX = 24_576
-"""Length of the longest secret, and of the text that is held back."""
+"""Maximum length of a secret, and of the text that is held back because it may contain the beginning of a secret."""
 SHOWN_BYTES_MAX = 3_000
 """Maximum size of the shown output. Encoded as JSON, it fits into one PostgreSQL notification."""
 

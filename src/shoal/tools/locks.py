@@ -19,9 +19,7 @@ from shoal.kernel.phrases import counted
 
 WAIT_SECONDS = 30.0
 RETRY_SECONDS = 0.01
-"""Interval for checking whether another process has released the file."""
 PATHS_MAX = 10_000
-"""Maximum number of files that are locked or waited for at the same time."""
 
 
 class PathLocks:

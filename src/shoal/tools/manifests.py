@@ -24,12 +24,13 @@ from shoal.kernel.untrusted import is_text
 ENTRIES_MAX = 20_000
 BYTES_MAX = 2_147_483_648
 SETTLED_NANOSECONDS = 2_000_000_000
-"""Clock granularity. A file that changed within this time before it was read may change again without a new
-modification time."""
+"""Granularity of file timestamps. A file that changed within this time before it was read may change again without a
+new modification time.
+"""
 
 
 Wanted: TypeAlias = Callable[[str], bool]
-"""Function that returns whether a name at the top of a directory belongs to it."""
+"""Function that returns whether to include a name at the top level of the directory."""
 
 
 class ManifestEntry(msgspec.Struct, frozen=True, array_like=True):

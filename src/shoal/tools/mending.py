@@ -27,10 +27,11 @@ from shoal.text.loose_json import loose_value
 from shoal.tools.offer import unwrapped
 
 CHARS_MAX = 1_000_000
-"""Longest arguments that are repaired."""
+"""Maximum length of arguments that are repaired."""
 NAME_CHARS_MAX = 200
 TEXTS_MAX = 3
-"""Maximum number of levels of JSON inside strings that are decoded."""
+"""Maximum number of times that a string in the arguments is decoded as JSON. Models sometimes encode JSON repeatedly.
+"""
 DEPTH_MAX = 8
 SCHEMAS_MAX = 512
 _PREFIX = lazy_re.compile(
@@ -48,7 +49,9 @@ _REMARKS = frozenset(
         "unused", "why",
     }
 )  # fmt: skip
-"""Argument keys, without separators, in which models explain a call. Such arguments do not change its effect."""
+"""Names of arguments that models add to explain a call, in lower case and without separators. They do not change the
+effect of the call.
+"""
 _WRAPPERS = frozenset({"arguments", "parameters", "args", "input", "params", "tool_input", "kwargs", "properties"})
 _ABOUT = frozenset({"name", "tool", "tool_name", "function", "type", "id", "recipient_name"})
 

@@ -33,17 +33,20 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.tools.functions import NAME, Prepared, planned, tool
 
 ADDED_MAX = 10
-"""Maximum size of a group of added tools whose definitions are in every request. Tools of larger groups must be found
-first. Built-in tools are not counted."""
+"""Maximum number of tools in a group of added tools that every request defines. Tools of larger groups must be found
+first. Built-in tools do not count.
+"""
 FOUND_MAX = 6
-"""Maximum number of definitions in one result."""
 FOUND_CHARS_MAX = 12_000
-"""Maximum length of the definitions in one result. A single definition may be longer."""
+"""Maximum total length of the tool definitions in one result. A single definition may be longer."""
 DEFERRED_CHARS_MIN = 2_000
-"""Minimum total length of deferred tools. Shorter ones are defined directly because `more_tools` would cost as much."""
+"""Minimum total length of deferred tool definitions. If they are shorter, requests define all tools, because
+`more_tools` would cost as much.
+"""
 NAMED_CHARS_MAX = 1_200
-"""Longest list of names in the description of `more_tools`. If it would be longer, the list gives the number of tools
-per server."""
+"""Maximum length of the list of names in the description of `more_tools`. If the list would be longer, it contains the
+number of tools per MCP server instead.
+"""
 _WORD = lazy_re.compile(r"[^\W_]+")
 _STEM_CHARS = 5
 _SMALL_WORDS = set("and are for from have into that the this tool tools what with you".split())  # noqa: SIM905

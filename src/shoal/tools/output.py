@@ -10,9 +10,8 @@ from shoal.kernel.phrases import counted
 from shoal.text.encodings import find_encoding, read_text
 
 ARTIFACT_BYTES_MAX = 26_214_400
-"""Maximum number of stored bytes of a result. The rest is lost."""
 HEAD_SHARE = 0.6
-"""Share of an excerpt that is taken from the beginning. The rest is taken from the end."""
+"""Share of an excerpt that comes from the beginning of the text. The rest comes from the end."""
 _CONTROL = lazy_re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\ufff9-\ufffb"
     r"\U000e0000-\U000e01ef]"  # tags and variation selectors, which can hide whole sentences

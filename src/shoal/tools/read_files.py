@@ -28,16 +28,16 @@ from shoal.permissions.secret_files import holds_secret, is_secret_file
 from shoal.tools.jail import is_systems, resolve
 
 ENTRIES_MAX = 20_000
-"""Maximum number of files examined for one call. Files beyond it count as marked."""
+"""Maximum number of files that are examined for one call. If there are more, they count as secret and tainted."""
 _PATH_CHARS_MAX = 4096
 _TEXT = lazy_re.compile(r'("(?:[^"\\]|\\.)*+(?:"|\\?\Z))(\s*+:)?')
 """Matches a string in a JSON document, and a colon after it if the string is a field name."""
 _LISTERS = frozenset({"ls", "find", "tree", "fd", "du", "stat", "pwd", "cd", "test", "["})
-"""Commands that show the names in a folder but not the content of files."""
+"""Commands that show the names of files but not their content."""
 
 
 SEARCHED_MAX = 2_000
-"""Maximum number of files per call whose content is searched for secrets. The names of all files are checked."""
+"""Maximum number of files per call whose content is searched for secrets. All names are checked."""
 
 
 def secret_below(actions: Sequence[Action], mounts: Sequence[Mount], traits: TraitsByName, *, mapped: bool) -> str:

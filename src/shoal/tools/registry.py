@@ -28,7 +28,7 @@ from shoal.tools.locks import PathLocks
 from shoal.tools.offer import Offer, more_tools, offer, split
 
 SELECTIONS_MAX = 256
-"""Maximum number of cached tool selections. Caching makes the same selection the same object."""
+"""Maximum number of cached tool selections. Because of the cache, equal selections are the same object."""
 
 
 class Registry:

@@ -64,7 +64,9 @@ def open_folders(wanted: FilesSettings, files: Files, settings: Settings, home: 
 # ---- retention ----
 
 FIRST_SECONDS = 600.0
-"""Delay after the start, in which a wrong clock may be corrected."""
+"""Seconds between the start and the first deletion of old artifacts and checkpoints. A wrong clock may be corrected in
+that time.
+"""
 CHECK_SECONDS = 3600.0
 CHECKS_A_DAY = 24
 

@@ -31,7 +31,7 @@ MET = "[{count} changed here and on another machine at the same time. Other vers
 STAYS = "[Syncing the changes made here to other machines failed: {why} Shoal retries after the next call.]"
 BEHIND = "[Fetching the changes made on other machines failed: {why}]"
 PROJECTED = frozenset({LOG, CONTEXT})
-"""Files that each machine writes from the journal."""
+"""Files that are not synchronized, because each machine writes them from its journal."""
 
 _Transfer = Callable[[str, Path, Wanted, tuple[Path, ...]], Awaitable[list[str]]]
 

@@ -10,11 +10,13 @@ import msgspec
 from shoal.kernel.untrusted import UNREADABLE, short_source
 
 SPANS_MAX = 128
-"""Maximum number of spans for each folder and person. Above it, the two with the smallest gap are merged, which also
-marks changes within the gap. Merging never depends on other people's spans, so it does not reveal how much they wrote
-in private."""
+"""Maximum number of spans per folder and person.
+
+If there are more, the two spans with the smallest gap are merged. This also taints changes within the gap. Only spans
+of the same person are merged, so the result does not reveal how much other people wrote in private.
+"""
 SLACK_NS = 20_000_000
-"""Maximum lag of the clock for file timestamps: a tick of the kernel, at most 10 ms, with a margin."""
+"""Maximum lag of file timestamps behind the clock: one kernel tick, which is at most 10 ms, and a margin."""
 _OTHERS = " and others"
 
 

@@ -46,8 +46,9 @@ SETTLED_NS = 3_600_000_000_000
 """Minimum time between the end of a span and its deletion."""
 
 _APART = frozenset({"workspace", "scratch", "attachments", "artifacts", "checkpoints", ".git"})
-"""Folders of the home directory with separate marks or without marks. Their files do not enter prompts
-automatically."""
+"""Folders in the home directory whose taint is recorded separately or not at all. Their files are not added to prompts
+automatically.
+"""
 _TOO_MANY = "one of too many files to check"
 
 

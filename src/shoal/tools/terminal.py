@@ -3,9 +3,9 @@
 from shoal.kernel import lazy_re
 
 ROWS_UP_MAX = 500
-"""Number of lines above the last one that the cursor can reach, about the height of a tall terminal."""
+"""Number of rows above the last one that the cursor can reach, about the height of a tall terminal."""
 COLUMNS_MAX = 400
-"""Rightmost column that a control sequence can move the cursor to."""
+"""Rightmost column to which a control sequence can move the cursor."""
 _MOVES = lazy_re.compile(r"[\x08\x1b\x9b]|\r(?!\n)")
 _TOKEN = lazy_re.compile(
     r"(?:\x1b\[|\x9b)([0-9;:?<=>]{0,64})[ -/]{0,8}([@-~])"  # a control sequence

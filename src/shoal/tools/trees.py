@@ -24,12 +24,12 @@ from shoal.tools.openat import best_opener
 from shoal.tools.taint_spans import Marks
 
 SETTLED_NANOSECONDS = 2_000_000_000
-"""Clock granularity. A file that changed less than this long before it was read may change again with the same
-modification time.
+"""Granularity of file timestamps. A file that changed within this time before it was read may change again without a
+new modification time.
 """
 DEPTH_MAX = 200
 READ_AT_ONCE_MAX = 4
-"""Maximum number of new files that are read and stored at the same time. Each is in memory until it is stored."""
+"""Maximum number of new files that are read and stored at the same time. Each file is in memory until it is stored."""
 _KINDS: dict[int, EntryKind] = {
     stat.S_IFREG: "file",
     stat.S_IFDIR: "folder",
@@ -42,7 +42,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 Names: TypeAlias = tuple[str, ...]
 """A path as a tuple of names, in the form that system calls accept."""
 Signature: TypeAlias = tuple[int, ...]
-"""Value that identifies an unchanged file. Empty if the file may change without changing its timestamp."""
+"""Value that identifies an unchanged file. Empty if the file may change again without a new timestamp."""
 
 
 class SeenEntry(NamedTuple):

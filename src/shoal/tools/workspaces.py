@@ -55,11 +55,11 @@ SCOPE = "workspace"
 PUSH_ATTEMPTS_MAX = 20
 TRANSFERS_MAX = 8
 SWEEP_SECONDS = 86_400.0
-"""Interval at which a machine deletes content that no manifest names."""
+"""Seconds between deletions of content that no manifest names. Each machine deletes its own."""
 PULL_SECONDS_MAX = 900.0
-"""How long a pull that ends in a crash taints changed files."""
+"""If a pull crashes, the files that change within this time after its start are tainted."""
 APART_SECONDS = 0.04
-"""Delay between fetching unmarked and marked files, so that their timestamps differ."""
+"""Seconds between fetching untainted and tainted files, so that their timestamps differ."""
 
 
 class _State(msgspec.Struct):

@@ -23,9 +23,11 @@ from shoal.turn.context import ContextBuilder
 from shoal.turn.run import TurnRun
 
 WHY_CHARS_READ, WHY_CHARS_MAX = 2000, 200
-"""Limits in characters: how much of the model's text is read for a card's explanation, and how much the card shows."""
+"""Maximum number of characters that are read from the model's text to explain a card, and maximum number that the card
+shows.
+"""
 ORIGIN_EVENTS_MAX = 2000
-"""Number of recent events searched for the origin of a call's values."""
+"""Maximum number of recent events that are searched for the origin of a call's values."""
 _LINK = lazy_re.compile(r"\b(?:https?://|www\.)\S+", re.IGNORECASE)
 _QUOTES = {ord("“"): '"', ord("”"): '"'}
 

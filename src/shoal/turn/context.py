@@ -59,15 +59,15 @@ from shoal.turn.thread import ThreadView
 from shoal.turn.tokens import Calibration, Gauge, Meter
 
 OWNER = Asker(trust="owner", user="owner")
-"""Asker of requests outside turns."""
+"""Asker of requests that are not part of a turn."""
 TOOLS_KNOWN_MAX = 32
-"""Maximum number of tool sets whose JSON is cached. Each agent and profile has one."""
+"""Maximum number of tool sets whose JSON is cached. Each combination of agent and profile has one tool set."""
 FITTED_MAX = 64
-"""Maximum number of cached instructions that were shortened for small windows."""
+"""Maximum number of cached prefixes (instructions and tools) that were shortened for small windows."""
 WHOLE_SHARE = 0.75
-"""Share of the input up to which instructions and tools are sent unchanged."""
+"""Maximum share of the input that instructions and tools may take without being shortened."""
 FITTED_SHARE = 0.6
-"""Share of the input to which longer instructions and tools are reduced."""
+"""Share of the input to which larger instructions and tools are shortened."""
 
 
 class Shares(NamedTuple):
@@ -81,10 +81,10 @@ class Shares(NamedTuple):
 
 
 THREAD_LINE = "\n\nThis conversation is the thread `{}`."
-"""End of the system text.
+"""Last line of the system text.
 
-It differs between threads, so it follows the prefix that a channel's threads share in the provider's cache. It is not
-part of the stored text.
+It follows the part that all threads of a channel share in the provider's cache, because it differs between threads. It
+is not part of the stored text.
 """
 EVENTS_AT_ONCE_MAX = 500
 OLDEST_CHARS_MAX = 120
@@ -105,18 +105,18 @@ class ContextCosts(msgspec.Struct, frozen=True):
     window_tokens: int
     output_tokens: int
     tokens: int
-    """Total input."""
+    """Estimated input tokens of the complete request."""
     parts: tuple[ContextPart, ...]
     found_tools: int
-    """Number of tools that the request omits and a search can find."""
+    """Number of tools that the request does not define but that the model can find by searching."""
     left_out: int
-    """Number of messages that the request omits."""
+    """Number of messages omitted from the request."""
     fitted: bool
-    """Whether instructions and tools were shortened to fit the window."""
+    """True if instructions and tools were shortened to fit the window."""
     room_tokens: int = 0
-    """Size above which the oldest messages are summarized or omitted."""
+    """Size of the conversation, in tokens, above which the oldest messages are summarized or omitted."""
     oldest: str = ""
-    """Beginning of the oldest message."""
+    """Beginning of the oldest message in the request."""
 
 
 class TurnOpening(msgspec.Struct, frozen=True):
@@ -124,7 +124,7 @@ class TurnOpening(msgspec.Struct, frozen=True):
 
     started: TurnStarted
     expired_seq: int
-    """New start of the rolling window, or 0 if unchanged."""
+    """Sequence number of the last event that left the rolling window, or 0 if none did."""
     system: SystemPrompt
     tools: Offer
     new: tuple[SystemPrompt, ...]

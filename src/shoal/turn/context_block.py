@@ -10,10 +10,11 @@ from shoal.kernel.transcript import CONTEXT_CHANGES, CONTEXT_HEAD, CONTEXT_TAIL
 from shoal.kernel.zones import local_time
 
 CONTEXT_LINES_MAX = 12
-"""Maximum lines per list. A longer list ends with "and more" instead of a count."""
+"""Maximum number of lines per list. A longer list ends with "and more", without a count."""
 ACTIVITY_MAX = CONTEXT_LINES_MAX + 2
-"""Maximum threads and processes looked up for an agent: the lines shown, its own thread, and one to detect a longer
-list."""
+"""Maximum number of threads or processes that are looked up for an agent: the shown lines, the agent's own thread, and
+one more to detect a longer list.
+"""
 LINE_CHARS_MAX = 240
 
 

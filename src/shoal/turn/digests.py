@@ -28,7 +28,9 @@ DIGEST_BYTES = 8
 
 _encoder = msgspec.json.Encoder()
 _ATTACHMENTS = lazy_re.compile(rb'/data/[^/\s"]+/[^/\s"]+/[^/\s"]+/attachments/')
-"""Matches the path of a thread's files in a sandbox without path mapping. A copy of the thread has another path."""
+"""Matches the path of a thread's attachments in a sandbox without path mapping. A copy of the thread has a different
+path.
+"""
 _Described = tuple[str, str, str]
 """A tool definition that the model sees: name, description and parameters."""
 _tools = msgspec.json.Decoder(tuple[_Described, ...])

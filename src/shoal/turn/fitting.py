@@ -27,11 +27,11 @@ from shoal.turn.text_files import cut_middle
 from shoal.turn.tokens import MESSAGE_UNITS, Count, Meter
 
 WINDOW_TOKENS_DEFAULT = 128_000
-"""Assumed window of an unknown model, until its provider rejects a request."""
+"""Window that is assumed for an unknown model until its provider rejects a request."""
 WINDOW_TOKENS_MIN = 1024
-"""Minimum plausible window. Smaller values are ignored."""
+"""Minimum plausible window. Smaller values that a provider states are ignored."""
 ROOM_UNITS_MIN = 256
-"""Minimum budget for the conversation. With less, no request is made."""
+"""Minimum token budget for the conversation, in units. With a smaller budget, no request is made."""
 
 
 class TokenRoom(msgspec.Struct, frozen=True):
@@ -105,13 +105,13 @@ class Tally:
         self.head = int(isinstance(first, UserMessage) and first.text.startswith(SUMMARY_HEAD))
         """Number of summary entries at the beginning: 0 or 1."""
         self.plain = [0]
-        """Units before each index. An entry with an excerpt counts as its stub."""
+        """Total units before each index. A result with an excerpt counts as its stub."""
         self.excerpts = [0]
-        """Units before each index that stubs would save."""
+        """Total units before each index that are saved if stubs replace excerpts."""
         self.turns: list[int] = []
-        """Index of each turn's first message."""
+        """Indexes of the first message of each turn."""
         self.steps: list[int] = []
-        """Indexes where a cut does not separate a result from its call."""
+        """Indexes at which a cut does not separate a tool result from its call."""
         self.newest_step = 0
         self.newest_user = -1
         """Index of the last message from a person or trigger, or -1."""
@@ -213,7 +213,7 @@ def _start(tally: Tally, room: TokenRoom) -> tuple[int, tuple[int, ...]]:
 
 
 SHARE_UNITS_MIN = 16
-"""Minimum units to which a message is shortened. Below this, its step is omitted instead."""
+"""Minimum size of a shortened message, in units. If the limit would be lower, only messages from people are sent."""
 
 _NOTICE_CHARS = 70
 _IMAGE_LEFT_OUT = "[an image was left out here]"

@@ -20,12 +20,12 @@ Value: TypeAlias = "str | tuple[Value, ...] | dict[str, Value]"
 
 DEPTH_MAX = 32
 EVENTS_MAX = 20_000
-"""Maximum total of scalars, lists and tables."""
+"""Maximum number of YAML parser events: scalars, and the starts and ends of lists and mappings."""
 _FENCE = "---"
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _KEY = lazy_re.compile(r"[\w.-]+")
 _PLAIN = lazy_re.compile(r"(?:[^\W_]|[/(./$+<=^~;_])[^:#\r]*")
-"""Matches a value that needs no YAML parser: a plain scalar without special characters."""
+"""Matches a value that can be read without a YAML parser: a plain scalar without special characters."""
 _PLAIN_KEY = lazy_re.compile(r"([A-Za-z][A-Za-z0-9_-]*): +(\S.*)")
 
 

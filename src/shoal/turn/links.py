@@ -24,7 +24,7 @@ from shoal.markdown.pieces import MARKDOWN
 from shoal.markdown.render import render_tree
 
 ADDRESSES_MAX = 200
-"""Maximum number of URLs checked per answer. Further ones are rendered as code."""
+"""Maximum number of URLs that are checked per answer. All others are rendered as code."""
 ENDING = ".,;:!?'\"*_~)]}>"
 _WORDS = lazy_re.compile(r"[^\s<>()\[\]{}|\"`]+")
 _ADDRESS = lazy_re.compile(r"[^\s<>`]+")
@@ -40,7 +40,7 @@ _FENCE = lazy_re.compile(r" {0,3}(?:```|~~~)[^`\n]*\n")
 _MARKUP = frozenset("[]<>&\\|`*_~")
 """Characters that can hide, split or end a URL."""
 PARSED_AGAIN_CHARS = 2_000
-"""Length above which an open block is parsed again only after growing by a quarter, in characters."""
+"""Length in characters above which an open block is parsed again only after it has grown by a quarter."""
 _INLINE = frozenset({"paragraph", "heading", "cell"})
 
 Knows = Callable[[str], bool]

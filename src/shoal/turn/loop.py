@@ -138,14 +138,18 @@ HELPED_BY_ANOTHER_MODEL: frozenset[FailureKind] = RETRYABLE | frozenset[FailureK
     {"quota", "auth", "invalid_request"}
 )
 REFUSALS: frozenset[FailureKind] = frozenset({"invalid_request", "content_filter"})
-"""Failures that earlier messages may cause."""
+"""Kinds of failures that earlier messages in the conversation may cause."""
 
 OUTAGE_BASE_SECONDS = 5.0
-"""First pause of a turn that waits for a model. It doubles with each attempt, up to `BACKOFF_SECONDS_MAX`."""
+"""Seconds before the first retry of a turn that waits for a model. The delay doubles with each attempt, up to
+`BACKOFF_SECONDS_MAX`.
+"""
 OUTAGE_ASKED_SECONDS_MAX = 300.0
-"""Maximum wait that a provider can request. Many request a day but work again within a minute."""
+"""Maximum wait that a provider can request. Many providers request a day but work again within a minute."""
 CONFIRMED_SECONDS = 0.5
-"""Maximum age of a lease check in seconds. A process that was suspended for longer checks again."""
+"""Maximum age of a lease check before a model call. If more time has passed, for example because the process was
+suspended, the lease is checked again.
+"""
 
 TurnOutcome = Literal["finished", "parked"]
 
@@ -157,11 +161,11 @@ class ModelStep(msgspec.Struct, frozen=True):
     timing: Step
     spend: Spend | None = None
     instead: str = ""
-    """Why a fallback model answered."""
+    """Reason why a fallback model answered, or empty."""
     notes: tuple[str, ...] = ()
-    """Content that the model did not receive."""
+    """Notes about content that the model did not receive."""
     broke_off: str = ""
-    """Notice for an incomplete answer."""
+    """Notice that is appended to an incomplete answer, or empty."""
 
 
 class TurnLoop(msgspec.Struct, frozen=True, eq=False):

@@ -8,7 +8,7 @@ from shoal.kernel.posts import Button
 from shoal.kernel.records import NewPost
 
 BUTTON_BYTES_MAX = 64
-"""Maximum bytes of a button's value on every platform. Telegram has the lowest limit (`callback_data`)."""
+"""Maximum size of a button's value that every platform accepts. Telegram has the lowest limit (`callback_data`)."""
 ANSWERS_AGAIN = "The model is available again."
 GAVE_UP = "The model was not available in time."
 STOPPED = "Stopped while waiting for the model."

@@ -15,7 +15,7 @@ from shoal.turn.prompt import SystemPrompt
 from shoal.turn.tokens import CALL_UNITS, MESSAGE_UNITS, Meter
 
 TOOLS_SHARE = 0.4
-"""Minimum share of the token budget for tools, if they need it."""
+"""Minimum share of the token budget that tools receive if they need it."""
 _FIRST = frozenset({"identity", "rules"})
 
 

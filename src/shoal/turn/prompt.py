@@ -49,7 +49,7 @@ from shoal.turn.skills import SkillRoot, Skills, SkillScope, skill_roots
 from shoal.turn.text_files import FileCache, SkillReader, cut_bytes, cut_middle
 
 CHANGES_CHARS_MAX = 4000
-"""Maximum characters of a change report. If it is longer, the system text is replaced instead."""
+"""Maximum length of a change report. If the report would be longer, the system text is replaced instead."""
 
 SYSTEM_TITLE = "Changes made to this environment"
 
@@ -60,15 +60,15 @@ class PromptSection(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     text: str
     live: bool = False
-    """Whether the section may change without a new base."""
+    """True if the section may change without a new base prompt."""
     label: str = ""
-    """Names the section in change notices. Without a label, changes are not reported."""
+    """Name of the section in change notices. If empty, changes are not reported."""
     tainted_by: tuple[str, ...] = ()
     """Names of the section's files that untrusted content influenced."""
     forgets: bool = False
-    """Whether a removed line requires a new base, so that no later request contains it."""
+    """True if removing a line requires a new base prompt, so that later requests no longer contain the line."""
     part: str = "system"
-    """The request part to which the section's size is added."""
+    """Part of the request in whose size the section is counted."""
 
 
 class SystemPrompt(msgspec.Struct, frozen=True, eq=False, weakref=True):
@@ -181,7 +181,9 @@ _decoder = msgspec.json.Decoder(tuple[PromptSection, ...])
 DOCS_DEPTH_MAX = 3
 DOCS_MAX = 200
 PROMPTS_MAX = 256
-"""Maximum number of cached prompts, one per agent, channel and person. The least recently used is dropped first."""
+"""Maximum number of cached prompts. Each combination of agent, channel and person has one. The least recently used is
+evicted first.
+"""
 
 _DOCUMENT_SUFFIXES = (".md", ".txt", ".rst", ".json", ".toml", ".yaml", ".yml", ".csv", ".tsv", ".sh", ".py", ".sql")
 
@@ -276,13 +278,15 @@ class PromptPart(NamedTuple):
     name: str
     heading: str
     empty: str
-    """Text if all files are empty."""
+    """Text that follows the heading if all files are empty."""
     bytes_max: int
-    """Maximum bytes read of each file."""
+    """Maximum number of bytes that are read from each file."""
     files: Callable[[ThreadId, date], Sequence[PromptFile]]
-    """Returns the files for a thread on a day."""
+    """`(thread, today)` returns the files for the prompt."""
     shown: Callable[[str, str], str]
-    """Returns the text that a person may see. Its middle is then cut to the file's own limit."""
+    """`(text, person)` returns the part of the text that the person may see. If it exceeds the file's own limit, its
+    middle is cut.
+    """
 
 
 class _PromptScope(NamedTuple):

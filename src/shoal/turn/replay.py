@@ -55,16 +55,16 @@ class RecordedStep(NamedTuple):
 
     turn: TurnId
     seq: int
-    """The event with the call's answer."""
+    """Sequence number of the event with the model's response."""
     number: int
-    """Number of the call in its turn."""
+    """Number of the call in its turn, counted from 1."""
     agent: str
     asked: str
     """Text of the message that the turn answers."""
     started_at: datetime
     said: AssistantSaid
     entries: Sequence[TranscriptEntry]
-    """The messages sent. Valid until the next step is read."""
+    """Transcript before the call. Valid until the next step is read."""
     system: str
     """Digest of the system text."""
     tools: str
@@ -120,7 +120,7 @@ SHOWN_CHARS = 300
 TOOL_CHARS = 60
 READ_AT_ONCE = 2_000
 PLACE = "identity"
-"""The section that describes the channel and the workspace. Its changes are ignored."""
+"""Name of the section that describes the channel and the workspace. Changes to this section are ignored."""
 
 DifferenceKind: TypeAlias = Literal["system", "messages", "tools", "options", "instructions"]
 
@@ -147,9 +147,8 @@ class Sent(NamedTuple):
     """Digest of the tools."""
     options: str
     window_tokens: int
-    """The assumed window, or 0 for the known one."""
+    """Window that was assumed after an overflow, or 0 for the model's known window."""
     is_limited: bool
-    """Whether the turn had reached a limit."""
 
 
 class ReplayReport(msgspec.Struct, frozen=True):

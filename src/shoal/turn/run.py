@@ -31,13 +31,11 @@ class TurnScope(msgspec.Struct, frozen=True):
     asker: Asker
     audience: Audience
     caller: Caller | None = None
-    """The tool call that started the turn."""
     speaks_in: ThreadId = ThreadId("")
-    """The thread to post to if nobody reads the turn's answer. Empty means its own thread."""
+    """Thread for the turn's posts if nobody reads its answer. Empty means the turn's own thread."""
     timezone: str = "UTC"
-    """The asker's time zone."""
     visible_threads: str = ""
-    """Id prefix of threads that the turn may see. Empty means all."""
+    """Prefix of the ids of threads that the turn may see. Empty means all threads."""
 
 
 class TurnRun(msgspec.Struct, eq=False):
@@ -49,20 +47,19 @@ class TurnRun(msgspec.Struct, eq=False):
     system: SystemPrompt
     tools: Offer
     streamed: list[str] = msgspec.field(default_factory=list[str])
-    """Text received in the current model call. It is kept on abort."""
+    """Text received so far in the current model call. It is kept if the turn is aborted."""
     asked: RequestMark | None = None
-    """The mark of the current request."""
     squeezed_to: int = 0
-    """Limit for the conversation after an overflow, in units."""
+    """Maximum size of the conversation after an overflow, in units. 0 means no limit."""
     window_tokens: int = 0
-    """The model's assumed window after an overflow."""
+    """Window that is assumed for the model after an overflow. 0 means the known window."""
     compacted: bool = False
-    """Whether a summary was attempted."""
+    """True if a summary was attempted. Reset if the attempt failed but may succeed later."""
     unsummarised: str = ""
-    """Why no model could write the summary."""
+    """Reason why no model could write the summary, or empty."""
     overflows: int = 0
     left_behind: bool = False
-    """Whether the turn was retried without the earlier conversation, which the provider rejected."""
+    """True if the turn has already tried to drop the earlier conversation because the provider rejected it."""
 
     def begin_call(self) -> Callable[[ModelEvent], None]:
         """Start a model call for live watchers. Return the function that receives its events."""

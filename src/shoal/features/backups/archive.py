@@ -38,15 +38,15 @@ DATABASE = "shoal.db"
 DUMP = "shoal.dump"
 CONFIGURATION = "shoal.toml"
 CHANGED_AT = "SHOAL.ctime_ns"
-"""Tar header with a file's change time, which the taint marks depend on (decision 010)."""
+"""Tar header that stores the change time of a file, on which taint marks depend (decision 010)."""
 READ_WHOLE_BYTES_MAX = 67_108_864
-"""Files up to this size are read completely before they are archived, so a concurrent change cannot corrupt the
-copy."""
+"""Maximum size of a file that is read completely before it is archived, so a concurrent change cannot corrupt the copy.
+"""
 PATH_BYTES_MAX = 4096
-"""The kernel's PATH_MAX, including the final zero byte."""
+"""The kernel's PATH_MAX, including the terminating null byte."""
 PLACE_CHARS_MAX = 80
 FAILURES = (OSError, InvalidInput, tarfile.TarError, sqlite3.Error)
-"""Errors that writing and checking an archive may raise besides StoreError."""
+"""Errors other than StoreError that writing or checking an archive can raise."""
 _PASSED_ON = frozenset({"PATH", "HOME", "LANG", "TMPDIR"})
 
 

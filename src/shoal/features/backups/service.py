@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS_MAX = 3600.0
 """Maximum time between checks for a due backup or a retry."""
 PROBLEM = ("backup", "problem")
-"""Setting with the error of the last scheduled backup. Empty after a success."""
+"""Setting that stores the error of the last scheduled backup. Empty after a success."""
 _NAME = lazy_re.compile(r"shoal-(\d{8}T\d{6}Z)\.tar\.gz")
 _TIME = "%Y%m%dT%H%M%SZ"
 

@@ -19,9 +19,10 @@ class BackupSettings(Section, frozen=True, kw_only=True):
             description="a directory, s3://BUCKET/PREFIX, or empty",
         ),
     ] = ""
-    """Destination: a directory, relative to the home directory, or s3://BUCKET/PREFIX in the store of [files]. If
-    empty, Shoal makes no scheduled backups."""
+    """Destination of the backups: a directory, absolute or relative to the home directory, or s3://BUCKET/PREFIX in the
+    store of [files]. If empty, Shoal makes no scheduled backups.
+    """
     every_hours: Annotated[float, Meta(ge=0, le=8_784)] = 24.0
-    """Interval in hours. 0 means backups on demand only."""
+    """Hours between scheduled backups. 0 turns scheduled backups off."""
     keep: Annotated[int, Meta(ge=1, le=10_000)] = 7
     """Number of backups to keep. Older ones are deleted after a newer backup passes its check."""

@@ -19,8 +19,14 @@ SYSTEM_CHARS_MAX = 200_000
 
 Difference: TypeAlias = Literal["same", "words", "arguments", "calls", "refused", "failed"]
 DIFFERENCES: tuple[Difference, ...] = ("same", "words", "arguments", "calls", "refused", "failed")
-"""Kinds of difference between two answers, from smallest to largest: none, the text, the arguments of the same tools,
-different tools or text instead of a call, a refusal, no answer.
+"""Kinds of difference between two answers, from smallest to largest.
+
+`same`: none.
+`words`: different text.
+`arguments`: the same tools with different arguments.
+`calls`: different tools, or text instead of a call.
+`refused`: a refusal.
+`failed`: no answer.
 """
 
 

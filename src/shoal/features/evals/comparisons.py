@@ -49,13 +49,12 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 AT_ONCE = 4
-"""Maximum number of calls in flight."""
 FAILED_MAX = 3
-"""Number of consecutive rounds in which every call fails before the comparison stops."""
+"""Number of consecutive rounds without a successful call after which the comparison stops."""
 THREADS_AT_ONCE = 100
 ASKED_CHARS = 200
 MODEL_STEP = "model "
-"""Prefix of the description of a step that called a model."""
+"""Prefix in the description of a step that called a model."""
 OWNERS = Audience(everywhere=True)
 
 

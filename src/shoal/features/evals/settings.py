@@ -7,7 +7,7 @@ from msgspec import Meta
 from shoal.kernel.section import Section
 
 CASES = "cases"
-"""Directory of the cases in an agent's directory."""
+"""Subdirectory of an agent's directory that contains its test cases."""
 
 
 class CasesSettings(Section, frozen=True, kw_only=True):
@@ -16,11 +16,13 @@ class CasesSettings(Section, frozen=True, kw_only=True):
     """
 
     judge_model: str = ""
-    """Model that checks `judged` expectations. If empty, the model under test."""
+    """Model that checks `judged` expectations. If empty, the model under test checks them."""
     steps_max: Annotated[int, Meta(ge=1, le=100)] = 10
     """Maximum number of model calls per test case."""
     edit_seconds_max: Annotated[float, Meta(ge=0, le=600)] = 60.0
-    """Time limit in seconds for the cases that run before a person is asked to approve a change. 0 disables them."""
+    """Time limit in seconds for the cases that run before a person is asked to approve a change. 0 disables these
+    cases.
+    """
     edit_usd_max: Annotated[float, Meta(ge=0)] = 0.5
     """Cost limit for these cases, in US dollars, if the model's price is known. 0 means no limit."""
     edit_tokens_max: Annotated[int, Meta(ge=0)] = 500_000

@@ -10,7 +10,7 @@ LISTED_MAX = 200
 ANSWERS_MAX = 20 * STEPS_MAX
 
 AnswerKey = tuple[ThreadId, int, int]
-"""Thread, event number and run of an answer."""
+"""Thread, sequence number of the event and number of the run that identify an answer."""
 
 _comparison = reader(
     Comparison,

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 ARGUMENTS_CHARS_MAX = 1_000_000
 
 Call: TypeAlias = Callable[[str, dict[str, object], ToolContext], Awaitable[ToolOutput]]
-"""Calls a tool by the server's name for it."""
+"""Calls a tool. The first argument is the server's name for the tool."""
 
 
 class McpTool:
@@ -117,17 +117,17 @@ async def _unconfirmed() -> str:
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 60.0
-"""Interval at which a server's tools are listed, in seconds. Listing also checks that the server is alive."""
+"""Seconds between two listings of a server's tools. Each listing also checks whether the server is alive."""
 LISTINGS_MAX = 10
-"""Maximum number of listings in CHECK_SECONDS, even if the server reports more changes."""
+"""Maximum number of listings per CHECK_SECONDS, even if the server reports more changes."""
 STEADY_SECONDS = 30.0
-"""Minimum duration, in seconds, of a connection that is retried immediately after it is lost. A shorter connection
+"""A lost connection is retried immediately if it lasted at least this many seconds. The loss of a shorter connection
 counts as a failure.
 """
 TOOLS_MAX = 128
 PAGES_MAX = 20
 LISTED_MAX = 2_000
-"""Maximum number of definitions read per server."""
+"""Maximum number of tool definitions read per server."""
 
 WARNINGS_MAX = 20
 
@@ -147,15 +147,15 @@ class McpState(msgspec.Struct, frozen=True):
     server: str
     status: Status = "starting"
     tools: tuple[str, ...] = ()
-    """Tools of the server while it is up."""
+    """Names of the registered tools. Empty unless the server is up."""
     why: str = ""
     """Reason why the server is not up."""
     waiting: int = 0
-    """Number of definitions that differ from the allowed ones."""
+    """Number of new or changed definitions that wait for the owner's decision."""
     left_out: tuple[str, ...] = ()
     """Unusable tools, each with the reason."""
     unconfirmed: int = 0
-    """Number of tools without a confirmed kind."""
+    """Number of tools whose kind the owner has not confirmed."""
 
     @property
     def summary(self) -> str:
@@ -193,7 +193,7 @@ class McpConnection:
         self._warned: set[tuple[str, str]] = set()
         self._digest = hashlib.sha256(self.server.settings.identity.encode()).hexdigest()
         self._listing: tuple[dict[str, tuple[str, Definition]], tuple[str, ...]] | None = None
-        """The server's last list of tools, with the reasons why some are left out."""
+        """The server's latest list of tools, and the reasons why some tools were omitted."""
         self._registering = asyncio.Lock()
         if self.pins is not None:
             self.pins.watchers.append((self.server.name, self._apply))

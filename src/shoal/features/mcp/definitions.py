@@ -20,9 +20,9 @@ from shoal.tools.output import visible
 NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 1024
 TEXT_CHARS_MAX = 40_000
-"""Maximum number of characters of a definition stored for display. The digest covers the complete definition."""
+"""Maximum length of a definition stored for display, in characters. The digest covers the complete definition."""
 DIGEST_CHARS = 12
-"""Number of characters of a digest that are shown. To identify a digest, people must enter at least as many."""
+"""Number of characters of a digest that are shown. People must enter at least this many to identify a definition."""
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
@@ -78,7 +78,7 @@ def definition_text(definition: Mapping[str, object]) -> str:
 
 
 _CONTROLS = {code: f"\\u{{{code:x}}}" for code in range(0x7F, 0xA0)}
-"""Line separators and control characters that JSON does not escape."""
+"""Escape sequences for control characters that JSON does not escape."""
 
 
 def _lines(value: Json, path: str) -> Iterator[str]:

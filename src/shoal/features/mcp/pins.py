@@ -51,13 +51,13 @@ log = logging.getLogger(__name__)
 
 SCOPE = "mcp"
 CHAIN = "mcp"
-"""Audit chain of servers' changes and the owner's decisions."""
+"""Audit chain for changes by servers and for decisions of the owner."""
 DENIED_MAX = 32
-"""Maximum number of denied definitions remembered per tool. If a server alternates between definitions, Shoal asks
-once for each.
+"""Maximum number of denied definitions stored per tool. If a server alternates between definitions, Shoal asks about
+each one only once.
 """
 TELL_SECONDS = 3600.0
-"""Minimum time between notices about a server that keeps changing, in seconds."""
+"""Minimum number of seconds between notices about a server whose definitions keep changing."""
 SWAPS_MAX = 50
 
 State: TypeAlias = Literal["allowed", "changed", "new", "denied"]
@@ -212,8 +212,9 @@ class Pins:
         self._clock = clock
         self.know(servers)
         self.watchers: list[tuple[str, Callable[[], Awaitable[None]]]] = []
-        """Functions by server name. Each is awaited after a decision in this process. When it returns, the decision is
-        in effect."""
+        """Functions to await after a decision in this process, each with the name of its server. The decision is in
+        effect when they return.
+        """
 
     @classmethod
     def of(cls, services: "Services") -> "Pins":

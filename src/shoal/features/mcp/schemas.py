@@ -41,10 +41,10 @@ SCHEMA_DEPTH_MAX = 12
 NODES_MAX = 2_000
 """Maximum number of nodes in a schema, including inlined references."""
 ENTRIES_MAX = 100
-"""Maximum number of properties of an object, or of choices in a list."""
+"""Maximum number of properties in an object, or of choices in a list."""
 REFERENCES_MAX = 20
 REPEATS_MAX = 2
-"""Number of levels to which a recursive schema is inlined."""
+"""Maximum number of times that a recursive reference is inlined."""
 _INTEGER_MAX = 2**53
 
 KEYWORDS = frozenset(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 START_SECONDS = 5.0
-"""Maximum wait at startup for the servers' first responses, in seconds."""
+"""Maximum time that startup waits for the first connection attempts of all servers, in seconds."""
 
 
 class McpServers:

@@ -23,9 +23,9 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
     live = frozenset({"enabled", "command", "args", "env", "url", "headers"})
 
     enabled: bool = True
-    """Whether the server is enabled."""
+    """Whether Shoal connects to the server."""
     command: str = ""
-    """Program to start, which communicates over its standard input and output."""
+    """Program that runs the server and communicates over standard input and output."""
     args: tuple[str, ...] = ()
     """Arguments of the program."""
     env: dict[str, Secret] = {}
@@ -35,13 +35,13 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
     """Whether the program runs in bubblewrap, with the network of [sandbox] and its own folder, instead of directly on
     the host."""
     url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
-    """URL of a running server with streamable HTTP. Private addresses are allowed."""
+    """URL of a running server that uses streamable HTTP. Private addresses are allowed."""
     headers: dict[str, Secret] = {}
-    """HTTP headers of each request, such as Authorization."""
+    """HTTP headers for each request, such as Authorization."""
     tools: tuple[str, ...] = ()
-    """Names of the tools to use, as the server lists them. If empty, all tools."""
+    """Names of the tools to use, as the server lists them. If empty, agents can use all tools."""
     timeout_seconds: Annotated[float, Meta(gt=0, le=900)] = 60.0
-    """Time limit for the start and for each response, in seconds."""
+    """Time limit for startup and for each response, in seconds."""
 
     @property
     def identity(self) -> str:
@@ -60,7 +60,7 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
 
 
 SERVERS = dict[str, McpServerSettings]
-"""Servers in [mcp], by name."""
+"""Configured servers by name."""
 
 
 def servers_of(config: Config) -> Mapping[str, McpServerSettings]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 CONNECT_SECONDS = 5.0
-"""Maximum wait for the first attempt to connect to an added or enabled server, in seconds."""
+"""Maximum time to wait for the first connection attempt of a server that was added or enabled, in seconds."""
 
 SecretName = Annotated[
     str,

@@ -89,7 +89,7 @@ def _mended(item: "SessionMessage | Exception") -> "list[SessionMessage | Except
 
 
 NPM_WORDS_LEAST = 4
-"""Shorter npm lines, such as `npm error code E404`, contain no reason."""
+"""npm error lines with at most this many words, such as `npm error code E404`, do not contain the reason."""
 
 
 class LastWords:

@@ -22,7 +22,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 Message: TypeAlias = "dict[str, Json]"
 
 RAW = "shoal/raw"
-"""Key in `_meta` for a response as the server sent it."""
+"""Key in `_meta` that holds the server's original response."""
 INTERNAL_ERROR = -32603
 BATCH_MAX = 100
 WORDS_CHARS_MAX = 2_000

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 ChangeMemory: TypeAlias = Callable[[MemoryEdit], Awaitable[object | None]]
 CHAIN = "memory"
-"""Audit chain of changes that belong to no thread."""
+"""Audit chain for memory changes that do not belong to a thread."""
 LOOKED_MAX = 1000
-"""Maximum number of recent changes to search for one that can be undone."""
+"""Maximum number of recent changes to search for a change that can be undone."""
 
 
 class MemoryBook:

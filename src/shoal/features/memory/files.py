@@ -37,7 +37,7 @@ from shoal.tools.openat import closing_file
 _BULLETS = ("- ", "* ", "+ ")
 _REOPENS_MAX = 20
 EVERYBODYS = "To change what everyone can see, write in a group or on the page, or use `shoal memory`."
-"""Error for a person who tries to change shared memory in a private conversation with the agent."""
+"""Error shown to a person who tries to change shared memory in a private conversation with the agent."""
 
 
 class MemoryEdit(msgspec.Struct, frozen=True):

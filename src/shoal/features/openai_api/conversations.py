@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 SCOPE = "openai"
 CONVERSATIONS = Walk("conversations", ("",), is_by_time=False)
-"""Bookkeeping job that deletes the mappings of threads inactive for a long time."""
+"""Bookkeeping job that deletes mappings from clients' conversations to threads that have been inactive for a long time.
+"""
 
 
 def attach(services: "Services") -> None:

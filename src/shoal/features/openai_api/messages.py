@@ -18,7 +18,7 @@ from shoal.kernel.errors import InvalidInput
 from shoal.kernel.untrusted import UNREADABLE
 
 BODY_BYTES_MAX = 83_886_080
-"""Maximum size of a body: a file of 50 MB as base64, and the conversation."""
+"""Maximum size of a request body: a file of 50 MB as base64, and the conversation."""
 FILE_BYTES_MAX = 52_428_800
 FILES_MAX = 500
 _PIECE_CHARS = 262_144
@@ -32,7 +32,7 @@ _ROLES = ("user", "assistant", "tool", "function", "system", "developer")
 
 
 Literal: TypeAlias = "msgspec.Raw | msgspec.UnsetType"
-"""A JSON value that is not parsed yet."""
+"""A JSON value that has not been parsed."""
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):

@@ -61,12 +61,12 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 routes = Routes()
 
 DEFAULT_MODEL = "shoal"
-"""Model name for the default agent."""
+"""Model name that selects the default agent."""
 NO_TOOLS = "`tools` is not supported: the agent uses its own tools."
 NO_RESPONSE = "`previous_response_id` is not the id of a response that this token received from this server."
 
 _NO_RETRY = {"X-Should-Retry": "false"}
-"""Header that stops OpenAI's clients from retrying a failed turn on their own."""
+"""Header that stops OpenAI's clients from retrying a failed turn."""
 
 
 class Conversations(msgspec.Struct, frozen=True, eq=False):

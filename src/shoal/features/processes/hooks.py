@@ -12,7 +12,7 @@ from shoal.kernel.untrusted import untrusted_block
 from shoal.permissions.patterns import Automaton, PatternRefused
 
 LINE_BYTES_MAX = 4096
-"""Maximum bytes matched per line. The rest of a longer line is ignored."""
+"""Maximum number of bytes per line that are compared with the patterns. The rest of a longer line is ignored."""
 
 
 class LineMatcher:

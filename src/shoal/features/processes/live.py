@@ -10,8 +10,9 @@ from shoal.features.processes.records import Hook, Process
 from shoal.kernel.errors import SandboxError
 
 MATCHES_MAX = 32
-"""Maximum number of matches waiting to be sent. The oldest are dropped, because each hook fires only a limited number
-of times."""
+"""Maximum number of matches that wait to be sent. The oldest are dropped. Each hook fires only a limited number of
+times, so few matches are needed.
+"""
 
 
 class LiveProcess:
@@ -41,9 +42,9 @@ class LiveProcess:
         self.changed = asyncio.Event()
         self.ended = asyncio.Event()
         self.matches: deque[tuple[int, str]] = deque(maxlen=MATCHES_MAX)
-        """Matched lines waiting to be sent, with their hooks' numbers."""
+        """Hook number and text of each matching line that waits to be sent."""
         self.fired: dict[int, tuple[int, float]] = {}
-        """Number of times each hook has fired, and the time of the last firing."""
+        """Number of times that each hook has fired, and the time of its last firing, by hook number."""
         self.error: SandboxError | None = None
         self._log = log
         self._identity_of = identity_of

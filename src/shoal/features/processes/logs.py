@@ -15,7 +15,7 @@ from shoal.tools.terminal import last_state
 
 FILE_BYTES_MAX = 2_097_152
 FILES_MAX = 5
-"""Maximum number of files per process, each of FILE_BYTES_MAX. The oldest output is deleted."""
+"""Maximum number of log files per process, each of up to FILE_BYTES_MAX bytes. The oldest file is deleted first."""
 FOLDER = "processes"
 
 

@@ -9,7 +9,10 @@ from shoal.kernel.ids import ThreadId
 from shoal.kernel.messages import Author
 
 ProcessState: TypeAlias = Literal["running", "exited", "killed", "failed", "lost"]
-"""State of a process. `failed` means that it never started. `lost` means that it ended together with its Shoal process.
+"""State of a process.
+
+`failed`: it never started.
+`lost`: it ended together with the Shoal process that ran it.
 """
 
 PROCESS_KEY = "process:"

@@ -57,21 +57,21 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 BEAT_SECONDS = 2.0
-"""Interval at which a server records that it is alive and looks for processes to kill."""
+"""Seconds between two heartbeats of a server. With each heartbeat, the server also looks for processes to kill."""
 RETRY_SECONDS = 30.0
-"""Delay before a prompt to a full mailbox is sent again."""
+"""Seconds before a prompt is sent again to a thread whose mailbox was full."""
 STALE_SECONDS = 60.0
-"""Time without a heartbeat after which another machine's processes count as lost."""
+"""Seconds without a heartbeat after which another machine's processes count as lost."""
 RUNNING_MAX = 8
 """Maximum number of running processes per agent and channel. A limit per agent would reveal one channel's processes to
 another."""
 LIFE_SECONDS = 7 * 86_400.0
 KEEP_DAYS = 14
-"""Days after which rows and logs of ended processes are deleted."""
+"""Number of days for which rows and logs of ended processes are stored."""
 FORGET_SECONDS = 86_400.0
 DEPTH_MAX = 3
 LEFT_MAX = 10_000
-"""Maximum number of running processes checked per pass for people who lost access."""
+"""Maximum number of running processes that one pass checks for authors who have lost access."""
 TAIL_LINES, TAIL_CHARS = 20, 3000
 STOPPED = "Shoal stopped while the process was running"
 DIED = "its Shoal process died"
@@ -80,16 +80,16 @@ log = logging.getLogger(__name__)
 
 Send = Callable[[Inbound], Awaitable[Receipt]]
 HasLeft = Callable[[ThreadId, Author], Awaitable[bool]]
-"""Returns whether the author of something in a thread has lost access."""
+"""Returns whether a person has lost access to a thread."""
 
 
 class ProcessTable(NamedTuple):
     identity_of: Callable[[int], str]
-    """Return the identity of a process, or an empty string if it does not exist."""
+    """Returns the identity of the process with this id, or an empty string if the process does not exist."""
     is_alive: Callable[[str], bool]
-    """Return whether a process with this identity is running."""
+    """Returns whether a process with this identity is running."""
     kill_leftovers: Callable[[str], None]
-    """Kill what remains of a process, and all commands whose server has died. Blocks briefly."""
+    """Kills the remaining processes of a command whose server died, and of all other such commands. Blocks briefly."""
 
 
 class ProcessSettings(msgspec.Struct, frozen=True):
@@ -123,7 +123,8 @@ class ProcessService(msgspec.Struct, eq=False):
     _is_pending: bool = False
     _forgets_at: float = 0.0
     _seen: dict[str, tuple[datetime, float]] = {}
-    """Last heartbeat of each other server, and the monotonic time at which it last changed."""
+    """Last heartbeat of each process on another server, and the monotonic time at which that heartbeat was first seen.
+    """
 
     @classmethod
     def of(cls, services: "Services") -> "ProcessService":

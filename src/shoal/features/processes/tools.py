@@ -29,7 +29,7 @@ HOOKS_MAX = 8
 LINE_CHARS_MAX = 2000
 
 TaintSources: TypeAlias = Callable[[Sequence[Action], Sequence[Mount]], Awaitable[str]]
-"""Returns the untrusted source of a command with these actions, or an empty string."""
+"""Returns the untrusted source of a command with these actions and mounts, or an empty string."""
 ProcessId = Annotated[str, Meta(description="The process's id.", max_length=64)]
 
 

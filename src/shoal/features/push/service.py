@@ -48,15 +48,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SCOPE = "push"
-"""Settings scope of subscribed browsers."""
 BROWSERS_MAX = 200
-"""Maximum number of subscribed browsers across all people."""
 TEXT_CHARS_MAX = 500
 NOTIFIED_CHARS_MAX = 100
-"""Length of text that every operating system shows in a notification. Longer commands must be approved on the page."""
+"""Number of characters that every operating system shows in a notification. Longer commands must be approved on the
+page.
+"""
 ANSWER_SECONDS = 86_400
-"""Time in seconds for which a push service stores a reply for a phone that is off. Approval requests are stored until
-they expire.
+"""Seconds for which a push service stores a reply for a phone that is off. Approval requests are stored until they
+expire.
 """
 SEND_SECONDS = 15.0
 SIGNED_SECONDS = 3600

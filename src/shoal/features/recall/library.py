@@ -56,21 +56,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REFRESH_SECONDS_MAX = 10.0
-"""Maximum time that a search spends reading changed files. After that, it searches the existing index."""
+"""Maximum time that a search spends on indexing changed files. After that, it searches the existing index."""
 POLL_SECONDS = 10.0
 AGAIN_SECONDS = 60.0
-"""Pause after the embedding model fails."""
+"""Seconds to wait after indexing or embedding failed."""
 BATCH_TEXTS = 32
 MESSAGE_CHARS_MIN = 12
-"""Minimum length of embedded messages. Shorter messages ("ok", "thanks") are not embedded."""
+"""Minimum length of a message to embed, in characters. Shorter messages, such as "ok" and "thanks", are skipped."""
 SAID_CHARS_MAX = 2_000
-"""Maximum length of embedded text. Only the beginning of a longer message is embedded."""
+"""Maximum number of characters of a message that are embedded. The rest of a longer message is ignored."""
 RESCORED = 96
-"""Number of passages whose vectors are compared exactly."""
+"""Number of best candidates whose vectors are compared with eight bits per component."""
 HELD_MAX = 250_000
-"""Maximum number of message vectors in memory, about 30 MB. Older messages are searched by words only."""
+"""Maximum number of cached message vectors, about 30 MB. Older messages are searched only by words."""
 RACY_NS = 50_000_000
-"""Age below which a file may change again without a new timestamp, because of the clock's resolution."""
+"""Nanoseconds within which a changed file may change again without a new timestamp, because of the clock's resolution.
+"""
 SAID = "said:"
 SCOPE = "recall"
 _MARGIN = timedelta(minutes=5)

@@ -14,6 +14,6 @@ class RecallSettings(Section, frozen=True, kw_only=True):
     """Embedding model, PROVIDER/MODEL. It receives every text that recall can search. If empty, recall searches by
     words."""
     history: bool = True
-    """Whether to embed messages of conversations. Otherwise they are searched by words."""
+    """Whether to embed messages of conversations. Otherwise, they are searched only by words."""
     texts_per_minute: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
     """Maximum number of texts embedded per minute in the background. Queries are embedded immediately."""

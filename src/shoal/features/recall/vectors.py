@@ -44,11 +44,11 @@ COHORT = (
     "Philosophers have argued about free will for ages.",
     "The factory makes screws and bolts.",
 )
-"""Unrelated sentences. All must fit in one batch."""
+"""Unrelated sentences for the similarity threshold. All of them must fit in one batch."""
 DEVIATIONS = 3.75
-"""Number of standard deviations above the cohort's mean that a result must reach."""
+"""Minimum similarity of a result, as a number of standard deviations above the cohort's mean."""
 SMALLEST = 1e-300
-"""Smallest scale for quantizing. It prevents division by zero for a vector of zeros."""
+"""Minimum scale for quantizing. Prevents a division by zero for a vector of zeros."""
 # Translates a signed byte to the digit 1 if it is negative, otherwise to 0.
 _SIGNS = bytes(49 if byte > 127 else 48 for byte in range(256))
 

@@ -56,11 +56,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EVENTS_MAX = 20_000
-"""Maximum number of events to save. Only the end of a longer window is saved."""
+"""Maximum number of events per snapshot. If a window has more events, only the last ones are saved."""
 DESCRIBED_CHARS_MAX = 24_000
-"""Maximum length, in characters, of the text given to the model that describes a conversation. The middle of a longer
-text is cut.
-"""
+"""Maximum length of the text that the model describes, in characters. The middle of a longer text is cut."""
 DESCRIPTION_CHARS_MAX = 500
 DESCRIBE_SECONDS_MAX = 60.0
 _SYSTEM = (

@@ -13,6 +13,6 @@ class SubagentsSettings(Section, frozen=True, kw_only=True):
     depth_max: Annotated[int, Meta(ge=0, le=10)] = 3
     """Maximum nesting depth of subagents. 0 allows no subagents."""
     running_max: Annotated[int, Meta(ge=1, le=100)] = 5
-    """Maximum number of subagents that run at the same time in one conversation."""
+    """Maximum number of subagents that run concurrently in one conversation."""
     steps_max: Annotated[int, Meta(ge=1)] = 25
     """Maximum number of model calls per subagent. turns.steps_max also applies."""

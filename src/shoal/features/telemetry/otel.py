@@ -75,12 +75,12 @@ log = logging.getLogger("shoal.terminal.telemetry")
 """Logger whose messages `shoal ask` also shows."""
 
 TURNS_MAX = 10_000
-"""Maximum number of turns with open spans. The turns that were inactive the longest are dropped."""
+"""Maximum number of turns with open spans. The turns that were inactive the longest are dropped first."""
 CONTENT_CHARS_MAX = 8_000
 SHUTDOWN_SECONDS = 3.0
-"""Maximum time for sending queued data at shutdown."""
+"""Maximum time to send queued data at shutdown, in seconds."""
 PROVIDER_NAMES = {"gemini": "gcp.gemini", "openai-responses": "openai"}
-"""Provider names of the conventions, where they differ from ours."""
+"""Provider names in OpenTelemetry's conventions that differ from the names in Shoal."""
 _SEVERITIES = {
     "DEBUG": SeverityNumber.DEBUG,
     "INFO": SeverityNumber.INFO,

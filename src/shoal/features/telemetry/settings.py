@@ -14,7 +14,7 @@ class TelemetrySettings(Section, frozen=True, kw_only=True):
     """Whether to export. `auto` exports if OTEL_EXPORTER_OTLP_ENDPOINT, or the endpoint variable of a single signal, is
     set."""
     content: bool = False
-    """Whether to also export messages, replies and tool results."""
+    """Whether to export messages, replies and tool results too."""
 
     def is_on(self, environ: Mapping[str, str]) -> bool:
         if self.enabled == "off" or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":

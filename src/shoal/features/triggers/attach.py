@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shoal.services import Services
 
 FILES_AFTER_SECONDS = 1.0
-"""Delay before event files and the heartbeat start, so that `shoal ask` does not wait for them."""
+"""Seconds before event files and the heartbeat start, so `shoal ask` does not wait for them."""
 
 
 def attach(services: "Services") -> None:

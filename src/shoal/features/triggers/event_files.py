@@ -43,24 +43,28 @@ from shoal.kernel.zones import zone_named
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.25
-"""Interval of directory listings, in seconds. Unlike kernel notifications, they also find files written on other
-machines."""
+"""Seconds between two listings of the directory. Unlike kernel notifications, listings also find files that other
+machines write.
+"""
 LOOKS_A_SCAN = 20
-"""Number of listings after which the directory is scanned even without changes."""
+"""Number of listings after which the directory is scanned even if it has not changed."""
 RETRY_SECONDS = (0.1, 0.2, 0.4)
 FILE_BYTES_MAX = 65_536
 FILES_MAX = 1000
-"""Maximum number of files read from the directory, and of files kept in done/ and failed/. The oldest are deleted."""
+"""Maximum number of files read from the directory, and of files kept in done/ and in failed/. The oldest files are
+deleted.
+"""
 
 _NAME_PREFIX = "file:"
 _OWNER = Author("shoal", trusted=True)
-"""Author of event files. Event files act for the owner, because anyone who can write to the directory has full access.
-Files influenced by untrusted content are tainted."""
+"""Author of prompts from event files. The prompts act for the owner, because anyone who can write to the directory has
+full access. A file that untrusted content influenced taints its prompt.
+"""
 _NAME_BYTES_MAX = 255
 _WRITTEN_MAX = 4e9
-"""Latest modification time accepted, in seconds since 1970. File systems can store later times."""
+"""Maximum modification time to accept, in seconds since 1970. File systems can store later times."""
 _EventFileStamp: TypeAlias = tuple[int, int, int]
-"""A file's modification time in nanoseconds, size and inode. Together they show whether it has changed."""
+"""Modification time in nanoseconds, size and inode of a file. If the file changes, its stamp changes too."""
 
 
 class _HalfWrittenError(InvalidInput):

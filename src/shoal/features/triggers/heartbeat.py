@@ -16,7 +16,7 @@ from shoal.kernel.regular_files import read_regular
 
 HEARTBEAT_FILE = "HEARTBEAT.md"
 TEXT_BYTES_MAX = 16_384
-"""Maximum number of bytes read. The rest of a longer file is ignored."""
+"""Maximum number of bytes read from HEARTBEAT.md. The rest of a longer file is ignored."""
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _ASK = (

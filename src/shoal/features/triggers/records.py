@@ -13,7 +13,6 @@ from shoal.kernel.phrases import short_line
 from shoal.kernel.zones import local_time, zone_named
 
 RETRY_SECONDS = (30.0, 120.0, 600.0)
-"""Delay before each retry of a trigger's turn, in seconds."""
 FAILURES_MAX = 5
 """Number of consecutive failures after which a recurring trigger is switched off."""
 

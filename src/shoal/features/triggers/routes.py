@@ -51,7 +51,7 @@ BRIEF_AGENT: Mapping[str, str] = {
     "tools": "overview, read, list, search_history, time",
 }
 BRIEF_ON_PAGE = make_thread_id("web", "lobby", "brief")
-"""Thread for the brief until the owner has written to an agent directly in a chat."""
+"""Thread for the brief if the owner has not yet written to an agent in a direct chat."""
 
 
 class TriggerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

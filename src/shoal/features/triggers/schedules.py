@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TEXT_CHARS_MAX = 20_000
 
 YEARS_MAX = 50
-"""Maximum distance of a time in the future, in years."""
+"""Maximum number of years between now and a scheduled time."""
 
 MACROS: Mapping[str, str] = {
     "@hourly": "0 * * * *",
@@ -204,7 +204,7 @@ _PLAINER = (
     (r"\bon Monday through Friday\b", "every weekday"),
     (r"\bon Saturday and Sunday\b", "every weekend"),
 )
-"""Replacements that turn the library's phrases into everyday English."""
+"""Replacements that turn phrases of the cron library into everyday English."""
 
 
 @lru_cache(maxsize=WORDS_KEPT)

@@ -70,11 +70,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 60.0
-"""Longest sleep, in seconds. It bounds the delay after another process adds a trigger or the machine was suspended."""
+"""Maximum time between two checks for due triggers. Limits the delay after another process adds a trigger or the
+machine was suspended.
+"""
 LATE_SECONDS_MIN = 120.0
-"""Lateness up to which an occurrence counts as on time, regardless of catch_up_seconds."""
+"""Seconds by which an occurrence may be late and still fire, even if catch_up_seconds is shorter."""
 LATE_TOLD_SECONDS = 300.0
-"""Minimum lateness, in seconds, that the message mentions."""
+"""Delay in seconds above which the message says that it is late."""
 BACKOFF_SECONDS_MAX = 3600.0
 BATCH = 100
 
@@ -145,7 +147,7 @@ class TriggerService(msgspec.Struct, eq=False):
     restored_at: datetime | None = None
     _wall_ahead_seconds: float = 0.0
     _retries: list[tuple[float, str, int, Occurrence]] = []
-    """Heap of occurrences to retry, by monotonic time."""
+    """Heap of occurrences to retry, ordered by monotonic time."""
     _late_max: timedelta = timedelta()
     _full_max: timedelta = timedelta()
 

@@ -14,21 +14,20 @@ class HookSettings(Section, frozen=True, kw_only=True):
     """A webhook. A call to POST /hooks/NAME starts a turn in a thread, or in a new thread of a channel."""
 
     secret: Secret = NO_SECRET
-    """Secret that callers know, at least 16 characters."""
+    """Secret that authenticates callers, at least 16 characters."""
     template: str = ""
-    """Text for the agent. {{ a.b }} is a value of the JSON body, {{ body }} the complete body. If empty, the agent gets
-    the
-    body.
+    """Text for the agent. {{ a.b }} is a value in the JSON body, and {{ body }} is the complete body. If empty, the
+    agent gets the complete body.
     """
     thread: str = ""
-    """Thread for the turn, PLATFORM:CHANNEL:THREAD."""
+    """Thread in which the turn runs, PLATFORM:CHANNEL:THREAD."""
     channel: str = ""
-    """Channel in which each call opens a thread, PLATFORM:CHANNEL. Set this or `thread`."""
+    """Channel in which each call opens a new thread, PLATFORM:CHANNEL. Set either `channel` or `thread`."""
     agent: str = ""
-    """Agent that answers. If empty, the agent of the thread or channel."""
+    """Agent that answers. If empty, the agent of the thread or channel answers."""
     repeat_seconds: Annotated[float, Meta(ge=0, le=604_800)] = 43_200.0
-    """Time in seconds after which the same body, sent with a bearer secret, counts as a new call. 0 means immediately.
-    Signed calls are compared by their signed text.
+    """Seconds after which an identical body with a bearer secret counts as a new call. 0 means immediately. Signed
+    calls are compared by their signed text.
     """
 
 
@@ -36,12 +35,12 @@ class TriggersSettings(Section, frozen=True, kw_only=True):
     """Triggers, which start turns at scheduled times, from event files and from webhooks."""
 
     catch_up_seconds: Annotated[int, Meta(ge=0)] = 3600
-    """Maximum delay of a one-time trigger after downtime, in seconds."""
+    """Maximum delay with which a trigger still fires after downtime, in seconds."""
     outage_seconds: Annotated[float, Meta(ge=0)] = 86_400.0
     """Maximum time that a trigger's turn waits for an unavailable model, in seconds. 0 fails immediately. A one-time
     trigger also waits this long, and at least 12 minutes, for space in its conversation's queue."""
     heartbeat_minutes: Annotated[float, Meta(ge=0)] = 0.0
-    """Interval of checks of HEARTBEAT.md, in minutes. 0 turns them off."""
+    """Minutes between two checks of HEARTBEAT.md. 0 turns the checks off."""
     webhooks: dict[str, HookSettings] = {}
     """Webhooks by name."""
 

@@ -45,8 +45,9 @@ def key_of(trigger: Trigger, due_at: datetime) -> str:
 
 
 WALKS = (Walk("occurrences", ("",), False), Walk("triggers", ("",), True))
-"""Bookkeeping jobs that delete old rows: all occurrences, and triggers that will not fire again and whose message was
-posted."""
+"""Bookkeeping jobs that delete old rows: all occurrences, and triggers that have posted their message and will not fire
+again.
+"""
 
 
 class TriggerStore(StorePart, Cause):

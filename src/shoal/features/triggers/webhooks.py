@@ -17,7 +17,7 @@ Json: TypeAlias = Union[dict[str, "Json"], list["Json"], str, int, float, bool, 
 
 VALUE_CHARS_MAX = 500
 BODY_CHARS_MAX = 10_000
-"""Maximum number of characters for `{{ body }}`. The rest is cut off."""
+"""Maximum number of characters of the body that `{{ body }}` renders. The rest is replaced with a notice."""
 
 _PLACE = lazy_re.compile(r"\{\{\s*([A-Za-z0-9_.\-]+)\s*\}\}")
 

@@ -82,7 +82,9 @@ _DAY_WORDS = (
     "saturday sat samstag sa",
 )
 _SHORT_GERMAN = {"so", "mo", "di", "mi", "do", "fr", "sa"}
-"""Abbreviations of weekdays that count only in a range such as Mo-Fr, because some are words in other languages."""
+"""Weekday abbreviations that are recognized only in a range such as Mo-Fr, because some of them are words in other
+languages.
+"""
 _WEEKDAYS: Mapping[str, int] = {word: number for number, words in enumerate(_DAY_WORDS) for word in words.split()}
 _MONTH_WORDS = (
     "january jan januar", "february feb februar", "march mar märz", "april apr", "may mai", "june jun juni",
@@ -93,7 +95,7 @@ _MONTHS: Mapping[str, int] = {word: number for number, words in enumerate(_MONTH
 _ORDINALS: Mapping[str, int] = {"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5}
 
 Part = Literal["", "morning", "afternoon", "evening", "night"]
-"""A part of the day. It decides whether 8 o'clock means morning or evening."""
+"""A part of the day, which decides whether 8 o'clock is in the morning or in the evening."""
 _PARTS: Mapping[str, Part] = {"morning": "morning", "afternoon": "afternoon", "evening": "evening", "night": "night"}
 _NO_PART: Part = ""
 _TIME_WORDS = {"noon": 12, "midday": 12, "mittag": 12, "mittags": 12, "midnight": 0, "mitternacht": 0}

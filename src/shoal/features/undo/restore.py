@@ -23,7 +23,7 @@ from shoal.tools.trees import Trees, entry_of, read_file
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHANGEABLE = 0o300
-"""Permission bits that a folder needs while its entries change."""
+"""Permission bits that a folder must have while its entries are changed."""
 
 
 def restore(root: Path, trees: Trees, now: str, then: str, undo: str) -> dict[Parts, str]:

@@ -55,18 +55,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LAST_TURN = "last"
-"""Name for the last turn of a thread whose changes can be undone."""
+"""Value that selects the last turn of a thread whose changes can be undone."""
 LAST_UNDO = "back"
-"""Name for the last undo of a thread that was not itself undone."""
+"""Value that selects the last undo of a thread that was not itself undone."""
 SHOWN_MAX = 200
 DIFF_CHARS_MAX = 200_000
 NAMED_MAX = 20
-"""Maximum number of files listed to the model, in errors and in the journal."""
+"""Maximum number of files that errors and the journal list for the model."""
 BEYOND_MAX = 20
 TURN_EVENTS_MAX = 10_000
 NUMBER_DIGITS_MAX = 3
 RESTORE_SECONDS_MAX = 900.0
-"""Time in seconds for which files changed by an interrupted restoration remain tainted."""
+"""Maximum number of seconds for which a restoration of tainted files taints changes in the workspace."""
 NOT_HERE = (
     "The files from before this turn are not stored on this machine. Undo the turn on the machine that ran it, or "
     "set [files] url to share files between machines."

@@ -56,12 +56,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 VOICE = "voice"
-"""Settings scope with each channel's VoiceMode, keyed by `PLATFORM:CHANNEL:`."""
+"""Settings scope that stores the VoiceMode of each channel. Keys have the form `PLATFORM:CHANNEL:`."""
 FOLDER = "speech"
 HEARD, SPOKEN = "heard.json", "spoken.json"
 TRIES = 3
 BYTES_A_SECOND_MIN = 1_500
-"""Minimum bytes per second of speech. Used to estimate the length of a recording that does not state it."""
+"""Minimum number of bytes per second of speech. Used to estimate the duration of a recording that does not state it."""
 WORDS_CHARS_MAX = 20_000
 UNHEARD = "I could not understand {name}: {why} The recording is kept with your message."
 

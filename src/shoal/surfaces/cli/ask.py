@@ -54,13 +54,13 @@ from shoal.surfaces.cli.output import (
 from shoal.surfaces.cli.thread_client import ThreadClient, open_thread
 
 INPUT_CHARS_MAX = 1_000_000
-"""Maximum number of characters read from standard input. No model accepts more in one message."""
+"""Maximum number of characters that are read from standard input. No model accepts more in one message."""
 STATUS_SECONDS = 0.5
-"""Interval between updates of the status line."""
+"""Seconds between updates of the status line."""
 THINKING_CHARS = 500
-"""Number of characters shown in the status line, from the end of the thinking."""
+"""Maximum number of characters from the end of the model's thinking that the status line shows."""
 INPUT_SECONDS = 3.0
-"""Delay after which a notice says that standard input is being read."""
+"""Seconds without input after which a notice says that standard input is being read."""
 NOTHING_ASKED = "The message is empty. Pass TEXT, or pipe it in."
 
 
@@ -163,7 +163,7 @@ class _Turn:
         self.waiting: list[WaitingApproval] = []
         self.staged: list[ApprovalRequested] = []
         self.done: AskResult | None = None
-        """The turn's result while its staged calls run."""
+        """The turn's result, while its accepted staged calls run."""
         self.steps = 0
         self.usage = Usage()
         self.status = StatusLine(is_on=not as_json and sys.stderr.isatty() and os.environ.get("TERM") != "dumb")

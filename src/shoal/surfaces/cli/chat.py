@@ -59,7 +59,6 @@ from shoal.surfaces.cli.thread_client import ThreadClient, open_thread
 from shoal.threads.written_decisions import WrittenDecision, parse_answer, parse_take_back
 
 THREAD = ThreadId("terminal:local:main")
-"""The default thread of a chat."""
 
 
 @command(example="shoal chat --agent main")
@@ -120,7 +119,7 @@ NO_TURN = TurnId("")
 RECAP_EVENTS = 40
 """Number of earlier events shown when a chat opens in a terminal."""
 OPEN_EVENTS = 200
-"""Number of events read backwards to find the open turn's activity."""
+"""Number of earlier events that are read to find the activity of the open turn."""
 
 COMMANDS = {
     "stop": "stop the running turn; /stop all also drops waiting messages",
@@ -136,7 +135,7 @@ COMMANDS = {
     "help": "list the commands",
     "quit": "leave",
 }
-"""Commands of the chat itself, in addition to those of all chats."""
+"""Commands of the terminal chat, in addition to the commands of all chats."""
 
 ANSWERS = {"y": "allow", "yes": "allow", "t": "thread", "a": "always", "n": "deny", "no": "deny"}
 
@@ -211,26 +210,26 @@ class TerminalChat:
         self.agent = agent
         self.screen = screen
         self.answers = ""
-        """The thread's agent, or empty before the first message."""
+        """Name of the agent that answers in the thread, or empty before the first message."""
         self.questions: dict[ApprovalId, ApprovalRequested] = {}
         self.running: dict[CallId, RunningCall] = {}
         self.answer = StreamedAnswer(screen)
         self.thinking = StreamedThinking(screen)
         self.quiet = asyncio.Event()
-        """Set while no turn is running, or while the turn is waiting for an answer."""
+        """Set while no turn is running, and while the turn waits for an approval."""
         self.opened = asyncio.Event()
-        """Set when the history is loaded."""
+        """Set when the history has been loaded."""
         self._recaps = recaps
         self._labels: dict[CallId, str] = {}
         self._sent: set[str] = set()
         self._sending = ""
         self._heard: set[str] = set()
-        """Ids of messages received during a send. The sent message may be among them, because its id arrives after the
-        send.
+        """Ids of messages that arrive while a message is being sent. One of them may be the sent message, whose id is
+        known only after sending.
         """
         self._turn = NO_TURN
         self._undoable = ""
-        """The turn whose files the next line may restore, after its card was discarded."""
+        """Turn whose file changes the next line can undo, after its staged calls were discarded."""
         self._known_seq = 0
         self._status = StatusChanged("thinking")
         self._since = time.time()
@@ -576,7 +575,7 @@ class StreamedAnswer:
         self._said = ""
         self._failure = ""
         self.runs_accepted = False
-        """Whether the turn runs accepted calls: it has outcomes and no answer."""
+        """True if the turn runs accepted staged calls. Such a turn has results but no answer."""
 
     @property
     def unfinished(self) -> str:

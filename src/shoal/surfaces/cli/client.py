@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 LINE_BYTES_MAX = 67_108_864
 RULES = "/api/permissions/"
-"""Path prefix of calls whose responses depend on this machine's sandbox."""
+"""Path prefix of API calls whose responses depend on this machine's sandbox."""
 _HOLDER = lazy_re.compile(r"process \d+ at (http://\S+)")
 
 

@@ -10,7 +10,7 @@ from shoal.kernel.errors import NotFound
 
 PACKAGE = Path(__file__).parents[2]
 FOLDERS = (PACKAGE / "docs", PACKAGE.parents[1] / "docs")
-"""Folders of the pages in an installed wheel and in a checkout."""
+"""Folders of the documentation pages: in an installed wheel, and in a checkout."""
 INDEX = "README"
 
 

@@ -55,7 +55,6 @@ from shoal.turn.text_files import FileCache, SkillReader
 
 FREE_BYTES_MIN = 268_435_456
 SOURCES_MAX = 5
-"""Maximum number of chats that a finding names."""
 START_OVER = "Run `shoal docs install` to see which files to keep."
 
 

@@ -19,7 +19,7 @@ class DoctorFinding(msgspec.Struct, frozen=True):
 
 
 Check: TypeAlias = Callable[[CommandContext, Config], AsyncGenerator[DoctorFinding]]
-"""A check, which yields its findings one by one. It changes nothing, and works whether or not Shoal is running."""
+"""A check of `shoal doctor`. It yields findings, changes nothing, and works whether or not Shoal is running."""
 
 
 def ok(check: str, message: str) -> DoctorFinding:

@@ -20,7 +20,7 @@ OF_OTHERS = {
     "openclaw.json": "openclaw", "clawdbot.json": "openclaw", "hermes_state.db": "hermes", "state.db": "hermes",
     "SOUL.md": "hermes", "webui.db": "openwebui", "config.json": "nanobot",
 }  # fmt: skip
-"""Files that identify another product's home directory."""
+"""Names of files that identify the home directory of another product."""
 
 
 @command(example="shoal --home ~/other-shoal init")

@@ -35,7 +35,7 @@ REMEDIES = {
     errno.EINVAL: "Move the existing file or folder away.",
     errno.ELOOP: "Remove the link that points to itself.",
 }
-"""Remedies for operating system errors, except missing permissions."""
+"""Remedies for operating system errors other than missing permissions, by error number."""
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 

@@ -46,7 +46,7 @@ CELL_CHARS_MAX = 60
 RESULT_LINES_MAX = 12
 CALL_CHARS_MAX = 200
 VERBATIM = "    │ "
-"""The prefix of a line that is shown character for character."""
+"""Prefix of lines that are shown character for character."""
 
 VERDICTS = {
     "pending": "waiting", "allow": "allowed", "deny": "denied", "expired": "expired", "cancelled": "cancelled",
@@ -56,7 +56,7 @@ _OUTCOMES = {"aborted": "Stopped.", "failed": "Failed.", "limit": "Limit reached
 
 _CODE = lazy_re.compile(r"`([^`\n]+)`")
 _LABEL = lazy_re.compile(r" *(?:\S+ {2,})?")
-"""The indent of a line, and a label before its text."""
+"""Matches the indentation of a line, and a label before its text."""
 
 
 def is_dumb() -> bool:

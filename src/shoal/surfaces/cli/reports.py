@@ -28,7 +28,7 @@ from shoal.surfaces.http.routes_operations import UsageView
 # ---- audit ----
 
 KINDS = {"check": "permission check", "self_edit": "self-edit", "mcp": "MCP server"}
-"""Display names for kinds of entries that need one."""
+"""Display names of the kinds of entries whose stored name is unclear."""
 
 
 audit = click.Group(

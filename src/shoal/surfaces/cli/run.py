@@ -175,9 +175,11 @@ def stop_signal() -> Generator[asyncio.Future[signal.Signals]]:
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 QUIET = ("uvicorn", "httpx2", "httpcore2", "asyncio")
-"""Packages that log only warnings and errors."""
+"""Packages whose log shows only warnings and errors."""
 QUIETER = ("psycopg", "procrastinate")
-"""Packages that log a warning for each connection lost in an outage. Shoal reports the outage itself."""
+"""Packages whose log shows only errors. They log a warning for each connection lost in an outage, which Shoal reports
+itself.
+"""
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):

@@ -14,9 +14,9 @@ from shoal.surfaces.cli.output import printable
 BAR = "│ "
 CODE_INDENT = 2
 _AS_IT_IS = "\0"
-"""Mark at the start of a line that must not be wrapped. Normal text never contains it."""
+"""Marks a line that must not be wrapped. Normal text never contains this character."""
 _ENDS = {"1": "22", "3": "23", "4": "24", "9": "29", "31": "39", "32": "39", "36": "39", "90": "39"}
-"""Escape sequences that end each style."""
+"""Codes that end a style, by the code that starts it."""
 _STYLE = re.compile(r"\x1b\[\d+m")
 _TOKEN = re.compile(r"\x1b\[(\d+)m|( +)|[^ \x1b]+")
 _LEAD = re.compile(rf"(?:{BAR}| )*(?:(?:[•☐☑]|\d{{1,9}}\.) )?")

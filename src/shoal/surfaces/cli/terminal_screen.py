@@ -38,20 +38,20 @@ from shoal.surfaces.cli.terminal_markdown import cropped, pieces, rows, styled, 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS = 0.2
 PRINT_SECONDS = 0.02
-"""Time for which output is collected before it is printed."""
+"""Seconds for which output is collected before it is printed."""
 THINKING_LINES = 6
-"""Number of lines shown of the model's thinking, and of characters at its end that are wrapped to fill them."""
+"""Maximum number of lines of the model's thinking that are shown. They are wrapped from its last THINKING_CHARS
+characters.
+"""
 THINKING_CHARS = 2000
 OUTPUT_LINES = 6
-"""Number of lines shown of a running call's output."""
 ERROR_LINES = 4
-"""Number of lines shown of a failed call's result."""
 GOES_ON = "    ↪ "
-"""The prefix of the continuation of a line wider than the screen."""
+"""Prefix of continuation lines, for lines that are wider than the screen."""
 BELOW_LINES = 6
-"""Number of screen lines kept free for the prompt and the lines below it."""
+"""Number of screen rows that are reserved for the prompt and the lines below it."""
 HISTORY_BYTES_MAX = 262_144
-"""Maximum size of the input history. A chat that starts with a longer history drops its older half."""
+"""Maximum size of the input history. When a chat starts with a longer history, the older half is dropped."""
 Group = Literal["said", "call", "line"]
 
 
@@ -62,7 +62,7 @@ class TerminalScreen(ChatScreen):
         self._changed = asyncio.Event()
         self._last: Group | None = None
         self._drawn: list[str] = []
-        """The lines above the prompt as last drawn, and the screen's columns at that time."""
+        """Lines above the prompt as they were last drawn. `_columns` is the width of the screen at that time."""
         self._columns = 0
         self._colour = not os.environ.get("NO_COLOR")
         self._keys = KeyBindings()

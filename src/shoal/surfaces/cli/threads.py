@@ -26,7 +26,7 @@ from shoal.surfaces.http.thread_views import (
 )
 
 NEW_THREAD = "web:lobby:new"
-"""Placeholder thread of a conversation without messages."""
+"""Placeholder thread for a conversation without messages."""
 
 
 class ThreadExport(msgspec.Struct, frozen=True):

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message
 
 Answer: TypeAlias = tuple[int, AsyncIterator[bytes]]
-"""A response's status, and its body in chunks."""
+"""The status of a response, and its body in chunks."""
 
 REQUEST_SECONDS = 30.0
 PIECE_BYTES = 65_536
 PIECES_MAX = 16
-"""Maximum number of unread chunks of a response. At the maximum, the application waits for its reader."""
+"""Maximum number of unread chunks of a response. When it is reached, the application waits for the reader."""
 
 
 class Transport(Protocol):

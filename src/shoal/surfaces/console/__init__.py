@@ -3,7 +3,6 @@
 from pathlib import Path
 
 FILES = Path(__file__).parent / "static"
-"""The directory served below `PREFIX`. Its `index.html` is also served at `/`."""
 
 PREFIX = "/console"
 
@@ -22,4 +21,4 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""The page's content security policy. It allows no inline code, no inline styles and no other hosts."""
+"""Allows no inline code, no inline styles and no other hosts."""

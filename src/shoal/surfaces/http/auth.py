@@ -45,24 +45,23 @@ logger = logging.getLogger(__name__)
 
 COOKIE_SECONDS = 30 * 86_400
 TICKET_SECONDS = 86_400
-"""Minimum validity of a ticket. The maximum is twice as long. Tickets of the same day are equal, so that files stay
-cached.
+"""Minimum validity of a ticket. A ticket is valid for at most twice as long. All tickets of a day are equal, so that
+browsers can cache files.
 """
 KEY_HEADER = "x-shoal"
 TICKET = "ticket"
-"""Query parameter for a ticket, in URLs that a browser loads by itself."""
+"""Query parameter that contains a ticket, in URLs that the browser loads itself."""
 FAILURES_MAX = 10
 """Number of wrong tokens within FAILURE_SECONDS after which an address must wait."""
 FAILURE_SECONDS = 60.0
 ADDRESSES_MAX = 4096
-"""Maximum number of remembered addresses. The least recently seen address is dropped first."""
+"""Maximum number of addresses whose wrong tokens are counted. The address with the oldest failure is dropped first."""
 UNGUESSABLE_CHARS_MIN = 32
-"""Length from which a token cannot be guessed. A correct token of this length is accepted even while its address must
-wait.
+"""Minimum length of a home token that is considered unguessable. Requests with such a token are accepted even if their
+address must wait.
 """
 
 _HOST = lazy_re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::[0-9]{1,5})?")
-"""A Host header: a name or an address, with an optional port."""
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared with, never bound here
 
 
@@ -304,7 +303,7 @@ _PREFLIGHT = {
 }
 _UNCACHED = (b"cache-control", b"no-store")
 PROBES = frozenset({"/healthz", "/readyz"})
-"""Paths open to everyone under any host name, for process monitors."""
+"""Paths that anyone may call, under any host name. Process monitors use them."""
 
 
 class AccessMiddleware:

@@ -49,11 +49,11 @@ HandlerT = TypeVar("HandlerT", bound=Callable[..., Awaitable[object]])
 
 BODY_BYTES_MAX = 1_048_576
 PARSED_HERE_BYTES_MAX = 262_144
-"""Size above which a body is parsed in a thread."""
+"""Size above which a request body is parsed in a thread."""
 PATH_PART = lazy_re.compile(r"{(\w+)")
 ACTION_CHARS_MAX = 300
 CHAIN = "tokens"
-"""The audit chain of changes made with tokens other than the home's."""
+"""Audit chain for changes made with tokens other than the home's own."""
 JSON = "application/json"
 Text64 = Annotated[str, msgspec.Meta(max_length=64)]
 Text200 = Annotated[str, msgspec.Meta(max_length=200)]
@@ -66,7 +66,7 @@ TALKERS: tuple[TokenScope, ...] = ("chat", "admin")
 DECIDERS: tuple[TokenScope, ...] = ("approve", "admin")
 ADMINS: tuple[TokenScope, ...] = ("admin",)
 OPEN: tuple[TokenScope, ...] = ()
-"""Scopes of calls that need no token. Their handlers check other credentials."""
+"""Scopes of endpoints that require no token. Their handlers check other credentials."""
 
 
 @cache

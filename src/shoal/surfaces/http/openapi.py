@@ -23,7 +23,7 @@ SCOPE_TEXTS = {
     "approve": "Read everything except tokens, and decide approvals if the person is an approver.",
     "admin": "Do everything that the owner's token can do.",
 }
-"""Permissions of each scope. A token with an agent is also confined to that agent's threads."""
+"""Permissions of each scope. If the token names an agent, they apply only to that agent's threads."""
 
 _REF = "#/components/schemas/{name}"
 _EVENTS = {**EVENT_CLASSES, ToolResultShown.type: ToolResultShown}

@@ -28,7 +28,7 @@ _POLICY = {"Content-Security-Policy": CONTENT_SECURITY_POLICY}
 _TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".webmanifest": "application/manifest+json"}
 
 _WORKER = "worker.js"
-"""The service worker. Its scope is the whole page although its path is below PREFIX."""
+"""The service worker. It may control the whole site, although its own path is below PREFIX."""
 
 _SIGN_IN = """<!doctype html>
 <html lang="en">

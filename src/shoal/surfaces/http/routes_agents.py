@@ -33,7 +33,7 @@ routes = Routes()
 
 CHANGES_MAX = 20
 TEXT_CHARS_MAX = 100_000
-"""Maximum length of a text that can be edited. A longer document must be replaced as a whole."""
+"""Maximum length of a text that can be edited. A longer document can only be replaced."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Part = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]

@@ -22,9 +22,8 @@ logger = logging.getLogger(__name__)
 routes = Routes()
 
 UNANNOUNCED_SECONDS = 4.0
-"""Interval between comparisons without an event. They detect new titles, pins and deletions."""
+"""Maximum seconds between comparisons if no event arrives. New titles, pins and deletions cause no event."""
 PAUSE_SECONDS = 0.25
-"""Minimum time between two comparisons."""
 
 
 @routes("GET /api/changes", EVERYONE, narrows=True, media_type="text/event-stream")

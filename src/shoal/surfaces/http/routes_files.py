@@ -55,12 +55,12 @@ routes = Routes()
 
 ATTACHMENT_BYTES_MAX = 26_214_400
 NAME_BYTES_MAX = 120
-"""Maximum length of a stored name, without its id prefix."""
+"""Maximum length of the stored name of a file, without its id prefix."""
 FILES_MAX = 1000
 READABLE = ("attachments", "scratch")
-"""The thread's directories whose files can be fetched."""
+"""Directories of a thread whose files can be fetched."""
 READABLE_FILES = ("log.jsonl", "context.jsonl")
-"""The thread's own files that can be fetched."""
+"""Files at the top of a thread's directory that can be fetched."""
 
 _DEFAULT_TYPE = "application/octet-stream"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -68,7 +68,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PIECE_BYTES = 262_144
 _INLINE = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "image/avif"})
-"""Media types that a page may display. Other files are only downloaded."""
+"""Media types that a page may display. Files of other types are only downloaded."""
 
 
 class AttachmentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

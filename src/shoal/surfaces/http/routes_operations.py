@@ -36,9 +36,8 @@ from shoal.tools.builtin.overview import Agenda, Overview, look
 routes = Routes()
 
 PROBE_SECONDS_MAX = 2.0
-"""Maximum time to wait for the store's response."""
 PROBE_SECONDS = 1.0
-"""Lifetime of a result, so that callers cannot cause endless writes."""
+"""Time for which a result is reused, so that frequent callers do not cause frequent writes."""
 
 THREADS_SHOWN_MAX = 20
 Days = Annotated[int, msgspec.Meta(ge=1, le=3660)]
@@ -80,7 +79,7 @@ STORE_TROUBLES: tuple[tuple[type[Exception], str], ...] = (
         "continues automatically when it responds.",
     ),
 )
-"""Messages of `/readyz`. The call is public, so they contain no paths and no addresses."""
+"""Messages of `/readyz`. They contain no paths and no addresses, because anyone may call it."""
 
 
 class Readiness(msgspec.Struct, frozen=True):

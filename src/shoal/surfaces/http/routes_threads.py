@@ -63,10 +63,10 @@ routes = Routes()
 
 SEQ_MAX = 2**62
 CHAT_EVENTS, PEOPLE_MAX = 30, 3
-"""Events of a chat's last thread that are searched for names, and the maximum number of listed names."""
+"""Number of recent events in a chat's last thread that are searched for people, and maximum number of people listed."""
 MESSAGE_ID_CHARS_MAX = 200
 CONFINED_COMMANDS = ("new", "stop", "steer")
-"""Commands that affect and show only their own thread."""
+"""Commands that affect and show only the thread in which they are given."""
 
 MessageId = Annotated[str, msgspec.Meta(max_length=MESSAGE_ID_CHARS_MAX)]
 Seq = Annotated[int, msgspec.Meta(ge=0, le=SEQ_MAX)]

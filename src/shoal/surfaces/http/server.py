@@ -26,16 +26,15 @@ from shoal.surfaces.http.table import LazyRoutes, is_file, is_open
 from shoal.threads.access_tokens import AccessTokens
 
 CONNECTIONS_MAX = 1000
-"""Maximum number of concurrent connections and requests. More are answered with 503."""
+"""Maximum number of concurrent connections and requests. All others receive a 503."""
 KEEP_ALIVE_SECONDS = 30
 CLOSE_SECONDS = 5
-"""Time that running requests have to end when the server stops."""
 BACKLOG = 512
 
 DROPPED_BYTES_MAX = 256 * 1024 * 1024
-"""Maximum size of the rest of a body that is read after the response."""
+"""Maximum size of the unread part of a request body that is discarded after the response."""
 DROPPED_SECONDS_MAX = 30.0
-"""Maximum time for which a body is read after the response."""
+"""Maximum time for which the rest of a request body is read after the response."""
 
 
 class WebApp:

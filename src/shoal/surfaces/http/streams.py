@@ -43,19 +43,18 @@ from shoal.surfaces.http.options import WebOptions
 logger = logging.getLogger(__name__)
 
 Beat: TypeAlias = Literal["beat"]
-"""Marker for a quiet interval, sent as a keep-alive."""
+"""Item that stands for an interval without events. It is sent as a keep-alive."""
 Item: TypeAlias = Event | LiveEvent | Beat
 
 Allowed: TypeAlias = Callable[[], Awaitable[bool]]
-"""A function that returns whether the reader may still see the events."""
+"""Function that returns whether the reader may still see the events."""
 ALLOWED_SECONDS = 0.5
-"""Interval between checks with `Allowed`."""
+"""Seconds between calls of `Allowed`."""
 REPLAY_EVENTS_MAX = 200
-"""Number of events read from the journal at a time."""
 READ_AT_ONCE_MAX = 2
-"""Maximum number of streams that read a journal page concurrently."""
+"""Maximum number of streams that read a page of a journal at the same time."""
 FRAMES_BYTES_MAX = 4_194_304
-"""Maximum size of the cache of rendered events, which streams of the same thread share."""
+"""Maximum total size of cached rendered events. All streams of a thread share them."""
 OPENING = b"retry: 1000\n: shoal\n\n"
 HEARTBEAT = b": still here\n\n"
 LOST = b"event: lost\ndata: {}\n\n"
@@ -73,7 +72,7 @@ class LiveStreams:
         self.reading = anyio.Semaphore(READ_AT_ONCE_MAX)
         """Held while a page of a journal is read and decoded."""
         self.exporting = anyio.Semaphore(1)
-        """Held while a page of an export is read and rendered, in a thread of its own."""
+        """Held while a page of an export is read and then rendered in a thread."""
         self._options = options
         self._frames: OrderedDict[tuple[ThreadId, int, datetime], bytes] = OrderedDict()
         self._frames_bytes = 0
@@ -156,10 +155,10 @@ class LiveStreams:
 
 
 LISTED = UserSaid | TurnStarted | TurnFinished | ApprovalRequested | ApprovalSettled
-"""Events that change lists of threads and approvals immediately."""
+"""Events that immediately change the lists of threads and approvals."""
 
 LONG = TextStreamed | ThinkingStreamed | OutputShown
-"""Live events that only a thread's own stream includes."""
+"""Live events that are sent only in the stream of their own thread."""
 
 
 async def thread_items(streams: LiveStreams, thread: ThreadId, after: int) -> AsyncGenerator[Item, None]:

@@ -14,7 +14,6 @@ from shoal.services import Services
 from shoal.surfaces.http.endpoints import BoundEndpoint, Endpoint, Routes, segments_of
 
 PATHS_MAX = 256
-"""Maximum number of paths whose modules are cached."""
 
 
 class RouteModule(NamedTuple):

@@ -37,7 +37,7 @@ from shoal.testing.model.speech import recording
 
 _CLICK = '{"type":"block_actions","channel":{"id":"D1"},"message":{"ts":"1.1"},"actions":[{"value":"allow:1"}]}'
 FORGED = f"payload={quote(_CLICK)}&x="
-"""Form fields that would be a button click if an adapter parsed a message's text as a form."""
+"""Form fields that an adapter would accept as a button click if it parsed the text of a message as a form."""
 PICTURE = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360000000020001e221bc33"
     "0000000049454e44ae426082"
@@ -51,7 +51,7 @@ CHANGED_HEADERS: tuple[Mapping[str, str], ...] = (
     {"x-slack-retry-num": "1", "x-slack-retry-reason": "http_error", "date": "Thu, 01 Jan 1970 00:00:00 GMT"},
     {"content-encoding": "identity", "x-forwarded-for": "192.0.2.1"},
 )
-"""Headers that no signature covers, so anyone who captured a request can change them."""
+"""Headers that no signature covers. Anyone who captured a request can change them."""
 
 
 def words(text: str) -> list[str]:

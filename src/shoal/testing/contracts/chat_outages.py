@@ -27,8 +27,9 @@ STORM: tuple[Trouble, ...] = (
     ("refuse", 5.0), ("cut", 0.0), ("fail", 0.0), ("refuse_all", 30.0), ("lose", 0.0), ("refuse", 2.0), ("lose", 0.0),
 )  # fmt: skip
 STEP_SECONDS = 0.2
-"""Clock step in seconds. It is small, so that slow calls on a slow machine do not look like long delays to the
-platform."""
+"""Seconds by which the clock advances in each step. Small steps ensure that a slow call on a slow machine does not look
+like a long delay to the platform.
+"""
 WORDS = "\n\n".join(f"**w{number}** 潮汐 [l{number}](https://example.com/{number})." for number in range(200))
 ROWS = "\n".join(f"| pier {number} | {number} 米 |" for number in range(40))
 CODE = "\n".join(f"print({number})  # コード <{number}>" for number in range(120))

@@ -23,7 +23,7 @@ from shoal.testing.clock import ManualClock
 from shoal.testing.platforms.fake import FakePlatform
 
 WAIT_SECONDS = 20.0
-"""Timeout for waits that must succeed, in seconds. No result depends on it."""
+"""Timeout for waits that must succeed. No result depends on it."""
 
 Lack: TypeAlias = Literal[
     "people", "channels", "threads", "answers", "troubles", "weather", "connection", "files_in", "view", "edits",
@@ -50,21 +50,28 @@ LACKS: Mapping[Lack, str] = {
     "greeting": "the platform does not report who added the bot",
     "downloads": "files arrive inside their messages",
 }
-"""Features that a platform or its fake may lack, each with the reason for skipping its tests."""
+"""Features that a platform or its fake may lack. Each value is the reason for skipping the tests of the feature."""
 THREADS_ARE_OPEN = "a thread accepts posts as long as its channel does"
 
 Refers: TypeAlias = Literal["reply", "quote", "forward", "own"]
-"""Ways in which a message can refer to another. `own` is a reply to a message of the bot, or a quote of one."""
+"""Ways in which a message can refer to another message. `own` is a reply to, or a quote of, a message from the bot."""
 Route: TypeAlias = Literal["reply", "forward", "before"]
-"""Ways in which another person's file can arrive. `before` is a file posted in a channel before a mention of the bot.
+"""Ways in which another person's file can reach the bot. `before` is a file that was posted in a channel before a
+message mentioned the bot.
 """
 Kind: TypeAlias = Literal["sticker", "location", "contact", "poll", "video note", "animation", "picture", "unknown"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-"""Kinds of messages without text or file. `unknown` is a kind that the platform may add in the future."""
+"""Kinds of messages without text or file. `unknown` represents kinds that the platform may add later."""
 
 
 Who: TypeAlias = Literal["ada", "bot", "itself", "stranger"]
-"""Authors: a person who may use the bot, another bot, the bot itself, and a person who may not use it."""
+"""Authors of messages.
+
+- `ada`: a person who may use the bot.
+- `bot`: another bot.
+- `itself`: the bot itself.
+- `stranger`: a person who may not use the bot.
+"""
 
 
 class Shown(msgspec.Struct):
@@ -296,7 +303,6 @@ class Counterpart(Generic[A_co, P_co]):
 
 
 Peer: TypeAlias = Counterpart[ChatAdapter, FakePlatform]
-"""Any counterpart."""
 
 
 class Inbox:

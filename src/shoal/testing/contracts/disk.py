@@ -28,7 +28,7 @@ FILES_MAX = 300
 DISK_BYTES = 128 * MEBIBYTE
 LOOK_SECONDS = 0.05
 WRITE = "for i in {1..40}; do head -c 1M /dev/zero > %s$i; done; "
-"""Shell code that writes more than BYTES_MAX in small files."""
+"""Shell code that writes more than BYTES_MAX as many small files. A prefix for their names must be inserted."""
 FOREVER = "sleep 600"
 
 

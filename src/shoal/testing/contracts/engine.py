@@ -14,7 +14,7 @@ from shoal.kernel.ids import ThreadId, TurnId, make_thread_id
 from shoal.kernel.ports import Engine, SignalKind, ThreadHandler
 
 WAIT_SECONDS = 20.0
-"""Timeout for waits that must succeed, in seconds. No result depends on it."""
+"""Timeout for waits that must succeed. No result depends on it."""
 DRAIN_SECONDS = 10.0
 
 

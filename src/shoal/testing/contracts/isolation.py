@@ -23,7 +23,7 @@ FILE_BYTES_MAX = 8 * MEBIBYTE
 TEMPORARY_BYTES_MAX = 8 * MEBIBYTE
 CPU_SECONDS_MAX = 2
 OPEN_FILES_MAX = 64
-"""Limits that the sandbox under test must have."""
+"""Limit on open files. The sandbox under test must enforce it and the limits above."""
 
 PATIENCE_SECONDS = 60.0
 SHORT_SECONDS = 3.0

@@ -19,12 +19,12 @@ from shoal.kernel.errors import SandboxError
 from shoal.kernel.ports import Command, CommandResult, Mount, Sandbox
 
 PATIENCE_SECONDS = 60.0
-"""Timeout for waits that must succeed, in seconds."""
+"""Timeout for waits that must succeed."""
 SHORT_SECONDS = 1.0
-"""Time limit for commands that never end, in seconds."""
+"""Timeout for commands that never end by themselves."""
 PARALLEL = 8
 DAEMON = "setsid bash -c 'exec 9>alive; echo started >&9; echo up >up; exec sleep 600' >/dev/null 2>&1 </dev/null &"
-"""Shell code that starts a process in its own session. The process holds the pipe `alive` open while it runs."""
+"""Shell code that starts a process in its own session. The process keeps the pipe `alive` open until it ends."""
 
 
 ENDING_MILLISECONDS = 2000

@@ -16,7 +16,7 @@ _STATUS = {
 }  # fmt: skip
 
 SKIP = "skip_thought_signature_validator"
-"""The signature that clients send for a call from another model."""
+"""Signature that clients send with a call from another model."""
 
 
 class _FunctionCall(msgspec.Struct):

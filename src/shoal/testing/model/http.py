@@ -29,7 +29,7 @@ class Drop(msgspec.Struct, frozen=True):
 
 
 Send: TypeAlias = bytes | float | Gate | Drop
-"""Bytes to write, seconds to wait, a gate to pass, or the end of the connection."""
+"""A step of a response: bytes to write, seconds to wait, a gate to pass, or the closing of the connection."""
 
 
 class Plan(msgspec.Struct):
@@ -43,7 +43,7 @@ class Plan(msgspec.Struct):
 
 Respond: TypeAlias = Callable[[Incoming], Plan]
 ACCEPTING_STEPS = 3
-"""Event loop iterations until the protocol learns of an accepted connection."""
+"""Number of event loop iterations after which the protocol knows of an accepted connection."""
 
 
 async def stop_accepting(listening: Iterable[socket.socket]) -> None:

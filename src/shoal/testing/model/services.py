@@ -99,7 +99,7 @@ class Sent(msgspec.Struct):
 
 
 Rule: TypeAlias = Callable[[Sent], Refusal | None]
-"""A check of a request. Returns the service's rejection, or None to accept the request."""
+"""Checks a request. Returns the service's rejection, or None if the service accepts the request."""
 
 
 def _json(status: int, body: object) -> Refusal:
@@ -696,7 +696,9 @@ SERVICES = {
         ),
     )
 }
-"""Services by name. Model names differ if a quirk must be learned from the rejection."""
+"""Services by name. If Shoal must learn a service's quirk from the rejection, the model's name does not reveal the
+quirk.
+"""
 
 
 class Strict:

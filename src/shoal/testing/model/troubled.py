@@ -13,7 +13,6 @@ from shoal.testing.model.script import Refusal, Reply, Script, Seen, SeenMessage
 from shoal.testing.model.tokens import BYTES_PER_TOKEN
 
 TROUBLES_MAX = 2
-"""Maximum number of failures per request."""
 RESULT_CHARS = 80
 _NAME = re.compile(r"(?<!\S)id=([\w.]*\w)")
 _CHILD = re.compile(r"DONE \d+ (c[\d.]+\d)")

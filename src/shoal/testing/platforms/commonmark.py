@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 Run: TypeAlias = tuple[str, frozenset[str]]
-"""Visible text and its styles: `strong`, `em`, `s`, `code`, and the address of a link."""
+"""Visible text and its styles: `strong`, `em`, `s`, `code`, or the URL of a link."""
 
 
 def shown_text(text: str, *, html: bool, break_: str) -> str:

@@ -17,7 +17,7 @@ HEARTBEAT_MS = 41_250
 BAD_TOKEN = 4004
 MESSAGE_CONTENT = 1 << 15
 _NEEDS = {"MESSAGE": (1 << 9, 1 << 12), "MESSAGE_REACTION": (1 << 10, 1 << 13)}
-"""Intents that an event needs in servers and in direct channels, by the beginning of the event's name."""
+"""Intents that an event requires in servers and in direct channels, by the first part of the event's name."""
 
 
 class BotSession(msgspec.Struct):

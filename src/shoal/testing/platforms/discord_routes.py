@@ -22,7 +22,7 @@ from shoal.testing.platforms.wire import Given, Json, Part
 Asked: TypeAlias = tuple[Json, tuple[Part, ...], Mapping[str, str]]
 Handler: TypeAlias = Callable[["Routes", tuple[str, ...], Asked], Json]
 NOTHING: Json = None
-"""The result of a route that answers 204, without content."""
+"""Result of a route that responds with status 204 and no content."""
 
 
 class Routes:
@@ -307,4 +307,4 @@ TABLE = (
     _route("PATCH", "/webhooks/{webhook_id}/{webhook_token}/messages/@original", Routes.original),
     _route("POST", "/webhooks/{webhook_id}/{webhook_token}", Routes.follow_up),
 )
-"""Methods, paths and handlers. Path parameters have the names in Discord's API description."""
+"""Methods, paths and handlers of the routes. Path parameters have the same names as in Discord's API description."""

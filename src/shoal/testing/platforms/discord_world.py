@@ -13,10 +13,9 @@ BOT = "900000000000000001"
 BOT_NAME = "Shoal"
 APPLICATION = "900000000000000002"
 OWN_ROLE, OTHER_ROLE = "800000000000000001", "800000000000000002"
-"""Roles in every server: the bot's own role, and a role that people have."""
+"""Roles that exist in every server: the bot's own role, and a role that people can have."""
 ADA = "700000000000000001"
 NONCE_SECONDS = 300.0
-"""Lifetime of a nonce, in seconds."""
 MESSAGES_MAX_A_PAGE = 100
 
 
@@ -33,7 +32,9 @@ class DiscordWorld:
         self.shut: set[str] = set()
         self.barred: dict[str, str] = {}
         self.replies_refused = 0
-        """Error code for replies, or 0 to accept them. Source: github.com/discord/discord-api-docs/pull/8424."""
+        """Error code with which replies are rejected, or 0 to accept them. Source:
+        github.com/discord/discord-api-docs/pull/8424.
+        """
         self.commands: list[Given] = []
         self.heard: dict[str, Heard] = {}
         self.files: dict[str, tuple[str, bytes]] = {}

@@ -38,14 +38,16 @@ CALL_SECONDS_MAX = 30.0
 _FILE = re.compile(
     r"/(file/bot|files/|attachments/|service/v3/attachments/|v1/media/|_matrix/client/v1/media/download/)"
 )
-"""Path prefixes of file downloads."""
+"""Matches the paths of file downloads."""
 
 Trouble: TypeAlias = tuple[Literal["refuse", "refuse_all", "fail", "cut", "lose", "delay"], float]
-"""The kind of a fault, and the retry delay in seconds for `refuse` and `refuse_all`."""
+"""A kind of fault, and the retry delay in seconds that `refuse` and `refuse_all` request."""
 Delivery: TypeAlias = Callable[[], Awaitable[T]]
-"""A delivery of one event to the bot. The fake may repeat it."""
+"""Function that delivers an event to the bot. The fake may call it more than once."""
 Deliver: TypeAlias = Callable[[Mapping[str, str], bytes], Awaitable[HttpAnswer]]
-"""A handler for webhook calls to the bot, such as an adapter's `receive` method. It gets the headers and the body."""
+"""Handler for webhook calls to the bot, such as an adapter's `receive` method. Its arguments are the headers and the
+body.
+"""
 
 
 class FakePlatform:

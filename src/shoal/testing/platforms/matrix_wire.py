@@ -13,7 +13,7 @@ del h1 h2 h3 h4 h5 h6 blockquote p a ul ol sup sub li b i u strong em s code hr 
 caption pre span img details summary
 """
 TAGS = frozenset(_TAGS.split())
-"""HTML elements that clients must render, by the specification."""
+"""HTML elements that the Matrix specification permits in messages."""
 _BLOCKS = frozenset(["p", "br", "li", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "blockquote", "hr"])
 _STATUS = {
     "M_FORBIDDEN": 403, "M_NOT_FOUND": 404, "M_UNRECOGNIZED": 404, "M_TOO_LARGE": 413, "M_BAD_JSON": 400,

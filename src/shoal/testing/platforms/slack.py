@@ -21,7 +21,7 @@ SIGNING_SECRET = "fake-signing-secret"
 POSTS = frozenset(
     {"chat.postMessage", "chat.update", "chat.delete", "chat.startStream", "files.completeUploadExternal"}
 )
-"""Methods that `troubles` affect."""
+"""Methods that are affected by the faults in `troubles`."""
 EMOJI = {"❌": "x", "🛑": "octagonal_sign", "👍": "+1", "👎": "-1", "✅": "white_check_mark"}
 
 

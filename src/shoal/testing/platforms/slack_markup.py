@@ -16,10 +16,11 @@ _WHOLE = re.compile(
     r"|(<(?:[@#][A-Z0-9]+(?:\|[^<>]*)?|!date\^[1-9][^<>]*)>)|<((?:https?|mailto|tel)[^<>|]+)(?:\|([^<>]*))?>",
     re.DOTALL,
 )
-"""Code, invalid times, mentions and links. Style marks have no effect inside them."""
+"""Matches code, invalid times, mentions and links. Style marks have no effect inside them."""
 _QUOTE = re.compile("^(?:&gt;|>|\uff1e) ?", re.MULTILINE)
-"""Characters that start a quote: `>`, `&gt;` and U+FF1E. Source: yhatt/jsx-slack, about-escape-and-exact-mode.md,
-Leading quotes."""
+"""Matches the characters that start a quote: `>`, `&gt;` and U+FF1E. Source: yhatt/jsx-slack,
+about-escape-and-exact-mode.md, Leading quotes.
+"""
 _KEPT = re.compile(r"\x00(\d+)\x00")
 _STYLES = tuple(
     re.compile(rf"(?<![^\W_])(?<!{mark}){mark}([^\s](?:[^\n]*?[^\s])??){mark}(?![^\W_])(?!{mark})")

@@ -30,7 +30,7 @@ BOT = "UBOT"
 BOT_ID = "BBOT"
 BOT_NAME = "shoal"
 STARTED_AT = 1_767_603_600
-"""Default start time of `ManualClock`, as a Unix time."""
+"""Unix time of the default start of a `ManualClock`."""
 
 _NAME = re.compile(r"[\w-]{1,80}")
 _TS = re.compile(r"\d+\.\d{6}")

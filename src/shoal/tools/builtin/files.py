@@ -32,7 +32,7 @@ CONTEXT_LINES = 3
 LINES_NAMED_MAX = 8
 LINES_COMPARED_MAX = 2000
 ALIKE_LINES_MAX = 20_000
-"""Maximum number of lines searched for text with only invisible differences."""
+"""Maximum number of lines that are searched for text that differs only in white space or typographic characters."""
 _LINE_CHARS_COMPARED = 200
 _SIMILAR = 0.6
 
@@ -216,7 +216,8 @@ def _alike(content: str, old: str) -> tuple[int, str] | None:
 
 LINES_DEFAULT = 2000
 CHARS_MAX = 15_000
-"""Maximum number of characters shown by one call. The output ends at a line and gives the next offset."""
+"""Maximum number of characters that one call shows. The output stops after a complete line and states the next offset.
+"""
 LINE_CHARS_MAX = 2000
 TEXT_BYTES_MAX = 10_485_760
 

@@ -30,7 +30,7 @@ from shoal.tools.functions import FunctionTool, planned, tool
 from shoal.tools.jail import Jail
 
 AROUND_CHARS = 300
-"""Maximum number of characters of a message that are shown, around the first matching word."""
+"""Maximum number of characters that are shown of a message. The excerpt surrounds the first matching word."""
 PLATFORM_MESSAGES_MAX = 500
 PLATFORM_SECONDS_MAX = 10.0
 NO_HISTORY = "[Bots cannot read the history of this platform. Give words to search your own conversations here.]"

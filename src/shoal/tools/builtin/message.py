@@ -26,7 +26,7 @@ from shoal.tools.functions import FunctionTool, Prepared, canonical, tool
 from shoal.tools.jail import jail_of
 
 UPLOAD_BYTES_MAX = 26_214_400
-"""Largest file that can be posted, in bytes. A platform's own limit may be lower."""
+"""Maximum size of a file that can be posted. The platform's own limit may be lower."""
 FILES_MAX = 10
 TEXT_CHARS_MAX = 50_000
 HERE = "here"

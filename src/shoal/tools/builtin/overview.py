@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from zoneinfo import ZoneInfo
 
 TURNS_MAX, FAULTS_MAX = 60, 20
-"""Maximum number of turns and of failed turns that are listed. The counts include every turn."""
+"""Maximum number of turns, and of failed turns, in the lists. The counts include every turn."""
 TOLD_TURNS_MAX, LINES_MAX = 40, 20
-"""Maximum number of turns, and of lines in each other list, in the tool's result."""
+"""Limits of the tool's result: maximum number of turns, and maximum number of lines in each other list."""
 TEXT_CHARS_MAX = 240
 READ_MAX = 10_000
-"""Maximum number of a conversation's events that are read to find the cause of an approval request."""
+"""Maximum number of events in a conversation that are read to find the cause of an approval request."""
 AHEAD = timedelta(days=1)
 COMING_MAX = 100
 NOTHING = "Nothing was asked or done, nothing is waiting, and nothing is scheduled for the next day."
@@ -40,7 +40,7 @@ NOBODY = TurnId("")
 BRIEF = "daily-brief"
 """Name of the skill and the trigger that send a daily brief."""
 TaintOf: TypeAlias = Callable[[Sequence[Event]], str]
-"""Function that returns the untrusted source in a conversation with these events, or an empty string."""
+"""Function that returns the untrusted source that influenced these events, or an empty string."""
 
 
 class DoneTurn(msgspec.Struct, frozen=True):

@@ -18,11 +18,10 @@ from shoal.tools.output import text_of
 from shoal.tools.terminal import last_state
 
 ShellActions: TypeAlias = Callable[[str, str, ToolContext], tuple[Action, ...]]
-"""Function that returns the actions of a command. Arguments: the tool's name, the command and the call's context. See
-shoal.permissions.actions."""
+"""`(tool, command, context)` returns the actions of a command. See shoal.permissions.actions."""
 
 COMMAND_BYTES_MAX = 100_000
-"""Longest command, in bytes. The kernel accepts no argument longer than 128 KiB."""
+"""Maximum size of a command. The kernel rejects arguments longer than 128 KiB."""
 
 _GIT_SETTINGS = (("safe.bareRepository", "explicit"), ("core.fsmonitor", "false"))
 _ENVIRONMENT = (
@@ -54,11 +53,10 @@ def command_environment(agent: str) -> tuple[tuple[str, str], ...]:
 
 
 SECONDS_MAX = 600.0
-"""Longest time limit that a call can request."""
 
 
 READ_HERE_BYTES_MAX = 2048
-"""Output longer than this is decoded in a thread, so that other turns do not wait."""
+"""Size above which output is decoded in a thread, so that other turns do not wait."""
 
 
 BASH = tool(

@@ -35,10 +35,10 @@ from shoal.tools.functions import FunctionTool, ToolDecorator, as_tool_error, pl
 TEXT_CHARS_MAX = 50_000
 PDF_BYTES_MAX = 20_971_520
 NOT_OF_PAGES = frozenset({"idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"})
-"""Python codecs that are not charsets and may be very slow."""
+"""Python codecs that are rejected as the charset of a page. They are not charsets, and may be very slow."""
 RESULTS_MAX = 20
 LINKS_MAX = 256
-"""Maximum number of a page's links to its own site that may be read."""
+"""Maximum number of links from a page to its own site that may be read without approval."""
 BRAVE = "https://api.search.brave.com/res/v1/web/search"
 DUCKDUCKGO = "https://html.duckduckgo.com/html/"
 LEADS_ON = "This page redirects to another site, which was not opened: {address}"
