@@ -39,7 +39,7 @@ _MARK = re.compile(r"leave the mark (\S+)")
 _NOTICE = re.compile(
     "is available again|Your message is saved|⏹ Stopped|_↓ The answer is below|^(✅|⛔|⌛|⏹|⚠️)|^(```\n)?leave the mark "
     "|^I stopped: the budget|The budget is running low|^This thread continues a copy of our conversation"
-    "|^Our conversation could not be copied"
+    "|^I could not copy our conversation"
     "|^I am waiting for a decision on the request above|^I have already answered this"
 )
 _UNDONE = re.compile(r"^Restored \d+ file|^These changes are already undone")

@@ -259,7 +259,7 @@ async def test_an_event_that_could_not_be_stored_is_delivered_again(
         await peer.adapter.connected.wait()
         peer.kept.broken = True
         await peer.says("keep this")
-        while "not stored" not in caplog.text:
+        while "storing event failed" not in caplog.text:
             await peer.server.called("users.info")
             await peer.clock.sleep(0)
         peer.kept.broken = False

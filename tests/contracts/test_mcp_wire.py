@@ -137,10 +137,10 @@ GOOD = '{"name":"good","inputSchema":{"type":"object"}}'
 
 BAD = (
     ('{"name":"bad","inputSchema":{"type":"array"}}', "bad: its arguments are of type array"),
-    ('{"name":7,"inputSchema":{"type":"object"}}', "a tool without a name"),
-    ('{"inputSchema":{"type":"object"}}', "a tool without a name"),
-    ('"bad"', "a tool without a name"),
-    ("null", "a tool without a name"),
+    ('{"name":7,"inputSchema":{"type":"object"}}', "a tool has no name"),
+    ('{"inputSchema":{"type":"object"}}', "a tool has no name"),
+    ('"bad"', "a tool has no name"),
+    ("null", "a tool has no name"),
 )
 
 
@@ -150,7 +150,7 @@ async def test_bad_definitions_are_skipped_and_named(tmp_path: Path) -> None:
         state = await stand.becomes("up")
     assert state.tools == ("mcp_raw_good",)
     assert [text.startswith(told) for text, (_, told) in zip(state.left_out, BAD, strict=True)] == [True] * len(BAD)
-    assert f"left out: {BAD[0][1]}" in state.summary
+    assert f"skipped: {BAD[0][1]}" in state.summary
     assert "validation" not in state.summary
 
 

@@ -131,7 +131,7 @@ class TestS3Files(FilesRules):
         assert not files.below("inner").has(other)
 
     def test_problems_are_reported_in_one_sentence(self, settings: S3Settings) -> None:
-        with pytest.raises(OSError, match=r"^The object store has no such bucket\. Check files\.\* in the "):
+        with pytest.raises(OSError, match=r"^The bucket does not exist in the object store\. Check files\.\* in the "):
             S3Files(replace(settings, bucket="elsewhere")).keep(b"lost")
         for endpoint in ("http://127.0.0.1:99999", "http://xn--☃.example"):
             with pytest.raises(OSError, match=r"^files\.endpoint is not a valid URL: its host must be ASCII"):

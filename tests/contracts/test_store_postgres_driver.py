@@ -349,7 +349,7 @@ async def test_a_connection_lost_during_a_transaction_rolls_it_back(
         assert terminate(postgres_database) >= 1
         yield from put("late")
 
-    with pytest.raises(StoreUnavailable, match="Is the server up"):
+    with pytest.raises(StoreUnavailable, match="Check that the server is running"):
         await driver.write(script())
     assert await value(driver, "lost") is None
     await driver.write(put("after"))
@@ -425,11 +425,11 @@ async def test_another_database_behind_the_same_address_is_not_written_to() -> N
             admin.execute(f"alter database {name} rename to {name}_old".encode())
             try:
                 admin.execute(f"create database {name} template {name}_old".encode())
-                with pytest.raises(StoreCorrupt, match="leads to a different database"):
+                with pytest.raises(StoreCorrupt, match="points to a different database"):
                     await value(driver, "before")
-                with pytest.raises(StoreCorrupt, match="leads to a different database"):
+                with pytest.raises(StoreCorrupt, match="points to a different database"):
                     await driver.write(put("after"))
-                assert "leads to a different database" in driver.health.damage
+                assert "points to a different database" in driver.health.damage
                 with psycopg.connect(url) as fresh:
                     assert fresh.execute("select key from shoal.settings where scope = 's'").fetchall() == [("before",)]
                 await driver.close()

@@ -117,7 +117,7 @@ async def test_a_conversation_from_elsewhere_includes_its_past(shoal: Served, cl
 async def test_instructions_come_first(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     system = {"role": "system", "content": "Answer in French."}
     await client.chat.completions.create(model="main", messages=[system, {"role": "user", "content": "hi"}])  # pyrefly: ignore[bad-argument-type]
-    assert prompts(shoal)[0].text == "[Instructions of the calling program]\nAnswer in French.\n\nhi"
+    assert prompts(shoal)[0].text == "[Instructions from the calling program]\nAnswer in French.\n\nhi"
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ async def test_a_full_mailbox_is_a_rate_limit(shoal: Served, client: "openai.Asy
 
 async def test_a_response_is_answered(shoal: Served, client: "openai.AsyncOpenAI") -> None:
     done = await client.responses.create(model="main", input="hello", instructions="Be brief.")
-    assert done.output_text == "You said: [Instructions of the calling program]\nBe brief.\n\nhello"
+    assert done.output_text == "You said: [Instructions from the calling program]\nBe brief.\n\nhello"
     assert done.status == "completed"
     assert done.usage is not None
     assert (done.usage.input_tokens, done.usage.input_tokens_details.cached_tokens) == (12, 4)

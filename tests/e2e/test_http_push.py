@@ -227,7 +227,7 @@ class Heard(logging.Handler):
         self.event = asyncio.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage() == "notification not sent":
+        if record.getMessage() == "sending notification failed":
             self.event.set()
 
 

@@ -355,8 +355,8 @@ async def test_an_mcp_server_is_added_switched_off_and_removed(stand: Stand) -> 
     [
         ({"command": sys.executable, "args": [str(MCP_SERVER), "fail"]}, "Shoal could not connect to the server."),
         ({"command": "no-such-program"}, "Shoal could not connect to the server."),
-        ({}, "Give either a command or a URL"),
-        ({"command": "a", "url": "http://127.0.0.1:9"}, "Give either a command or a URL"),
+        ({}, "Specify either a command or a URL"),
+        ({"command": "a", "url": "http://127.0.0.1:9"}, "Specify either a command or a URL"),
     ],
 )
 async def test_an_mcp_server_that_does_not_answer_is_not_added(

@@ -65,7 +65,7 @@ async def test_a_turns_changes_are_undone_and_redone(page: Page, shoal: Running)
     changes = page.locator(".row.end .changes")
     await expect(changes.locator(".diff.plus")).to_contain_text(["+Ada", "+# Plan"])
     await page.get_by_text("Cannot be undone").click()
-    await expect(changes).to_contain_text("Messages are not undone.")
+    await expect(changes).to_contain_text("Undo does not affect messages.")
 
     await page.get_by_role("button", name="Undo these changes").click()
     await expect(page.locator(".row.note")).to_contain_text("You undid a turn's changes: 2 files restored")

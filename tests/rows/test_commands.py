@@ -231,7 +231,7 @@ class TestAgentCommands:
     def test_configure_is_an_alias_and_show_includes_the_idle_timer(self, shoal: Running) -> None:
         shoal.command("web:lobby:idle", "/agent create rower")
         assert "idle_minutes is `30`" in shoal.command("web:lobby:idle", "/agent configure rower idle_minutes 30")
-        assert "after 30 minutes of silence" in shoal.command("web:lobby:idle", "/agent show rower")
+        assert "after 30 min of inactivity" in shoal.command("web:lobby:idle", "/agent show rower")
         assert "idle_minutes" in shoal.command("web:lobby:idle", "/agent show main")
         assert "idle_minutes" in shoal.command("web:lobby:idle", "/help")
         assert "# idle_minutes" in (shoal.home / "template/agent.toml").read_text()

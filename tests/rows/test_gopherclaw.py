@@ -115,7 +115,7 @@ class TestW4:
         assert 50_000 <= len(page) < 51_000
         assert few.count("https://example.org/") == 5
         assert most.count("https://example.org/") == 20
-        assert "cannot be opened" in inside
+        assert "is blocked" in inside
 
 
 class TestW5:

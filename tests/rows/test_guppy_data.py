@@ -199,7 +199,7 @@ class TestG14:
         told = uses(shoal, thread, "bash", command="head -c 11000000 /dev/zero | tr '\\0' x")
         (large,) = [one for one in json.loads(shoal.cli("threads", "artifacts", thread, "--json")) if one != artifact]
         assert 10_400_000 < large["size_bytes"] < 10_600_000
-        assert "was cut to its first" in told
+        assert "was truncated to its first" in told
 
     def test_commands_read_stored_results_of_their_own_conversation_only(self, shoal: Running) -> None:
         thread, other = f"{LOBBY}:g14files", f"{LOBBY}:g14other"

@@ -216,5 +216,5 @@ async def test_an_account_whose_agent_does_not_exist_is_reported_at_the_start(tm
     async with scenario(tmp_path, FakeModel(), settings={"platforms": {"telegram": [account]}}) as world:
         (told,) = [note for note in world.app[Notices].notes if "nosuch" in note]
     assert told.startswith(
-        "The account telegram names the agent 'nosuch', which does not exist. The default agent answers"
+        "The account telegram uses the agent 'nosuch', which does not exist. The default agent answers"
     )

@@ -325,7 +325,7 @@ async def test_an_unacceptable_file_is_reported_and_the_turn_continues(tmp_path:
         kept = await sent(world, shelf, at("huge"), at("tool"), at("gone"))
         assert [one.error for one in kept] == [
             "not downloaded: it is larger than 10,000 bytes",
-            "not stored: it is a program",
+            "not stored: executable files are not accepted",
             "not downloaded: There is no host there.",
         ]
         assert not any(one.path for one in kept)

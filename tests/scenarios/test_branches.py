@@ -511,7 +511,7 @@ async def test_a_copy_waits_for_a_live_process_and_ignores_a_dead_ones_leftovers
         (left / "half").write_text("half")
         lock = FileLock(left)
         assert lock.take()
-        with pytest.raises(UnderWay, match="by another process"):
+        with pytest.raises(UnderWay, match="Another process is creating"):
             await world.app[Forks].fork(world.ada.thread, copy, "owner")
         assert (left / "half").exists()
         lock.release()
@@ -536,7 +536,7 @@ async def test_a_post_retries_while_another_process_makes_the_copy(tmp_path: Pat
         lock.release()
         await world.happens(copy, "forked")
         await world.is_quiet()
-        assert not [text for text in chat.texts(copy) if "could not be copied" in text]
+        assert not [text for text in chat.texts(copy) if "I could not copy" in text]
 
 
 async def test_a_copy_opened_by_two_processes_is_made_once_without_an_error(tmp_path: Path) -> None:
@@ -551,7 +551,7 @@ async def test_a_copy_opened_by_two_processes_is_made_once_without_an_error(tmp_
         row = OutboxRow(name, world.ada.thread, post, 0, 0, world.app[Clock].now())
         await world.app[Orchestrator].opened(row, opened.post.thread, ())
         await world.is_quiet()
-        assert not [text for text in world.chat.texts(opened.post.thread) if "could not be copied" in text]
+        assert not [text for text in world.chat.texts(opened.post.thread) if "I could not copy" in text]
 
 
 async def test_a_refused_copy_is_reported_where_it_was_requested(tmp_path: Path) -> None:
@@ -559,7 +559,7 @@ async def test_a_refused_copy_is_reported_where_it_was_requested(tmp_path: Path)
         await turn(world, "one")
         world.chat.troubles.append(PlatformError("The channel takes no threads.", permanent=True))
         assert await world.ada.asks("/fork") == ""
-        await world.ada.sees("Our conversation could not be copied. The channel takes no threads.")
+        await world.ada.sees("I could not copy our conversation. The channel takes no threads.")
         assert len(await world.app[Store].journal.threads()) == 1
 
 
@@ -571,7 +571,7 @@ async def test_a_thread_used_before_its_copy_arrived_says_that_it_is_not_a_copy(
         await early.says("hello?")
         await world.happens(early.thread, "turn_finished")
         await chat.says("harbour", "1", "/fork", message_id="early")
-        await early.sees("Our conversation could not be copied. Someone wrote in this thread before")
+        await early.sees("I could not copy our conversation. Someone wrote in this thread before")
         assert "forked" not in await world.types(early.thread)
         await world.is_quiet()
 

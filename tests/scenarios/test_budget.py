@@ -128,7 +128,7 @@ async def test_at_four_fifths_of_the_budget_the_person_is_notified_once(tmp_path
         notes = [text for text in world.chat.texts(world.ada.thread) if "The budget is running low" in text]
         assert len(notes) == 1
         told = [event.data.context for event in await world.journal() if isinstance(event.data, TurnStarted)]
-        assert ["Left to spend:" in text for text in told] == [False, True, True]
+        assert ["Remaining budget:" in text for text in told] == [False, True, True]
 
 
 async def test_the_owner_suspends_the_budget_for_the_day(tmp_path: Path) -> None:

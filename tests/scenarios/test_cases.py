@@ -228,7 +228,7 @@ async def test_an_unsavable_turn_is_reported_and_writes_nothing(tmp_path: Path) 
         await world.ada.says("hi")
         await world.ada.sees("ok")
         for name, turn, kind, said in (
-            ("../x", "", InvalidInput, "not a valid name for a case"),
+            ("../x", "", InvalidInput, "not a valid case name"),
             ("a", "nope", NotFound, "has no turn nope"),
         ):
             with pytest.raises(kind, match=said):

@@ -192,7 +192,7 @@ async def test_a_brief_is_sent_to_the_owners_chat_and_never_to_another_persons(t
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"at": "25:00"}, "'25:00' is not a time of day. Write 8, 8:00 or 20:30."),
+        ({"at": "25:00"}, "'25:00' is not a time of day. Use a time such as 8, 8:00 or 20:30."),
         ({"platform": "nosuch", "channel": "x"}, "Platform 'nosuch' is not connected."),
         ({"timezone": "Nowhere", "thread": THREAD}, "The time zone 'Nowhere' is not known."),
     ],

@@ -88,7 +88,9 @@ async def test_deleting_a_busy_thread_is_refused_and_changes_no_file(tmp_path: P
         note.write_text("mine")
         await world.ada.says("two")
         await gate.reached.wait()
-        with pytest.raises(Conflict, match=r"^(“.+”|The thread) is running or has messages waiting\. Stop it first"):
+        with pytest.raises(
+            Conflict, match=r"^(“.+”|The thread) is running or has messages waiting\. Stop it, then delete the thread"
+        ):
             await delete(world, world.ada.thread)
         gate.open()
         await world.ada.sees("second")

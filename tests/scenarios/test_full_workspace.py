@@ -27,7 +27,7 @@ async def test_the_model_is_informed_and_can_make_room(tmp_path: Path) -> None:
         await world.ada.says("fill it")
         await world.ada.sees("tidy")
         ends = [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]
-    for end, how in zip(ends, (r"The command and all its processes were stopped\. ", "", ""), strict=False):
+    for end, how in zip(ends, (r"Shoal stopped the command and all its processes\. ", "", ""), strict=False):
         assert end.is_error
         assert re.fullmatch(
             how + r"/workspace contains \d+ files and folders, more than the limit of 50\. Remove some\.", end.text

@@ -233,10 +233,10 @@ async def test_a_memory_change_by_command_is_stored_audited_and_reverted(tmp_pat
         ]
         assert ("check", "tool:remember:global amend to the tide turns at seven: the tide turns at six") in kinds
         assert ("memory", "change data/MEMORY.md") in kinds
-        assert "no changes here that can be undone" in await world.person("bob", "2").asks("/memory undo")
+        assert "no changes here that you can undo" in await world.person("bob", "2").asks("/memory undo")
         assert await world.ada.asks("/memory undo") == "Undone. Restored text: the tide turns at six"
         assert memory(world).read_text() == "- the tide turns at six\n"
-        assert "no changes here that can be undone" in await world.ada.asks("/memory undo")
+        assert "no changes here that you can undo" in await world.ada.asks("/memory undo")
 
 
 async def test_memory_commands_have_the_limits_of_the_tool(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ async def test_only_its_person_lists_and_changes_a_private_line(tmp_path: Path) 
         assert "To change what everyone can see" in told
         await alone.asks("/memory forget allergic")
         assert memory(world).read_text() == "- the tide turns at six\n"
-        assert "no changes here that can be undone" in await world.ada.asks("/memory undo")
+        assert "no changes here that you can undo" in await world.ada.asks("/memory undo")
         assert "Restored text: ada is allergic" in await alone.asks("/memory undo")
 
 
@@ -269,9 +269,9 @@ async def test_an_ambiguous_command_asks_for_details(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel()) as world:
         memory(world).write_text("- the north pier floods\n- the south pier floods\n")
         told = await world.ada.asks("/memory forget pier")
-        assert "Give the id of one" in told
+        assert "Specify one by its id" in told
         assert "north" in told
-        assert "Say which entry" in await world.ada.asks("/memory forget")
-        assert "Give the new text" in await world.ada.asks("/memory amend north pier")
+        assert "Specify the entry" in await world.ada.asks("/memory forget")
+        assert "Enter the new text" in await world.ada.asks("/memory amend north pier")
         assert "/memory` shows what I remember" in await world.ada.asks("/memory forget zebra")
         assert memory(world).read_text() == "- the north pier floods\n- the south pier floods\n"

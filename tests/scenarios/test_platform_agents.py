@@ -120,7 +120,7 @@ async def test_one_message_is_answered_by_another_model(tmp_path: Path, stand: S
         await scene.ada.sees("main by other/one")
         await scene.ada.says("and now?")
         await scene.ada.sees("main by demo")
-        assert "main answers with demo" in await scene.ada.asks("/model")
+        assert "main uses demo" in await scene.ada.asks("/model")
         assert "To ask this model once, write" in await scene.ada.asks("/model other/one")
 
 

@@ -17,7 +17,7 @@ from shoal.testing.model import FakeModel, Gate, Reply
 PLATFORMS = ["fake", "telegram", "discord", "slack", "matrix", "teams", "google_chat"]
 MAKES = calls("bash", arguments='{"command": "echo x > made"}')
 AGAIN = calls("bash", arguments='{"command": "echo y > made"}')
-PROMISED = "👍 on this message allows the call once, 👎 denies the call."
+PROMISED = "👍 on this message allows the call once, and 👎 denies the call."
 
 
 def told(stand: Stand) -> list[str]:

@@ -30,7 +30,7 @@ COMMANDS = {
     "/context": "This conversation is empty.",
     "/thread list": "main has no threads here.",
     "/tasks": "main is idle.",
-    "/model": "answers with demo",
+    "/model": "uses demo",
     "/agent list": "main demo, open (default, idle)",
     "/settings": "in this channel: nothing chosen",
 }

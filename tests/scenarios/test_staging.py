@@ -352,7 +352,7 @@ async def test_the_card_shows_the_turns_file_changes_and_undoes_them(tmp_path: P
         assert notes.exists()
         eve = Author("eve", "Eve", trusted=False)
         refused = await press(value, world.ada.thread, eve, world.chat.inbox)
-        assert refused == "Only the person who asked, or the owner, can undo this."
+        assert refused == "Only the person who asked, or the owner, can undo this turn."
         assert notes.exists()
         said = await press(value, world.ada.thread, ADA, world.chat.inbox)
         assert said == "Restored 1 file. `/undo back` reverses this undo."

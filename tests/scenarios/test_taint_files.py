@@ -277,14 +277,14 @@ async def test_an_untrusted_persons_file_taints_its_later_readers(tmp_path: Path
     model = FakeModel("taken", call("bash", command="head attachments/* /attachments/*"), "done")
     async with scenario(tmp_path, model) as world:
         found = await read_later(world, Author("eve", "Eve", trusted=False))
-        assert found.endswith("letter.txt', written after a file of Eve")
+        assert found.endswith("letter.txt', written after a file from Eve")
 
 
 async def test_a_file_forwarded_by_a_trusted_person_taints(tmp_path: Path) -> None:
     model = FakeModel("taken", call("list", path="/attachments"), "done")
     async with scenario(tmp_path, model) as world:
         found = await read_later(world, Author("ada", "ada", trusted=True), "a forwarded message")
-        assert found.endswith("letter.txt', written after a file of a forwarded message")
+        assert found.endswith("letter.txt', written after a file from a forwarded message")
 
 
 async def test_a_file_sent_by_a_trusted_person_taints(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ async def test_a_file_declared_as_their_own_does_not_taint(tmp_path: Path, text:
 async def test_no_one_else_can_declare_a_file_as_theirs(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("taken", call("list", path="/attachments"), "done")) as world:
         found = await read_later(world, Author("eve", "Eve", trusted=False), text="mine: look")
-        assert found.endswith("written after a file of Eve")
+        assert found.endswith("written after a file from Eve")
 
 
 async def test_a_turn_with_a_document_asks_before_remembering(tmp_path: Path) -> None:

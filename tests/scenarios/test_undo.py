@@ -290,7 +290,7 @@ async def test_a_self_edit_says_how_to_revert_it(tmp_path: Path) -> None:
         await world.ada.says("go")
         await world.ada.decides((await world.ada.is_asked()).id, allow=True)
         await world.happens(world.ada.thread, "turn_finished")
-        assert "`set_persona` ran: SOUL.md. `/agent undo` reverses it." in await world.ada.asks("/undo")
+        assert "`set_persona` ran: SOUL.md. `/agent undo` reverses the change." in await world.ada.asks("/undo")
 
 
 async def test_undo_is_available_as_a_command(tmp_path: Path) -> None:
@@ -318,7 +318,7 @@ async def test_irreversible_changes_are_listed(tmp_path: Path) -> None:
         assert "`message`" in told
         assert "A command ran" in told
         assert "/scratch/x.txt" in told
-        assert shown.beyond[-1] == "Messages are not undone."
+        assert shown.beyond[-1] == "Undo does not affect messages."
 
 
 async def test_a_stopped_turn_can_be_undone(tmp_path: Path) -> None:
@@ -552,7 +552,7 @@ async def test_the_last_undo_is_reverted_without_its_id(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel(writes("a.txt", "1"), "ok", writes("b.txt", "2"), "ok")) as world:
         for _ in range(2):
             await turn(world)
-        assert "No undo here" in await world.ada.asks("/undo back")
+        assert "This conversation has no undo to reverse" in await world.ada.asks("/undo back")
 
         def files() -> list[str]:
             return sorted(path.name for path in workspace(world).iterdir())

@@ -103,4 +103,4 @@ async def test_a_redirect_to_another_site_is_not_followed_once_the_turn_is_taint
         await world.ada.sees("done")
         results = [event.data for event in await world.journal() if isinstance(event.data, ToolFinished)]
     assert [one.same_site for one in web.requests] == [False, True]
-    assert "redirects to another site, which was not opened: https://evil.example/" in results[-1].text
+    assert "redirects to another site, which Shoal did not open: https://evil.example/" in results[-1].text

@@ -186,7 +186,9 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         Raises InvalidInput, Conflict if the agent exists, StoreError and OSError.
         """
         if self.agents.exists(checked_name(name)) and self.home.agent(name).exists():
-            raise Conflict(f"The agent {name} already exists. Destroy it first, or choose another name.")
+            raise Conflict(
+                f"The agent {name} already exists. Destroy the existing agent first, or choose another name."
+            )
         settings = {key: listed(key, value) for key, value in settings.items()}
         for key, value in settings.items():
             self.checks.check(key, value)
@@ -232,7 +234,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         self._existing(name)
         address = thread_address(thread)
         if address.platform not in self.adapters:
-            there = f"Platforms: {', '.join(sorted(self.adapters))}." if self.adapters else "None is set up yet."
+            there = f"Platforms: {', '.join(sorted(self.adapters))}." if self.adapters else "No platform is set up yet."
             raise InvalidInput(
                 f"No platform named {address.platform[:80]!r} is connected. {there} "
                 "To use another account, set it up and write "
@@ -283,7 +285,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
             until = self.clock.monotonic() + STOP_SECONDS_MAX
             while works := await self.store.registry.at_work(name):
                 if self.clock.monotonic() > until:
-                    raise Conflict(f"Turns of {name} are still running ({works[0].thread}). Try again in a moment.")
+                    raise Conflict(f"{name} still has running turns ({works[0].thread}). Try again in a moment.")
                 for work in works:
                     await self.send(Abort(work.thread, Author("owner", trusted=False), all_queued=True))
                 await self.clock.sleep(LOOK_SECONDS)
@@ -326,8 +328,8 @@ class AgentLifecycle(msgspec.Struct, eq=False):
             if not self.agents.exists(binding.agent)
         ]
         notices += [
-            f"The account {account} names the agent {name!r}, which does not exist. The default agent answers "
-            f"there. Create the agent with `shoal agents create {name}`, or correct "
+            f"The account {account} uses the agent {name!r}, which does not exist. The default agent answers there. "
+            f"Create the agent with `shoal agents create {name}`, or correct "
             f"platforms.{account.partition('.')[0]}.agent."
             for account, name in self._bindings.accounts.items()
             if not self.agents.exists(name)
@@ -351,8 +353,8 @@ class AgentLifecycle(msgspec.Struct, eq=False):
             adapter = self.adapters.get(binding.platform)
             if isinstance(adapter, ChannelHost) and not await adapter.has_channel(binding.channel):
                 notices.append(
-                    f"The channel {binding.place} of the agent {binding.agent} is gone, or I cannot write there. "
-                    f"`shoal agents unbind {binding.place}` removes the binding."
+                    f"{binding.agent}'s channel {binding.place} no longer exists, or I cannot write there. `shoal "
+                    f"agents unbind {binding.place}` removes the binding."
                 )
         return notices
 
@@ -366,7 +368,7 @@ class AgentLifecycle(msgspec.Struct, eq=False):
         if name not in rows:
             self._existing(name)
         if name == self.agents.defaults.agent:
-            raise Conflict(f"{name} is the default agent. Set agents.default_agent to another first.")
+            raise Conflict(f"{name} is the default agent. Set agents.default_agent to another agent first.")
 
     def _existing(self, name: str) -> None:
         known = self.agents.names()

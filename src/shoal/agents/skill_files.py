@@ -75,7 +75,7 @@ async def install_skills(
             text = files[SKILL_FILE].decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise InvalidInput(
-                f"The {SKILL_FILE} of {folder[:80]!r} is not UTF-8 text. Save the file as UTF-8."
+                f"The {SKILL_FILE} in {folder[:80]!r} is not UTF-8 text. Save the file as UTF-8."
             ) from error
         parsed = parse_skill(root.path / (folder or "-") / SKILL_FILE, text, root.scope)
         if isinstance(parsed, SkillProblem):
@@ -122,7 +122,7 @@ def unpack_skills(archive: bytes) -> dict[str, dict[str, bytes]]:
             SKILL_FILE if is_skill_file(str(path)) else str(path): content for path, content in below.items()
         }
     if not skills:
-        raise InvalidInput(f"The archive contains no {SKILL_FILE}. A skill is a folder with one.")
+        raise InvalidInput(f"The archive contains no {SKILL_FILE}. A skill is a folder that contains this file.")
     return skills
 
 
@@ -137,7 +137,7 @@ def _files(archive: zipfile.ZipFile) -> dict[PurePosixPath, bytes]:
         shown = f"The archive contains {entry.filename[:120]!r}"
         path, mode = PurePosixPath(entry.filename), entry.external_attr >> 16
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
-            raise InvalidInput(f"{shown}, which is a link or not a regular file. Put the file itself there.")
+            raise InvalidInput(f"{shown}, which is a link or not a regular file. Put the file itself in the archive.")
         if path.is_absolute() or ".." in path.parts or any(char in entry.filename for char in "\\:\0"):
             raise InvalidInput(f"{shown}, which points outside the archive. Create the archive from inside its folder.")
         if len(path.parts) > DEPTH_MAX or any(
@@ -195,7 +195,9 @@ async def put_skill(
         if isinstance(skill, SkillProblem):
             raise InvalidInput(skill.text)
         if skill.name != name:
-            raise InvalidInput(f"The front matter has the name {skill.name!r}, not {name[:80]!r}. Use one name.")
+            raise InvalidInput(
+                f"The front matter has the name {skill.name!r}, not {name[:80]!r}. Use the same name for both."
+            )
     new = None if text is None else text.encode()
     what = f"{'write' if text is not None else 'delete'} skill {name}"
 

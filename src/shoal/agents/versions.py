@@ -122,7 +122,7 @@ class History:
         name = name_of(self._folder, path)
         old, new = self._content(f"{commit}^", name), self._content(commit, name)
         if read_file(path) != new:
-            raise Conflict(f"{name} has later changes, so “{subject}” cannot be undone separately.")
+            raise Conflict(f"{name} has later changes, so Shoal cannot undo “{subject}” separately.")
         write_file(path, old)
         self.record(path, f"Take back: {subject}", "Shoal", f"{UNDOES}: {commit}")
         return subject, path, new, old
@@ -218,7 +218,7 @@ class AgentVersions(msgspec.Struct, eq=False):
             history = History(folder)
             history.open()
             if read_file(path) != old:
-                raise ToolError(f"{name} has changed in the meantime. Read it and try again.")
+                raise ToolError(f"{name} has changed in the meantime. Read the file again, then retry.")
             write_file(path, new)
             history.record(path, what, author, *trailers)
 
@@ -263,7 +263,7 @@ class AgentVersions(msgspec.Struct, eq=False):
             async with self.files.marking(source):
                 subject, path, before, after = await in_thread(history.take_back)
             await self.audit(f"agent:{agent}", f"take back: {subject}", by, agent, before, after)
-        return f"Undone: {subject} ({name_of(folder, path)}). Takes effect on the next turn."
+        return f"Undone: {subject} ({name_of(folder, path)}). The old version takes effect on the next turn."
 
     async def audit(
         self, chain: str, what: str, user: str, agent: str, old: bytes | None, new: bytes | None, turn: str = ""

@@ -272,7 +272,7 @@ class Previews:
             if error.retry_after_seconds:
                 pacer.refused(thread, error.retry_after_seconds, everywhere=error.everywhere)
             preview.doubtful = preview.doubtful or (not preview.message_id and error.outcome_unknown)
-            log.info("preview not shown", extra={"thread_id": thread, "why": str(error)})
+            log.info("showing preview failed", extra={"thread_id": thread, "why": str(error)})
         preview.shown, preview.shown_step, preview.seen = piece, preview.step, text
 
     async def _try(self, doing: Awaitable[None]) -> None:

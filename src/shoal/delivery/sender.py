@@ -82,8 +82,8 @@ MOVED_HERE = "_I could not post this message in its thread, so I posted it here.
 SPOKEN_TRIES = 3
 """Maximum number of attempts to synthesize a spoken answer. After that, it would arrive too late to be useful."""
 UNSPOKEN = "I could not speak this answer: {why}"
-BY_REACTION = "👍 on this message allows the call once, 👎 denies the call."
-BY_REACTION_ALL = "👍 on this message allows all calls once, 👎 denies them."
+BY_REACTION = "👍 on this message allows the call once, and 👎 denies the call."
+BY_REACTION_ALL = "👍 on this message allows all calls once, and 👎 denies them."
 
 Opened: TypeAlias = Callable[[OutboxRow, ThreadId, Sequence[NewPost]], Awaitable[object]]
 """`(row, thread, posts)` completes a row that opened the thread, and enqueues the remaining posts there."""
@@ -260,7 +260,7 @@ class Sender:
             try:
                 await self._outbox.give_back(row)
             except StoreError as error:
-                log.info("post not returned to outbox", extra={"post": row.id, "why": str(error)})
+                log.info("returning post to outbox failed", extra={"post": row.id, "why": str(error)})
 
     async def deliver(self, row: OutboxRow) -> bool:
         """Post the remaining pieces of a row and record the outcome. Return True if the thread may have more posts
@@ -348,7 +348,7 @@ class Sender:
         except (ProviderDown, ProviderRefused) as error:
             if isinstance(error, ProviderDown) and row.attempts + 1 < SPOKEN_TRIES:
                 raise PlatformError(str(error)) from error
-            log.warning("answer not spoken", extra={"thread_id": row.thread, "why": str(error)})
+            log.warning("speaking answer failed", extra={"thread_id": row.thread, "why": str(error)})
             post = msgspec.structs.replace(self._outbound(row, 0, UNSPOKEN.format(why=error)), kind="text")
         else:
             post = msgspec.structs.replace(self._outbound(row, 0, ""), file=recording)
@@ -402,7 +402,7 @@ class Sender:
                 await withdraw(self._adapter, thread, preview)
             except PlatformError as error:  # the answer itself was not posted
                 if error.barred:
-                    log.info("preview not removed", extra={"thread_id": thread, "why": str(error)})
+                    log.info("removing preview failed", extra={"thread_id": thread, "why": str(error)})
                     return await self._post(post, way)
                 wait_seconds, everywhere = error.retry_after_seconds, error.everywhere
                 raise PlatformError(str(error), retry_after_seconds=wait_seconds, everywhere=everywhere) from error

@@ -339,7 +339,7 @@ class PostgresEngine:
                     await self._execute(statement, [job, self._worker])
                     return
             except (*_AWAY, TimeoutError) as error:
-                log.warning("finished job not recorded", extra={"job": job, "why": why(error)})
+                log.warning("recording finished job failed", extra={"job": job, "why": why(error)})
                 if self._draining:
                     return
                 await anyio.sleep(RETRY_SECONDS)

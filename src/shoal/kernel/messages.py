@@ -76,7 +76,7 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def tainted_by(self) -> str:
         if self.author is not None and not self.author.trusted:
-            return f"a file of {self.author.name or self.author.id or 'an unknown person'}"
+            return f"a file from {self.author.name or self.author.id or 'an unknown person'}"
         return f"the file {self.name}" if self.origin == "foreign" else ""
 
     def sent_by(self, author: Author, *, mine: bool) -> "Attachment":

@@ -159,7 +159,7 @@ def read_listings(path: Path) -> dict[str, ModelListing]:
     except FileNotFoundError:
         return {}
     except (OSError, *UNREADABLE) as error:
-        log.warning("available_models.json unreadable; run `shoal models refresh`", extra={"error": str(error)})
+        log.warning("reading available_models.json failed; run `shoal models refresh`", extra={"error": str(error)})
         return {}
 
 
@@ -296,7 +296,7 @@ class Catalog:
         else:
             known = ", ".join(self.names()[:NAMES_SHOWN_MAX])
             providers = [provider for provider in self._entries if provider != DEMO]
-            others = f"For any other model of {', '.join(providers)}, write PROVIDER/MODEL."
+            others = f"Specify other models of {', '.join(providers)} as PROVIDER/MODEL."
             todo = others if providers else "Run `shoal setup model` to add a provider."
             raise InvalidInput(f"No provider has the model {wanted!r}. Known models: {known}. {todo}")
         self._routes[name] = route
@@ -341,7 +341,7 @@ class Catalog:
         self._routes.clear()
         for name, listing in listings.items():
             if listing.error:
-                log.warning("provider not validated; run `shoal doctor`", extra={"provider": name})
+                log.warning("validating provider failed; run `shoal doctor`", extra={"provider": name})
         await self._write()
         if any(entry.base_url.startswith("https:") for entry in self._entries.values()):
             await asyncio.to_thread(load_prices)
@@ -351,7 +351,7 @@ class Catalog:
         try:
             await asyncio.to_thread(write_listings, self._file, self.listings)
         except OSError as error:
-            log.warning("available_models.json not written", extra={"error": str(error)})
+            log.warning("writing available_models.json failed", extra={"error": str(error)})
 
     async def close(self) -> None:
         for provider in (*self.providers.values(), *self._replaced):

@@ -39,7 +39,7 @@ CONNECT = """To connect a real model, do one of these and start Shoal again:
 
 - set `ANTHROPIC_API_KEY`, `OPENAI_API_KEY`, `GEMINI_API_KEY` or `OPENROUTER_API_KEY` in the environment;
 - run Ollama on this machine (`ollama pull qwen3` and `ollama serve`); Shoal detects it;
-- or write it into `shoal.toml` in the home directory:
+- or configure the model in `shoal.toml` in the home directory:
 
 ```toml
 [model]
@@ -178,7 +178,7 @@ def _outcome(result: ToolMessage, values: _CallValues) -> str:
 
 
 def _block(text: str) -> str:
-    shown = text if len(text) <= RESULT_CHARS_MAX else f"{text[:RESULT_CHARS_MAX]}\n… (cut here)"
+    shown = text if len(text) <= RESULT_CHARS_MAX else f"{text[:RESULT_CHARS_MAX]}\n… (truncated)"
     fence = "```" if "```" not in shown else "````"
     return f"{fence}\n{shown}\n{fence}"
 

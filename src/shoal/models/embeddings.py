@@ -67,7 +67,9 @@ class HttpEmbeddings:
         except UNREADABLE as error:
             raise asks.nonsense("embeddings") from error
         if len(vectors) != len(texts) or not all(vectors) or len({len(vector) for vector in vectors}) > 1:
-            raise ProviderDown(f"{asks.provider} returned {len(vectors)} embeddings for {len(texts)} texts.")
+            raise ProviderDown(
+                f"{asks.provider} returned the wrong number of embeddings ({len(vectors)} instead of {len(texts)})."
+            )
         return vectors
 
     async def close(self) -> None:

@@ -159,12 +159,12 @@ _FILTER = re.compile(
 _OVERLOADED = re.compile(r"overloaded|\bbusy\b|loading model|model is (currently )?loading|at capacity", re.IGNORECASE)
 _SENTENCES: dict[FailureKind, str] = {
     "auth": "rejected the API key. Check api_key under [providers.{provider}] in shoal.toml.",
-    "quota": "has no credit or quota left for this key. Top it up, or configure a fallback model.",
+    "quota": "has no credit or quota left for this key. Top up the account, or configure a fallback model.",
     "rate_limited": "has limited your request rate.",
     "overloaded": "is temporarily unavailable.",
     "server_error": "reported an internal error.",
-    "timeout": "took too long to answer.",
-    "dropped": "sent no answer.",
+    "timeout": "took too long to respond.",
+    "dropped": "sent no response.",
     "unreachable": "redirects requests to another URL. Check base_url.",
     "context_overflow": "says that the conversation is too long for the model.",
     "content_filter": "rejected the content under its policy.",
@@ -243,7 +243,7 @@ def _failure(
     if 300 <= status < 400:
         sentence = _SENTENCES["unreachable"]
     if kind == "invalid_request" and status == 404:
-        sentence = "does not know that model or URL. Check model.name and base_url, or run `shoal models list`."
+        sentence = "does not know the model or URL. Check model.name and base_url, or run `shoal models list`."
     words = redact(complaint.words, secrets)
     quote = f" It said: {words}" if words else ""
     is_passing = kind in RETRYABLE

@@ -133,7 +133,7 @@ class ApiKey:
         """Run the key command. Unlike in `Secret.reveal`, cancellation kills the command."""
         _, detail = self._secret.parts()
         command = (detail,) if isinstance(detail, str) else detail
-        what = f"Key command {command[0]!r} of {self._provider}"
+        what = f"The key command {command[0]!r} of {self._provider}"
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -147,7 +147,7 @@ class ApiKey:
             async with asyncio.timeout(COMMAND_TIMEOUT_SECONDS):
                 output, _ = await process.communicate()
         except TimeoutError as error:
-            raise ProviderRefused(f"{what} did not end within {COMMAND_TIMEOUT_SECONDS:.0f} s.") from error
+            raise ProviderRefused(f"{what} did not finish within {COMMAND_TIMEOUT_SECONDS:.0f} s.") from error
         finally:
             if process.returncode is None:
                 process.kill()

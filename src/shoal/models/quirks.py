@@ -276,7 +276,7 @@ def read_learned(path: Path) -> dict[str, Learned]:
     except FileNotFoundError:
         return {}
     except (OSError, *UNREADABLE) as error:
-        log.warning("learned quirks unreadable; learning them again", extra={"error": str(error)})
+        log.warning("reading learned quirks failed; learning them again", extra={"error": str(error)})
         return {}
 
 
@@ -354,7 +354,9 @@ class QuirkMemory:
             write_learned(self._path, learned)
             self._changed_ns = self._path.stat().st_mtime_ns
         except OSError as error:
-            log.warning("learned quirks not written; kept until the process ends", extra={"error": str(error)})
+            log.warning(
+                ("writing learned quirks failed; keeping them until the process ends"), extra={"error": str(error)}
+            )
 
 
 KnownQuirks: TypeAlias = Callable[[str, str], Quirks]

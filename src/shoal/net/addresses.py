@@ -124,7 +124,9 @@ def _host(text: str, *, bracketed: bool) -> str:
         try:
             return str(IPv4Address(host))
         except ValueError as error:
-            raise FetchError(f"{text[:80]!r} is an IP address in an unusual form. Write it with four parts.") from error
+            raise FetchError(
+                f"{text[:80]!r} is an IP address in an unusual form. Use four decimal numbers, such as 192.0.2.1."
+            ) from error
     return host
 
 
@@ -151,7 +153,7 @@ def why_refused(address: str, allowed: Sequence[Net] = ()) -> str:
         return "not a public address" if any(parsed in net for net in _V4_REFUSED) else ""
     if parsed.scope_id or parsed not in _V6_GLOBAL or any(parsed in net for net in _V6_REFUSED):
         return "not a public address"
-    return "an embedded IPv4 address" if _ISATAP.match(parsed.exploded[20:29]) else ""
+    return "an IPv6 address that contains an IPv4 address" if _ISATAP.match(parsed.exploded[20:29]) else ""
 
 
 FETCH_BYTES_MAX = 5_000_000

@@ -105,7 +105,7 @@ class GuardedFetcher:
         for address in addresses:
             why = why_refused(address, self._allowed)
             if why:
-                raise FetchError(f"{_upper(name)} cannot be opened: it is {why}.")
+                raise FetchError(f"{_upper(name)} is blocked: it is {why}.")
         if not addresses:
             raise FetchError(f"{_upper(name)} does not exist.")
         return tuple(addresses[:ADDRESSES_MAX])

@@ -110,8 +110,8 @@ _REFUSED = {
     "P=": "has a backreference",
     "(": "has a conditional group",
     ">": "has an atomic group",
-    "<=": "looks behind",
-    "<!": "looks behind",
+    "<=": "has a lookbehind",
+    "<!": "has a lookbehind",
 }
 
 
@@ -172,7 +172,7 @@ class _Parser:
 
     def _repeat(self, body: Node, sign: str, low: str, comma: str, high: str, mode: str) -> Repeat:
         if mode == "+":
-            raise PatternRefused("it has a possessive repeat, which cannot be matched in linear time")
+            raise PatternRefused("it has a possessive quantifier, which cannot be matched in linear time")
         if sign in ("*", "+", "?"):
             repeat = Repeat(int(sign == "+"), 1 if sign == "?" else None, body)
         elif comma:
@@ -238,7 +238,7 @@ class _Parser:
         return self.choice(flags)
 
 
-_LOOKS_TOO_LATE = "it looks ahead inside or after a repeat; put (?!…) first, or write a deny pattern"
+_LOOKS_TOO_LATE = "it has a lookahead inside or after a quantifier; put (?!…) first, or write a deny pattern"
 
 
 def _parse(pattern: str, flags: int) -> Choice:
@@ -354,7 +354,7 @@ class _Compiler:
         for number in range(node.low if node.high is None else node.high):
             if self.steps - begin > COUNTED_STEPS_MAX:  # every step may be active at each character of the text
                 raise PatternRefused(
-                    f"a counted repeat in it expands to more than {COUNTED_STEPS_MAX} steps; use * or +"
+                    f"a counted quantifier in it expands to more than {COUNTED_STEPS_MAX} steps; use * or +"
                 )
             before, onward = self.steps, self.build(node.body, onward)
             if node.high is not None and number < node.high - node.low:

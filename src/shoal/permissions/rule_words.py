@@ -89,7 +89,7 @@ def pattern_of(subject: RuleSubject, traits: TraitsByName) -> str:
                 raise InvalidInput("A path in a rule cannot contain `..`.")
             text = re.sub("/+", "/", path.replace("/./", "/")).removesuffix("/")
             if not text:
-                raise InvalidInput("Name a file or a folder. To cover all files, add a rule for the tool.")
+                raise InvalidInput("Specify a file or a folder. To cover all files, add a rule for the tool.")
     begin = f"tool:({'|'.join(_named(subject.what, traits))}):"
     return begin + literal_pattern(text) + (_BELOW[subject.what] if subject.beginning else "")
 

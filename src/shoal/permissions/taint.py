@@ -55,7 +55,7 @@ _SECRET = lazy_re.compile(
     re.IGNORECASE,
 )
 
-CONFIDENTIAL = "touch something that looks like a secret"
+CONFIDENTIAL = "access something that looks like a secret"
 OUTSIDE = "reach the network or act outside the workspace"
 MESSAGE_OF = "a message of "
 """Prefix of a source's name if the source is a person's message."""
@@ -224,7 +224,7 @@ def _command_sink(action: Action, detail: str) -> str:
     if known.reads is None:
         return "read files that Shoal cannot determine in advance"
     if any(_SECRET.search(name) or is_secret_file(name) for name in known.reads):
-        return "touch something that looks like a secret"
+        return "access something that looks like a secret"
     return ""
 
 

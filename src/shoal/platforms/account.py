@@ -228,7 +228,9 @@ class ChatAccount(Generic[S]):
             if number >= FILES_MAX:
                 refusal = f"Shoal downloads at most {FILES_MAX} files per message."
             elif file.size_bytes > self.download_bytes_max:
-                refusal = f"It has {file.size_bytes} bytes. Shoal downloads at most {self.download_bytes_max} bytes."
+                refusal = (
+                    f"The file has {file.size_bytes} bytes. Shoal downloads at most {self.download_bytes_max} bytes."
+                )
             if refusal:
                 saved.append(msgspec.structs.replace(file, error=refusal))
             elif fetch is None:
@@ -468,7 +470,7 @@ class ChatAccount(Generic[S]):
                 post = OutboundPost(thread, f"told:{key}:{number}", piece, kind, reply_to=answered, user=user)
                 await self.post(post)
         except PlatformError as error:
-            log.info("command reply not sent", extra={"platform": self.platform, "why": str(error)})
+            log.info("sending command reply failed", extra={"platform": self.platform, "why": str(error)})
 
     async def post(self, post: OutboundPost) -> str:
         """Post a message and return its id. Raises PlatformError."""
@@ -500,7 +502,7 @@ class ChatAccount(Generic[S]):
 
 
 async def _log_unsent_notice(text: str) -> None:
-    log.info("no owner to notify", extra={"text_chars": len(text)})
+    log.info("owner notice dropped", extra={"text_chars": len(text)})
 
 
 def as_references(prompt: Prompt, kind: Literal["opening", "before"]) -> list[Reference]:

@@ -237,7 +237,7 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
     async def _connect(self, inbox: InboxPort) -> None:
         if len(self._settings.secret.reveal()) < SECRET_CHARS_MIN:
             log.warning(
-                "webhook secret too short, calls rejected: platforms.webhook.%s needs at least %d characters",
+                "rejecting webhook calls: platforms.webhook.%s.secret needs at least %d characters",
                 self.platform, SECRET_CHARS_MIN,
             )  # fmt: skip
         self._inbox = inbox
@@ -311,7 +311,7 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
             try:
                 return base64.b64decode(data, validate=True)
             except ValueError as error:
-                raise PlatformError("its data is not base64") from error
+                raise PlatformError("the file's data is not base64") from error
 
         files: list[IncomingFile] = []
         for file in call.files:

@@ -45,9 +45,9 @@ from shoal.sandbox.bubblewrap import ALLOWED
 
 LOOK_SECONDS = 0.25
 NO_GROWTH = "trap '' XFSZ; ulimit -f 0 || exit 125; "
-FROZEN = "\n[{problem} Files cannot grow until then.]\n"
+FROZEN = "\n[{problem} Files cannot grow until the problem is fixed.]\n"
 _SEES_INODES = ("bubblewrap", "host") if sys.platform == "linux" else ()
-ENDED = "The command and all its processes were stopped. {problem}"
+ENDED = "Shoal stopped the command and all its processes. {problem}"
 MEBIBYTE = 1_048_576
 WALK_SECONDS_MAX = 30.0
 """Maximum number of seconds between walks of a folder, while a command runs in it and the disk usage changes."""
@@ -285,7 +285,8 @@ class DiskUsage:
             return ""
         if held.hidden and not ceiling.may_hide:
             return (
-                f"{mount.inside} contains an unreadable folder: {held.hidden!r}. Change its permissions, or remove it."
+                f"{mount.inside} contains an unreadable folder: {held.hidden!r}. Change the folder's permissions, "
+                "or remove the folder."
             )
         if held.size_bytes > ceiling.size_bytes:
             most = shown_bytes(self._settings.workspace_bytes_max)

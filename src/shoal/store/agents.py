@@ -168,7 +168,7 @@ class TokenStore(StorePart):
                 f"The token {token.name} already exists. To replace it, first run `shoal token revoke {token.name}`."
             )
         what = f"agent {token.agent}, " if token.agent else ""
-        until = f"until {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "for good"
+        until = f"until {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "without expiry"
         detail = f"{token.scope} as {token.person}, {what}{until}"
         entry = AuditEntry("token", f"create {token.name}", "allow", user=token.created_by, detail=detail, token=via)
         yield from chain(CHAIN, (entry,), at)

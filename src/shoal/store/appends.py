@@ -107,7 +107,7 @@ def lock_at_rest(thread: ThreadId, at: datetime) -> Script[int]:
         return number(rows[0][0])
     if not (yield from query("thread_one", thread=thread)):
         raise NotFound(f"Thread {thread} does not exist.")
-    raise Conflict("A turn is still running or waiting here. Wait for its answer or stop it, then try again.")
+    raise Conflict("A turn is still running or waiting here. Wait for its answer or stop the turn, then try again.")
 
 
 def put_post(post: NewPost, at: datetime) -> Script[bool]:

@@ -17,7 +17,7 @@ LAPSED_MAX = 20
 NEVER_LIFTED = ("comparison:", "check:")
 """Prefixes of budget scopes whose limits the caller set. Suspending the owner's limits does not affect them."""
 NEWEST_MAX = 20_000
-BESIDE_TURNS = ("summary:", "title:", "snapshot:")
+BESIDE_TURNS = ("summary:", "probe:", "title:", "snapshot:")
 """Id prefixes of model calls that are not steps of a turn. The rest of the id is a ULID."""
 
 _keys = msgspec.json.Decoder(tuple[tuple[str, str], ...])
@@ -116,7 +116,7 @@ class Ledger(StorePart):
     async def by_thread(self, days: int = 30) -> list[ThreadUsage]:
         """Return usage by thread for the last `days` days, most expensive first.
 
-        Reads at most NEWEST_MAX calls of each kind: turn steps, summaries, titles and snapshots.
+        Reads at most NEWEST_MAX calls of each kind: turn steps, summaries, their checks, titles and snapshots.
         """
         begin = int((self._clock.now() - timedelta(days=days)).timestamp() * 1000)
         low = format_ulid(begin, bytes(10))

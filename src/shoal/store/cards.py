@@ -24,7 +24,7 @@ TRUTHS: dict[CardState, str] = {
     "thread": "✅ Allowed{by}, also for later calls in this thread.",
     "deny": "⛔ Denied{by}. It did not run.",
     "expired": "⌛ Expired: nobody answered in time. It did not run.",
-    "cancelled": "⏹ Cancelled: the turn continued or ended without it. It did not run.",
+    "cancelled": "⏹ Cancelled: the turn continued or ended without an answer. It did not run.",
     "ran": "✅ Allowed, and it ran.",
     "failed": "⚠️ Allowed, but it failed.",
     "changed": "⚠️ Allowed, but it did not run, because something it depends on has changed. Ask the agent again.",

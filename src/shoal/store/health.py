@@ -140,8 +140,8 @@ class FileHealth(Health):
             if (wal_bytes or was_closed) and not accept_loss:
                 left = self._wal if wal_bytes else self._used
                 raise StoreCorrupt(
-                    f"{self._path} is missing or empty, but {left.name} exists. {_PUT_BACK} To start empty, remove "
-                    f"{left.name}."
+                    f"{self._path} is missing or empty, but {left.name} exists. {_PUT_BACK} To start with an empty "
+                    f"database, remove {left.name}."
                 )
             return
         if not wal_bytes and self._path.with_name(f"{self._path.name}-journal").exists():
@@ -177,9 +177,10 @@ class FileHealth(Health):
         for saved in sorted(self._path.parent.glob(f"{self._path.name}.rescued-*")):
             if _look_at(saved)[2] > written_at:
                 raise StoreCorrupt(
-                    f"{saved} was saved when {self._path} was removed or replaced while in use, and may contain "
-                    f"more data. To use it, remove {self._path.name}, {self._wal.name} and {self._shm.name}, and "
-                    f"rename it to {self._path.name}. To discard it, move it to another folder."
+                    f"Shoal saved {saved} when {self._path} was removed or replaced while in use. The saved file "
+                    f"may contain more data. To use the saved file, remove {self._path.name}, {self._wal.name} and "
+                    f"{self._shm.name}, and rename the saved file to {self._path.name}. To discard the saved file, "
+                    "move it to another folder."
                 )
 
     def _is_older_copy(self) -> bool:

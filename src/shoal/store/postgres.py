@@ -231,8 +231,8 @@ async def _has_schema(connection: AsyncConnection) -> bool:
     if may_use is False or unwritable is not None:
         what = f"table {SCHEMA}.{unwritable}" if may_use else f"schema {SCHEMA}"
         raise StoreReadOnly(
-            f"The role {role} may not use the {what} of the database {database}."
-            f" Grant it usage of the schema, and select, insert, update and delete on all of its tables."
+            f"The role {role} may not use the {what} of the database {database}. Grant the role usage of the "
+            "schema, and select, insert, update and delete on all of its tables."
         )
     return may_use is not None
 
@@ -272,7 +272,7 @@ async def _lacking_jobs(connection: AsyncConnection) -> list[str]:
 async def _lacking_schema(connection: AsyncConnection, steps: Sequence[tuple[int, str]]) -> list[tuple[int, str]]:
     done = {int(name) for name in await _done(connection, "store")}
     for number in sorted(done):
-        refuse_other_schemas(number, steps[-1][0], "The database", "set database.url to an empty one")
+        refuse_other_schemas(number, steps[-1][0], "The database", "set database.url to an empty database")
     return [step for step in steps if step[0] not in done]
 
 
@@ -298,7 +298,7 @@ RECONNECT_SECONDS = 5.0
 connection is requested.
 """
 REPLACED = (
-    "database.url now leads to a different database than at startup. If this is intended, restart every Shoal "
+    "database.url now points to a different database than at startup. If this is intended, restart every Shoal "
     "process. Otherwise, correct the URL and restart."
 )
 _DAMAGE = (errors.DataCorrupted, errors.IndexCorrupted)
@@ -461,7 +461,7 @@ def address(url: str) -> str:
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
-        raise InvalidInput("The database URL is malformed. Write postgresql://USER@HOST/DATABASE.") from error
+        raise InvalidInput("The database URL is malformed. Use the form postgresql://USER@HOST/DATABASE.") from error
     return make_conninfo("", **{**_ADDRESS_DEFAULTS, **given})
 
 
@@ -533,7 +533,7 @@ def _meaning(error: Exception) -> ShoalError:
         case errors.DiskFull() | errors.OutOfMemory():
             return StoreFull(f"The database server has no space left: {_line(error)}. Free some space, then try again.")
         case errors.ReadOnlySqlTransaction() | errors.InsufficientPrivilege():
-            return StoreReadOnly(f"The database rejects writes: {_line(error)}. Check the role and its rights.")
+            return StoreReadOnly(f"The database rejects writes: {_line(error)}. Check the role's privileges.")
         case errors.DataCorrupted() | errors.IndexCorrupted():
             return StoreCorrupt(
                 f"The database is damaged: {_line(error)}. Stop every Shoal process, check the server, and restore a "
@@ -543,7 +543,7 @@ def _meaning(error: Exception) -> ShoalError:
             return StoreUnavailable("The database took too long to respond. Check the server for locks and high load.")
         case psycopg.OperationalError() | psycopg.InterfaceError():
             reason = _line(error).partition(" Is the server running")[0]  # remove libpq's own question
-            return StoreUnavailable(f"Shoal cannot reach the database: {reason}. Is the server up?")
+            return StoreUnavailable(f"Shoal cannot reach the database: {reason}. Check that the server is running.")
         case _:
             return StoreError(f"The database returned an error: {_line(error)}.")
 

@@ -298,7 +298,11 @@ def _log_lines(events: Iterable[Event]) -> Iterator[LogLine]:
             case Forked(thread=source, seq=seq, by=by):
                 line.author, line.text, line.trusted = by, f"copied from {source} up to {seq}", True
             case FilesRestored(turn=turn, restored=restored, by=by, tainted_by=read):
-                line.author, line.text, line.trusted = by, f"undid changes of {turn} to {restored} files", not read
+                line.author, line.text, line.trusted = (
+                    by,
+                    (f"undid changes from {turn} (restored files: {restored})"),
+                    not read,
+                )
             case LimitReached(limit=limit, detail=detail):
                 line.outcome, line.text, line.trusted = limit, detail, bool(detail)
             case Failed(kind=kind, message=message):

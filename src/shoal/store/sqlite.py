@@ -378,7 +378,10 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
         StoreReadOnly,
         "Shoal cannot write {path}. Check the owner and permissions of the directory.",
     ),
-    sqlite3.SQLITE_CANTOPEN: (StoreReadOnly, "Shoal cannot open {path}. Check that its directory exists and is yours."),
+    sqlite3.SQLITE_CANTOPEN: (
+        StoreReadOnly,
+        ("Shoal cannot open {path}. Check that the directory exists and belongs to you."),
+    ),
     sqlite3.SQLITE_PERM: (StoreReadOnly, "Shoal cannot open {path}. Check its owner and permissions."),
     sqlite3.SQLITE_BUSY: (StoreUnavailable, "{path} is locked by another program. Close that program, then try again."),
     sqlite3.SQLITE_LOCKED: (StoreUnavailable, "{path} is temporarily locked. Try again."),
@@ -389,7 +392,9 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
     ),
 }
 
-DISK_REFUSES = "Storing failed: the disk of {path} reports “{why}”. Make the disk writable again, then restart Shoal."
+DISK_REFUSES = (
+    "Storing failed: the disk that holds {path} reports “{why}”. Make the disk writable again, then restart Shoal."
+)
 
 
 def connect(database: str) -> sqlite3.Connection:
@@ -439,7 +444,9 @@ def schema_version(database: Path) -> int:
     except sqlite3.OperationalError as error:
         raise StoreError(f"Shoal cannot read {database}: {error}. Check its disk and its permissions.") from error
     except sqlite3.DatabaseError as error:
-        raise StoreCorrupt(f"Shoal cannot read {database}: {error}. Move it away and restore a backup.") from error
+        raise StoreCorrupt(
+            f"Shoal cannot read {database}: {error}. Move the file to another folder, and restore a backup."
+        ) from error
 
 
 def refuse_schema(number: int, newest: int, path: Path) -> None:

@@ -34,7 +34,7 @@ def refuse_what_is_no_file(path: Path) -> None:
     except OSError:
         is_file = False
     if not is_file:
-        raise StoreCorrupt(f"{path} is not a regular file. Move it away. {WHAT_TO_DO}")
+        raise StoreCorrupt(f"{path} is not a regular file. Move it to another folder. {WHAT_TO_DO}")
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:

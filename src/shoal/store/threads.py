@@ -176,7 +176,7 @@ def _at_rest(thread: ThreadId) -> Script[list[ThreadId]]:
         if rows[0][0] or number(rows[0][2]):
             title = text(rows[0][3]) if thread_searched == thread else ""
             name = f"“{title}”" if title else "The thread" if thread_searched == thread else "A subagent of the thread"
-            raise Conflict(f"{name} is running or has messages waiting. Stop it first, then delete it.")
+            raise Conflict(f"{name} is running or has messages waiting. Stop it, then delete the thread.")
     return tree
 
 

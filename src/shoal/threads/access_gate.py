@@ -64,7 +64,7 @@ CODES_BURST = 5
 CODE_EVERY_SECONDS = 600.0
 PEOPLE_MAX = 10_000
 OWN_EVENTS_MAX = 500
-TOO_MUCH = "You are sending messages too fast. Try again in a moment."
+TOO_MUCH = "You are sending too many messages. Try again in a moment."
 
 ASK_FOR_CODE = (
     "You do not have access yet. To get it, send this code to my owner, who can confirm it with `shoal pair {code}`. "

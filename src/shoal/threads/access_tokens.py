@@ -58,12 +58,12 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         """
         if not TOKEN_NAME.fullmatch(wanted.name):
             raise InvalidInput(
-                f"A token's name has 1 to 64 characters from a-z, 0-9, - and _. {wanted.name[:80]!r} is not valid."
+                f"{wanted.name[:80]!r} is not a valid token name. Use 1 to 64 characters from a-z, 0-9, - and _."
             )
         if wanted.scope not in TOKEN_SCOPES:
             raise InvalidInput(f"No scope named {wanted.scope[:40]!r}. Scopes: {', '.join(TOKEN_SCOPES)}.")
         if wanted.agent and wanted.scope == "admin":
-            raise InvalidInput("A token of scope admin covers every agent. Omit the agent, or choose another scope.")
+            raise InvalidInput("An admin token covers every agent. Omit the agent, or choose another scope.")
         if wanted.agent and wanted.agent not in self.agents():
             raise InvalidInput(f"No agent named {wanted.agent[:80]!r}. Agents: {', '.join(self.agents())}.")
         now = self.clock.now()
@@ -138,7 +138,7 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         if not user or platform not in self.links.rules:
             known = ", ".join(sorted(self.links.rules))
             raise InvalidInput(
-                f"{person[:80]!r} does not name a person: write PLATFORM:USER, where PLATFORM is one of {known}, or "
+                f"{person[:80]!r} is not a valid person. Use PLATFORM:USER, where PLATFORM is one of {known}, or "
                 "the name of a linked person."
             )
         if platform == "web" and not TOKEN_NAME.fullmatch(user):

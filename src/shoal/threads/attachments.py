@@ -165,7 +165,7 @@ class Attachments:
         download = self._known.get(path)
         if download is None:
             author = attachment.author or prompt.author
-            source = f"a file of {author.name or author.id or 'an unknown person'}"
+            source = f"a file from {author.name or author.id or 'an unknown person'}"
             source = attachment.tainted_by if author.trusted else source
             download = self._known[path] = _Download(attachment, path, source)
             if number >= FILES_MAX:
@@ -213,12 +213,12 @@ class Attachments:
         except OSError as error:
             return _failed(attachment, f"not stored: {system_words(error)}")
         except StoreError as error:
-            return _failed(attachment, f"Shoal could not mark it as untrusted: {error}")
+            return _failed(attachment, f"Shoal could not mark the file as untrusted: {error}")
 
     def _with_stored_file(self, attachment: Attachment, content: bytes, path: Path) -> Attachment:
         media_type = media_type_of(content)
         if media_type == EXECUTABLE and not attachment.path:
-            return _failed(attachment, "not stored: it is a program")
+            return _failed(attachment, "not stored: executable files are not accepted")
         if not attachment.path:
             _store(path, content)
         error = shown = shown_type = excerpt = ""

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 BACKFILL_SECONDS_MAX = 10.0
 TEXT_CHARS_MAX = 20_000
-FAILED = "I could not read the messages that I missed while I was away."
+FAILED = "I could not read the messages that I missed while I was offline."
 
 
 class Backfill(msgspec.Struct, frozen=True, eq=False):
@@ -47,8 +47,8 @@ class Backfill(msgspec.Struct, frozen=True, eq=False):
                 history = adapter.history(thread, after, messages_max + 1)
                 messages = [message async for message in history]
         except (PlatformError, TimeoutError) as error:
-            why = str(error) or f"no answer within {BACKFILL_SECONDS_MAX:g} seconds"
-            log.warning("history not read", extra={"thread_id": thread, "why": why})
+            why = str(error) or f"no response within {BACKFILL_SECONDS_MAX:g} seconds"
+            log.warning("reading message history failed", extra={"thread_id": thread, "why": why})
             await view.note(Failed("backfill", FAILED, why, fatal=False))
             return
         missed: list[Prompt] = []

@@ -98,7 +98,7 @@ _AGENT_ALIASES = {
     "ls": "list",
     "info": "show",
 }
-FORBIDDEN = "Only my owner and the people in agents.managers may do that."
+FORBIDDEN = "Only my owner and the people in agents.managers can use this command."
 
 
 class ContextWord(NamedTuple):
@@ -314,7 +314,10 @@ class CommandRouter:
         counts = f"{counted(await self._store.windows.messages(thread), 'message')} in this conversation"
         active = f"last active {moment_text(info.updated_at, zone)}"
         number = (await self._numbers.of(thread, [thread]))[thread]
-        line = f"{doing}; {info.queued} waiting. Agent {agent}. {counts}, {active}.\nThread `#{number}`, `{thread}`."
+        line = (
+            f"{doing}. Queued messages: {info.queued}. Agent: {agent}. {counts}, {active}.\nThread `#{number}`, "
+            f"`{thread}`."
+        )
         return f"{line}\n{await self._spent(asked, info.agent, f'thread:{thread}')}".rstrip()
 
     async def _channel_status(self, asked: CommandRequest, latest: ThreadId | None) -> str:
@@ -442,7 +445,7 @@ class CommandRouter:
                 return f"I see {which} {window.last_seq} events. Usage: {self.context_usage()}."
             case "clear":
                 await self._orchestrator.clear(thread, asked.author.id)
-                return "Cleared. Earlier messages are stored, but I no longer see them."
+                return "I cleared the context. Earlier messages remain stored, but I no longer see them."
             case other if other in self.context_words:
                 return await self.context_words[other].answer(asked)
             case _:
@@ -504,10 +507,7 @@ class CommandRouter:
         if not name:
             spec = await agent_here(self._store, self._agents, asked.thread)
             known = [f"- `{model}`" for model in self._known_models()]
-            head = (
-                f"**{spec.name}** answers with `{spec.model}`. `/model NAME TEXT` asks another model once. Known "
-                "models:"
-            )
+            head = f"**{spec.name}** uses `{spec.model}`. `/model NAME TEXT` asks another model once. Known models:"
             return "\n".join([head, _listed(known, "none")])
         if not asked.author.trusted:
             raise Forbidden(CHOOSES_NO_MODEL)
@@ -706,7 +706,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 name, *words = rest.split() or [""]
                 keeps, codes = "keep" in words, [word for word in words if word != "keep"]
                 if not name or len(codes) > 1:
-                    raise InvalidInput("Write `/agent delete NAME`, and `keep` after it to keep its files.")
+                    raise InvalidInput("Write `/agent delete NAME`. Add `keep` to keep the agent's files.")
                 doomed = await self.lifecycle.doomed(name)
                 code = hashlib.sha256(f"{doomed.digest} {by} {keeps}".encode()).hexdigest()[:CODE_CHARS]
                 if codes != [code]:
@@ -735,7 +735,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                     lines.append(f"- in this server: {_choices_text(await bindings.chosen_for(widest))}")
                 lines.append(f"- everywhere on {account}: {_choices_text(await bindings.chosen_for(account))}")
                 what = f"the model `{spec.model}` and the permissions `{spec.profile}`"
-                return "\n".join([*lines, f"- result: **{spec.name}** answers here with {what}"])
+                return "\n".join([*lines, f"- result: **{spec.name}** uses {what} here"])
             # `here` changes the channel. Otherwise, change its server or account.
             case ["model" | "permissions" as key, value]:
                 self._check_may_manage(asked)
@@ -745,8 +745,14 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 field = "model" if key == "model" else "profile"
                 choices = msgspec.structs.replace(await bindings.chosen_for(where), **{field: value})
                 await self.lifecycle.choose(where, choices, f"{asked.asker.platform}:{asked.asker.user}")
-                shown = f"`{value}`" if value else "no longer chosen"
-                note = "" if is_here else " Agents with their own setting keep it. `here` overrides it in a channel."
+                shown = f"`{value}`" if value else "unset"
+                note = (
+                    ""
+                    if is_here
+                    else (
+                        " Agents with their own setting keep that setting. `/settings here` overrides it in a channel."
+                    )
+                )
                 return f"{key} is {shown} in {where} from the next turn on.{note}"
             case ["validate-keys"]:
                 self._check_may_manage(asked)
@@ -773,9 +779,9 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
         if budget:
             lines.append(f"- budget: {', '.join(f'{name} {value:,}' for name, value in budget.items())}")
         quiet = (
-            f"after {spec.idle_minutes:g} minutes of silence"
+            f"after {spec.idle_minutes:g} min of inactivity"
             if spec.idle_minutes
-            else "only on request (`idle_minutes` 0)"
+            else "only on request (`idle_minutes` is 0)"
         )
         lines.append(f"- saves the conversation and starts fresh {quiet}")
         if card.at_work:
@@ -817,16 +823,16 @@ def _asks_to_delete(doomed: DoomedAgent, *, keeps: bool, code: str, is_stale: bo
         f"- its {files} ({counted(doomed.size_bytes, 'byte')}) {fate}",
     ]
     lines += [f"- another agent will answer in {', '.join(doomed.places)}"] if doomed.places else []
-    lines += [f"- {counted(doomed.at_work, 'running turn')} will be stopped"] if doomed.at_work else []
+    lines += [f"- {counted(doomed.at_work, 'running turn')} will stop"] if doomed.at_work else []
     keep = " keep" if keeps else ""
     lines.append(f"To confirm, write `/agent delete {doomed.name}{keep} {code}`.")
-    return "\n".join(lines if keeps else [*lines, f"`/agent delete {doomed.name} keep` keeps its files."])
+    return "\n".join(lines if keeps else [*lines, f"`/agent delete {doomed.name} keep` keeps the agent's files."])
 
 
 def _idle_text(minutes: float) -> str:
     if minutes:
-        return f"I save and clear a conversation after {minutes:g} minutes of silence (`/agent config idle_minutes`)."
-    return "`/agent config idle_minutes 30` makes me save and clear a conversation after 30 minutes of silence."
+        return f"I save and clear a conversation after {minutes:g} min of inactivity (`/agent config idle_minutes`)."
+    return "`/agent config idle_minutes 30` makes me save and clear a conversation after 30 minutes of inactivity."
 
 
 def _choices_text(choices: ChannelChoices) -> str:

@@ -50,7 +50,7 @@ class Forks(msgspec.Struct, eq=False):
         if await self.store.journal.thread(thread) is not None or (here / "attachments").exists():
             raise Conflict(f"The thread {thread} or a folder for it already exists. Choose another id.")
         if upto > info.last_seq:
-            raise InvalidInput(f"{source} has only {info.last_seq} events; event {upto} does not exist.")
+            raise InvalidInput(f"{source} ends with event {info.last_seq}, so event {upto} does not exist.")
         await self.folders.pull(source)
         moved, files = dict[int, EventData](), set[Path]()
         theirs, ours = (f"/data/{thread_id.replace(':', '/')}/" for thread_id in (source, thread))
@@ -83,9 +83,9 @@ class Forks(msgspec.Struct, eq=False):
         try:
             folder.mkdir(mode=0o700, parents=True)
         except FileExistsError as error:
-            raise UnderWay(f"{thread} is being created by another process. Try again.") from error
+            raise UnderWay(f"Another process is creating {thread}. Try again.") from error
         if not lock.take():
-            raise UnderWay(f"{thread} is being created by another process. Try again.")
+            raise UnderWay(f"Another process is creating {thread}. Try again.")
         try:
             for file in files:
                 await asyncio.to_thread(_copy, there / file, folder / file)

@@ -58,7 +58,7 @@ from shoal.threads.forks import Forks
 log = logging.getLogger(__name__)
 
 COPIED = "This thread continues a copy of our conversation."
-NOT_COPIED = "Our conversation could not be copied. {why}"
+NOT_COPIED = "I could not copy our conversation. {why}"
 SPOKE_BEFORE = "Someone wrote in this thread before the copy was ready. Use `/fork` to make another copy."
 CHANGED_AFTERWARDS = "I have already answered this message. `/retry` answers the edited version."
 GONE = "This approval is no longer available. `shoal approvals list` shows the pending approvals."
@@ -473,7 +473,7 @@ class Orchestrator:
             await self._refused(row, by, "not an approver")
             if may_decide(row, by, self._approvers, allow=False):
                 raise Forbidden("Untrusted content led to this request, so an approver or the owner must allow it.")
-            raise Forbidden("Only the person who asked, an approver or the owner can decide this.")
+            raise Forbidden("Only the person who asked, an approver or the owner can decide on this request.")
         if allow and row.state == "pending":
             self._check_is_reachable(row.asked_in)
         verdict = "allow" if allow else "deny"
@@ -503,7 +503,7 @@ class Orchestrator:
                 if may_decide(call, by, self._approvers, allow=False):
                     what = f"Untrusted content led to call {call.item.number}"
                     raise Forbidden(f"{what}, so an approver or the owner must allow it.")
-                raise Forbidden("Only the person who asked, an approver or the owner can decide this.")
+                raise Forbidden("Only the person who asked, an approver or the owner can decide on this request.")
         if allow:
             self._check_is_reachable(calls[0].asked_in)
         settlements = await self._store.approvals.record_decisions(
@@ -530,7 +530,7 @@ class Orchestrator:
             raise NotFound(GONE)
         by = self.services.links.people.asker(by)
         if not all(may_decide(call, by, self._approvers, allow=False) for call in calls):
-            raise Forbidden("Only the person who asked, an approver or the owner can decide this.")
+            raise Forbidden("Only the person who asked, an approver or the owner can decide on this request.")
         place = calls[0].asked_in
         adapter, waiting = (
             self._adapters.get(thread_address(place).platform),
@@ -602,7 +602,7 @@ class Orchestrator:
         try:
             await actor.advance()
         except (StoreCorrupt, StoreNewer) as error:  # Retrying cannot help. The next start wakes the thread.
-            log.error("journal unreadable, thread blocked", extra={"thread_id": thread, "why": str(error)})
+            log.error("reading journal failed, thread blocked", extra={"thread_id": thread, "why": str(error)})
         except (StoreError, msgspec.MsgspecError) as error:
             log.error("database failed, retrying thread", extra={"thread_id": thread, "why": str(error)})
             await self.services.clock.sleep(STORE_RETRY_SECONDS)

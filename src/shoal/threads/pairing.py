@@ -85,7 +85,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         try:
             return tuple(person.user for person in (await self.roster(platform)).paired)
         except StoreError:
-            log.exception("paired people unreadable, access closed", extra={"platform": platform})
+            log.exception("reading paired people failed, access closed", extra={"platform": platform})
             return ()
 
     async def roster(self, platform: str) -> PairingList:
@@ -131,7 +131,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             user = request.user
             others = tuple(person_paired for person_paired in roster.paired if person_paired.user != user)
             if len(others) >= PAIRED_MAX:
-                raise Conflict(f"{PAIRED_MAX} people already have access by code. Add a role to `allow` instead.")
+                raise Conflict(f"{PAIRED_MAX} people are already paired. Add a role to `allow` instead.")
             person = PairedPerson(user, request.name, by, self.clock.now())
             return PairingList((*others, person), tuple(request for request in roster.waiting if request.user != user))
 
@@ -149,7 +149,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             return PairingList(left, roster.waiting) if len(left) < len(roster.paired) else None
 
         if not await self._change(platform, without_person):
-            raise NotFound(f"{platform}:{user} has no access by code. `shoal pair list` shows everyone who has it.")
+            raise NotFound(f"{platform}:{user} is not paired. `shoal pair list` shows all paired people.")
         await self._note("unpair", platform, user, by)
         self.removed()
 
@@ -162,7 +162,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             value = msgspec.json.encode(changed).decode()
             if await self.store.settings.swap(SCOPE, f"people:{platform}", raw, value):
                 return True
-        raise Conflict("The list of people keeps changing. Try again.")
+        raise Conflict("The list of paired people keeps changing. Try again.")
 
     async def _read(self, platform: str) -> tuple[str | None, PairingList]:
         raw = await self.store.settings.get(SCOPE, f"people:{platform}")

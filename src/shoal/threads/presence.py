@@ -138,7 +138,7 @@ class Presence:
         try:
             return await adapter.roles_of(address.channel, author.id)
         except PlatformError as error:
-            log.info("roles unknown, using roles of message", extra={"person": author.id, "why": str(error)})
+            log.info("reading roles failed, using roles in message", extra={"person": author.id, "why": str(error)})
             return author.roles
 
     async def _bearers(self, person: str) -> list[Principal]:

@@ -45,7 +45,7 @@ class ReadableFiles:
                 await in_thread(lambda: write(thread, missed, systems))
         except OSError as error:
             log.warning(
-                "readable files not written, run `shoal threads rebuild`",
+                "writing readable files failed; run `shoal threads rebuild`",
                 extra={"thread_id": thread, "why": str(error)},
             )
 

@@ -168,7 +168,7 @@ class ContentReader:
                         what = "is new" if path not in then else "was removed" if path not in code else "changed"
                         uncovered.append(f"{short(path)} {what} since {since}.")
         more = len(uncovered) - CHANGES_SHOWN_MAX
-        return " ".join(uncovered[:CHANGES_SHOWN_MAX]) + (f" {more} more files changed." if more > 0 else "")
+        return " ".join(uncovered[:CHANGES_SHOWN_MAX]) + (f" More changed files: {more}." if more > 0 else "")
 
     def digest(self, file: int, status: os.stat_result) -> str:
         """Return the SHA-256 of an open file in hex, cached by its `stat` result. Raises OSError."""

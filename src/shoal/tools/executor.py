@@ -258,7 +258,7 @@ class Executor:
             mapped, traits = self._maps(context.mounts), self.registry.traits
             held = [action for action in actions if not all(trusted(profile, action) for profile in profiles)]
             if secret := await in_thread(lambda: secret_below(held, context.mounts, traits, mapped=mapped)):
-                why = f"this would touch something that looks like a secret ({secret})"
+                why = f"this would access something that looks like a secret ({secret})"
                 decision = "ask"
                 reason = f"{taint.cause}, and {why}."
         raised = decision == "ask" and not asks
@@ -329,7 +329,9 @@ class Executor:
             if context.agent.taint and taint.active:
                 return f"This call is allowed in this thread, but not after untrusted content was read ({taint.shown})."
             if giver is None or TRUST_ORDER[context.asker.trust] < TRUST_ORDER[giver]:
-                why = why or "Someone with more trust than the person who asks now allowed this call in this thread."
+                why = why or (
+                    "The person who allowed this call in this thread is more trusted than the person who asks now."
+                )
             elif not await self._upholds(grant):
                 why = why or NOT_UPHELD
             elif grant.digest == asking.digest and not asking.content.coverage.uncovered:
@@ -482,7 +484,9 @@ class Executor:
             except SandboxError as error:
                 output = ToolOutput(str(error), is_error=True)
             except TimeoutError:
-                ended = f"The call was stopped after {counted(CALL_SECONDS_MAX, 'second')}, the time limit for a call."
+                ended = (
+                    f"Shoal stopped the call after {counted(CALL_SECONDS_MAX, 'second')}, the time limit for a call."
+                )
                 output = ToolOutput(ended, is_error=True)
             except Exception as error:
                 log.exception("tool %s failed", admitted.call.name)
@@ -531,7 +535,7 @@ class Executor:
         try:
             return bound_output(text, bounds, self._services.artifacts.keep, raw, shown)
         except OSError as error:
-            log.warning("storing result failed", extra={"why": str(error)})
+            log.warning("storing artifact failed", extra={"why": str(error)})
             why = f"[Storing the rest of the output failed: {system_words(error)}]"
             return BoundedOutput(f"{excerpt(text, bounds.excerpt_chars_max)}\n{why}")
 

@@ -33,7 +33,7 @@ def why_not_restorable(trees: Trees, change: TreeChange, now: TreeEntry | None) 
     if before is not None and now is not None and alike(replace(now, mode=before.mode), before):
         return ""  # at most the mode differs
     if before is not None and before.kind in ("socket", "device"):
-        return f"A {before.kind} cannot be restored."
+        return f"Shoal cannot restore a {before.kind}."
     if before is not None and before.lacks:
         return f"Its old content is {_LACKS[before.lacks]}, so the change cannot be undone."
     goes = now is not None and not (now.kind == "folder" and before is not None and before.kind == "folder")
@@ -69,7 +69,7 @@ def file_change(
     added, removed = sum(line[:1] == "+" for line in lines), sum(line[:1] == "-" for line in lines)
     shown = lines[:DIFF_LINES_MAX] if shows else []
     if shown and len(lines) > len(shown):
-        shown.append(f"… and {len(lines) - len(shown)} more lines")
+        shown.append(f"… lines not shown: {len(lines) - len(shown)}")
     return FileChange(name, kind, added, removed, redact("\n".join(shown)), why_not, since)
 
 
@@ -79,7 +79,7 @@ def changes_text(changes: TurnChanges) -> str:
     beyond = "".join(f"\n- {line}" for line in changes.beyond)
     return "\n".join(
         [
-            "File changes of my last turn:",
+            "File changes in my last turn:",
             *lines,
             f"Not undone:{beyond}\n",
             "Send `/undo last` to restore the files. After later turns, `/undo` lists this turn by number.",

@@ -161,7 +161,9 @@ class FunctionTool(Generic[_Result]):
             fields = msgspec.structs.fields(self._decoder.type)
             takes = ", ".join(field.name + ("" if field.required else " (optional)") for field in fields)
             wrong = refusal(error, self._decoder.type)
-            raise ToolError(f"Invalid arguments for {name}: {wrong}. It takes {takes or 'no arguments'}.") from error
+            raise ToolError(
+                f"Invalid arguments for {name}: {wrong}. The tool takes {takes or 'no arguments'}."
+            ) from error
         except UNREADABLE as error:
             wrong = refusal(error)
             raise ToolError(f"The arguments of {name} are not valid JSON: {wrong}. Send one object.") from error

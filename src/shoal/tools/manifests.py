@@ -122,7 +122,7 @@ def check_path(path: str) -> tuple[str, ...]:
     """Split the path of a manifest entry into its parts. Raises InvalidInput if it leads out of the directory."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or "\0" in path or any(part in ("..", ".") for part in parts):
-        raise InvalidInput(f"A manifest names the path {path[:200]!r}, which leads out of its directory.")
+        raise InvalidInput(f"A manifest contains the path {path[:200]!r}, which is outside its directory.")
     return parts
 
 

@@ -127,7 +127,7 @@ def more_tools(
     it by its own name or, if you cannot, here with `call` and `arguments`."""
     if call or arguments:
         raise ToolError(
-            f"To call a tool, give its name as `call` and an object as `arguments`. {call!r} was not called."
+            f"To call a tool, pass its name as `call` and an object as `arguments`. {call!r} was not called."
         )
     query = " ".join(find.split())
     specs = context.tools()

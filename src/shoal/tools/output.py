@@ -83,7 +83,11 @@ def bound_output(
         return BoundedOutput(f"{visible(text)}\n{note}", digest, len(stored))
     if len(text) <= bounds.excerpt_chars_max:
         return BoundedOutput(f"{visible(text)}\n[Stored as artifact {digest}: {size}.]", digest, len(stored))
-    stored_part = f"The first {len(stored):,} bytes of it are" if len(stored) < len(content) else "All of it is"
+    stored_part = (
+        f"The first {len(stored):,} bytes of the output are"
+        if len(stored) < len(content)
+        else ("The complete output is")
+    )
     where = f"see read_artifact, or {folder}/{digest} in commands" if folder else "see read_artifact"
     notice = f"[This is an excerpt of {size}. {stored_part} stored as artifact {digest}: {where}.]"
     return BoundedOutput(f"{excerpt(text, bounds.excerpt_chars_max)}\n{notice}", digest, len(stored))
@@ -92,7 +96,7 @@ def bound_output(
 def bound_piece(text: str, bounds: OutputBounds) -> BoundedOutput:
     if len(text) <= bounds.piece_chars_max:
         return BoundedOutput(visible(text))
-    notice = "[This was cut in the middle. Ask for a smaller piece.]"
+    notice = "[The middle of the output was omitted. Request a smaller part.]"
     return BoundedOutput(f"{excerpt(text, bounds.piece_chars_max)}\n{notice}")
 
 
@@ -108,4 +112,4 @@ def excerpt(text: str, chars_max: int) -> str:
         tail = tail[tail.index("\n") + 1 :]
     tail = tail.removesuffix("\n")
     missing = len(text) - len(head) - len(tail)
-    return f"{visible(head)}\n[… {missing:,} characters left out …]\n{visible(tail)}"
+    return f"{visible(head)}\n[… {missing:,} characters omitted …]\n{visible(tail)}"

@@ -49,7 +49,9 @@ class Registry:
         """Register a tool. Raises InvalidInput if the name is taken or if some providers would reject it."""
         name = tool.spec.name
         if name in self._tools:
-            raise InvalidInput(f"A tool named {name} already exists. Remove it first or choose another name.")
+            raise InvalidInput(
+                f"A tool named {name} already exists. Remove the existing tool first, or choose another name."
+            )
         if not NAME.fullmatch(name):
             raise InvalidInput(f"A tool cannot be named {name!r}: use 1 to 64 letters, digits, '_' and '-'.")
         self._tools[name] = tool

@@ -165,7 +165,7 @@ async def delete_thread(
         except OSError as error:
             where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             raise Conflict(
-                f"Shoal cannot delete a file of {thread_id} ({where}). Delete it by hand, then try again."
+                f"Shoal cannot delete a file of {thread_id} ({where}). Delete the file manually, then try again."
             ) from error
     deleted = await store.threads.delete(thread, by, token)
     for thread_id in tree:  # files may have been written at the end of the last turn

@@ -49,7 +49,7 @@ _APART = frozenset({"workspace", "scratch", "attachments", "artifacts", "checkpo
 """Folders in the home directory whose taint is recorded separately or not at all. Their files are not added to prompts
 automatically.
 """
-_TOO_MANY = "one of too many files to check"
+_TOO_MANY = "folders with too many files to check"
 
 
 class MarkedFile(msgspec.Struct, frozen=True):

@@ -174,7 +174,7 @@ class WorkspaceSync:
             if not coming.digest or await self._settings.swap(SCOPE, name, newest, coming.digest):
                 await anyio.to_thread.run_sync(self._conclude, name, coming)
                 return list(coming.conflicts)
-        raise Conflict(f"{name} changes too fast on other machines, so local changes are pushed next time.")
+        raise Conflict(f"{name} changes too often on other machines, so Shoal pushes the local changes next time.")
 
     async def forget(self, name: str) -> None:
         """Delete all content that the newest manifest does not name, even if it was stored just now. Raises OSError."""
@@ -238,7 +238,7 @@ class WorkspaceSync:
 
         def keep(digest: str) -> None:  # existing content is stored again to count as recent
             if files.keep_file(root / new[digest]) != digest:
-                raise Conflict("A file changed while it was read, so it is pushed next time.")
+                raise Conflict("A file changed while Shoal read it, so Shoal pushes the file next time.")
 
         _side_by_side(keep, new)
         manifest = _read(files, newest) if newest else _Manifest({})

@@ -210,7 +210,7 @@ def summary_request(plan: Plan, model: str, room: TokenRoom) -> ModelRequest:
     if len(data) > bytes_max:
         newest = data[len(data) - bytes_max :].decode("utf-8", "ignore")
         left_out = len(conversation) - len(newest)
-        conversation = f"[… the oldest {left_out} characters are left out …]\n{newest}"
+        conversation = f"[… the oldest {left_out} characters are omitted …]\n{newest}"
     parts = [
         f"The summary so far, to be updated:\n<summary>\n{earlier}\n</summary>" if earlier else "",
         f"<conversation>\n{conversation}\n</conversation>",
@@ -381,7 +381,7 @@ class Compactor(msgspec.Struct, frozen=True, eq=False):
             if failure is not None:
                 raise failure
         except InvalidInput as error:
-            log.warning("conversation not summarized", extra={"thread_id": view.thread, "why": str(error)})
+            log.warning("summarizing conversation failed", extra={"thread_id": view.thread, "why": str(error)})
             return
         if isinstance(done, ModelDone) and done.message.text.strip() and await _still_has(view, plan):
             tainted_by = view.taint.summarised(plan.upto_seq)
@@ -510,7 +510,7 @@ class ThreadTitles(msgspec.Struct, eq=False):
             async with asyncio.timeout(SECONDS_MAX):
                 done = await self.spending.ask(charge_of(run, model, f"title:{self.clock.new_id()}"), route, request)
         except (InvalidInput, TimeoutError) as error:
-            log.info("thread title not generated", extra={"why": str(error) or "the model took too long"})
+            log.info("generating thread title failed", extra={"why": str(error) or "the model took too long"})
             return "" if isinstance(error, InvalidInput) else None
         if not isinstance(done, ModelDone):
             return None

@@ -36,7 +36,7 @@ def volatile(
         parts.append(_bullets("You are also working in", others))
     parts += [_bullets(title, lines) for title, lines in activities if lines]
     if spend_left:
-        parts.append(f"Left to spend: {_one_line(spend_left)}")
+        parts.append(f"Remaining budget: {_one_line(spend_left)}")
     if changes:
         parts.append(f"{CONTEXT_CHANGES}{_contained(changes)}")
     parts.append(CONTEXT_TAIL)

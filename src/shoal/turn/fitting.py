@@ -84,9 +84,9 @@ def room_for(
     left = total - prefix_units
     if left < ROOM_UNITS_MIN:
         raise InvalidInput(
-            f"The instructions, documents and tools take about {int(prefix_units * factor)} tokens of a window of "
-            f"{window_tokens} with {reserve} reserved for the answer. Shorten the agent's files, give it fewer "
-            "tools, or use a model with a larger window."
+            f"The instructions, documents and tools take about {int(prefix_units * factor)} of the {window_tokens} "
+            f"tokens in the context window, and {reserve} tokens are reserved for the answer. Shorten the agent's "
+            "files, give it fewer tools, or use a model with a larger window."
         )
     return TokenRoom(total, prefix_units, int(left * settings.events_share), int(left * settings.artifacts_share))
 
@@ -127,7 +127,7 @@ class Tally:
             message = entry.message
             units, excess = self.meter.message(message), 0
             if isinstance(message, ToolMessage) and message.artifact:
-                text = f"[Left out to save room. The whole result is stored as artifact {message.artifact}.]"
+                text = f"[Omitted to save space. The complete result is stored as artifact {message.artifact}.]"
                 stub = msgspec.structs.replace(message, text=text, images=())
                 excess = max(0, units - self.meter.message(stub))
                 if excess:
@@ -216,7 +216,7 @@ SHARE_UNITS_MIN = 16
 """Minimum size of a shortened message, in units. If the limit would be lower, only messages from people are sent."""
 
 _NOTICE_CHARS = 70
-_IMAGE_LEFT_OUT = "[an image was left out here]"
+_IMAGE_LEFT_OUT = "[an image was omitted here]"
 
 
 def shorten(messages: Sequence[ModelMessage], units_max: int, meter: Meter) -> tuple[ModelMessage, ...]:

@@ -238,4 +238,4 @@ def _joined(head: str, tail: str, size: int, unit: str, where: str) -> str:
         tail = tail[tail_start:]
     length = len(head.encode()) + len(tail.encode()) if unit == "bytes" else len(head) + len(tail)
     name = f" of {os.path.basename(where)}" if where else ""
-    return f"{head}\n[… {size - length} of {size} {unit}{name} left out here …]\n{tail}"
+    return f"{head}\n[… {size - length} of {size} {unit}{name} omitted here …]\n{tail}"

@@ -19,7 +19,7 @@ def test_each_mcp_server_is_tried(shoal: Shoal, home: Path) -> None:
         "[mcp.gone]\ncommand = '/nowhere/server'\n[mcp.off]\nenabled = false\ncommand = '/nowhere/server'\n"
     )
     checks = findings(shoal)
-    assert checks["mcp odd"]["message"] == "1 tool (not pinned: the first start allows all of them): mcp_odd_echo."
+    assert checks["mcp odd"]["message"] == "1 tool (not pinned, so the first start allows all tools): mcp_odd_echo."
     assert checks["mcp gone"]["status"] == "fail"
     assert "[mcp.gone]" in checks["mcp gone"]["todo"]
     assert "mcp off" not in checks

@@ -37,7 +37,7 @@ def test_a_home_moves_and_continues_there(
     (thread,) = json.loads(shoal("threads", "list", "--json").out)
     assert thread["last_seq"] > before[0]["last_seq"]
     assert shoal("audit", "verify").code == 0
-    assert "this version's schema" in shoal("migrate").out
+    assert "up to date" in shoal("migrate").out
     backup = shoal("backup", str(home.parent / "backup.tar.gz"))
     assert "pg_dump" in backup.out
 
@@ -69,7 +69,10 @@ def test_the_doctor_reports_what_a_start_would_find(shoal: Shoal, server: str, m
     assert "Install that version" in refused.err
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute("update shoal.migrations set name = '0017' where name = '9999'")
-    found = "The database is from before Shoal's first release: set database.url to an empty one, and Shoal starts with"
+    found = (
+        "The database is from before Shoal's first release: set database.url to an empty database, and Shoal "
+        "starts with"
+    )
     assert database_of(shoal).startswith(f"fail: {found}")
     for words in ("worker", "threads list", "migrate"):
         refused = shoal(*words.split())

@@ -180,7 +180,7 @@ async def test_an_unknown_person_who_writes_first_does_not_block_the_owner(start
         await at(terminal, "CODE'): ", code)
         await at(terminal, "You own the bot on Telegram")
         await at(terminal, "(- for none) [-]: ", "25:00")
-        await at(terminal, "'25:00' is not a time of day. Write 8, 8:00 or 20:30.")
+        await at(terminal, "'25:00' is not a time of day. Use a time such as 8, 8:00 or 20:30.")
         await at(terminal, "(- for none) [-]: ", "8")
         await at(terminal, "You will get a brief in telegram:7:")
         assert await asyncio.to_thread(terminal.ends) == 0
@@ -237,7 +237,7 @@ async def test_google_chat_by_pub_sub_pairs_its_owner(
         ("notes.json", PROJECT, fake.settings()["subscription"], "is not a service account's key"),
         ("key.json", "", "", "a direct message"),  # an empty line keeps the earlier input
     ):
-        await at(terminal, "Key file (JSON)", str(tmp_path / file))
+        await at(terminal, "ervice account key file (JSON)", str(tmp_path / file))
         await at(terminal, "Authentication audience", project)
         await at(terminal, "Pub/Sub subscription", subscription)
         await at(terminal, said)

@@ -31,7 +31,7 @@ def test_a_running_shoal_creates_lists_and_revokes_a_token(shoal: Shoal, home: P
         assert status(server, token["secret"], "/api/audit") == 403
         used = {token["name"]: bool(token["used_on"]) for token in json.loads(shoal("token", "list", "--json").out)}
         assert used == {"ben": True, "early": True}
-        assert shoal("token", "revoke", "ben").out == "ben is revoked.\n"
+        assert shoal("token", "revoke", "ben").out == "Revoked ben.\n"
         assert (status(server, before), status(server, token["secret"])) == (200, 401)
         again = shoal("token", "revoke", "ben")
         assert (again.code, again.err) == (

@@ -91,7 +91,7 @@ def test_a_rule_that_names_an_opaque_command_allows_it() -> None:
         (RuleSubject("command", "ls > out"), "covers one command"),
         (RuleSubject("command", "# nothing"), "covers one command"),
         (RuleSubject("read", "/workspace/../etc"), "cannot contain"),
-        (RuleSubject("write", "/"), "Name a file or a folder"),
+        (RuleSubject("write", "/"), "Specify a file or a folder"),
         (RuleSubject("web", "example.org"), "not a URL"),
         (RuleSubject("tool", "ba(sh"), "not a tool name"),
     ],

@@ -143,7 +143,7 @@ async def test_no_database_starts_next_to_a_rescued_one_until_one_is_chosen(
         await driver.write(put("late"))
     await driver.close()
     for _ in range(2):
-        with pytest.raises(StoreCorrupt, match=r"rescued-1 was saved when .* move it to another folder"):
+        with pytest.raises(StoreCorrupt, match=r"rescued-1 when .* move the saved file to another folder"):
             SqliteDriver(path)
     if goes_on_with == "what was saved":
         for suffix in ("", "-wal", "-shm"):
@@ -578,7 +578,9 @@ async def test_a_missing_or_empty_database_is_not_a_new_home(
     else:
         path.unlink()
     for _ in range(2):
-        with pytest.raises(StoreCorrupt, match=r"missing or empty.* To start empty, remove shoal\.db-used\."):
+        with pytest.raises(
+            StoreCorrupt, match=r"missing or empty.* To start with an empty database, remove shoal\.db-used\."
+        ):
             SqliteDriver(path)
     beside(path, "-used").unlink()
     await SqliteDriver(path).close()

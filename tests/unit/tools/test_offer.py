@@ -185,5 +185,5 @@ def test_an_unknown_tool_name_is_unchanged(written: str) -> None:
 
 
 def test_a_malformed_wrapped_call_is_answered_with_the_correct_form(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match="give its name as `call`"):
+    with pytest.raises(ToolError, match="pass its name as `call`"):
         more_tools.prepare('{"call":"more_tools"}', tool_context(tmp_path))

@@ -54,7 +54,7 @@ def test_long_output_is_an_excerpt_with_the_whole_stored(tmp_path: Path) -> None
     assert "characters left out" in bounded.text
     assert bounded.text.endswith(
         "[This is an excerpt of 48,890 characters in 5,000 lines. "
-        f"All of it is stored as artifact {bounded.artifact}: see read_artifact.]"
+        f"The complete output is stored as artifact {bounded.artifact}: see read_artifact.]"
     )
     assert len(bounded.text) < BOUNDS.excerpt_chars_max + NOTICE_CHARS_MAX
 
@@ -67,13 +67,13 @@ def test_the_same_output_is_stored_once(tmp_path: Path) -> None:
 
 def test_an_excerpt_may_cut_one_long_line_anywhere(tmp_path: Path) -> None:
     bounded = bound("a" * 600 + "b" * 1000 + "c" * 400, tmp_path)
-    assert bounded.text.startswith("a" * 600 + "\n[… 1,000 characters left out …]\n" + "c" * 400)
+    assert bounded.text.startswith("a" * 600 + "\n[… 1,000 characters omitted …]\n" + "c" * 400)
 
 
 def test_output_of_50_megabytes_is_handled(tmp_path: Path) -> None:
     bounded = bound("0123456789" * 5_000_000, tmp_path)
     assert bounded.size_bytes == len(stored(tmp_path, bounded)) == ARTIFACT_BYTES_MAX
-    assert f"The first {ARTIFACT_BYTES_MAX:,} bytes of it are stored" in bounded.text
+    assert f"The first {ARTIFACT_BYTES_MAX:,} bytes of the output are stored" in bounded.text
     assert len(bounded.text) < BOUNDS.excerpt_chars_max + NOTICE_CHARS_MAX
 
 

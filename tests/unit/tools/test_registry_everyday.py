@@ -107,7 +107,7 @@ async def test_a_command_runs_in_the_workspace_within_its_bounds(tmp_path: Path)
         ),
         (
             CommandResult(b"abc", b"", 0, stdout_cut=True),
-            "abc\n[standard output was cut to its first 3 bytes]\n[exit code 0]",
+            "abc\n[standard output was truncated to its first 3 bytes]\n[exit code 0]",
             False,
         ),
         (CommandResult(b"\0\1\2", b"", 0), "[3 bytes of binary data, not shown]\n[exit code 0]", False),

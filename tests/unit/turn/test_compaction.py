@@ -233,7 +233,7 @@ def test_an_oversized_input_loses_its_oldest_messages() -> None:
     plan = needed_plan(journal)
     text = summary_request(plan, "demo", ROOM).messages[0].text
     assert "[oldest]" not in text
-    assert "characters are left out" in text
+    assert "characters are omitted" in text
     assert len(text.encode()) < ROOM.total * 4
     assert text.endswith("Write the summary now.")
 

@@ -274,7 +274,7 @@ def test_a_vast_message_is_cut_in_the_middle() -> None:
     assert fitted.shortened
     assert "BEGIN" in message.text
     assert message.text.endswith("END\n\n<context>")
-    assert "left out here" in message.text
+    assert "omitted here" in message.text
 
 
 def test_images_that_do_not_fit_are_left_out() -> None:
@@ -284,7 +284,7 @@ def test_images_that_do_not_fit_are_left_out() -> None:
     (cut,) = shorten([message], 100, meter)
     assert isinstance(cut, UserMessage)
     assert cut.images == ()
-    assert "image was left out" in cut.text
+    assert "image was omitted" in cut.text
 
 
 def test_the_models_own_messages_are_never_cut() -> None:
@@ -326,7 +326,9 @@ def test_the_room_is_the_window_minus_reserve_and_prefix() -> None:
 
 
 def test_instructions_that_fill_the_window_are_an_error() -> None:
-    with pytest.raises(InvalidInput, match="take about 8000 tokens of a window of 8192 with 4096 reserved"):
+    with pytest.raises(
+        InvalidInput, match="take about 8000 of the 8192 tokens in the context window, and 4096 tokens are reserved"
+    ):
         room_for(ContextSettings(), window_tokens=8192, output_tokens=4096, prefix_units=8000)
 
 

@@ -65,7 +65,7 @@ def test_rules_are_kept_whole_with_long_memory() -> None:
     fitted = fit_prefix(Meter(), prompt, offer([], []), 1_500, TRAITS)
     kept = {section.name for section in prompt.sections if section.text in fitted.system}
     assert kept == {"identity", "prompt", "rules", "skills"}
-    assert "left out here" in fitted.system
+    assert "omitted here" in fitted.system
 
 
 def test_unfindable_tools_are_listed_as_far_as_they_fit() -> None:

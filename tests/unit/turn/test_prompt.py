@@ -62,7 +62,7 @@ class Sandboxed(HostSandbox):
             "Commands run in a sandbox (docker) and reach only these hosts: a.org, b.org.",
         ),
         ("docker", True, (), "Commands run in a sandbox (docker) and reach no network."),
-        ("host", False, "off", "Commands run on the machine itself (host) and reach the network as the machine does."),
+        ("host", False, "off", "Commands run on the machine itself (host) and reach the machine's network."),
     ],
 )
 def test_the_runtime_section_describes_the_sandbox_and_its_reach(
@@ -341,7 +341,7 @@ def test_the_volatile_block_lists_its_content(place: Place) -> None:
     assert text.endswith("\n</context>")
     assert "Time: 2026-01-05 09:00 UTC, Monday" in text
     assert "- slack:C2:9: testing" in text
-    assert "Left to spend: $1.20 today" in text
+    assert "Remaining budget: $1.20 today" in text
     assert text.count("\n") == 9
     assert "Processes" not in text
 

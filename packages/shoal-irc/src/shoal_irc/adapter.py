@@ -22,7 +22,7 @@ WHOLE = "0"
 """Thread part of every conversation's id."""
 RECONNECT_SECONDS = 20.0
 """Longest time that a post waits for a connection. After that, it is retried later."""
-NOT_SAVED = "I could not save that. Please send it again in a moment."
+NOT_SAVED = "I could not save your message. Please send it again in a moment."
 
 
 class IrcAdapter(ChatAccount[IrcSettings]):

@@ -115,7 +115,7 @@ def write_archive(
         if home.config_file.exists():
             _add_configuration(archive, home, notes, with_secrets=with_secrets)
         if not with_secrets and any(path.is_file() for path in _below(home.secrets)):
-            notes.append("Left out the files in secrets/. Use --with-secrets to include them.")
+            notes.append("Skipped the files in secrets/. Use --with-secrets to include them.")
         for path in (home.token_file, *_below(home.secrets)) if with_secrets else ():
             if path.exists():
                 _add(archive, path, path.relative_to(home.root).as_posix())
@@ -218,10 +218,12 @@ def _add_configuration(archive: tarfile.TarFile, home: Home, notes: list[str], *
     if not with_secrets:
         redacted = without_secrets(text)
         if redacted is None:
-            notes.append(f"Left out {CONFIGURATION} because Shoal could not remove its secrets. Keep your own copy.")
+            notes.append(
+                f"Skipped {CONFIGURATION} because Shoal could not remove its secrets. Keep your own copy of the file."
+            )
             return
         if redacted != text:
-            notes.append(f"Left out the secrets in {CONFIGURATION}. Use --with-secrets to include them.")
+            notes.append(f"Omitted the secrets in {CONFIGURATION}. Use --with-secrets to include them.")
         text = redacted
     content = text.encode("utf-8", "surrogateescape")
     entry = tarfile.TarInfo(CONFIGURATION)

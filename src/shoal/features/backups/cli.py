@@ -34,7 +34,9 @@ from shoal.tools.tainted_files import MarkedFiles
 
 @command(example="shoal backup ~/shoal.tar.gz")
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--with-secrets", is_flag=True, help="Include the secrets of shoal.toml and secrets/, and the token.")
+@click.option(
+    "--with-secrets", is_flag=True, help=("Include the secrets in shoal.toml and secrets/, and the page's token.")
+)
 @click.option("--force", is_flag=True, help="Replace an existing FILE.")
 @click.option("--list", "lists", is_flag=True, help="List the backups in backup.to.")
 def backup(context: CommandContext, file: Path | None, with_secrets: bool, force: bool, lists: bool) -> None:
@@ -62,7 +64,7 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
         print(f"Created and checked {_line(made)}.")
         return
     if file.exists() and not force:
-        raise Conflict(f"{file} already exists. Name another file, or replace it with --force.")
+        raise Conflict(f"{file} already exists. Specify another file, or use --force to replace the existing file.")
     notes: list[str] = []
     partial = file.with_name(f".{file.name}.partial")
     try:
@@ -74,7 +76,9 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
     finally:
         partial.unlink(missing_ok=True)
     if context.config().database.url:
-        notes.append("The database is on a server and is not included. Back it up with pg_dump.")
+        notes.append(
+            "The backup does not include the database, which is on a server. Back up the database with pg_dump."
+        )
     print(f"Wrote {file} ({file.stat().st_size:,} bytes).")
     for note in notes:
         echo(note)
@@ -129,14 +133,16 @@ def restore(context: CommandContext, file: str | None, into: Path | None, accept
         root = target.root
         if is_held(target.home.lock_file):
             raise HomeLocked(
-                f"Shoal is running on {root}. Stop Shoal first, or name another directory with --into DIR."
+                f"Shoal is running on {root}. Stop Shoal first, or specify another directory with --into DIR."
             )
         is_file = Path(file).is_file()
         where = backup_storage(context.config(), context.home) if context.root.is_dir() and not is_file else None
         if not is_file and (where is None or file not in where.sizes()):
             raise NotFound(f"No file or backup named {file}. `shoal backup --list` shows the backups.")
         if root.exists() and any(root.iterdir()):
-            raise Conflict(f"{root} is not empty. Move it away, or name another directory with --into DIR.")
+            raise Conflict(
+                f"{root} is not empty. Move the directory away, or specify another directory with --into DIR."
+            )
         if where is None:
             _make_from(Path(file), target, file)
             return
@@ -168,7 +174,7 @@ def _make_from(file: Path, context: CommandContext, source: str) -> None:
     finally:
         remove_tree(folder)  # the tree can be too deep for recursion
     if too_long:
-        echo(f"Skipped {counted(too_long, 'file')}: path too long below {root}.")
+        echo(f"Skipped {counted(too_long, 'file')} because a path below {root} would be too long.")
     make_home(context.home)
     if (root / DUMP).exists():
         print(
@@ -189,6 +195,6 @@ def _make_from(file: Path, context: CommandContext, source: str) -> None:
     missing = missing_secrets(text, root)
     todo = f" Set these secrets, which the backup does not contain: {', '.join(missing)}." if missing else ""
     echo(
-        f"Restored {root} from {source}. Run `shoal doctor` to check it.{todo} Turns and approvals that were open "
-        "in the backup do not continue, and their threads contain a note."
+        f"Restored {root} from {source}. Run `shoal doctor` to check the home directory.{todo} Turns and approvals "
+        "that were open in the backup do not continue, and their threads contain a note."
     )

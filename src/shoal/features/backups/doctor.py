@@ -16,7 +16,7 @@ from shoal.surfaces.cli.findings import DoctorFinding, fail, ok, warn
 async def look_at_backups(context: CommandContext, config: Config) -> AsyncGenerator[DoctorFinding]:
     settings, where = config.section(BackupSettings), backup_storage(config, context.home)
     if where is None:
-        yield warn("backups", "no scheduled backups.", "Set backup.to to a directory on another disk, or s3://….")
+        yield warn("backups", "no backups are scheduled.", "Set backup.to to a directory on another disk, or s3://….")
         return
     try:
         problem = await asyncio.to_thread(context.read, lambda store: store.settings.get(*PROBLEM))
@@ -28,7 +28,7 @@ async def look_at_backups(context: CommandContext, config: Config) -> AsyncGener
         yield fail("backups", f"Shoal cannot read {settings.to}: {error}.", "Check backup.to.")
         return
     hours = settings.every_hours
-    newest = f"{len(backups)} stored, the newest is {backups[0].name}." if backups else "no backup yet."
+    newest = f"stored backups: {len(backups)}, newest: {backups[0].name}." if backups else "no backup exists."
     late = (
         hours
         and backups

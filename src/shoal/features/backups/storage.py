@@ -85,8 +85,8 @@ def backup_storage(config: Config, home: Home) -> BackupStorage | None:
 
         return S3Storage(S3Settings.of(config.files, where))
     if "\0" in where:
-        raise ConfigError(["backup.to contains a null character. Name a directory or s3://BUCKET/PREFIX."])
+        raise ConfigError(["backup.to contains a null character. Specify a directory or s3://BUCKET/PREFIX."])
     folder = Path(os.path.realpath(home.root / os.path.expanduser(where)))
     if any(folder.is_relative_to(os.path.realpath(home.root / name)) for name in FOLDERS):
-        raise ConfigError([f"backup.to: {folder} is itself included in every backup. Name a directory elsewhere."])
+        raise ConfigError([f"backup.to: every backup would contain {folder} itself. Specify a directory elsewhere."])
     return DirectoryStorage(folder) if where else None

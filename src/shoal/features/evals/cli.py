@@ -57,9 +57,9 @@ class ThreadReplay(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @command(example="shoal replay terminal:local:main")
 @click.argument("id", required=False)
-@click.option("--turn", default="", help="Only this turn in the thread.")
-@click.option("--all", "every", is_flag=True, help="Every thread, including archived ones.")
-@click.option("--since", help="With --all: threads active within this time, such as 12h or 2w. [default: 30d]")
+@click.option("--turn", default="", help="Replay only this turn of the thread.")
+@click.option("--all", "every", is_flag=True, help="Replay every thread, including archived ones.")
+@click.option("--since", help="With --all: replay threads active within this time, such as 12h or 2w. [default: 30d]")
 @as_usage()
 def replay(context: CommandContext, id: str | None, turn: str, every: bool, since: str | None, as_json: bool) -> int:
     """Rebuild past model requests and compare them with the requests that were sent.
@@ -68,9 +68,9 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
     newer version of Shoal wrote it.
     """
     if every == (id is not None):
-        raise click.UsageError("Give either a thread or --all.")
+        raise click.UsageError("Specify either a thread or --all.")
     if since is not None and not every:
-        raise click.UsageError("--since needs --all.")
+        raise click.UsageError("--since requires --all.")
     lately = timedelta(hours=hours_of(since or "30d"))
     threads = [parse_thread_id(id)] if id is not None else _active(context, lately)
     calls = identical = count = unread = 0
@@ -106,9 +106,9 @@ def replay(context: CommandContext, id: str | None, turn: str, every: bool, sinc
             parts.append(f"{kinds.total()} different ({what})")
         print(f"{counted(calls, 'request')}{within}: {', '.join(parts)}.")
         if unread:
-            print(f"{unread} {'thread was' if unread == 1 else 'threads were'} written by a newer version and skipped.")
+            print(f"Skipped threads that a newer version wrote: {unread}.")
         if not compared:
-            print("Shoal is not running, so current tools, options and instructions were not compared.")
+            print("Shoal is not running, so the comparison does not include current tools, options and instructions.")
     return EXIT_UNREAD if unread else 1 if kinds else 0
 
 
@@ -142,10 +142,12 @@ def all_as_usage() -> Generator[None]:
 
 
 @command(example="shoal compare --model ollama/qwen3 --last 5")
-@click.option("--model", required=True, help="The model to ask, PROVIDER/MODEL.")
-@click.option("--thread", default="", metavar="ID", help="Calls in this thread.")
-@click.option("--last", default=0, type=click.IntRange(0), help="Calls in the latest N turns across all threads.")
-@click.option("--tag", default="", help="Calls in threads with #TAG in their title.")
+@click.option("--model", required=True, help="Model to ask, as PROVIDER/MODEL.")
+@click.option("--thread", default="", metavar="ID", help="Repeat the calls in this thread.")
+@click.option(
+    "--last", default=0, type=click.IntRange(0), help=("Repeat the calls in the latest N turns across all threads.")
+)
+@click.option("--tag", default="", help="Repeat the calls in threads with #TAG in their title.")
 @click.option("--profile", default="", help="Use the tools that this permission profile allows.")
 @click.option("--system", type=click.Path(path_type=Path), help="Use the instructions in this file.")
 @click.option(
@@ -315,14 +317,14 @@ cases = click.Group("cases", help="Turns saved as test cases for an agent.", epi
     "--arguments",
     multiple=True,
     metavar="JSON",
-    help="Arguments that the call must include, as a JSON object. One for each --calls.",
+    help="Arguments that the call must include, as a JSON object. Pass at most one for each --calls.",
 )
 @click.option("--never", "never_calls", multiple=True, metavar="TOOL", help="The agent never calls this tool.")
-@click.option("--contains", multiple=True, metavar="TEXT", help="The answer contains this.")
-@click.option("--matches", multiple=True, metavar="REGEX", help="The answer matches this pattern.")
-@click.option("--lacks", multiple=True, metavar="TEXT", help="The answer does not contain this.")
-@click.option("--judged", multiple=True, metavar="SENTENCE", help="A model judges that this is true.")
-@click.option("--sandbox", is_flag=True, help="Run its tools in a temporary workspace during the check.")
+@click.option("--contains", multiple=True, metavar="TEXT", help="The answer contains this text.")
+@click.option("--matches", multiple=True, metavar="REGEX", help="The answer matches this regular expression.")
+@click.option("--lacks", multiple=True, metavar="TEXT", help="The answer does not contain this text.")
+@click.option("--judged", multiple=True, metavar="SENTENCE", help="A model judges that this sentence is true.")
+@click.option("--sandbox", is_flag=True, help="Run the case's tools in a temporary workspace during the check.")
 def save(
     context: CommandContext,
     thread: str,
@@ -337,7 +339,7 @@ def save(
 ) -> None:
     """Save a turn of THREAD as a test case for its agent. The file contains the conversation and the expectations."""
     if len(arguments) > len(calls):
-        raise click.UsageError("Write --calls before each --arguments.")
+        raise click.UsageError("Pass --calls before each --arguments.")
     expect: list[Expectation] = []
     for number, tool in enumerate(calls):
         try:
@@ -357,7 +359,7 @@ def save(
     if as_json:
         print_json(made)
         return
-    echo(f"Saved as agents/{made.agent}/{made.file}. `shoal check --agent {made.agent}` runs it.")
+    echo(f"Saved the case as agents/{made.agent}/{made.file}. `shoal check --agent {made.agent}` runs it.")
 
 
 @command(cases, "list", example="shoal cases list --agent main")
@@ -391,7 +393,7 @@ def check(
     Exits with 1 if a case fails or cannot run, and with 2 if a case is invalid.
     """
     if junit is not None and not os.access(junit if junit.exists() else junit.absolute().parent, os.W_OK):
-        raise click.UsageError(f"Shoal cannot write {junit}. Name a file in an existing folder.")
+        raise click.UsageError(f"Shoal cannot write {junit}. Specify a file in an existing folder.")
     outcomes = asyncio.run(_check(context, names, agent, model, usd_max, as_json=as_json))
     if as_json:
         print_json(outcomes)

@@ -183,13 +183,13 @@ class Comparisons(msgspec.Struct, frozen=True, eq=False):
         InvalidInput.
         """
         if sum(map(bool, (wanted.thread, wanted.last, wanted.tag))) != 1:
-            raise InvalidInput("Give either a thread, a number of recent turns, or a tag.")
+            raise InvalidInput("Specify either a thread, a number of recent turns, or a tag.")
         route = self.spending.models.route(wanted.model)
         if wanted.profile:
             self.profiles.check(wanted.profile)
         steps = await self._select(wanted)
         if not steps:
-            raise NotFound(f"No model was called in {wanted.selection}.")
+            raise NotFound(f"Shoal found no model calls in {wanted.selection}.")
         is_priced = self.spending.models.usd(route, Usage(1, 1)) is not None
         if usd_max and not is_priced:
             raise InvalidInput(

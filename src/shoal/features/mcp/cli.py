@@ -44,7 +44,7 @@ def list_mcp(context: CommandContext, as_json: bool) -> None:
         for row in waiting_first
     ]
     head = ("tool", "state", "kind", "digest", "pinned (UTC)")
-    print_records(rows, as_json, head, shown, "No MCP server has been connected yet.")
+    print_records(rows, as_json, head, shown, "Shoal has not connected to an MCP server yet.")
 
 
 @command(mcp, "show", example="shoal mcp show mcp_home_GetLiveContext")
@@ -62,7 +62,7 @@ def show_mcp(context: CommandContext, name: str) -> None:
         "current definition:\n"
     )
     print(printable(tool.change))
-    print(f"\nTo allow it: shoal mcp allow {tool.name} {tool.digest[:DIGEST_CHARS]}")
+    print(f"\nTo allow the current definition: shoal mcp allow {tool.name} {tool.digest[:DIGEST_CHARS]}")
     if tool.proposed is not None:
         print(f"Proposed kind, from the tool's annotations: {WORDS[tool.proposed]}. Use --kind to choose another kind.")
 
@@ -84,8 +84,8 @@ def confirm_mcp(
     known = next((server_view for server_view in _servers(context) if server_view.server == server), None)
     if known is None:
         raise NotFound(
-            f"No MCP server {server[:80]!r} has been connected yet. Run `shoal mcp list` to see the servers and "
-            "their tools."
+            f"Shoal has not connected to an MCP server named {server[:80]!r} yet. Run `shoal mcp list` to see the "
+            "servers and their tools."
         )
     chosen: dict[str, Kind] = {}
     options: tuple[tuple[Kind, tuple[str, ...]], ...] = (
@@ -96,7 +96,7 @@ def confirm_mcp(
     for kind, names in options:
         for name in names:
             if chosen.setdefault(name, kind) != kind:
-                raise InvalidInput(f"{name[:80]!r} is given twice with different kinds.")
+                raise InvalidInput(f"{name[:80]!r} has two different kinds. Specify one kind per tool.")
     _print_kinds(known, chosen)
     if not yes and not click.confirm("Confirm?"):
         echo("Nothing was changed.")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MCP = CommandSpec("mcp", "show and confirm the tools of MCP servers", "[confirm SERVER DIGEST]", number=21)
 USAGE = "`/mcp`, `/mcp confirm SERVER DIGEST [write=TOOL] [read=TOOL] [read_outside=TOOL]`"
-ONLY_OWNER = "Only my owner can use /mcp, in a private chat with me."
+ONLY_OWNER = "Only my owner can use /mcp, and only in a private chat with me."
 
 
 def chat_commands(services: "Services") -> list[ChatCommand]:
@@ -30,7 +30,7 @@ class McpCommand:
         match asked.argument.split():
             case []:
                 servers = await self._pins.listed()
-                return "\n\n".join(map(_shown, servers)) or "No MCP server has been connected yet."
+                return "\n\n".join(map(_shown, servers)) or "I have not connected to an MCP server yet."
             case ["confirm", server, digest, *moved]:
                 confirmed = await self._pins.confirm(server, digest, dict(map(_moved, moved)), asked.asker.identity)
                 return f"Confirmed. {confirmed.offer} Tools that only read now run without approval."
@@ -52,5 +52,5 @@ def _moved(text: str) -> tuple[str, Kind]:
     kinds: dict[str, Kind] = {kind: kind for kind in KINDS}
     kind = kinds.get(name.lower())
     if kind is None or not tool:
-        raise InvalidInput(f"I cannot read {text[:80]!r}. Write {USAGE}.")
+        raise InvalidInput(f"I cannot read {text[:80]!r}. Usage: {USAGE}.")
     return tool, kind

@@ -164,7 +164,7 @@ class McpState(msgspec.Struct, frozen=True):
             waiting += f", {self.unconfirmed} not confirmed (`shoal mcp confirm {self.server}`)"
         why = f"; {self.why}" if self.why else ""
         more = len(self.left_out) - LEFT_OUT_SHOWN
-        left_out = f"; left out: {'; '.join(self.left_out[:LEFT_OUT_SHOWN])}" if self.left_out else ""
+        left_out = f"; skipped: {'; '.join(self.left_out[:LEFT_OUT_SHOWN])}" if self.left_out else ""
         left_out += f" and {more} more" if more > 0 else ""
         return f"{self.server}: {self.status}, {counted(len(self.tools), 'tool')}{waiting}{why}{left_out}"
 
@@ -321,7 +321,7 @@ class McpConnection:
                     return []
                 if self._lost.is_set() or not page:
                     raise
-                self._warn("MCP tool list incomplete", error.message)
+                self._warn("listing further MCP tools failed", error.message)
                 break
             tools += listed(cast("dict[str, object]", (answer.meta or {})[RAW]))
             cursor = answer.next_cursor or ""
@@ -342,11 +342,11 @@ class McpConnection:
             if chosen and own not in chosen:
                 continue
             if len(listed) >= TOOLS_MAX:
-                self._warn("too many MCP tools", f"the limit is {TOOLS_MAX}")
+                self._warn("MCP tools skipped", f"the limit is {TOOLS_MAX}")
                 break
             listed.setdefault(own, (tool_name(self.server.name, own), definition))
         for why in left_out:
-            self._warn("unusable MCP tool", why)
+            self._warn("MCP tool skipped", why)
         async with self._registering:
             await self._register(listed, tuple(left_out))
             self._listing = listed, tuple(left_out)
@@ -374,7 +374,7 @@ class McpConnection:
             )
             made = McpTool(spec, own, self._digest, self.call, definition.names, traits)
             if wanted.setdefault(name, made) is not made:
-                self._warn("duplicate MCP tool name", name)
+                self._warn("duplicate MCP tool skipped", name)
                 left_out.append(f"{visible(own)[:80]}: another tool has the same name")
         for name, tool in list(self._offered.items()):
             if name not in wanted or not wanted[name].is_same(tool):
@@ -386,7 +386,7 @@ class McpConnection:
             try:
                 self.registry.add(tool)
             except InvalidInput as error:
-                self._warn("unusable MCP tool", str(error))
+                self._warn("MCP tool skipped", str(error))
                 left_out.append(str(error))
             else:
                 self._offered[name] = tool
@@ -478,7 +478,7 @@ def definition_of(server: str, tool: object) -> tuple[str, Definition]:
     given = cast("dict[str, object]", tool) if isinstance(tool, dict) else {}
     own = given.get("name")
     if not isinstance(own, str) or not own.strip():
-        raise InvalidInput("a tool without a name")
+        raise InvalidInput("a tool has no name")
     schema = next((given[key] for key in ("inputSchema", "input_schema", "parameters") if key in given), None)
     try:
         parameters, names = portable(schema)

@@ -62,7 +62,7 @@ def tool_name(server: str, tool: str) -> str:
 def described(server: str, description: str) -> str:
     text = visible(description).strip()
     words = text if len(text) <= DESCRIPTION_CHARS_MAX else f"{text[:DESCRIPTION_CHARS_MAX]}…"
-    return f"[Tool of the MCP server {server}, described by it] {words}".strip()
+    return f"[Tool from the MCP server {server}, which wrote this description] {words}".strip()
 
 
 def definition_digest(definition: Mapping[str, object]) -> str:

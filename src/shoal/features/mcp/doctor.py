@@ -38,18 +38,18 @@ async def look_at_servers(context: CommandContext, config: Config) -> AsyncGener
         since = (
             f"pinned since {when(known.since)}"
             if known is not None
-            else ("not pinned: the first start allows all of them")
+            else ("not pinned, so the first start allows all tools")
         )
         yield ok(check, f"{counted(len(state.tools), 'tool')} ({since}): {', '.join(state.tools)}.")
         if state.left_out:
             yield warn(
                 check,
                 f"unusable: {'; '.join(state.left_out)}.",
-                "Only the server's developer can fix these. The other tools work.",
+                "Only the server's developer can fix the unusable tools. The other tools work.",
             )
         if known is not None and known.unconfirmed:
             todo = f"Run `shoal mcp confirm {state.server}` to let tools that only read run without approval."
-            yield warn(check, f"{counted(len(known.unconfirmed), 'tool')} not confirmed yet.", todo)
+            yield warn(check, f"waiting for confirmation: {counted(len(known.unconfirmed), 'tool')}.", todo)
         if known is not None and known.waiting:
             names = ", ".join(f"{pin.name} ({pin.state})" for pin in known.waiting)
             yield warn(check, f"waiting for your decision: {names}.", "Run `shoal mcp show NAME` to see the change.")

@@ -279,8 +279,8 @@ class Pins:
             raw, known = await self._read(server) if server in self._servers else (None, None)
             if known is None:
                 raise NotFound(
-                    f"No MCP server {server[:80]!r} has been connected yet. Run `shoal mcp list` to see the servers "
-                    "and their tools."
+                    f"Shoal has not connected to an MCP server named {server[:80]!r} yet. Run `shoal mcp list` to "
+                    "see the servers and their tools."
                 )
             moved = {known.named(name): kind for name, kind in kinds.items()}
             if len(digest) < DIGEST_CHARS or not known.digest.startswith(digest):
@@ -402,7 +402,7 @@ def change_notice(server: str, waiting: Sequence[Pin], change_chars_max: int = 1
             f"To allow it: `shoal mcp allow {pin.name} {digest}`.{kind}"
         )
     if len(waiting) > 5:
-        lines.append(f"More tools waiting: {len(waiting) - 5}. Run `shoal mcp list` to see them.")
+        lines.append(f"Other tools waiting for your decision: {len(waiting) - 5}. Run `shoal mcp list` to see them.")
     lines.append(
         "You can also decide on the page, under MCP. `shoal mcp deny NAME DIGEST` keeps the allowed definition."
     )

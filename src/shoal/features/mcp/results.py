@@ -70,7 +70,7 @@ def output_of(server: str, result: Mapping[str, object], keep: Keep) -> ToolOutp
     for block in blocks[:BLOCKS_MAX]:
         reading.take(block)
     if len(blocks) > BLOCKS_MAX:
-        reading.lines.append(f"[parts left out: {len(blocks) - BLOCKS_MAX}]")
+        reading.lines.append(f"[parts omitted: {len(blocks) - BLOCKS_MAX}]")
     structured = cast("Json", result.get("structuredContent", result.get("structured_content")))
     if structured is None and "content" not in result:
         known = ("_meta", "isError", "resultType", "structuredContent", "contents")
@@ -138,12 +138,12 @@ class _ResultReading:
             return
         content = _decoded(data) if isinstance(data, str) else None
         if content is None:
-            self.lines.append("[an image that cannot be shown: its data is too large or not base64]")
+            self.lines.append("[an image that Shoal cannot show: its data is too large or not base64]")
             return
         try:
             image, kind = fit_image(content, IMAGE_BYTES_MAX)
         except InvalidInput as problem:
-            self.lines.append(f"[an image that cannot be shown: {problem}]")
+            self.lines.append(f"[an image that Shoal cannot show: {problem}]")
             return
         self.images.append(Image(str(self._keep(f"image.{kind.partition('/')[2]}", image)), kind))
         self.lines.append(f"[image {len(self.images)}]")

@@ -219,7 +219,7 @@ class _SchemaRewriter:
             read["additionalProperties"] = shape
         choices = [", ".join(self._name(name) for name in names if name in in_all) for names in sets]
         if len(set(choices)) > 1 and all(choices):
-            flat["description"] = f"{_description(flat)} Give one of these: {' | '.join(choices)}.".strip()
+            flat["description"] = f"{_description(flat)} Pass one of these: {' | '.join(choices)}.".strip()
         return read
 
     def _items(self, flat: Schema, followed: tuple[str, ...], depth: int) -> Schema:

@@ -79,7 +79,7 @@ class McpServers:
                 for connection in self.connections:
                     await connection.has_tried.wait()
         except TimeoutError:
-            log.warning("MCP servers still starting; their tools appear when they are ready")
+            log.warning("waiting for MCP servers timed out; their tools appear when they are ready")
 
     async def probe(self) -> list[McpState]:
         """Connect to each server once, list its tools, and disconnect. Without `pins`, nothing is stored."""

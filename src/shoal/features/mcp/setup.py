@@ -129,7 +129,7 @@ class McpSetup:
             values[f"{table}.args"] = wanted.args
             values = {key: value for key, value in values.items() if value}
             if bool(wanted.url) == bool(wanted.command):
-                raise InvalidInput("Give either a command or a URL.")
+                raise InvalidInput("Specify either a command or a URL.")
             secrets = {f"{table}.env.{key}": value for key, value in wanted.env.items()}
             secrets |= {f"{table}.headers.{key}": value for key, value in wanted.headers.items()}
             for key, value in (*wanted.env.items(), *wanted.headers.items()):

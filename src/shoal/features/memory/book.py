@@ -100,9 +100,9 @@ class MemoryBook:
             newest = await self.history.newest(LOOKED_MAX)
             change = next((change for change in newest if not change.undone), None)
         if change is None:
-            raise NotFound(f"Memory change {id[:80]} does not exist." if id else "Nothing left to undo.")
+            raise NotFound(f"Memory change {id[:80]} does not exist." if id else "Nothing is left to undo.")
         if change.undone:
-            raise Conflict("This change was already undone.")
+            raise Conflict("This change is already undone.")
         edit = MemoryEdit(
             self.home.root / change.file,
             removed=change.added,

@@ -12,11 +12,13 @@ from shoal.surfaces.cli.client import call_api, get, path_part
 from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import echo, print_json, print_records, printable
 
-IN_THREAD = click.option("--thread", default="", help="A thread on the platform or in the channel.")
+IN_THREAD = click.option(
+    "--thread", default="", help=("With --scope platform or channel: a thread on that platform or in that channel.")
+)
 FILE_SCOPE = click.option(
     "--scope", type=click.Choice(["global", "platform", "channel", "note"]), default="global", show_default=True
 )
-OF_DAY = click.option("--day", default="", help="The day of the note, YYYY-MM-DD.")
+OF_DAY = click.option("--day", default="", help="Day of the note, as YYYY-MM-DD.")
 
 memory = click.Group(
     "memory",
@@ -47,10 +49,10 @@ def show(context: CommandContext, thread: str, day: str, as_json: bool) -> None:
 def forget(context: CommandContext, entry: str, scope: str, thread: str, day: str) -> None:
     """Forget ENTRY, ignoring case. 'memory undo' restores it."""
     if not entry.strip():
-        raise click.UsageError("ENTRY is empty. Give the text to forget.")
+        raise click.UsageError("ENTRY is empty. Specify the text to forget.")
     where = urlencode({"scope": scope, "thread": thread, "day": day, "entry": entry})
     call_api(context, "DELETE", f"/api/memory?{where}")
-    echo("Forgotten, effective on the next turn. `shoal memory undo` restores the entry.")
+    echo("The agent forgets the entry on the next turn. `shoal memory undo` restores the entry.")
 
 
 @command(memory, example='shoal memory amend "likes tea" "likes green tea"')
@@ -75,7 +77,7 @@ def amend(context: CommandContext, entry: str, text: str, scope: str, thread: st
         lines[at] = f"- {' '.join(text.split())}{''.join(lines[at].partition(' <!-- only ')[1:])}"
     given = {"scope": scope, "thread": thread, "day": day, "text": "\n".join(lines), "digest": file.digest}
     call_api(context, "PUT", "/api/memory", given)
-    echo("Corrected, effective on the next turn. `shoal memory undo` restores the old text.")
+    echo("The correction takes effect on the next turn. `shoal memory undo` restores the old text.")
 
 
 @command(memory, example="shoal memory changes --limit 5")
@@ -95,7 +97,7 @@ def changes(context: CommandContext, limit: int, as_json: bool) -> None:
         for change in changes
     ]
     head = ("id", "time (UTC)", "by", "file", "change", "")
-    print_records(changes, as_json, head, rows, "Memory has not been changed.")
+    print_records(changes, as_json, head, rows, "Memory has no changes yet.")
 
 
 @command(memory, example="shoal memory undo")
@@ -106,8 +108,8 @@ def undo(context: CommandContext, id: str | None) -> None:
         changes = get(context, "/api/memory/changes", list[MemoryChange], limit=1000)
         newest = next((change for change in changes if not change.undone), None)
         if newest is None:
-            print("Nothing left to undo.")
+            print("Nothing is left to undo.")
             return
         id = newest.id
     change = call_api(context, "POST", f"/api/memory/changes/{path_part(id)}/undo", into=MemoryChange)
-    print(f"Undid the change in {change.file}, effective on the next turn.")
+    print(f"Undid the change in {change.file}. The undo takes effect on the next turn.")

@@ -88,7 +88,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
                     entry, new = (*_ARROW.split(wanted, maxsplit=1), "")[:2]
                 if not new.strip():
                     usage = "`/memory amend ID TEXT`, or `/memory amend WORDS -> TEXT`"
-                    raise InvalidInput(f"Give the new text: {usage}.")
+                    raise InvalidInput(f"Enter the new text: {usage}.")
                 return await self._change(
                     asked, _matching_entries(known, entry), entry_line(" ".join(new.split())).removeprefix("- ")
                 )
@@ -136,7 +136,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
 
         change = next((entry for entry in await self.book.history.newest(LOOKED_MAX) if is_theirs(entry)), None)
         if change is None:
-            raise NotFound("You have made no changes here that can be undone.")
+            raise NotFound("You have made no changes here that you can undo.")
         await self.book.undo(change.id, asked.asker.identity)
         back = "; ".join(_shown(line.partition("<!--")[0]).removeprefix("- ") for line in change.removed)
         return f"Undone. Restored text: {back}" if back else "Undone."
@@ -145,7 +145,7 @@ class MemoryCommands(msgspec.Struct, frozen=True, eq=False):
 def _matching_entries(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryEntry]:
     """Find changeable entries by id or by words. Raises InvalidInput if entries with different texts match."""
     if not wanted:
-        raise InvalidInput(f"Say which entry: {MEMORY_USAGE}.")
+        raise InvalidInput(f"Specify the entry: {MEMORY_USAGE}.")
     named = _ID.fullmatch(wanted)
     of_id = [entry for entry in known if named and entry.id == named[1]]
     matches = [entry for entry in of_id if entry.is_changeable]
@@ -154,7 +154,7 @@ def _matching_entries(known: Sequence[MemoryEntry], wanted: str) -> list[MemoryE
         more = EVERYBODYS if of_id or entries_saying(known, wanted) else "`/memory` shows what I remember."
         raise NotFound(f"No entry that you can change here matches {wanted[:200]!r}. {more}")
     if len({entry_key(entry.words) for entry in matches}) > 1:
-        raise InvalidInput("\n".join(["Several entries match. Give the id of one:", _listed(matches, "")]))
+        raise InvalidInput("\n".join(["Several entries match. Specify one by its id:", _listed(matches, "")]))
     return matches
 
 

@@ -151,12 +151,12 @@ async def undo(book: MemoryBook, by: Principal, id: str) -> MemoryChange:
 def _place(home: Home, scope: FileScope, thread: str, day: str) -> Path:
     if scope == "note":
         if not day:
-            raise InvalidInput("For a note, give its `day` as YYYY-MM-DD.")
+            raise InvalidInput("For a note, specify `day` as YYYY-MM-DD.")
         return note_path(home, _day(day))
     if scope == "global":
         return memory_path(home, scope, NOWHERE)
     if not thread:
-        raise InvalidInput(f"For the memory of a {scope}, give one of its threads as `thread`.")
+        raise InvalidInput(f"For the memory of a {scope}, specify one of the {scope}'s threads as `thread`.")
     return memory_path(home, scope, parse_thread_id(thread))
 
 
@@ -164,7 +164,7 @@ def _day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        raise InvalidInput(f"{text} is not a date. Write YYYY-MM-DD.") from error
+        raise InvalidInput(f"{text} is not a date. Use the format YYYY-MM-DD.") from error
 
 
 async def _shown(scope: FileScope, path: Path, day: str = "") -> MemoryFile:

@@ -93,7 +93,7 @@ def remember_tool(change: ChangeMemory) -> FunctionTool[Invocation]:
             is_new = await change_in_turn(change, context, MemoryEdit(path, added=added, person=person, once=True))
             if is_new or person != audience.person:  # other readers must not learn what a private memory contains
                 return ToolOutput(f"Remembered for scope {scope}: {words}")
-            return ToolOutput(f"The memory of scope {scope} already contains this. Nothing was added.")
+            return ToolOutput(f"The memory of scope {scope} already contains this text, so nothing changed.")
 
         effect = {"scope": scope, "file": str(path), "line": line, "person": person}
         return planned(
@@ -158,7 +158,7 @@ def _entries(context: ToolContext, words: str) -> list[MemoryEntry]:
     if len({entry_key(entry.words) for entry in entries}) > 1:
         shown = "\n".join(f"- {entry.words} ({entry.label})" for entry in entries[:SHOWN_MAX])
         quotes = [entry.path for entry in entries[:SHOWN_MAX]]
-        raise ToolError(f"Several entries match. Give the full text of one:\n{shown}", quotes=quotes)
+        raise ToolError(f"Several entries match. Pass the full text of one of them:\n{shown}", quotes=quotes)
     return entries
 
 

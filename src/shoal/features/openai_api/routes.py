@@ -117,7 +117,7 @@ class ClientConversation(msgspec.Struct, frozen=True):
     def opening(self) -> str:
         """Text that starts a new thread: the caller's instructions, the earlier messages, and the last message."""
         *earlier, last = self.lines
-        parts = [f"[Instructions of the calling program]\n{self.instructions}"] if self.instructions else []
+        parts = [f"[Instructions from the calling program]\n{self.instructions}"] if self.instructions else []
         if earlier:
             transcript = "\n".join(f"{line.role}: {line.text}" for line in earlier)
             parts.append(f"[The conversation so far]\n{transcript}")
@@ -313,7 +313,7 @@ async def reply_pieces(
             if item == "beat":
                 info = await api.store.journal.thread(begun.thread) if turn is None else None
                 if info is not None and not info.open_turn and not info.queued and info.last_seq <= seen:
-                    message = "The message was removed from the queue before it was answered."
+                    message = "The message was removed from the queue before the agent answered."
                     raise ApiError(409, "cancelled", message, _NO_RETRY)
                 yield ""
                 continue
@@ -469,7 +469,7 @@ def _conversation(
             lines.append(line)
             files.append(item_files)
     if sum(map(len, files)) > FILES_MAX:
-        raise InvalidInput(f"The conversation has more than {FILES_MAX} files.")
+        raise InvalidInput(f"The conversation has more than {FILES_MAX} files. Send fewer files.")
     return ClientConversation(
         by=by,
         agent=agent_of(api, by, model),

@@ -66,7 +66,7 @@ def hook_prompt(process: Process, hook: Hook, what: str, reason: str, output: st
         f"Its command: {spec.command[:COMMAND_CHARS_MAX]}",
     ]
     if hook.note:
-        lines.append(f"Your note for this: {hook.note}")
+        lines.append(f"Your note for this hook: {hook.note}")
     if output:
         lines.append(untrusted_block(f"output of process {process.id}", output))
     text, called = "\n".join(lines), process.id if spec.tainted_by else spec.title  # a tainted turn chose the title

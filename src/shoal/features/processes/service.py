@@ -293,7 +293,9 @@ class ProcessService(msgspec.Struct, eq=False):
                     try:
                         await anyio.to_thread.run_sync(remove_log, log_of(self.home, process))
                     except OSError as error:  # the log may have been deleted with its thread
-                        log.warning("old process log not deleted", extra={"process_id": process.id, "why": str(error)})
+                        log.warning(
+                            ("deleting old process log failed"), extra={"process_id": process.id, "why": str(error)}
+                        )
                 self._forgets_at = self.clock.monotonic() + FORGET_SECONDS
         except StoreUnavailable as error:
             log.warning("database unavailable; processes keep running", extra={"why": str(error)})
@@ -382,7 +384,7 @@ class ProcessService(msgspec.Struct, eq=False):
         except StoreError:
             raise
         except ShoalError as error:
-            log.warning("process hook not delivered", extra={"key": prompt.key, "why": str(error)})
+            log.warning("delivering process hook failed", extra={"key": prompt.key, "why": str(error)})
             return True
 
     async def _as_tainted(self, live: LiveProcess) -> Process:

@@ -104,7 +104,7 @@ def process_tools(
     def process_start(
         context: ToolContext,
         command: Annotated[str, "Shell command to run with bash in the workspace."],
-        name: Annotated[str, Meta(description="A short name for lists.", max_length=60)] = "",
+        name: Annotated[str, Meta(description="Short name to show in lists.", max_length=60)] = "",
         hooks: Annotated[
             tuple[HookArguments, ...],
             Meta(description="Conditions that start a turn in this conversation.", max_length=HOOKS_MAX),
@@ -232,7 +232,7 @@ def _checked(given: tuple[HookArguments, ...], processes: ProcessService) -> tup
 def _shown_hook(hook: Hook) -> str:
     match hook.on:
         case "exit":
-            what = f"exit with {', '.join(map(str, hook.codes))}" if hook.codes else "exit"
+            what = f"exit with code {', '.join(map(str, hook.codes))}" if hook.codes else "exit"
         case "output":
             what = f"output that matches {hook.pattern!r}, at most {counted(hook.fires_max, 'time')}"
         case "timeout":

@@ -157,7 +157,7 @@ class WebPush(msgspec.Struct, eq=False):
         if find_spec("http_ece") is None or find_spec("jwt") is None:
             return f"Notifications need the `push` extra. {how_to_add('push')}"
         if not self.settings.token and not self.home.token_file.exists():
-            return f"Notifications need the page's token, in web.token or {self.home.token_file}."
+            return f"Notifications need the page's token. Set web.token, or create the file {self.home.token_file}."
         return ""
 
     async def public_key(self) -> str:
@@ -230,7 +230,7 @@ class WebPush(msgspec.Struct, eq=False):
             await self._send(stored, browser, note)
         except (FetchError, InvalidInput) as error:
             fields = {"service": urlsplit(browser.endpoint).hostname, "person": browser.person}
-            log.info("notification not sent", extra=fields | {"why": str(error)})
+            log.info("sending notification failed", extra=fields | {"why": str(error)})
 
     async def _send(self, stored: str, browser: NotifiedBrowser, note: Notification) -> None:
         """Send a notification if the browser's token may read the thread.
@@ -387,7 +387,7 @@ def _key(home: Home) -> bytes:
         raise InvalidInput(f"Shoal cannot use the notification key in {path}: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise InvalidInput(
-            f"The notification key in {path} is not a P-256 key. Remove it, and Shoal will create a new one."
+            f"The notification key in {path} is not a P-256 key. Remove the file, and Shoal will create a new key."
         )
     return pem
 

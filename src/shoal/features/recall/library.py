@@ -199,7 +199,7 @@ class Library:
                 parts = await document_parts(path.name, await in_thread(path.read_bytes))
                 pieces = await in_thread(lambda: [NewPassage(place, text) for place, text in pieces_of(parts)])
                 if len(pieces) > PIECES_MAX:
-                    problem = f"only its first {PIECES_MAX:,} passages are searched"
+                    problem = f"the file has more than {PIECES_MAX:,} passages"
         except ToolError as error:
             problem = str(error)
         except OSError as error:

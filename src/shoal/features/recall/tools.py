@@ -92,12 +92,12 @@ def recall_tool(
             (known.files[name], _named(name, known.files[name], context), why) for name, why in known.problems.items()
         ]
         problems = [
-            (f"[{name} is not fully searched: {why}.]", written_after(path.name, source_of(path)))
+            (f"[Shoal did not fully search {name}: {why}.]", written_after(path.name, source_of(path)))
             for path, name, why in unread[:PROBLEMS_MAX]
         ]
         left = len(unread) - PROBLEMS_MAX
-        more = [f"More files not fully searched: {left}."] if left > 0 else []
-        late = ["Some files are still being read. Search again in a moment."] if known.late else []
+        more = [f"Number of other files that were not fully searched: {left}."] if left > 0 else []
+        late = ["Shoal is still reading some files. Search again in a moment."] if known.late else []
         passages = passages or [(f"Nothing found for {query!r}.", "")]
         notes = [(f"[{note}]", "") for note in (*more, *late)]
         return [*passages, *([(f"[{note}]", "")] if note else []), *problems, *notes]
@@ -105,7 +105,7 @@ def recall_tool(
     def note_of(day: str, context: ToolContext) -> Prepared:
         day_found = note_day(day.replace("-", ""))
         if day_found is None:
-            raise ToolError(f"{day!r} is not a date. Write YYYY-MM-DD.")
+            raise ToolError(f"{day!r} is not a date. Use the format YYYY-MM-DD.")
         path, person = note_path(context.home, day_found), context.purpose.audience.person
 
         async def work() -> ToolOutput:

@@ -177,8 +177,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         """
         if not _SKILL.fullmatch(name) or len(name) > 64:
             raise ToolError(
-                f"{name[:80]!r} is not a valid name for a skill. Use lower-case letters and digits, separated by "
-                "hyphens."
+                f"{name[:80]!r} is not a valid skill name. Use lower-case letters and digits, separated by hyphens."
             )
         file = f"skills/{name}/SKILL.md"
         if text is not None:

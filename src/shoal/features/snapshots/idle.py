@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 60.0
 SAVED = (
-    "After {minutes:g} minutes without messages, I saved and cleared {what}: {description}\n`/context restore {id}` "
+    "After {minutes:g} min of inactivity, I saved and cleared {what}: {description}\n`/context restore {id}` "
     "restores it."
 )
 
@@ -95,5 +95,5 @@ class IdleWatch(msgspec.Struct, eq=False):
         except (Conflict, NotFound) as error:
             log.info("thread no longer idle", extra={**extra, "why": str(error)})
         except OSError as error:
-            log.warning("idle conversation not saved", extra={**extra, "why": str(error)})
+            log.warning("saving idle conversation failed", extra={**extra, "why": str(error)})
         return None

@@ -81,7 +81,10 @@ class Children(msgspec.Struct, eq=False):
         if (caller.depth if caller is not None else 0) >= self.limits.depth_max:
             raise ToolError(f"Subagents can be nested at most {self.limits.depth_max} deep. Do the task yourself.")
         if caller is not None and task.mode == "wake":
-            raise ToolError("Only a conversation with people can be woken. As a subagent, wait for the result instead.")
+            raise ToolError(
+                "A finished subagent can start a turn only in a conversation with people. As a subagent, wait for "
+                "the result instead."
+            )
 
     async def begin(self, task: Task, context: ToolContext) -> ThreadId:
         """Start the child thread of a tool call. Idempotent.
@@ -126,7 +129,7 @@ class Children(msgspec.Struct, eq=False):
                 "finish."
             )
         if receipt.status == "dropped":
-            raise ToolError("The turn is being stopped, so no subagent was started.")
+            raise ToolError("The turn is being stopped, so Shoal did not start a subagent.")
         await self.engine.woken(thread)
         return thread
 

@@ -23,7 +23,7 @@ Wording = Annotated[
     "Everything the subagent needs to know. It does not see this conversation.",
     Meta(min_length=1, max_length=TASK_CHARS_MAX),
 ]
-AgentName = Annotated[str, "Name of another agent that does the task, with its own workspace."]
+AgentName = Annotated[str, "Name of another agent to do the task in that agent's workspace."]
 ModelName = Annotated[str, "A different model. Omit for the default."]
 
 

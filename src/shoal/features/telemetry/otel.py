@@ -329,7 +329,7 @@ class _Trouble(logging.Handler):
             errno = re.search(r"\[Errno -?\d+\] ([\w ]+)", record.getMessage())
             where = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318")
             log.warning(
-                "Shoal cannot send telemetry to %s: %s. Start a collector there, or unset OTEL_EXPORTER_OTLP_ENDPOINT.",
+                "sending telemetry to %s failed: %s; start a collector there, or unset OTEL_EXPORTER_OTLP_ENDPOINT",
                 where, errno[1] if errno is not None else record.getMessage().rstrip("."),
             )  # fmt: skip
         if self.gave_up is not None:
@@ -351,7 +351,7 @@ async def telemetry(
         protocol = os.environ.get(f"OTEL_EXPORTER_OTLP_{name}PROTOCOL", "http/protobuf")
         if protocol != "http/protobuf":
             log.warning(
-                "Sending telemetry as http/protobuf, the only supported protocol. Ignored %s=%s.",
+                "telemetry uses http/protobuf, the only supported protocol; ignored %s=%s",
                 f"OTEL_EXPORTER_OTLP_{name}PROTOCOL", protocol,
             )  # fmt: skip
     resource = Resource.create({"service.version": VERSION})

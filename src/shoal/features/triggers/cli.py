@@ -35,15 +35,17 @@ triggers = click.Group(
 
 @command(example="shoal brief 8:30 --working-days")
 @click.argument("at", metavar="AT")
-@click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: your time zone]")
-@click.option("--working-days", is_flag=True, help="Only from Monday to Friday.")
-@click.option("--thread", default="", help="The thread that receives it.  [default: your own chat with the agent]")
+@click.option(
+    "--timezone", default="", help=("Time zone, as an IANA name such as Europe/Berlin.  [default: your time zone]")
+)
+@click.option("--working-days", is_flag=True, help="Send the brief only from Monday to Friday.")
+@click.option("--thread", default="", help="Thread that receives the brief.  [default: your own chat with the agent]")
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
 @click.option(
     "--agent",
     default="",
-    help="Agent that sends it. Create one from the 'brief' template.  [default: the default agent]",
+    help="Agent that sends the brief. You can create one from the 'brief' template.  [default: the default agent]",
 )
 def brief(context: CommandContext, at: str, timezone: str, working_days: bool, **given: str) -> None:
     """Get a brief every morning. AT is a time such as 8 or 8:30, or 'off' to turn the brief off. The brief lists
@@ -51,17 +53,17 @@ def brief(context: CommandContext, at: str, timezone: str, working_days: bool, *
     """
     if at == "off":
         removed = call_api(context, "DELETE", "/api/brief", into=Removed).removed
-        print("The brief is turned off." if removed else "The brief was already off.")
+        print("The brief is now off." if removed else "The brief was already off.")
         return
     days = "working" if working_days else "all"
     body = {"at": at, "timezone": timezone, "days": days, **given}
     added = call_api(context, "POST", "/api/brief", body, into=TriggerView)
     if added.thread == BRIEF_ON_PAGE:
-        echo(f"You will get a brief on the page, first at {_local(added)}.")
-        echo("To get it in a chat, write to the agent there as its owner, then run this command again.")
+        echo(f"You will get a brief on the page. The first one is due at {_local(added)}.")
+        echo("To get the brief in a chat, write to the agent there as its owner, then run this command again.")
     else:
         where = added.thread or f"{added.platform}:{added.channel}"
-        echo(f"You will get a brief in {where}, first at {_local(added)}.")
+        echo(f"You will get a brief in {where}. The first one is due at {_local(added)}.")
     if find_server(context) is None:
         echo("Triggers fire only while `shoal run` is running.")
 
@@ -87,12 +89,14 @@ def list_triggers(context: CommandContext, as_json: bool) -> None:
 
 @command(triggers, example='shoal triggers add "every weekday at 8:30" "List my open tasks."')
 @click.argument("when_", metavar="WHEN")
-@click.option("--thread", help=f"Thread for its turns. [default: {THREAD}]")
+@click.option("--thread", help=f"Thread for the trigger's turns. [default: {THREAD}]")
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
-@click.option("--timezone", default="", help="IANA name, such as Europe/Berlin.  [default: your time zone]")
+@click.option(
+    "--timezone", default="", help=("Time zone, as an IANA name such as Europe/Berlin.  [default: your time zone]")
+)
 @agent_option("Agent that answers. [default: the thread's or channel's agent]")
-@click.option("--name", default="", help="A name for lists.")
+@click.option("--name", default="", help="Name to show in lists.")
 def add(context: CommandContext, when_: str, text: str, thread: str | None, **given: str) -> None:
     """Schedule TEXT as a task for the agent.
 
@@ -100,7 +104,7 @@ def add(context: CommandContext, when_: str, text: str, thread: str | None, **gi
     line such as "0 9 * * 1-5".
     """
     if bool(given["platform"]) != bool(given["channel"]) or (thread and given["platform"]):
-        raise InvalidInput("Give --thread, or --platform and --channel.")
+        raise InvalidInput("Pass --thread, or --platform and --channel.")
     target = "" if given["platform"] else parse_thread_id(thread or THREAD)
     body = {"schedule": when_, "text": text, "thread": target, **given}
     added = call_api(context, "POST", "/api/triggers", body, into=TriggerView)
@@ -120,14 +124,14 @@ def remove(context: CommandContext, id: str) -> None:
 def pause(context: CommandContext, id: str) -> None:
     """Pause a trigger until it is resumed."""
     call_api(context, "POST", f"/api/triggers/{path_part(id)}/pause")
-    echo("Paused. `shoal triggers resume` resumes the trigger.")
+    echo("Paused the trigger. `shoal triggers resume` resumes it.")
 
 
 @command(triggers, example="shoal triggers resume 12")
 def resume(context: CommandContext, id: str) -> None:
     """Resume a trigger that was paused or switched off."""
     trigger = call_api(context, "POST", f"/api/triggers/{path_part(id)}/resume", into=TriggerView)
-    print(f"Resumed. It fires next at {_local(trigger)}.")
+    print(f"Resumed the trigger. It fires next at {_local(trigger)}.")
 
 
 @command(triggers, "next", example="shoal triggers next --limit 5")
@@ -145,7 +149,9 @@ def next_times(context: CommandContext, limit: int, as_json: bool) -> None:
 
 
 def _local(trigger: TriggerView) -> str:
-    return local_time(trigger.next_at.astimezone(zone_named(trigger.timezone))) if trigger.next_at else "no time"
+    return (
+        local_time(trigger.next_at.astimezone(zone_named(trigger.timezone))) if trigger.next_at else ("an unknown time")
+    )
 
 
 def _times(trigger: TriggerView, now: datetime) -> Iterator[TriggerTime]:

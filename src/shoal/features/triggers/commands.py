@@ -78,8 +78,8 @@ class RemindCommand:
         wanted = parse_reminder(asked.argument, await self._commands.zone(asked), self._triggers.clock.now())
         if len(scheduled) >= REMINDERS_MAX:
             raise Conflict(
-                f"This conversation already has {REMINDERS_MAX} schedules. Cancel some first: `/remind list` shows "
-                "the ids."
+                f"This conversation already has {REMINDERS_MAX} schedules. Cancel some of them first. `/remind "
+                "list` shows the ids."
             )
         spec = NewTrigger(
             kind=wanted.when.kind,

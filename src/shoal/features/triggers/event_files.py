@@ -130,7 +130,7 @@ class EventFiles:
                         break
             except OSError as error:
                 if is_readable:
-                    log.warning("event files unreadable; restore their directory", extra={"why": str(error)})
+                    log.warning("reading event files failed; check their directory", extra={"why": str(error)})
                 is_readable = False
                 await asyncio.sleep(LOOK_SECONDS)
 
@@ -193,7 +193,7 @@ class EventFiles:
     def _leave(self, name: str, stamp: _EventFileStamp, error: OSError) -> None:
         self._known[name] = stamp
         log.warning(
-            "event file not processed; check the permissions of its directory",
+            "processing event file failed; check the permissions of its directory",
             extra={"file": name, "why": error.strerror},
         )
 

@@ -66,7 +66,7 @@ def source_of(spec: NewTrigger) -> str:
     """Return the untrusted source of a trigger's text, or an empty string."""
     if spec.tainted_by or spec.author.trusted:
         return spec.tainted_by
-    return f"a schedule of {spec.author.id or 'an unknown person'}"
+    return f"a schedule from {spec.author.id or 'an unknown person'}"
 
 
 def title(trigger: Trigger) -> str:

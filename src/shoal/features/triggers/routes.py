@@ -212,7 +212,7 @@ async def _wanted(
     body: TriggerRequest,
 ) -> NewTrigger:
     if bool(body.thread) == bool(body.platform and body.channel):
-        raise InvalidInput("Give either `thread`, or `platform` and `channel`.")
+        raise InvalidInput("Specify either `thread`, or `platform` and `channel`.")
     if body.platform and body.platform not in {*connections.configured, *OWN_PLATFORMS}:
         known = ", ".join(sorted(connections.configured)) or "none"
         raise InvalidInput(f"Platform {body.platform[:80]!r} is not connected. Connected: {known}.")
@@ -270,7 +270,7 @@ async def set_brief(
     agent, thread = body.agent, body.thread
     at = re.fullmatch(r"([01]?\d|2[0-3])(?:[:.]([0-5]\d))?", body.at.strip(), re.ASCII)
     if at is None:
-        raise InvalidInput(f"{body.at!r} is not a time of day. Write 8, 8:00 or 20:30.")
+        raise InvalidInput(f"{body.at!r} is not a time of day. Use a time such as 8, 8:00 or 20:30.")
     if not thread and not body.platform:
         thread = await store.settings.get(*OWNER_IN) or BRIEF_ON_PAGE
     schedule = f"{int(at[2] or 0)} {int(at[1])} * * {'1-5' if body.days == 'working' else '*'}"
@@ -313,7 +313,7 @@ async def pause_trigger(triggers: TriggerStore, id: str) -> TriggerView:
     """Pause a trigger."""
     trigger = await _known_trigger(triggers, id)
     if not await triggers.pause(id):
-        raise Conflict(f"Trigger {id} is {trigger.state} and cannot be paused.")
+        raise Conflict(f"You cannot pause trigger {id}, because it is {trigger.state}.")
     return _trigger_view(await _known_trigger(triggers, id))
 
 
@@ -322,7 +322,7 @@ async def resume_trigger(service: TriggerService, triggers: TriggerStore, clock:
     """Resume a trigger that was paused or switched off."""
     trigger = await _known_trigger(triggers, id)
     if not await triggers.resume(id, first_time(trigger.spec, clock.now())):
-        raise Conflict(f"Trigger {id} is {trigger.state} and cannot be resumed.")
+        raise Conflict(f"You cannot resume trigger {id}, because it is {trigger.state}.")
     service.added.set()
     return _trigger_view(await _known_trigger(triggers, id))
 

@@ -97,7 +97,7 @@ def first_time(spec: NewTrigger, now: datetime) -> datetime:
     check(spec)
     at = next_after(spec, now)
     if at is None and spec.kind == "one-shot":
-        raise InvalidInput(f"The time {spec.schedule} has passed: it is now {iso(now)}. Give a later time.")
+        raise InvalidInput(f"The time {spec.schedule} has passed: it is now {iso(now)}. Specify a later time.")
     if at is None:
         raise InvalidInput(f"The cron line {spec.schedule!r} never fires. Check its day and month.")
     return at
@@ -106,13 +106,13 @@ def first_time(spec: NewTrigger, now: datetime) -> datetime:
 def check(spec: NewTrigger) -> None:
     """Raise InvalidInput for an invalid text, target, time zone or schedule. A time in the past is valid."""
     if not spec.text.strip():
-        raise InvalidInput("The trigger's text is empty. Say what the agent should do.")
+        raise InvalidInput("The trigger's text is empty. Describe what the agent should do.")
     if len(spec.text) > TEXT_CHARS_MAX:
         raise InvalidInput(
             f"A trigger's text may have at most {TEXT_CHARS_MAX} characters, but this one has {len(spec.text)}."
         )
     if (spec.thread is None) != bool(spec.platform and spec.channel):
-        raise InvalidInput("Give either a thread or a platform's channel for the trigger.")
+        raise InvalidInput("Specify either a thread or a channel for the trigger.")
     if spec.thread is None:
         try:
             unopened(spec.platform, spec.channel)
@@ -133,7 +133,7 @@ def single_time(text: str, zone: "ZoneInfo") -> datetime:
         at = datetime.fromisoformat(text.strip())
         return at.astimezone(UTC) if at.tzinfo is not None else instant(at, zone)
     except (ValueError, OverflowError):
-        raise InvalidInput(f"{text[:80]!r} is not a time. Give an ISO 8601 time such as 2026-05-04T09:00.") from None
+        raise InvalidInput(f"{text[:80]!r} is not a time. Use an ISO 8601 time such as 2026-05-04T09:00.") from None
 
 
 def cron_times(line: str, zone: "ZoneInfo", after: datetime) -> Iterator[datetime]:

@@ -79,7 +79,7 @@ def _reminder(
 ) -> Invocation:
     text, when, timezone = text.strip(), " ".join(when.split()), timezone or context.timezone
     if not text:
-        raise ToolError("The text is empty. Say what to be reminded of.")
+        raise ToolError("The text is empty. Specify the reminder's text.")
 
     def moment() -> "When":
         from shoal.features.triggers.when import parse_when
@@ -133,12 +133,12 @@ def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTo
             return ToolOutput(f"Cancelled: {trigger_line(trigger)}", tainted_by=line_source(trigger))
         if do == "pause":
             if not await triggers.pause(trigger.id):
-                raise ToolError(f"The schedule is {trigger.state} and cannot be paused.")
+                raise ToolError(f"You cannot pause the schedule, because it is {trigger.state}.")
             return ToolOutput(f"Paused {trigger.id}. Use resume to continue it.")
         with as_tool_error(InvalidInput):
             at = first_time(trigger.spec, context.clock.now())
         if not await triggers.resume(trigger.id, at):
-            raise ToolError(f"The schedule is {trigger.state} and cannot be resumed.")
+            raise ToolError(f"You cannot resume the schedule, because it is {trigger.state}.")
         return ToolOutput(f"Resumed {trigger.id}, next at {_local(at, context.timezone)}.")
 
     @SCHEDULE
@@ -160,7 +160,7 @@ def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTo
         if do == "list":
             return planned("schedule", do, lambda: listed(context), do, do=do)
         if not id:
-            raise ToolError(f"To {do} a schedule, give its `id`. Use list to see the ids.")
+            raise ToolError(f"To {do} a schedule, pass its `id`. Use list to see the ids.")
         detail = " ".join(f"{do} {id}".split())
         return planned("schedule", detail, lambda: changed(do, id, context), detail, do=detail)
 
@@ -176,7 +176,7 @@ def line_source(trigger: Trigger) -> str:
 
     The text can be untrusted, and so can an error message from a platform or a model.
     """
-    error = f"the error of a schedule ({title(trigger)})" if trigger.error not in ("", QUEUE_FULL) else ""
+    error = f"an error from the schedule {title(trigger)}" if trigger.error not in ("", QUEUE_FULL) else ""
     return source_of(trigger.spec) or error
 
 

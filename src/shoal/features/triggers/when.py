@@ -46,9 +46,9 @@ Day = TypeVar("Day", "_Days", "_Dates")
 
 WORDS_MAX = 40
 REMIND_USAGE = (
-    "`/remind WHEN TEXT`, `/remind list`, `/remind cancel ID`. WHEN is for example `in 90 minutes`, `tomorrow at 9`, "
-    "`every weekday at 8:30`, `24 December at 18:00`, `2026-05-04T09:00` or `0 9 * * 1-5`. A time zone such as "
-    "`Europe/Berlin` may follow it."
+    "`/remind WHEN TEXT`, `/remind list`, `/remind cancel ID`. WHEN is for example `in 90 minutes`, `tomorrow at "
+    "9`, `every weekday at 8:30`, `24 December at 18:00`, `2026-05-04T09:00` or `0 9 * * 1-5`. A time zone such as "
+    "`Europe/Berlin` can follow WHEN."
 )
 
 Unit = Literal["second", "minute", "hour", "day", "week", "month", "year"]
@@ -169,7 +169,7 @@ def parse_reminder(argument: str, timezone: str, now: datetime) -> Reminder:
 
 
 def _not_understood(text: str) -> str:
-    return f"I found no time in {text[:80]!r}. Write for example {EXAMPLES}."
+    return f"I found no time in {text[:80]!r}. Use a time such as {EXAMPLES}."
 
 
 class _Clock(NamedTuple):
@@ -273,7 +273,7 @@ class _PhraseReader:
         else:
             if at <= self._now:
                 written = " ".join(self._written[:start])
-                raise InvalidInput(f"The time {written} has passed: it is now {iso(self._now)}. Give a later time.")
+                raise InvalidInput(f"The time {written} has passed: it is now {iso(self._now)}. Specify a later time.")
             if not too_far:
                 return When("one-shot", iso(at), timezone), self._at
         written = " ".join(self._written[:start])
@@ -893,6 +893,6 @@ def _weekday_field(days: Iterable[int]) -> str:
 
 def _not_an_interval(written: str) -> str:
     return (
-        f"{written!r} does not divide an hour or a day evenly. Write for example "
-        '"every 15 minutes", "every 2 hours" or "every day at 9".'
+        f'{written!r} does not divide an hour or a day evenly. Use an interval such as "every 15 minutes", "every 2 '
+        'hours" or "every day at 9".'
     )

@@ -60,7 +60,11 @@ def undo(context: CommandContext, id: str, turn: str, yes: bool, since: str | No
         if yes:
             raise click.UsageError(f"{differ} Add --keep or --overwrite.")
         print(differ)
-        since = "overwrite" if click.confirm("Overwrite the other changes? Otherwise, Shoal keeps them.") else "keep"
+        since = (
+            "overwrite"
+            if click.confirm("Overwrite the other changes? Otherwise, Shoal keeps those changes.")
+            else "keep"
+        )
     at = f"{_path(id)}/turns/{path_part(turn_changes.turn)}/undo"
     done = call_app(context, "POST", at, {"since": since or "ask"}, into=UndoResult)
     print(f"Restored {counted(done.restored, 'file')}.")

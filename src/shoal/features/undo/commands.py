@@ -60,7 +60,7 @@ class UndoCommand:
                 id = await self._commands.about(asked, lambda: undo.id_of(asked.thread, named))
                 return await self._restored(asked.thread, id, asked.asker, since, named=turn)
             case _:
-                shows = "`/undo` shows the file changes of my last turn"
+                shows = "`/undo` shows the file changes from my last turn"
                 return f"{shows}. `/undo last` restores the files, and `/undo back` reverses the last undo."
 
     async def restore(self, thread: ThreadId, turn: str, asker: Asker) -> str:
@@ -74,7 +74,8 @@ class UndoCommand:
             done = await self._undo.undo(thread, id, asker, since)
         except FilesDiffer as error:
             return (
-                f"{error} `/undo {named} keep` restores only the other files, `/undo {named} overwrite` restores all."
+                f"{error} `/undo {named} keep` restores only the other files, and `/undo {named} overwrite` "
+                "restores all files."
             )
         left = [f"\n- `{entry.path}` was not restored. {entry.why}" for entry in done.left[:LINES_MAX]]
         if done.not_restored > len(left):

@@ -118,7 +118,7 @@ def _remove(location: _ChangeLocation, change: TreeChange) -> None:
 
 def _check_stored(location: _ChangeLocation, change: TreeChange) -> None:
     if location.found is not None and change.before is not None and change.before.lacks:
-        raise OSError("Its content is not stored, so it was kept.")
+        raise OSError("The content to restore is not stored, so Shoal kept the current file.")
 
 
 def _put(location: _ChangeLocation, change: TreeChange) -> None:
@@ -149,7 +149,7 @@ def _put(location: _ChangeLocation, change: TreeChange) -> None:
         os.mkfifo(temporary, dir_fd=folder)
         _chmod(folder, temporary, after.mode)
     else:
-        raise OSError("Its content was not stored.")
+        raise OSError("The content to restore is not stored.")
     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
@@ -165,5 +165,5 @@ def _chmod(folder: int, name: str, mode: int) -> None:
         return
     with closing_file(os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)) as descriptor:
         if stat.S_ISLNK(os.fstat(descriptor).st_mode):
-            raise OSError("It was replaced by a link.")
+            raise OSError("A link has replaced the file.")
         os.chmod(f"/proc/self/fd/{descriptor}", mode)

@@ -69,11 +69,11 @@ RESTORE_SECONDS_MAX = 900.0
 """Maximum number of seconds for which a restoration of tainted files taints changes in the workspace."""
 NOT_HERE = (
     "The files from before this turn are not stored on this machine. Undo the turn on the machine that ran it, or "
-    "set [files] url to share files between machines."
+    "set files.url to share files between machines."
 )
 NOT_KEPT = (
-    "The files from before this turn are no longer stored, so the turn cannot be undone. [checkpoints] days sets "
-    "how long Shoal stores them."
+    "The files from before this turn are no longer stored, so Shoal cannot undo the turn. The setting "
+    "checkpoints.days sets how long Shoal stores such files."
 )
 _INSIDE = "/workspace/"
 Since = Literal["", "changed", "restored", "shared"]
@@ -280,7 +280,7 @@ class Undo:
             left |= failed
             after = (await self.checkpoints.take(undo.workspace)).tree
         except OSError as error:  # a tree is missing or could not be stored
-            log.warning("undo incomplete", extra={"undo": undo.id, "why": str(error)})
+            log.warning("completing undo failed", extra={"undo": undo.id, "why": str(error)})
         clean = services.context.clean
         names = [clean(shown_path(path)) for path in done[:NAMED_MAX]]
         stayed = [LeftFile(clean(shown_path(path)), why) for path, why in [*left.items()][:SHOWN_MAX]]
@@ -317,7 +317,7 @@ class Undo:
             undos = (row for row in await self._rows.newest(thread) if row.undoes and not row.undone_by)
             if (last := max(undos, key=lambda row: (row.turn_seq, row.id), default=None)) is None:
                 await self._check_is_no_copy(thread, LAST_TURN)
-                raise NotFound("No undo here can be reversed.")
+                raise NotFound("This conversation has no undo to reverse.")
             turn = last.id
         if turn == LAST_TURN or (turn.isdecimal() and len(turn) <= NUMBER_DIGITS_MAX):
             number = 1 if turn == LAST_TURN else int(turn)
@@ -421,14 +421,14 @@ class Undo:
                 commands += 1
             else:
                 what = actions[0].split(":", 2)[-1] if actions else ""
-                back = ". `/agent undo` reverses it." if tool.undo == "agent" else "" if what else "."
+                back = ". `/agent undo` reverses the change." if tool.undo == "agent" else "" if what else "."
                 lines.append(f"`{name}` ran{f': {what}' if what else ''}{back}")
         if commands:
             ran = "A command ran" if commands == 1 else f"{commands} commands ran"
             lines.append(f"{ran}. Effects outside the workspace, on processes or over the network remain.")
         if len(lines) > BEYOND_MAX:
             lines[BEYOND_MAX:] = [f"and {len(lines) - BEYOND_MAX} more"]
-        return notes, (*lines, "Messages are not undone.")
+        return notes, (*lines, "Undo does not affect messages.")
 
 
 def attach(services: "Services") -> None:
@@ -447,7 +447,7 @@ def _why_not(error: OSError) -> ShoalError:
 
 def _check_may_undo(row: CheckpointRow, asker: Asker) -> None:
     if asker.trust != "owner" and (asker.trust == "untrusted" or asker.user != row.author):
-        raise Forbidden("Only the person who asked, or the owner, can undo this.")
+        raise Forbidden("Only the person who asked, or the owner, can undo this turn.")
 
 
 def _covers(row: CheckpointRow, other: CheckpointRow) -> bool:

@@ -63,7 +63,7 @@ TRIES = 3
 BYTES_A_SECOND_MIN = 1_500
 """Minimum number of bytes per second of speech. Used to estimate the duration of a recording that does not state it."""
 WORDS_CHARS_MAX = 20_000
-UNHEARD = "I could not understand {name}: {why} The recording is kept with your message."
+UNHEARD = "I could not understand {name}: {why} I kept the recording with your message."
 
 ResultT = TypeVar("ResultT")
 
@@ -130,7 +130,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
             try:
                 words = await self._words(prompt.thread, file, self.recognition, agent, asker)
             except ProviderRefused as error:
-                log.warning("recording not recognized", extra={"thread_id": prompt.thread, "why": str(error)})
+                log.warning("recognizing speech failed", extra={"thread_id": prompt.thread, "why": str(error)})
                 files[number] = msgspec.structs.replace(file, error=f"not recognized: {error}")
                 is_plain = not prompt.text and file.author is None
                 text = UNHEARD.format(name="your voice message" if is_plain else file.name, why=error)
@@ -156,9 +156,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         seconds = seconds_of(audio)
         if seconds > self.settings.seconds_max:
             allowed = self.settings.seconds_max
-            raise ProviderRefused(
-                f"it lasts {seconds:.0f} seconds, more than the limit of {allowed:g} (speech.seconds_max)."
-            )
+            raise ProviderRefused(f"it lasts {seconds:.0f} s, but the limit is {allowed:g} s (speech.seconds_max).")
         digest = hashlib.sha256(audio).hexdigest()[:32]
         charge = Charge(f"heard:{thread}:{digest}", recognition.name, thread, TurnId(""), agent, asker)
         heard = await self._stored(thread, digest, HEARD, Heard)
@@ -182,7 +180,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
             try:
                 await self._store(thread, digest, {HEARD: msgspec.json.encode(heard)})
             except OSError as error:
-                log.warning("transcript not stored", extra={"thread_id": thread, "why": str(error)})
+                log.warning("storing transcript failed", extra={"thread_id": thread, "why": str(error)})
         await self.spending.record(charge, heard.usage, heard.usd)
         if not heard.text:
             raise ProviderRefused("it contains no speech.")
@@ -222,7 +220,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         if speaking is None or spoken is None:
             raise ProviderRefused("no voice is configured.")
         if not text:
-            raise ProviderRefused("it contains nothing that can be read aloud.")
+            raise ProviderRefused("it contains no text to read aloud.")
         digest = _digest_of(row.id)
         asker = self.people.asker(spoken.author.asker(row.thread, direct=spoken.direct))
         charge = Charge(row.id, speaking.name, row.thread, TurnId(""), spoken.agent, asker)

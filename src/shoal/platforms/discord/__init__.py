@@ -9,9 +9,7 @@ PLATFORM = Platform(
     adapter="shoal.platforms.discord.adapter:DiscordAdapter",
     variables={"token": "DISCORD_TOKEN"},
     from_variables=lambda keys: {} if "token" in keys else None,
-    questions=(
-        SetupQuestion("token", "Token of your bot (Developer Portal, Bot, Reset Token)", "a Discord bot token"),
-    ),
+    questions=(SetupQuestion("token", "Your bot's token (Developer Portal, Bot, Reset Token)", "a Discord bot token"),),
     package="websockets",
     secret_shapes=(("a Discord bot token", r"[\w-]{23,28}\.[\w-]{6,7}\.[\w-]{27,}$"),),
 )

@@ -635,7 +635,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
             guild = servers[0].id if len(servers) == 1 else ""
         if not guild:
             reason = (
-                "Shoal does not know in which Discord server to create the channel. Name an existing channel of "
+                "Shoal does not know in which Discord server to create the channel. Specify an existing channel in "
                 "that server."
             )
             raise PlatformError(reason, permanent=True)

@@ -72,7 +72,7 @@ SEEN_MAX = 2000
 BUTTONS_MAX = 100
 VALUE_BYTES_MAX = 512
 EMPTY = "…"
-NO_COMMAND = "I do not know that command. /help lists my commands, and you can also type them."
+NO_COMMAND = "I do not know that command. /help lists my commands, which you can also send as messages."
 PRESSED = "shoal"
 """Name of the function that Shoal's buttons call."""
 MARKUP_SYNTAX = "MARKUP_SYNTAX_MARKDOWN"
@@ -189,7 +189,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             )  # the format of published events
             await self._put(envelope if push is None else push.message)
         except (StoreError, PlatformError):
-            log.exception("event not accepted", extra={"platform": self.platform})
+            log.exception("accepting event failed", extra={"platform": self.platform})
             return NOT_STORED
         return TAKEN
 
@@ -349,7 +349,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
     def _incoming(self, file: SpaceAttachment) -> IncomingFile:
         async def fetch() -> bytes:
             if file.attachment_data_ref is None or not file.attachment_data_ref.resource_name:
-                raise PlatformError("The file is stored in Drive and was not downloaded.")
+                raise PlatformError("Shoal cannot download the file, because it is stored in Drive.")
             return await self._api.fetch_media(file.attachment_data_ref.resource_name, self.download_bytes_max)
 
         return Attachment(file.content_name or "file", file.content_type or "application/octet-stream"), fetch
@@ -383,7 +383,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
             except OSError as error:
                 reason = f"Cannot read {file.name!r}: {error.strerror}."
                 raise PlatformError(reason, permanent=isinstance(error, FileNotFoundError)) from error
-            note = f"Google Chat does not accept files from apps, so {file.name} ({size:,} bytes) was not sent."
+            note = f"Google Chat does not accept files from apps, so I could not send {file.name} ({size:,} bytes)."
             post = msgspec.structs.replace(post, markdown=f"{post.markdown}\n\n{note}".strip())
         space, thread = place_of(post.thread)
         private = post.kind == "ephemeral" and bool(post.user) and bool(thread)

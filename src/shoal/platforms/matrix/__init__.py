@@ -13,6 +13,6 @@ PLATFORM = Platform(
         SetupQuestion("user", "The bot's user id, @name:server"),
         SetupQuestion("access_token", "The bot's access token", "a Matrix access token"),
     ),
-    optional=("nio", "encrypted rooms cannot be read"),
+    optional=("nio", "Shoal cannot read encrypted rooms"),
     secret_shapes=(("a Matrix access token", r"(?:syt|mct|mat)_"),),
 )

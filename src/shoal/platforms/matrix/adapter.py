@@ -83,8 +83,8 @@ for the key.
 LATE_KEY_DAYS = 7
 UNDECRYPTED_MAX = 500
 UNREADABLE_MESSAGE = (
-    "I cannot decrypt your message yet because its key has not arrived. I will answer when it does, or you can send it "
-    "again."
+    "I cannot decrypt your message yet, because its key has not arrived. I will answer when the key arrives, or "
+    "you can send the message again."
 )
 _TYPES = (
     "m.room.message", "m.room.encrypted", "m.room.encryption", "m.room.redaction", "m.room.member", "m.reaction",
@@ -698,7 +698,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         people = [user for user in await self._members_of(beside) if user != me] if beside else []
         invited = people[:INVITED_MAX] or ([self._settings.owner] if self._settings.owner else [])
         if not invited:
-            reason = "The new room would have no members. Name an existing room, or set platforms.matrix.owner."
+            reason = "The new room would have no members. Specify an existing room, or set platforms.matrix.owner."
             raise PlatformError(reason, permanent=True)
         return await self._create(name, invited)
 

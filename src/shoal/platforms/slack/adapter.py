@@ -99,7 +99,7 @@ should be downloaded only once.
 """
 TAKEN = HttpAnswer(200)
 """Response without a body, because Slack shows a body as the reply to the command."""
-LOST = "I could not save that. Try again in a moment."
+LOST = "I could not process your request. Try again in a moment."
 STATUS_SECONDS = 30.0
 """Minimum number of seconds before the same status is sent again. Slack shows a status for two minutes."""
 STATUSES_MAX = 1000
@@ -236,7 +236,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         try:
             await self._intake.put(lane_of(event), msgspec.json.encode(event).decode())
         except (StoreError, PlatformError):
-            log.exception("event not stored; waiting for slack to redeliver", extra={"platform": self.platform})
+            log.exception("storing event failed; waiting for slack to redeliver", extra={"platform": self.platform})
             return False
         return True
 
@@ -389,10 +389,12 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             if failure is not None:
                 raise failure
             if file.is_external:
-                raise PlatformError("The file is stored outside Slack and was not downloaded.")
+                raise PlatformError("Shoal cannot download the file, because it is stored outside Slack.")
             content = await self._api.fetch_file(file.url_private_download or file.url_private, self.download_bytes_max)
             if content.media_type.startswith("text/html") and not file.mimetype.startswith("text/"):
-                raise PlatformError("Slack returned a login page. Give the app the scope files:read.")
+                raise PlatformError(
+                    "Slack returned a login page instead of the file. Add the scope files:read to the app."
+                )
             return content.body
 
         others = file.others(sharer)
@@ -417,7 +419,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         try:
             answer = await press(click.actions[0].value, thread, author, inbox)
         except StoreError:
-            log.exception("button click not processed", extra={"platform": self.platform})
+            log.exception("processing button click failed", extra={"platform": self.platform})
             answer = LOST
         await self._respond(click.response_url, answer, message.thread_ts)
 
@@ -440,7 +442,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
                     )
                 )  # fmt: skip
         except StoreError:
-            log.exception("command not processed", extra={"platform": self.platform})
+            log.exception("processing command failed", extra={"platform": self.platform})
             answer = LOST
         await self._respond(slash.response_url, answer, "")
 
@@ -453,7 +455,7 @@ class SlackAdapter(ChatAccount[SlackSettings]):
         try:
             await self._api.respond(url, content)
         except PlatformError as error:
-            log.info("reply not sent", extra={"platform": self.platform, "why": str(error)})
+            log.info("sending reply failed", extra={"platform": self.platform, "why": str(error)})
 
     # ---- missed messages ----
 
@@ -728,7 +730,8 @@ class SlackAdapter(ChatAccount[SlackSettings]):
             members = (await self._api.call("conversations.members", _ChannelMembers, asked)).members
             if len(members) > INVITED_MAX + 1:
                 reason = (
-                    f"The private channel has more than {INVITED_MAX} people to invite. Create the channel yourself."
+                    f"Shoal can invite at most {INVITED_MAX} people, but the private channel has more. Create the "
+                    "new channel yourself."
                 )
                 raise PlatformError(reason, permanent=True)
             people = tuple(person for person in members if person != self._me.user_id)

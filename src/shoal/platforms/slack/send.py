@@ -228,7 +228,10 @@ def blocks_of(text: str, buttons: tuple[Button, ...]) -> list[Json]:
     elements: list[Json] = []
     for number, button in enumerate(buttons):
         if len(button.value) > BUTTON_CHARS_MAX or len(button.label) > LABEL_CHARS_MAX:
-            reason = f"A button may have at most {LABEL_CHARS_MAX} characters, and its value {BUTTON_CHARS_MAX}."
+            reason = (
+                f"A button's label may have at most {LABEL_CHARS_MAX} characters, and its value at most "
+                f"{BUTTON_CHARS_MAX}."
+            )
             raise PlatformError(reason, permanent=True)
         label: Json = {"type": "plain_text", "text": button.label}
         elements.append({"type": "button", "action_id": f"choice-{number}", "text": label, "value": button.value})

@@ -369,7 +369,7 @@ class SlackApi(PlatformHttp):
         if code in UNKNOWN_ERRORS or not code:
             raise PlatformError(f"Slack's {method} failed: {code}.", outcome_unknown=True)
         needed = outcome.needed
-        advice = f" Give the app the scope {needed} and install it again." if needed else _ADVICE.get(code, "")
+        advice = f" Add the scope {needed} to the app, and reinstall the app." if needed else _ADVICE.get(code, "")
         closed, gone = code in CLOSED_ERRORS, code in GONE_ERRORS
         raise PlatformRefusal(f"Slack's {method} failed: {code}.{advice}", code, closed=closed, gone=gone)
 
@@ -460,7 +460,7 @@ class SlackApi(PlatformHttp):
         is_slack = host == "slack.com" or host.endswith((".slack.com", ".slack-files.com"))
         is_own = (asked.scheme, asked.netloc) == (own.scheme, own.netloc)
         if not (is_own or (is_slack and asked.scheme == "https")):
-            raise PlatformError("The file is stored outside Slack and was not downloaded.", permanent=True)
+            raise PlatformError("Shoal cannot download the file, because it is stored outside Slack.", permanent=True)
         return await self.download(url, bytes_max, {"authorization": f"Bearer {self._token()}"})
 
     async def _post(self, url: str, seconds: float = CALL_SECONDS, **parts: "Unpack[RequestParts]") -> ApiAnswer:

@@ -197,7 +197,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
             self._not_understood(f"{activity.type} without a conversation")
             return TAKEN
         except StoreError:
-            log.exception("activity not stored", extra={"platform": self.platform})
+            log.exception("storing activity failed", extra={"platform": self.platform})
             return NOT_STORED
 
     async def _take(self, activity: TeamsActivity, inbox: InboxPort) -> HttpAnswer:
@@ -297,7 +297,7 @@ class TeamsAdapter(ChatAccount[TeamsSettings]):
         try:
             await self.delete(thread, message_id)
         except PlatformError as error:
-            log.info("consent card not removed", extra={"platform": self.platform, "why": str(error)})
+            log.info("removing consent card failed", extra={"platform": self.platform, "why": str(error)})
 
     async def _take_consent(self, consent: FileConsent) -> str:
         """Upload an offered file if the person accepted it. Each offer is processed only once. Returns the reply to the
@@ -463,7 +463,10 @@ def card_of(text: str, buttons: tuple[Button, ...]) -> Json:
     actions: list[Json] = []
     for button in buttons:
         if len(button.value.encode()) > VALUE_BYTES_MAX or len(button.label) > LABEL_CHARS_MAX:
-            reason = f"A button may have at most {LABEL_CHARS_MAX} characters, and its value {VALUE_BYTES_MAX} bytes."
+            reason = (
+                f"A button's label may have at most {LABEL_CHARS_MAX} characters, and its value at most "
+                f"{VALUE_BYTES_MAX} bytes."
+            )
             raise PlatformError(reason, permanent=True)
         data: Json = {"shoal": button.value}
         submit: Json = {"type": "Action.Submit", "title": button.label, "data": data}

@@ -179,7 +179,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             update = msgspec.json.decode(event, type=Update)
         except UNREADABLE as error:
             self._not_understood(unknown_update(event))
-            log.info("update in unknown format", extra={"platform": self.platform, "why": str(error)})
+            log.info("decoding update failed", extra={"platform": self.platform, "why": str(error)})
             return False
         for chat in update.chats():
             chat.known_as = self._moves.first_id(str(chat.id))

@@ -128,7 +128,8 @@ class TelegramApi(PlatformHttp):
             )
         if code == 409:
             raise PlatformError(
-                f"Another program receives updates for {self._account!r}. Stop it: a bot can have only one receiver."
+                f"Another program receives updates for {self._account!r}. Stop the other program, because a bot can "
+                "have only one receiver."
             )
         if hints.migrate_to_chat_id is not None:
             raise ChatMigrated(hints.migrate_to_chat_id)

@@ -286,7 +286,7 @@ async def store_upload(
         raise StoreReadOnly(reason) from error
     stored = Attachment(name, media_type_of(name), size, path=str(path), digest=digest.hexdigest())
     stored = stored.sent_by(by, mine=mine)
-    if source := stored.tainted_by if by.trusted else f"a file of {by.name or by.id}":
+    if source := stored.tainted_by if by.trusted else f"a file from {by.name or by.id}":
         await tainted_files.note(path.parent, [path], source)
     return stored
 

@@ -126,7 +126,7 @@ class DiskContract:
             await self.run(bounded, workspace, WRITE % "f" + FOREVER)
         grown = await self.run(bounded, workspace, "echo x > new; echo x >> f1; ls f1; rm f2; sleep 1; echo end")
         assert grown.stdout == b"f1\nend\n"
-        assert b"/workspace holds" in grown.stderr
+        assert b"/workspace contains" in grown.stderr
         assert b"Files cannot grow until then" in grown.stderr
         assert ((workspace / "new").stat().st_size, (workspace / "f1").stat().st_size) == (0, MEBIBYTE)
         assert not (workspace / "f2").exists()
@@ -144,7 +144,7 @@ class DiskContract:
             (workspace / f"f{number}").touch()
         with pytest.raises(FolderFull):
             await self.run(bounded, workspace, FOREVER)
-        with pytest.raises(SandboxError, match="at most 300"):
+        with pytest.raises(SandboxError, match="limit of 300"):
             await self.run(bounded, workspace, "echo x", _Nobody())
 
     async def test_a_command_on_a_nearly_full_disk_cannot_write(self, inner: Sandbox, workspace: Path) -> None:
@@ -170,7 +170,7 @@ class DiskContract:
             except FolderFull as error:  # the sandbox measured this command
                 errors += str(error)
         assert measure_folder(small_disk, FILES_MAX).size_bytes <= UNSEEN_BYTES + 4 * MEBIBYTE
-        assert "/workspace holds" in errors
+        assert "/workspace contains" in errors
 
 
 class _Nobody:

@@ -139,9 +139,9 @@ class BudgetRules:
 
         await record(cheap, "", 9.0)
         await clock.advance(40 * 86_400)
-        for before in ("", "summary:", "title:"):
+        for before in ("", "summary:", "probe:", "title:", "snapshot:"):
             await record(cheap, before, None)
         await record(dear, "", 0.5)
         first, second = await store.ledger.by_thread(30)
         assert (first.thread, first.calls, first.tokens, first.usd) == (dear, 1, 120, 0.5)
-        assert (second.thread, second.calls, second.cached_tokens, second.usd) == (cheap, 3, 180, None)
+        assert (second.thread, second.calls, second.cached_tokens, second.usd) == (cheap, 5, 300, None)

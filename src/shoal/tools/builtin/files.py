@@ -184,14 +184,17 @@ def _nearest(content: str, old: str) -> str:
     wanted = next((line.strip() for line in old.splitlines() if line.strip()), "")[:_LINE_CHARS_COMPARED]
     lines = [line.strip()[:_LINE_CHARS_COMPARED] for line in content.split("\n", LINES_COMPARED_MAX)]
     if not wanted:
-        return " It contains only white space."
+        return " old_string contains only white space."
     if (alike := _alike(content, old)) is not None:
         return (
             f" Only trailing spaces, quotes, dashes or letter forms differ, starting at line {alike[0]}. Copy the "
             f"text exactly:\n{alike[1]}"
         )
     if wanted in lines:
-        return f" Its first line matches line {lines.index(wanted) + 1}. Check white space and the lines after it."
+        return (
+            f" The first line of old_string matches line {lines.index(wanted) + 1}. Check white space and the "
+            "following lines."
+        )
     close = difflib.get_close_matches(wanted, lines[:LINES_COMPARED_MAX], n=1, cutoff=_SIMILAR)
     if not close:
         return " Read the file again and copy the text exactly."
@@ -326,7 +329,7 @@ def write_tool(locks: PathLocks, described: ToolDecorator = WRITE) -> FunctionTo
     def write(
         context: ToolContext,
         path: PathArgument,
-        content: Annotated[str, "The whole new content of the file."],
+        content: Annotated[str, "Complete new content of the file."],
     ) -> Invocation:
         """Write a file: create it, with missing directories, or replace all of its content. To change a part of a file,
         use the tool that edits."""
@@ -517,7 +520,7 @@ def _numbered(text: str, offset: int, limit: int, shown: str) -> str:
     for number in range(first, last + 1):
         line = lines[number - 1].removesuffix("\r")
         if len(line) > LINE_CHARS_MAX:
-            line = f"{line[:LINE_CHARS_MAX]} [… {len(line) - LINE_CHARS_MAX:,} more characters in this line]"
+            line = f"{line[:LINE_CHARS_MAX]} [… characters not shown in this line: {len(line) - LINE_CHARS_MAX:,}]"
         line = f"{number:6}\t{line}"
         chars += len(line) + 1
         if chars > CHARS_MAX and numbered:

@@ -33,7 +33,7 @@ AROUND_CHARS = 300
 """Maximum number of characters that are shown of a message. The excerpt surrounds the first matching word."""
 PLATFORM_MESSAGES_MAX = 500
 PLATFORM_SECONDS_MAX = 10.0
-NO_HISTORY = "[Bots cannot read the history of this platform. Give words to search your own conversations here.]"
+NO_HISTORY = "[Bots cannot read the history of this platform. Pass a query to search your conversations here instead.]"
 PIECE_CHARS = 8_000
 PIECE_CHARS_MAX = 15_000
 MATCHES_MAX = 100
@@ -88,7 +88,7 @@ def search_channel_tool(
         except PlatformError as error:
             note = f"[Searching the platform's own history failed: {error}]"
         except TimeoutError:
-            note = "[Reading the platform's own history took too long, so only the journal was searched.]"
+            note = "[Reading the platform's own history took too long, so Shoal searched only the journal.]"
         hits: list[Hit] = []
         for message in messages.values():
             author = await judge(context.chat, message.author)
@@ -122,7 +122,7 @@ def words_of(query: str) -> str:
     """Return the words of a query, separated by spaces. Raises ToolError if the query contains no word."""
     words = " ".join(_WORD.findall(query))
     if not words:
-        raise ToolError("Give at least one word to look for.")
+        raise ToolError("Specify at least one word to search for.")
     return words
 
 
@@ -224,7 +224,9 @@ def read_artifact_tool(
             try:
                 body = await in_thread(lambda: files.read(artifact_row.digest))
             except OSError as error:
-                raise ToolError(f"Artifact {artifact_row.digest} is gone: {error.strerror or error}.") from error
+                raise ToolError(
+                    f"Shoal cannot read artifact {artifact_row.digest}: {error.strerror or error}."
+                ) from error
             return body.decode("utf-8", errors="replace"), artifact_row.tainted_by
 
         async def work() -> ToolOutput:
@@ -234,7 +236,7 @@ def read_artifact_tool(
             elif piece := text[offset : offset + limit]:
                 shown = f"{piece}\n[Characters {offset:,} to {offset + len(piece):,} of {len(text):,}.]"
             else:
-                shown = f"[Nothing at offset {offset:,}: the text has {len(text):,} characters.]"
+                shown = f"[Offset {offset:,} is past the end of the text ({len(text):,} characters).]"
             return ToolOutput(shown, tainted_by=tainted_by, is_piece=True)
 
         shown = f"read_artifact {name} {grep}".rstrip()
@@ -260,4 +262,4 @@ def _matches(text: str, grep: str, offset: int, limit: int) -> str:
     if not count:
         return f"[No line contains {grep!r}.]"
     more = f" The first {len(lines)} are shown; continue with a higher offset." if count > len(lines) else ""
-    return "\n".join([*lines, f"[{count} matching lines, each with its offset.{more}]"])
+    return "\n".join([*lines, f"[Matching lines: {count}, each with its offset.{more}]"])

@@ -53,7 +53,8 @@ def upload(
     path: PathArgument,
     comment: Annotated[str, Meta(description="Text to post with the file.", max_length=4000)] = "",
     more: Annotated[
-        tuple[str, ...], Meta(description="Paths of files to send with it, as an album.", max_length=FILES_MAX - 1)
+        tuple[str, ...],
+        Meta(description=("Paths of more files to send with the first one, as an album."), max_length=FILES_MAX - 1),
     ] = (),
 ) -> Invocation:
     """Send one or more files to the person you talk with: post them in this conversation. Pictures are shown."""
@@ -139,19 +140,19 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
         text: Annotated[str, Meta(description="The text, in Markdown.", max_length=TEXT_CHARS_MAX)] = "",
         to: Annotated[
             str,
-            "Where to send it. Default: this conversation (in an unattended task, your owner's direct "
-            "conversation). PLATFORM:CHANNEL starts a thread in a channel or a person's direct messages. Or "
-            "PLATFORM:CHANNEL:THREAD.",
+            "Destination. Default: this conversation (in an unattended task, your owner's direct conversation). "
+            "PLATFORM:CHANNEL starts a thread in a channel or a person's direct messages. PLATFORM:CHANNEL:THREAD "
+            "posts in an existing thread.",
         ] = HERE,
-        file: Annotated[str, "Path of a file to send with it."] = "",
-        as_file: Annotated[str, "Name of a file, such as report.md, to send a long text as a file, if asked to."] = "",
+        file: Annotated[str, "Path of a file to send with the message."] = "",
+        as_file: Annotated[str, "File name, such as report.md, if asked to send a long text as a file."] = "",
     ) -> Invocation:
         """Say something to people now: in this conversation, before your turn ends or instead of its last text, or in
         another channel. What you send to this conversation counts as your answer."""
         if not text.strip() and not file:
-            raise ToolError("Nothing to send. Give a text or a file.")
+            raise ToolError("The message is empty. Pass a text or a file.")
         if as_file and not text.strip():
-            raise ToolError("The file has no text. Give `text`, or a path as `file`.")
+            raise ToolError("The file has no text. Pass `text`, or a path as `file`.")
         if not as_file:
             text = context.purpose.as_shown(text)
         target = target_of(to.strip() or HERE, context)
@@ -214,5 +215,5 @@ def _thread_of(text: str) -> ThreadId:
         return make_thread_id(*text.split(":", 2))
     except (InvalidId, TypeError) as error:
         raise ToolError(
-            f"{text[:80]!r} is not a destination. Give PLATFORM:CHANNEL or PLATFORM:CHANNEL:THREAD."
+            f"{text[:80]!r} is not a destination. Use PLATFORM:CHANNEL or PLATFORM:CHANNEL:THREAD."
         ) from error

@@ -294,11 +294,11 @@ def overview_tool(store: Store, agenda: Agenda, taint_of: TaintOf) -> FunctionTo
                 return ToolOutput(NOTHING)
             spent = [f"- {report.tokens:,} tokens in these conversations"] if done or wrong else []
             if not within and report.calls:
-                spent = [f"- {report.calls} model calls" + (f", ${report.usd:.2f}" if report.usd else "")]
+                spent = [f"- Model calls: {report.calls}" + (f", ${report.usd:.2f}" if report.usd else "")]
             parts = [f"From {_at(report.since, zone)} to {_at(report.until, zone)} ({timezone})."]
             lists = (
                 ("Done", done, sum(totals.values()) - briefs),
-                ("Went wrong", wrong, wrong_total),
+                ("Failed", wrong, wrong_total),
                 ("Failing schedules", failing, len(failing)),
                 ("Spent", spent, len(spent)),
                 ("Waiting for approval", waiting, len(waiting)),

@@ -111,7 +111,7 @@ def bash_tool(shell_actions: ShellActions, bounds: SandboxSettings) -> FunctionT
                 ("[standard error]\n", "standard error", result.stderr, result.stderr_cut),
             ):
                 if data:
-                    cut = f"\n[{name} was cut to its first {counted(len(data), 'byte')}]" if is_cut else ""
+                    cut = f"\n[{name} was truncated to its first {counted(len(data), 'byte')}]" if is_cut else ""
                     read = partial(_read, data)
                     text, last = read() if len(data) < READ_HERE_BYTES_MAX else await in_thread(read)
                     parts.append(heading + last + cut)

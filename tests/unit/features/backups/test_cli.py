@@ -86,7 +86,7 @@ def test_a_backup_restores_everything(shoal: Shoal, home: Path, file: Path) -> N
 def test_secrets_are_excluded_unless_requested(shoal: Shoal, home: Path, file: Path) -> None:
     token = (home / "token").read_bytes().strip()
     ran = shoal("backup", str(file))
-    assert "Left out the secrets in shoal.toml" in ran.out
+    assert "Omitted the secrets in shoal.toml" in ran.out
     assert CANARY.encode() not in content(file)
     assert token not in content(file)
     assert b'env = "GEMINI_API_KEY"' in content(file)
@@ -110,7 +110,7 @@ def test_missing_secrets_are_not_reported_as_left_out(shoal: Shoal, home: Path, 
 def test_secret_files_are_included_only_on_request(shoal: Shoal, home: Path, file: Path) -> None:
     (home / "secrets").mkdir(mode=0o700)
     (home / "secrets" / "providers.x.api_key").write_text("a-key-of-mine")
-    assert "Left out the files in secrets/" in shoal("backup", str(file)).out
+    assert "Skipped the files in secrets/" in shoal("backup", str(file)).out
     with tarfile.open(file) as archive:
         assert not [name for name in archive.getnames() if name.startswith("secrets")]
     shoal("backup", "--with-secrets", "--force", str(file))
@@ -123,7 +123,9 @@ def test_an_existing_file_is_replaced_only_on_request(shoal: Shoal, file: Path) 
     file.write_text("of the year")
     ran = shoal("backup", str(file))
     assert (ran.code, file.read_text()) == (1, "of the year")
-    assert ran.err == f"shoal: {file} already exists. Name another file, or replace it with --force.\n"
+    assert ran.err == (
+        f"shoal: {file} already exists. Specify another file, or use --force to replace the existing file.\n"
+    )
     assert shoal("backup", "--force", str(file)).code == 0
     assert b"SQLite" in content(file)
 
@@ -166,7 +168,7 @@ def test_a_home_that_is_in_use_is_not_overwritten(shoal: Shoal, home: Path, file
     ran = shoal("restore", str(file))
     assert (ran.code, ran.err) == (
         1,
-        f"shoal: {home} is not empty. Move it away, or name another directory with --into DIR.\n",
+        f"shoal: {home} is not empty. Move the directory away, or specify another directory with --into DIR.\n",
     )
 
 
@@ -359,7 +361,7 @@ def test_restoring_into_a_running_home_is_refused(shoal: Shoal, home: Path, file
 def test_a_backup_into_itself_is_refused(shoal: Shoal, home: Path) -> None:
     (home / "shoal.toml").write_text('[backup]\nto = "data/backups"\n')
     ran = shoal("backup")
-    assert (ran.code, "is itself included in every backup" in ran.err) == (1, True)
+    assert (ran.code, "every backup would contain" in ran.err) == (1, True)
 
 
 def test_a_lost_wal_is_reported_and_can_be_accepted(shoal: Shoal, home: Path) -> None:

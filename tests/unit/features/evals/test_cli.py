@@ -11,7 +11,7 @@ from tests.unit.surfaces.cli.conftest import Shoal
 THREAD = "terminal:ask:mine"
 SAVE = f"cases save {THREAD} --name tells-the-time"
 WRONG = (
-    ("compare --model demo", "Give either a thread, a number of recent turns, or a tag."),
+    ("compare --model demo", "Specify either a thread, a number of recent turns, or a tag."),
     ("compare --model nope --last 1", "No provider has the model 'nope'."),
     ("compare --model demo --thread terminal:ask:none", "Thread terminal:ask:none does not exist."),
     ("compare --model demo --tag none", "No thread has #none in its title."),
@@ -22,7 +22,7 @@ WRONG = (
     (f"threads again {THREAD} --model nope", "No provider has the model 'nope'."),
     (f"threads fork {THREAD} --after 9999", "event 9999 does not exist."),
     ("cases save terminal:ask:none --name a --contains x", "Thread terminal:ask:none does not exist."),
-    (f"cases save {THREAD} --name 'A b' --contains x", "'A b' is not a valid name for a case"),
+    (f"cases save {THREAD} --name 'A b' --contains x", "'A b' is not a valid case name"),
     (SAVE, "Add an expectation"),
     (f"{SAVE} --matches '(' ", "it is not a regular expression"),
     (f"{SAVE} --calls time --arguments '[1]'", "is not a JSON object"),
@@ -73,7 +73,7 @@ def test_errors_take_one_line_and_change_nothing(shoal: Shoal, home: Path) -> No
 def test_cases_are_checked_for_people_and_for_ci(shoal: Shoal, home: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     saved = shoal(*SAVE.split(), "--calls", "time", "--lacks", "quarter to nine")
-    assert saved.out == "Saved as agents/main/cases/tells-the-time.toml. 'shoal check --agent main' runs it.\n"
+    assert saved.out == "Saved the case as agents/main/cases/tells-the-time.toml. 'shoal check --agent main' runs it.\n"
     assert shoal("cases", "save", THREAD, "--name", "sings", "--contains", "la la la").code == 0
     ran = shoal("check", "--junit", str(report))
     assert ran.code == 1

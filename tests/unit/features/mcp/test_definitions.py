@@ -25,5 +25,5 @@ def test_a_plain_name_is_unchanged() -> None:
 
 def test_descriptions_are_short_visible_and_name_their_server() -> None:
     text = described("files", "Reads.\x1b[2J\u202e" + "x" * 5000)
-    assert text.startswith("[Tool of the MCP server files, described by it] Reads.\\x1b[2J\\u202e")
+    assert text.startswith("[Tool from the MCP server files, which wrote this description] Reads.\\x1b[2J\\u202e")
     assert len(text) < DESCRIPTION_CHARS_MAX + 100

@@ -77,12 +77,12 @@ def test_unsupported_content_is_named() -> None:
             "[resource memo://c] (binary, application/x-thing, 256 bytes)",
         ),
         (blob(picture(), "application/octet-stream"), "[resource memo://c]\n[image 1]"),
-        ({"type": "image"}, "[an image that cannot be shown: its data is too large or not base64]"),
+        ({"type": "image"}, "[an image that Shoal cannot show: its data is too large or not base64]"),
         (
             {"type": "image", "data": "no base64!"},
-            ("[an image that cannot be shown: its data is too large or not base64]"),
+            ("[an image that Shoal cannot show: its data is too large or not base64]"),
         ),
-        ({"type": "image", "data": "AAAA"}, "[an image that cannot be shown: it is not an image]"),
+        ({"type": "image", "data": "AAAA"}, "[an image that Shoal cannot show: it is not an image]"),
     ],
 )
 def test_every_block_is_read_as_far_as_possible(block: object, expected: str) -> None:
@@ -173,4 +173,4 @@ def test_parts_and_pictures_are_bounded() -> None:
     found = output(*[{"type": "image", "data": PNG, "mimeType": "image/png"}] * 9)
     assert len(found.images) == results.IMAGES_MAX
     assert "not shown" in found.text
-    assert "[parts left out: 3]" in told(*[text("x")] * (results.BLOCKS_MAX + 3))
+    assert "[parts omitted: 3]" in told(*[text("x")] * (results.BLOCKS_MAX + 3))

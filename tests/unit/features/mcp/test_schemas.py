@@ -222,7 +222,7 @@ def test_choices_at_the_top_become_properties_and_a_sentence() -> None:
     full, common, _ = read({"type": "object", "oneOf": [either, other]})
     assert full["required"] == ["force"]
     assert full["properties"].keys() == {"id", "force", "name"}
-    assert "Give one of these: id, force | name, force." in common["description"]
+    assert "Pass one of these: id, force | name, force." in common["description"]
 
 
 def test_references_are_expanded_and_recursive_ones_to_a_bounded_depth() -> None:

@@ -39,11 +39,11 @@ def test_a_trigger_may_open_threads_in_a_channel(shoal: Shoal) -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (("whenever", "hi"), "I found no time in 'whenever'. Write for example"),
+        (("whenever", "hi"), "I found no time in 'whenever'. Use a time such as"),
         (("2001-01-01T00:00", "hi"), "has passed"),
         (("0 9 * * *", " "), "'text' is empty"),
         (("0 9 * * *", "hi", "--timezone", "Mars"), "The time zone 'Mars' is not known."),
-        (("0 9 * * *", "hi", "--platform", "discord"), "Give --thread, or --platform and --channel."),
+        (("0 9 * * *", "hi", "--platform", "discord"), "Pass --thread, or --platform and --channel."),
         (("0 9 * * *", "hi", "--platform", "discord", "--channel", "42"), "Platform 'discord' is not connected."),
         (("0 9 * * *", "hi", "--thread", "x"), "must have three parts"),
     ],

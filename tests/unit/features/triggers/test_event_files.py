@@ -285,7 +285,7 @@ async def test_a_one_time_trigger_long_past_fails_as_missed(files: Files) -> Non
     ("content", "what"),
     [
         ({"type": "sometimes", "text": "x"}, "`type` must be"),
-        ({"type": "immediate", "text": "x"}, "Give either"),
+        ({"type": "immediate", "text": "x"}, "Specify either"),
         ({"type": "immediate", "threadId": "slack:C1", "text": "x"}, "three parts"),
         (IMMEDIATE | {"text": " "}, "text is empty"),
         (WEEKDAYS | {"schedule": "99 * * * *"}, "invalid minute"),

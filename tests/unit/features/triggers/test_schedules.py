@@ -208,7 +208,7 @@ def test_a_one_time_trigger_runs_once() -> None:
         ),
         (
             NewTrigger("periodic", "* * * * *", "x", author=Author("owner", trusted=True), tainted_by=""),
-            "Give either",
+            "Specify either",
         ),
         (
             NewTrigger(
@@ -221,13 +221,13 @@ def test_a_one_time_trigger_runs_once() -> None:
                 author=Author("owner", trusted=True),
                 tainted_by="",
             ),
-            "Give either",
+            "Specify either",
         ),
         (
             NewTrigger(
                 "periodic", "* * * * *", "x", platform="slack", author=Author("owner", trusted=True), tainted_by=""
             ),
-            "Give either",
+            "Specify either",
         ),
         (
             NewTrigger("periodic", "* * * *", "x", thread=THREAD, author=Author("owner", trusted=True), tainted_by=""),

@@ -99,7 +99,7 @@ async def test_times_accept_every_schedule_form(
     ["", "soon", "tomorrow", "2026-13-01", "in 5", "0 9 * *", "9999-99-99", "0001-01-01T00:00+10:00"],
 )
 def test_an_invalid_time_is_refused_with_the_valid_forms(context: ToolContext, reminders: Reminders, when: str) -> None:
-    with pytest.raises(ToolError, match=r"Write for example|Add a time|five fields|Give an ISO 8601 time"):
+    with pytest.raises(ToolError, match=r"Use a time such as|Add a time|five fields|Use an ISO 8601 time"):
         prepared(reminders.tool, context, when=when, text="x")
 
 

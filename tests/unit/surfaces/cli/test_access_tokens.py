@@ -39,11 +39,11 @@ def test_the_audit_log_records_who_created_and_revoked_a_token(shoal: Shoal) -> 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("Ben", "--scope", "chat"), "A token's name has 1 to 64"),
+        (("Ben", "--scope", "chat"), "is not a valid token name. Use 1 to 64"),
         (("ben", "--scope", "chat", "--agent", "nobody"), "No agent named 'nobody'. Agents: main."),
         (("ben", "--scope", "admin", "--agent", "main"), "covers every agent"),
-        (("ben", "--scope", "chat", "--as", "telegram:1"), "does not name a person: write PLATFORM:USER"),
-        (("ben", "--scope", "chat", "--as", "ada"), "does not name a person: write PLATFORM:USER"),
+        (("ben", "--scope", "chat", "--as", "telegram:1"), "is not a valid person. Use PLATFORM:USER"),
+        (("ben", "--scope", "chat", "--as", "ada"), "is not a valid person. Use PLATFORM:USER"),
         (("ben", "--scope", "chat", "--as", "web:telegram:1"), "A page user is web:NAME"),
         (("ben", "--scope", "chat", "--as", "openai:ben"), "openai:ben has no access"),
         (("owner", "--scope", "chat"), "would act as the owner"),

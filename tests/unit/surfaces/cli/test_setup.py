@@ -172,12 +172,12 @@ def test_an_empty_key_and_an_invalid_hour_are_reported(shoal: Shoal) -> None:
     ran = shoal("setup", "--provider", "openai", "--key", "-", stdin="\n")
     assert (ran.code, "The value of --key is empty." in ran.out) == (1, True)
     ran = shoal("setup", "--brief", "noon")
-    assert (ran.code, "'noon' is not a time of day. Write 8, 8:00 or 20:30." in ran.out) == (1, True)
+    assert (ran.code, "'noon' is not a time of day. Use a time such as 8, 8:00 or 20:30." in ran.out) == (1, True)
 
 
 def test_a_brief_can_be_set_up_in_a_fresh_home_without_a_chat(shoal: Shoal) -> None:
     ran = shoal("setup", "--brief", "8")
-    assert (ran.code, "You will get a brief on the page, first at " in ran.out) == (0, True), ran.out
+    assert (ran.code, "You will get a brief on the page. The first one is due at " in ran.out) == (0, True), ran.out
     (brief,) = json.loads(shoal("triggers", "list", "--json").out)
     assert (brief["name"], brief["schedule"], brief["thread"]) == ("daily-brief", "0 8 * * *", "web:lobby:brief")
 

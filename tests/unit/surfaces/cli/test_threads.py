@@ -116,7 +116,7 @@ def test_memory_is_forgotten_and_restored(shoal: Shoal, home: Path) -> None:
     assert "-- likes tea" in shoal("memory", "changes").out
     assert "Undid the change in data/MEMORY.md" in shoal("memory", "undo").out
     assert file.read_text() == "- likes tea\n- has a boat\n"
-    assert "Nothing left" in shoal("memory", "undo").out
+    assert "Nothing is left" in shoal("memory", "undo").out
     assert shoal("memory", "forget", "likes coffee").code == 1
 
 

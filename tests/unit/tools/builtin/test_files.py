@@ -72,7 +72,7 @@ async def test_read_reports_empty_binary_long_and_crlf_content(context: ToolCont
     with pytest.raises(ToolError, match=r"is binary \(6 bytes\)"):
         await run(read_tool(), context, path="binary")
     assert "CRLF" in (await run(read_tool(), context, path="crlf")).text
-    assert (await run(read_tool(), context, path="wide")).text.endswith("[… 500 more characters in this line]")
+    assert (await run(read_tool(), context, path="wide")).text.endswith("[… characters not shown in this line: 500]")
 
 
 async def test_an_image_is_passed_on_unchanged(context: ToolContext) -> None:
