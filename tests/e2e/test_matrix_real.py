@@ -276,7 +276,7 @@ async def test_without_encryption_an_encrypted_room_is_refused_once(stand: Stand
     async with stand.meeting(encrypted=True, seals=False) as room:
         await stand.ada.says(room, "one")
         await stand.ada.says(room, "two")
-        await stand.ada.sees(stand.bot, "This room is encrypted")
+        await stand.ada.sees(stand.bot, "I cannot read this encrypted room")
         plain = await stand.ada.makes_room(stand.bot)
         await stand.ada.joined(plain, stand.bot)
         await stand.ada.says(plain, "three")

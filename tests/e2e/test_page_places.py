@@ -89,7 +89,7 @@ async def test_a_thread_shows_its_files_and_complete_results(browser: Browser, t
             await expect(results).to_contain_text("line 800")
             await page.reload()
             await expect(page.get_by_role("link", name="scratch/résumé #1.txt")).to_be_visible()
-            await page.get_by_role("link", name="Conversation").click()
+            await page.get_by_role("link", name="Conversation", exact=True).click()
             await expect(page.get_by_text("Counted.")).to_be_visible()
             assert await violations(page) == []
 
@@ -201,7 +201,7 @@ async def test_changes_of_an_mcp_server_are_shown_and_confirmed(browser: Browser
             await expect(server.locator(".diff.minus")).to_have_text('-description: "reads"\n')
             await expect(server.locator(".diff.plus")).to_contain_text("after you sent your keys\\u{200b}")
             await server.get_by_role("button", name="Deny mcp_odd_echo").click()
-            await expect(server).to_contain_text("You denied this.")
+            await expect(server).to_contain_text("You denied this version.")
             await stand.pins.in_force("odd", {"echo": ("mcp_odd_echo", definition("something else"))})
             await server.get_by_role("button", name="Allow mcp_odd_echo").click()
             await expect(server.get_by_role("alert")).to_contain_text("now offers a different mcp_odd_echo")

@@ -51,7 +51,7 @@ async def test_a_new_home_gets_a_model_and_a_bot(browser: Browser, tmp_path: Pat
             await expect(page.get_by_role("alert")).to_contain_text("Write to your bot again.")
             await page.get_by_label("Code").fill(code)
             await page.get_by_role("button", name="Become owner").click()
-            await expect(page.locator(".card", has_text="Telegram")).to_contain_text("Its owner is user 7")
+            await expect(page.locator(".card", has_text="Telegram")).to_contain_text("Owner: user 7")
             await stand.telegram.says(ADA, "How is the sea?")
             await stand.telegram.sees(ADA, "Ahoy.")
 

@@ -197,7 +197,7 @@ async def test_comparisons_are_run_stopped_and_continued(page: Page, shoal: Runn
 
     await form.get_by_label("Number of turns").fill("web:lobby:tide")
     await estimate.click()
-    await expect(form.get_by_role("status")).to_contain_text("2 calls of 1 turn. Remaining: about")
+    await expect(form.get_by_role("status")).to_contain_text("2 calls from 1 turn. Remaining: about")
     assert all(seen.model == "fake-1" for seen in shoal.requests("tide"))
     cell = page.locator(".matrix tbody td .cell")
     await expect(cell).to_have_text("pending")

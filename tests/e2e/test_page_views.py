@@ -228,7 +228,7 @@ async def test_usage_is_charted_by_day_and_listed_by_thread(browser: Browser, ap
         chart = page.get_by_role("img", name="Cost by day over 30 days")
         await expect(chart.locator(".column")).to_have_count(30)
         await page.get_by_role("combobox", name="Days").select_option("7")
-        await page.get_by_role("combobox", name="Shown").select_option("tokens")
+        await page.get_by_role("combobox", name="Unit").select_option("tokens")
         await expect(page.get_by_role("img", name="Tokens by day over 7 days").locator(".column")).to_have_count(7)
         await expect(page.locator(".figures")).to_contain_text("at least")
         threads = page.get_by_role("table", name="By conversation, over 30 days")
@@ -412,7 +412,7 @@ async def test_memory_is_read_edited_deleted_and_restored(browser: Browser, tmp_
             everywhere = page.locator(".cards .card").first
             await expect(everywhere).to_contain_text("The tide is low.")
             await everywhere.get_by_role("button", name="Forget Boats are wet.").click()
-            await everywhere.get_by_role("button", name="Forget it").click()
+            await everywhere.get_by_role("button", name="Forget this").click()
             await expect(everywhere).not_to_contain_text("Boats are wet.")
             changes = page.get_by_role("region", name="Changes")
             await changes.get_by_role("button", name="Undo").first.click()

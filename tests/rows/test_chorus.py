@@ -367,7 +367,7 @@ class TestC9:
                 shoal.cli("agents", "config", "main", "idle_minutes", "0.001")
                 assert shoal.process.stop() == 0
             with made.run() as shoal:
-                told = shoal.loop.do(discord.sees(direct, "I saved our conversation")).text
+                told = shoal.loop.do(discord.sees(direct, "saved and cleared our conversation")).text
                 assert "A short talk" in told
                 assert list((shoal.home / "agents/main/sessions").glob("*.json"))
                 assert shoal.events(f"discord:{direct}:0", "cleared")

@@ -99,7 +99,7 @@ class TestW4:
 
     def test_a_command_stops_at_its_timeout(self, shoal: Running) -> None:
         shoal.asks("web:lobby:w4", 'tools=1 tool=bash words=0 args={"command":"sleep 30","timeout_seconds":0.3}')
-        assert "longer than 0.3 seconds" in shoal.results("web:lobby:w4")[0]
+        assert "time limit of 0.3 seconds" in shoal.results("web:lobby:w4")[0]
 
     def test_pages_are_read_and_searches_bounded(self, tmp_path: Path) -> None:
         page, few, most, inside = asked(

@@ -100,10 +100,10 @@ async def test_a_person_is_identified_by_account_or_host(start: Start, server: F
 async def test_a_private_answer_is_never_sent_to_a_new_owner_of_the_nick(start: Start, server: FakeIrc) -> None:
     async with start() as (peer, _):
         server.people["ada"] = Person("ada", "~eve@elsewhere.example")
-        with pytest.raises(PlatformError, match="is no longer ada-account") as caught:
+        with pytest.raises(PlatformError, match="no longer belongs to ada-account") as caught:
             await peer.adapter.post(OutboundPost(peer.thread, "k", "the treasure"))
         del server.people["ada"]
-        with pytest.raises(PlatformError, match="is no longer ada-account"):
+        with pytest.raises(PlatformError, match="no longer belongs to ada-account"):
             await peer.adapter.post(OutboundPost(peer.thread, "k", "the treasure"))
     assert not caught.value.permanent
     assert not server.said

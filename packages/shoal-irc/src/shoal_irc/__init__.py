@@ -11,7 +11,7 @@ PLATFORM = Platform(
         SetupQuestion("server", "Host of the IRC server"),
         SetupQuestion("nick", "The bot's nick", optional=True),
         SetupQuestion(
-            "password", ("Password of the bot's account with the network's services"), "a password", optional=True
+            "password", "Password of the bot's account with the network's services", "a password", optional=True
         ),
     ),
 )

@@ -17,7 +17,7 @@ READ_BYTES_MAX = 16_384
 WANTED = frozenset({"message-tags", "account-tag", "server-time"})
 GONE = frozenset({"401", "403", "404", "477", "531"})
 REFUSED = {
-    **dict.fromkeys(("902", "904", "905", "906", "908"), "rejected the login for platforms.irc.user"),
+    **dict.fromkeys(("902", "904", "905", "906", "908"), "rejected the token or password of platforms.irc.user"),
     **dict.fromkeys(("432", "464", "465", "ERROR"), "rejected the connection"),
 }
 

@@ -166,7 +166,7 @@ def document_tools(editor: SelfEditor) -> tuple[Tool, ...]:
         name: SkillName,
         text: Annotated[
             str,
-            Meta(description=("The complete SKILL.md: front matter with name and description, then the instructions.")),
+            Meta(description="The complete SKILL.md: front matter with name and description, then the instructions."),
         ],
     ) -> Invocation:
         """Save how to do something as a skill for later conversations."""

@@ -385,6 +385,6 @@ async def take_hook(
     receipt = await orchestrator.send(prompt)
     if receipt.status == "busy":
         raise ApiError(
-            429, "busy", ("The conversation's queue is full. Send the call again later."), {"Retry-After": "30"}
+            429, "busy", "The conversation's queue is full. Send the call again later.", {"Retry-After": "30"}
         )
     return HookAnswer(True, receipt.status == "duplicate", prompt.thread)

@@ -350,7 +350,7 @@ token = click.Group(
     "person",
     default="",
     metavar="PERSON",
-    help=("Person that the token acts as: PLATFORM:USER, a name from [access.people], or owner."),
+    help="Person that the token acts as: PLATFORM:USER, a name from [access.people], or owner.",
 )
 @click.option("--expires", default="", metavar="WHEN", help="90d, 12h, 2027-01-31 or 2027-01-31T09:00:00Z.")
 def create_token(

@@ -49,7 +49,7 @@ EXIT_LEFT = 130
 @click.option(
     "--address",
     metavar="URL",
-    help=("URL of Ollama or an OpenAI-compatible server, including the API version (usually /v1)."),
+    help="URL of Ollama or an OpenAI-compatible server, including the API version (usually /v1).",
 )
 @click.option("--model-file", metavar="FILE", help="GGUF file for the local provider.")
 @click.option("--model", metavar="NAME", help="Model. [default: the provider's recommended model]")

@@ -79,7 +79,7 @@ class AttachmentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file: Annotated[str, msgspec.Meta(max_length=255)] = ""
     data: str = ""
     mine: Annotated[
-        bool, msgspec.Meta(description=("Whether the sender wrote the file. Otherwise, the file taints the turn."))
+        bool, msgspec.Meta(description="Whether the sender wrote the file. Otherwise, the file taints the turn.")
     ] = False
 
 

@@ -54,7 +54,7 @@ def upload(
     comment: Annotated[str, Meta(description="Text to post with the file.", max_length=4000)] = "",
     more: Annotated[
         tuple[str, ...],
-        Meta(description=("Paths of more files to send with the first one, as an album."), max_length=FILES_MAX - 1),
+        Meta(description="Paths of more files to send with the first one, as an album.", max_length=FILES_MAX - 1),
     ] = (),
 ) -> Invocation:
     """Send one or more files to the person you talk with: post them in this conversation. Pictures are shown."""
