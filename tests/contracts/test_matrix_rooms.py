@@ -246,7 +246,7 @@ async def test_an_encrypted_room_is_refused_once(peer: Matrix, inbox: Inbox) -> 
         await peer.server.says(peer.room, "elsewhere")
         await inbox.prompts(1)
     (notice,) = peer.server.said(room)
-    assert "This room is encrypted" in notice.text
+    assert "I cannot read this encrypted room" in notice.text
     assert "`matrix` extra" in notice.text
 
 

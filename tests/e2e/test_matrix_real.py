@@ -281,7 +281,7 @@ async def test_without_encryption_an_encrypted_room_is_refused_once(stand: Stand
         await stand.ada.joined(plain, stand.bot)
         await stand.ada.says(plain, "three")
         assert [prompt.text for prompt in await stand.prompts(1)] == ["three"]
-    assert sum("This room is encrypted" in str(event.source) for event in stand.ada.seen) == 1
+    assert sum("I cannot read this encrypted room" in str(event.source) for event in stand.ada.seen) == 1
 
 
 def _left(event: dict[str, object], user: str) -> bool:
