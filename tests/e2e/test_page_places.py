@@ -204,7 +204,9 @@ async def test_changes_of_an_mcp_server_are_shown_and_confirmed(browser: Browser
             await expect(server).to_contain_text("You denied this version.")
             await stand.pins.in_force("odd", {"echo": ("mcp_odd_echo", definition("something else"))})
             await server.get_by_role("button", name="Allow mcp_odd_echo").click()
-            await expect(server.get_by_role("alert")).to_contain_text("now offers a different mcp_odd_echo")
+            await expect(server.get_by_role("alert")).to_contain_text(
+                "now offers a different definition of mcp_odd_echo"
+            )
             await page.reload()
             await server.get_by_role("button", name="Allow mcp_odd_echo").click()
             await expect(server).to_contain_text("1 tool allowed")

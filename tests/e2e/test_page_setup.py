@@ -37,10 +37,10 @@ async def test_a_new_home_gets_a_model_and_a_bot(browser: Browser, tmp_path: Pat
 
             await page.get_by_role("button", name="Connect a chat").click()
             form = page.get_by_role("form", name="Connect a chat")
-            await form.get_by_label("Token of your bot").fill(OTHER_BOT)
+            await form.get_by_label("Your bot's token").fill(OTHER_BOT)
             await form.get_by_role("button", name="Test").click()
             await expect(form.get_by_role("alert")).to_have_text("Telegram rejected the token for 'main'.")
-            await form.get_by_label("Token of your bot").fill(BOT)
+            await form.get_by_label("Your bot's token").fill(BOT)
             await form.get_by_role("button", name="Connect", exact=True).click()
             await expect(page.locator(".card", has_text="Telegram")).to_contain_text("connected")
 
@@ -67,7 +67,7 @@ async def test_setup_fits_phones_tablets_and_desktops(browser: Browser, tmp_path
             size = ViewportSize(width=width, height=800)
             async with opened(browser, f"{address}/?token={TOKEN}", place="setup", viewport=size) as page:
                 await page.get_by_role("button", name="Connect a chat").click()
-                await expect(page.get_by_label("Token of your bot")).to_be_visible()
+                await expect(page.get_by_label("Your bot's token")).to_be_visible()
                 assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 

@@ -12,7 +12,6 @@ unchanged, with its own network. The processes of a command in it are found by t
 
 import asyncio
 import os
-import re
 import secrets
 import shlex
 import socket
@@ -23,13 +22,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.kernel.agents import Watch
 from shoal.kernel.errors import SandboxError
 from shoal.kernel.files import to_the_end
-from shoal.kernel.ports import Command, CommandResult, Mount, SeeOutput
+from shoal.kernel.ports import Command, CommandResult, Mount
 from shoal.kernel.untrusted import UNREADABLE
 from shoal.net.connections import network_reason
 from shoal.sandbox.bubblewrap import ENVIRONMENT, MountedPaths, require_inside
+from shoal.sandbox.docker_output import ExecOutput
 from shoal.sandbox.limits import GIBIBYTE, CommandLimits
 from shoal.sandbox.processes import LINGER_SECONDS, MARK, identity_of, is_alive, is_orphaned, new_mark
 from shoal.sandbox.proxy import FORWARD, FORWARDER, INSIDE_FOLDER, WEB_PORTS, HostProxy, Network
@@ -42,11 +41,11 @@ KILL_SECONDS = 30.0
 MARKS_BYTES_MAX = 1_048_576
 _KILLS = 3
 _OWN_PROCESSES = 3  # The container's first process, its sleep, and the wrapper.
-_REPORT_BYTES_MAX = 200
 
 _INIT = ("/bin/sh", "-c", "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done")
 _WRAPPER = (
-    '"$1" -c "$2"; code=$?; set -- "$3" /proc/[0-9]*; printf "\\n%s %d %d\\n" "$1" "$code" $(($# - 1)) >&2; exit $code'
+    '"$1" -c "$2"; code=$?; set -- "$3" /proc/[0-9]*; '
+    'printf "\\000%s %d %d\\n" "$1" "$code" $(($# - 1)) >&2; exit $code'
 )
 _SHELL = "command -v bash || command -v sh"
 _PYTHON = "command -v python3"
@@ -127,7 +126,7 @@ class DockerSandbox(MountedPaths):
                 self._idle.remove(idle)
             container = idle[1] if idle is not None else await self._api.create(self.container_spec(command.mounts))
         mark = f"{new_mark()}/{secrets.token_hex(8)}."
-        output = _ExecOutput(0 if command.watch else command.output_bytes_max, mark, command.watch, command.see)
+        output = ExecOutput(0 if command.watch else command.output_bytes_max, mark, command.watch, command.see)
         is_clean = False
         try:
             if not self._shell:
@@ -225,11 +224,11 @@ class DockerSandbox(MountedPaths):
         }
 
     async def _output_of(self, container: str, script: str, *words: str) -> str:
-        output = _ExecOutput(MARKS_BYTES_MAX, "")
+        output = ExecOutput(MARKS_BYTES_MAX, "")
         await self._read(await self._api.prepare(container, ("/bin/sh", "-c", script, "sh", *words)), output)
         return output.result(0).stdout.decode(errors="replace")
 
-    async def _read(self, process: str, output: "_ExecOutput") -> None:
+    async def _read(self, process: str, output: ExecOutput) -> None:
         """Read until all processes have closed the output, or until LINGER_SECONDS without output after the shell
         has ended.
         """
@@ -256,55 +255,6 @@ class DockerSandbox(MountedPaths):
         if self._proxy:
             await self._proxy.__aexit__()
         await self._api.close()
-
-
-class _ExecOutput:
-    """Collects the output of a command within limits, and extracts the wrapper's report from stderr."""
-
-    def __init__(self, bytes_max: int, mark: str, watch: Watch | None = None, see: SeeOutput | None = None) -> None:
-        self.code: int | None = None
-        self.processes = 0
-        self.is_closed = False
-        self._bytes_max = bytes_max
-        self._watch = watch
-        self._see = see
-        self._report = re.compile(rb"\n" + re.escape(mark.encode()) + rb" (\d{1,3}) (\d{1,9})\n") if mark else None
-        self._kept = {1: bytearray(), 2: bytearray()}
-        self._sizes = {1: 0, 2: 0}
-        self._tail = b""
-        self._found = b""
-
-    def take(self, stream: int, piece: bytes) -> None:
-        """Add a piece of output. `stream` is 1 (stdout) or 2 (stderr)."""
-        if stream not in self._kept:
-            return
-        captured = self._kept[stream]
-        self._sizes[stream] += len(piece)
-        captured += piece[: max(0, self._bytes_max + _REPORT_BYTES_MAX - len(captured))]
-        if stream == 2 and self._report is not None:
-            self._tail += piece
-            for match in self._report.finditer(self._tail):  # earlier matches may come from the command
-                self.code, self.processes, self._found = int(match[1]), int(match[2]), match[0]
-            self._tail = self._tail[-_REPORT_BYTES_MAX:]
-        if shown := piece.replace(self._found, b"") if self._found else piece:
-            if self._watch is not None:
-                self._watch.output(shown)
-            elif self._see is not None:
-                self._see(stream, shown)
-
-    def result(self, code: int | None, *, timed_out: bool = False) -> CommandResult:
-        errors = bytes(self._kept[2])
-        if self._found:
-            before, _, after = errors.rpartition(self._found)
-            errors = before + after
-        return CommandResult(
-            stdout=bytes(self._kept[1][: self._bytes_max]),
-            stderr=errors[: self._bytes_max],
-            exit_code=code,
-            timed_out=timed_out,
-            stdout_cut=self._sizes[1] > self._bytes_max,
-            stderr_cut=self._sizes[2] - len(self._found) > self._bytes_max,
-        )
 
 
 # ---- the Engine API ----
