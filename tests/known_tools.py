@@ -18,7 +18,9 @@ for entry in entry_points(group="shoal.tools.hardware"):
 
 
 async def all_tools(folder: Path) -> Registry:
-    """Return the tools of a Shoal that ran in `folder` and has ended. Their calls can be prepared but not run."""
+    """Return the tools of a Shoal instance that ran in `folder` and has stopped. Their calls can be prepared
+    but not run.
+    """
     harbour = Home(folder).agent("harbour")
     harbour.mkdir(parents=True)
     (harbour / "agent.toml").touch()

@@ -369,7 +369,7 @@ class Talk(NamedTuple):
 
 
 class Run:
-    """One play of some talks. `seen` collects everything that the stranger could observe, by kind."""
+    """One run of a set of conversations. `seen` collects everything that the stranger could observe, by kind."""
 
     def __init__(self, world: World, clock: ManualClock, idle: Callable[[], Awaitable[None]], folder: Path) -> None:
         self._world = world

@@ -27,7 +27,6 @@ from shoal.kernel.untrusted import UNREADABLE
 from shoal.models.catalog import Catalog, existing_model
 from shoal.store.audit import AuditLog, anchor_line
 from shoal.store.health import BACKGROUND_CHECK_SECONDS, Health
-from shoal.store.sqlite_errors import STORING_FAILED
 from shoal.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -204,9 +203,7 @@ async def watch_health(health: Health, clock: Clock, notify: Callable[[str], Awa
             await notify(f"I cannot store anything at the moment. {trouble}")
         with contextlib.suppress(StoreCorrupt):
             health.check()
-    failed = health.damage.startswith(STORING_FAILED)
-    what = "" if failed else "my database is damaged. "
-    await notify(f"I accept no more messages, and nothing runs: {what}{health.damage}")
+    await notify(f"I have stopped accepting messages and running turns. {health.damage}")
 
 
 async def watch_clock(clock: Clock, changed: Callable[[], None]) -> None:

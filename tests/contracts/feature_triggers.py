@@ -212,7 +212,7 @@ class TriggerRules:
         trigger = await known(triggers)
         assert (trigger.failures, trigger.error, trigger.state) == (1, "before", "active")
 
-    async def test_a_failed_opening_is_recorded_once_at_its_trigger(
+    async def test_a_thread_that_cannot_be_opened_counts_as_one_trigger_failure(
         self, store: Store, triggers: TriggerStore, clock: ManualClock
     ) -> None:
         """A worker that lost its claim cannot record the failure, and no worker can record it twice."""

@@ -246,7 +246,7 @@ async def test_a_reply_to_the_bots_own_post_joins_its_thread(peer: Discord, thre
     assert (prompt.thread, prompt.joins) == (begun, True)
 
 
-async def test_where_no_thread_can_be_opened_it_replies(peer: Discord) -> None:
+async def test_the_bot_replies_directly_if_it_cannot_open_a_thread(peer: Discord) -> None:
     voice = peer.server.add_channel(peer.guild, kind=2)
     question = await peer.server.says(voice, f"<@{BOT}> hello")
     thread = make_thread_id("discord", voice, question)

@@ -109,7 +109,7 @@ async def test_a_possibly_sent_post_is_looked_up_after_a_restart(peer: Slack, th
     assert [message.text for message in peer.shown()] == ["maybe", "another"]
 
 
-async def test_without_read_access_a_repeat_is_marked(peer: Slack) -> None:
+async def test_a_retried_post_is_marked_as_a_possible_duplicate_without_read_access(peer: Slack) -> None:
     peer.server.scopes_missing.add("history")
     peer.lose_answer()
     with pytest.raises(PlatformError):
@@ -206,7 +206,7 @@ async def test_no_text_mentions_anyone_by_accident(peer: Slack) -> None:
 
 @pytest.mark.parametrize(
     ("channel", "advice"),
-    [("C09999999", "Invite the bot there"), ("C00000003", "Invite the bot"), ("C00000004", "archived")],
+    [("C09999999", "Invite the bot to the channel"), ("C00000003", "Invite the bot"), ("C00000004", "archived")],
 )
 async def test_a_channel_that_rejects_posts_is_reported(peer: Slack, channel: str, advice: str) -> None:
     peer.server.add_room(Room("C00000003", "elsewhere", "channel", ["UADA"]))
@@ -359,7 +359,7 @@ async def test_an_oversized_file_is_named_but_not_fetched(peer: Slack) -> None:
         await peer.server.says(DIRECT, "", files=(file,))
         (prompt,) = await inbox.prompts(1)
     assert (prompt.attachments[0].name, prompt.attachments[0].path) == ("film.mp4", "")
-    assert "not downloaded" in prompt.attachments[0].error
+    assert "Shoal downloads at most" in prompt.attachments[0].error
 
 
 async def test_a_file_is_not_fetched_for_an_untrusted_person(peer: Slack) -> None:
@@ -408,7 +408,7 @@ async def test_a_channel_next_to_a_private_one_has_the_same_people(peer: Slack) 
     assert (second.name, second.kind, second.members) == ("tide-table-2", "channel", [BOT])
 
 
-async def test_a_channel_exists_while_the_bot_may_write_to_it(peer: Slack) -> None:
+async def test_an_archived_channel_counts_as_missing(peer: Slack) -> None:
     assert await peer.adapter.has_channel(CHANNEL)
     assert await peer.adapter.has_channel(DIRECT)
     assert not await peer.adapter.has_channel("C09999999")

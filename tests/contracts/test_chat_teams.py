@@ -252,6 +252,6 @@ async def test_a_file_in_a_channel_is_mentioned_although_teams_withholds_it(peer
         await peer.server.says(CHANNEL, "see", named=True, attachments=[page])
         (prompt,) = await inbox.prompts(1)
     assert prompt.text == "see"
-    assert [(file.name, "Teams does not give bots files" in file.error) for file in prompt.attachments] == [
+    assert [(file.name, "Bots cannot download files from Teams" in file.error) for file in prompt.attachments] == [
         ("a file", True)
     ] * count

@@ -89,7 +89,9 @@ class TestBubblewrapIsolationOfAPlainUser(IsolationContract):
         return AsNobody(process)
 
     async def test_commands_run_as_another_user(self, sandbox: Sandbox, mounts: tuple[Mount, ...]) -> None:
-        """New files belong to nobody. Files that only root may read stay unreadable even in a mounted folder."""
+        """New files belong to the user `nobody`. Files that only root may read stay unreadable even in a
+        mounted folder.
+        """
         (mounts[0].host / "mine").write_text(CANARY)
         (mounts[0].host / "mine").chmod(0o600)
         result = await self.run(sandbox, mounts, "touch made; cat mine; echo $?; id -u")

@@ -29,8 +29,8 @@ insert into moods (name) select key from settings;
 )
 """A migration that is in no release."""
 SENTENCE = re.compile(
-    r"[^ ]+.* is from before Shoal's first release: .*, and Shoal starts with your agents, files and settings, but "
-    r"without history\.\Z"
+    r"[^ ]+.* is from before Shoal's first release: .* to start without history and keep your "
+    r"agents, files and settings\.\Z"
 )
 
 Steps = Sequence[tuple[int, str]]

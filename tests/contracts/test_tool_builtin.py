@@ -54,7 +54,7 @@ class TestTools(ToolContract):
         jsonschema.validate(json.loads(good), schema)
 
     def test_an_unknown_argument_is_named(self, tool: Tool, context: ToolContext, good: str) -> None:
-        with pytest.raises(ToolError, match=r"`surplus`.*It takes"):
+        with pytest.raises(ToolError, match=r"`surplus`.*The tool takes"):
             tool.prepare(json.dumps({**json.loads(good), "surplus": 1}), context)
 
     def test_read_only_tools_are_idempotent(self, tool: Tool) -> None:

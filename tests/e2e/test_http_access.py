@@ -235,7 +235,7 @@ async def test_without_a_cookie_the_page_asks_for_the_token(shoal: Served) -> No
     assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
 
 
-async def test_the_page_runs_under_a_strict_policy(shoal: Served) -> None:
+async def test_the_page_has_a_strict_content_security_policy(shoal: Served) -> None:
     client = await enter(shoal)
     answer = await client.get("/")
     assert answer.status_code == 200

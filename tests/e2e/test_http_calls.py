@@ -152,7 +152,7 @@ async def test_a_malformed_message_is_rejected_and_not_stored(shoal: Served, bod
     assert (await shoal.client.get("/api/threads")).json() == []
 
 
-async def test_a_malformed_body_names_the_field(shoal: Served) -> None:
+async def test_the_error_for_a_malformed_body_names_the_field(shoal: Served) -> None:
     answer = await shoal.client.post(MESSAGES, json={"text": 7})
     assert "`text` must be text" in answer.json()["message"]
 

@@ -116,8 +116,8 @@ async def test_a_copied_profile_behaves_alike_until_changed(stand: Stand, copied
 @pytest.mark.parametrize(
     ("body", "status", "why"),
     [
-        ({"name": "builder", "copies": "standard"}, 409, "with the name builder"),
-        ({"name": "open", "copies": "standard"}, 409, "with the name open"),
+        ({"name": "builder", "copies": "standard"}, 409, "named builder already exists"),
+        ({"name": "open", "copies": "standard"}, 409, "named open already exists"),
         ({"name": "mine", "copies": "nosuch"}, 400, "Profiles: "),
         ({"name": "my profile", "copies": "standard"}, 400, "name"),
     ],
@@ -150,7 +150,7 @@ async def test_a_profile_in_use_cannot_be_deleted(stand: Stand) -> None:
         ({"list": "allow", **subject("ls"), "agents": ["nosuch"]}, 404, "No agent"),
         ({"list": "allow", "subject": {"what": "tool", "text": "nosuch"}}, 400, "No tool"),
         ({"list": "allow", "pattern": "tool:bash:(ls"}, 400, "not a regular expression"),
-        ({"list": "allow"}, 400, "Give a `subject` or a `pattern`"),
+        ({"list": "allow"}, 400, "Specify either a `subject` or a `pattern`"),
         ({"list": "sometimes", **subject("ls")}, 400, "sometimes"),
     ],
 )

@@ -199,7 +199,7 @@ async def test_a_bot_is_switched_off_and_on(stand: Stand) -> None:
     [
         ("telegram", OTHER_BOT, "Telegram rejected the token for 'main'."),
         ("telegram", "xoxb-1-2", "That is a Slack bot token, not a Telegram bot token."),
-        ("telegram", "", "Token of your bot is missing."),
+        ("telegram", "", "Your bot's token is missing."),
         ("irc", BOT, "Setup has no platform named 'irc'"),
     ],
 )
@@ -328,7 +328,7 @@ async def test_an_account_is_tried_as_it_is_configured(stand: Stand) -> None:
         "/api/setup/platforms/telegram", {"values": {"token": OTHER_BOT}}, 400
     )
     said = await stand.put("/api/setup/platforms/telegram", {"values": {"token": OTHER_BOT}, "another_bot": True}, 400)
-    assert "refused the token" in said
+    assert "rejected the token" in said
 
 
 # ---- MCP servers ----

@@ -258,7 +258,7 @@ async def test_an_upload_is_marked_with_its_author(shoal: Served) -> None:
     folder = shoal.home.attachments(OWN)
     source_of = await shoal.tainted_files.sources([folder])
     sources = {path.name.partition("-")[2]: source_of(path) for path in folder.iterdir()}
-    assert sources == {"a.txt": "a file of ben", "b.txt": "", "c.txt": "the file c.txt"}
+    assert sources == {"a.txt": "a file from ben", "b.txt": "", "c.txt": "the file c.txt"}
 
 
 async def test_two_people_see_only_their_own_threads(shoal: Served) -> None:

@@ -106,7 +106,7 @@ async def test_another_model_answers_as_an_alternative(page: Page, shoal: Runnin
     shoal.says("web:lobby:again", "slowly, please")
     until(gate.reached.is_set)
     await page.get_by_role("button", name="Next branch").click()
-    await expect(page.locator(".branches").get_by_role("alert")).to_contain_text("Wait for its answer or stop it")
+    await expect(page.locator(".branches").get_by_role("alert")).to_contain_text("Wait for its answer or stop the turn")
     shoal.open(gate)
     await page.get_by_role("button", name="Next branch").click()
     await expect(page.locator(".branches")).to_contain_text("2/2")

@@ -459,7 +459,7 @@ async def test_skills_are_read_written_and_removed(browser: Browser, tmp_path: P
             await assert_fits(page)
 
 
-async def test_a_command_is_tried_against_the_rules(browser: Browser, tmp_path: Path) -> None:
+async def test_a_command_is_checked_against_the_rules(browser: Browser, tmp_path: Path) -> None:
     async with site(tmp_path, FakeModel("ok"), profile="standard") as served:
         entry = f"{served.client.base_url}/?token={TOKEN}".replace("//?", "/?")
         async with opened(browser, entry, place="permissions") as page:

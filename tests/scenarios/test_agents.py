@@ -114,7 +114,7 @@ async def test_changed_agent_settings_apply_from_the_next_turn(tmp_path: Path) -
     async with scenario(tmp_path, FakeModel(script=named), settings=MANAGED) as world:
         await world.ada.asks("/agent create deck")
         for line in ("deck model other/one", "deck tools read, write", "deck budget.tokens_per_day 500000"):
-            assert "from the next turn on" in await world.ada.asks(f"/agent config {line}")
+            assert "takes effect on the next turn" in await world.ada.asks(f"/agent config {line}")
         assert await answer(world, "deck") == "deck by other/one"
         shown = await world.ada.asks("/agent show deck")
         assert "- model `other/one`" in shown

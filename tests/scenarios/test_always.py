@@ -99,7 +99,7 @@ async def test_the_owner_always_allows_a_call_and_reverts_it(tmp_path: Path) -> 
         card = await world.ada.sees("Always allowed: echo with exactly")
         assert [button.label for button in card.buttons] == ["Remove the rule"]
         said = await clicks(world, card, "Remove the rule")
-        assert said == "Removed the rule. Shoal asks again from the next turn on."
+        assert said == "Removed the rule. Shoal asks again, starting with the next turn."
         assert "echo" not in rules(world)
         card = await world.ada.sees("Removed rule")
         assert card.buttons == ()

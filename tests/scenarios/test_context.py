@@ -276,7 +276,7 @@ async def test_an_unknown_window_is_learned_from_an_overflow(tmp_path: Path, *, 
         finished = [event.data for event in await world.journal() if isinstance(event.data, TurnFinished)]
         assert [one.outcome for one in finished] == ["done"] * 6
         assert 1 <= len(refused) <= (1 if is_stated else 4), "it is learnt once, not anew by every turn"
-        notes = [note for note in world.app[Notices].notes if "context window of demo is not known" in note]
+        notes = [note for note in world.app[Notices].notes if "context window of demo is unknown" in note]
         assert len(notes) == 1
     async with scenario(tmp_path, FakeModel("noted")) as world:
         assert await world.app[Store].settings.get("windows", "demo") == "128000"

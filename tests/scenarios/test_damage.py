@@ -94,7 +94,7 @@ async def test_damage_stops_intake_and_is_reported_without_ending_the_process(tm
             await world.ada.says("is anybody there?")
         if damage is not overwrite_pages:  # with overwritten pages, the owner's address may be unreadable
             await clock.advance(HEALTH_CHECK_SECONDS)
-            await owner.sees("my database is damaged")
+            await owner.sees("I have stopped accepting messages and running turns.")
             for _ in range(5):
                 await clock.advance(HEALTH_CHECK_SECONDS)
             assert len([one for one in world.chat.posted if "damaged" in one.markdown]) == 1

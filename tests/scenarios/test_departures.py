@@ -201,7 +201,7 @@ async def test_a_thread_approval_ends_with_its_approvers_rights(tmp_path: Path, 
         else:
             await world.happens(asker.thread, "approval_requested", 2)
             (waiting,) = await world.app[Store].approvals.search(thread=asker.thread)
-            assert "may no longer do so" in waiting.reason
+            assert "can no longer approve it" in waiting.reason
 
 
 async def test_thread_approvals_of_a_removed_approver_no_longer_apply(tmp_path: Path) -> None:

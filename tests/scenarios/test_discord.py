@@ -145,7 +145,9 @@ async def test_server_settings_apply_only_in_their_server(tmp_path: Path, stand:
     assert other != stand.guild
     async with playing(stand, tmp_path, FakeModel(), accounts=[NATIVE]):
         heard = await stand.fake.commands(stand.harbour, "settings", "permissions locked")
-        assert f"in discord@{stand.guild} from the next turn on" in await in_time(stand.clock, stand.fake.hears(heard))
+        assert f"in discord@{stand.guild}. The change takes effect on the next turn" in await in_time(
+            stand.clock, stand.fake.hears(heard)
+        )
         for channel, part in ((deck, "in this server: permissions locked"), (deck, "the permissions locked"),
                               (far, "in this server: nothing chosen"), (far, "the permissions open"),
                               (stand.direct, "the permissions open")):  # fmt: skip

@@ -32,7 +32,7 @@ async def test_the_model_is_informed_and_can_make_room(tmp_path: Path) -> None:
         assert re.fullmatch(
             how + r"/workspace contains \d+ files and folders, more than the limit of 50\. Remove some\.", end.text
         )
-    assert "Files cannot grow until then" in ends[3].text
+    assert "Files cannot grow until the problem is fixed" in ends[3].text
     assert not ends[4].is_error
     assert (tmp_path / "agents" / "main" / "workspace" / "more.md").read_text() == "x"
 

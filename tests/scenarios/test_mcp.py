@@ -68,7 +68,7 @@ async def test_a_locked_agent_is_not_offered_mcp_tools(tmp_path: Path) -> None:
         assert not [spec.name for spec in world.model.requests[0].tools if spec.name.startswith("mcp_")]
 
 
-async def test_a_broken_mcp_server_stops_nothing_and_is_reported(tmp_path: Path) -> None:
+async def test_a_broken_mcp_server_is_reported_and_does_not_stop_turns(tmp_path: Path) -> None:
     async with scenario(tmp_path, FakeModel("Hello."), settings=SETTINGS) as world:
         await ready(world)
         states = {one.state.server: one.state for one in world.app[McpServers].connections}

@@ -118,8 +118,8 @@ async def test_a_group_that_becomes_a_supergroup_continues(
         await sees(telegram, GROUP, "At six.")
         await telegram.migrates(GROUP, SUPERGROUP)
         await sees(telegram, SUPERGROUP, MOVED)
-        told = await sees(telegram, ADA, "has the id -300 now")
-        assert ('write "-300" for "-100"' in told.text) == bool(rules)
+        told = await sees(telegram, ADA, "has changed to -300")
+        assert ('replace "-100" with "-300"' in told.text) == bool(rules)
         await asks(telegram, "low tide?", chat=SUPERGROUP, topic=0)
         await sees(telegram, SUPERGROUP, "At noon.")
         assert "high tide?" in str(model.requests[-1]), "the conversation goes on"

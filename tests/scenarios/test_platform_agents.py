@@ -70,7 +70,7 @@ async def test_an_agent_is_created_configured_and_destroyed(tmp_path: Path, stan
         assert 'system_prompt = "Keeps the deck clean."' in (folder / "agent.toml").read_text()
         assert (folder / "workspace" / ".git").is_dir()
         assert [(row.name, row.state) for row in await scene.app[Store].registry.all()] == [("deck", "active")]
-        assert "from the next turn on" in await scene.ada.asks("/agent config deck model other/one")
+        assert "takes effect on the next turn" in await scene.ada.asks("/agent config deck model other/one")
         assert await answer(scene, channel) == "deck by other/one"
         listed = await scene.ada.asks("/agent list")
         assert f"deck other/one, open (in {stand.platform}:{channel}: all, idle)" in listed

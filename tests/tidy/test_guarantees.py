@@ -1,4 +1,4 @@
-"""Each guarantee in tests/GUARANTEES.md has existing tests."""
+"""All tests named in tests/GUARANTEES.md exist."""
 
 import re
 from pathlib import Path

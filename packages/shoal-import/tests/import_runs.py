@@ -1,4 +1,4 @@
-"""Types that the import tests share, and functions that create homes of other products."""
+"""Types that the import tests share, and functions that create home directories of other products."""
 
 from collections.abc import Callable
 from pathlib import Path

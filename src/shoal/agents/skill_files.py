@@ -196,7 +196,7 @@ async def put_skill(
             raise InvalidInput(skill.text)
         if skill.name != name:
             raise InvalidInput(
-                f"The front matter has the name {skill.name!r}, not {name[:80]!r}. Use the same name for both."
+                f"The front matter names the skill {skill.name!r}, but the folder is {name[:80]!r}. Use one name."
             )
     new = None if text is None else text.encode()
     what = f"{'write' if text is not None else 'delete'} skill {name}"

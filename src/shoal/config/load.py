@@ -315,7 +315,7 @@ class _Salvage:
             path = ("platforms", platform, str(number)) if len(given) > 1 else ("platforms", platform)
             table = as_table(account)
             if table is None:
-                self.draft.complain(path, f"must be a table, or several with [[ ]], not {_shown(account)}")
+                self.draft.complain(path, f"must be a table or an array of tables ([[…]]), not {_shown(account)}")
             elif (sound := self.section(table, kind, path)) is not None:
                 yield msgspec.convert(sound, kind, dec_hook=self.decode)
 

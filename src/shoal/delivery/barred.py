@@ -48,7 +48,7 @@ class BarredChats:
         channel = channel_of(thread)
         if channel in self._known:
             self._known.discard(channel)
-            with suppress(StoreError):  # on failure, the owner is not notified the next time
+            with suppress(StoreError):  # if this fails, the owner is not notified of the next refusal
                 await self._settings.put(self._scope, channel, "")
 
 

@@ -192,7 +192,7 @@ class Found(msgspec.Struct):
 def slug(name: str) -> str:
     """Convert a name to a valid name for an agent or skill: lowercase letters, digits and single hyphens.
 
-    If characters are lost, append a digest of the original name, which keeps different names different.
+    If characters are lost, append a digest of the original name, so different names stay distinct.
     """
     safe = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     is_whole = safe and len(safe) <= 48 and not any(char.isalnum() and not char.isascii() for char in name)

@@ -181,7 +181,7 @@ BUILT_IN = (
         completes=True,
         number=18,
     ),
-    CommandSpec("timezone", "set your time zone for reminders and times", "[NAME]", number=20),
+    CommandSpec("timezone", "set your time zone for reminders and displayed times", "[NAME]", number=20),
 )
 
 ALIASES = {"clear": "new"}

@@ -62,7 +62,7 @@ NOT_SHOWN = "not shown: "
 """Prefix of `Attachment.error` for an image that no model accepts."""
 UNSEEN = "I cannot see {name!r}: {why}."
 CUT_OFF_MAX = 2
-"""Maximum number of consecutive truncated answers without text, for example with only thinking. After that, the turn
+"""Maximum number of consecutive truncated answers without text (for example, thinking only). After that, the turn
 ends.
 """
 CONTINUATIONS_MAX = 3

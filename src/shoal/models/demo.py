@@ -132,7 +132,7 @@ class DemoProvider:
         if not calls:
             return AssistantMessage(f"I understand, but I have no tool for that here.\n\n{LABEL}")
         missing = [intent.kind for intent, call in zip(intents, tool_calls, strict=True) if call is None]
-        return AssistantMessage(f"I have no tool to {missing[0]} here. I will do the rest." if missing else "", calls)
+        return AssistantMessage("I have no tool for one part of this. I will do the rest." if missing else "", calls)
 
 
 _REPLIES = {

@@ -73,7 +73,7 @@ DRAIN_SECONDS = 0.5
 reused.
 """
 ATTEMPTS_MAX = 8
-"""Maximum number of requests per call, including attempts in other forms after a rejection."""
+"""Maximum number of requests per call, including retries in a different format after a rejection."""
 TOOLLESS_MAX = 256
 """Maximum number of cached tool sets that a model rejected. A full cache is cleared."""
 NO_IMAGES: Images = {}

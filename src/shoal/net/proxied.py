@@ -34,7 +34,7 @@ class ProxiedClient:
         """Send a request. `asked_at` is ignored, because httpx2 does not report when it sends."""
         idle = self._idle_seconds
         limits = {"connect": CONNECT_SECONDS, "read": idle, "write": idle, "pool": idle}
-        label = f"{self._base.label}, through the proxy from the environment,"
+        label = f"{self._base.label}, through the proxy set in the environment,"
         with _translated(label):
             if self._transport is None:
                 pool = httpx2.Limits(

@@ -50,7 +50,8 @@ _SPLITTING = re.compile(r"[\s*?\[\\]")
 
 
 def path_name(path: Path, mounts: Sequence[Mount]) -> str:
-    """Return the name of a resolved host path in actions: the path inside its mount, or the host path if it has no
+    """Return the name that actions use for a resolved host path: the path inside its mount, or the host path if it has
+    no
     mount.
     """
     best: Mount | None = None

@@ -63,7 +63,7 @@ _DENIED_COMMANDS = {
     "changing anything on GitHub with hub": (
         rf"{_AT}hub{_FLAGS} (create|fork|pull-request|push|sync|delete|merge|api)( .*)?"
     ),
-    "write calls to the GitHub or GitLab API": (
+    "modifying data through the GitHub or GitLab API": (
         rf"{_AT}(gh|glab) api( .*)? (-X ?|--method[ =])(POST|PUT|PATCH|DELETE)( .*)?"
     ),
     "calls to the GitHub or GitLab API that send fields": (

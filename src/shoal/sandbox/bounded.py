@@ -64,7 +64,7 @@ _CHANGED = "A file that this command runs has changed since the command was allo
 
 
 class BoundedSandbox:
-    """Wraps a `Sandbox`. Commands cannot fill the disk, and run only approved content."""
+    """Wraps a `Sandbox`. Commands cannot fill the disk, and can execute only approved content."""
 
     def __init__(
         self, inner: Sandbox, settings: SandboxSettings | None = None, look_seconds: float = LOOK_SECONDS
@@ -236,7 +236,7 @@ class DiskUsage:
     def _look(self, host: Path) -> tuple[DiskFill, _WalkedFolder] | None:
         try:
             usage = os.statvfs(host)
-        except OSError:  # The folder no longer exists, so the command fails by itself.
+        except OSError:  # The folder no longer exists, so the command fails on its own.
             return None
         used = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
         filled = DiskFill(used, usage.f_files - usage.f_ffree, usage.f_bavail * usage.f_frsize)

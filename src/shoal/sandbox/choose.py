@@ -45,7 +45,7 @@ def reach(sandbox: Sandbox, settings: SandboxSettings) -> str:
     if settings.network == "on":
         ports = ", ".join(map(str, settings.ports)) or "none"
         return f"public addresses only, through a proxy (ports {ports})"
-    return f"these hosts only, through a proxy: {', '.join(settings.network) or 'none'}"
+    return f"only these hosts, through a proxy: {', '.join(settings.network) or 'none'}"
 
 
 async def open_sandbox(settings: SandboxSettings, extension: Callable[[str], Sandbox]) -> Chosen:

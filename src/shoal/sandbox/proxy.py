@@ -146,7 +146,9 @@ class HostProxy:
                 except asyncio.LimitOverrunError as error:
                     raise ProxyRefusal("431 Request Header Fields Too Large") from error
             if not self._allowed.allows(target.host, target.port):
-                raise ProxyRefusal(f"403 {target.host}:{target.port} is not among the hosts and ports of this sandbox")
+                raise ProxyRefusal(
+                    f"403 {target.host}:{target.port} is not among the hosts and ports that this sandbox may reach"
+                )
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     loop = asyncio.get_running_loop()

@@ -582,7 +582,7 @@ class ShellReader:
         if not items or operator not in _REDIRECTIONS:
             raise Unreadable("an unsupported redirection")
         if operator in (">&", "<&") and text_of(items[0]).startswith("-") and text_of(items[0]) != "-":
-            raise Unreadable("a word that bash reads as - and another word")
+            raise Unreadable("a word that bash parses as `-` followed by another word")
         word = self.word(items[0])
         if operator in (">&", "<&") and not _EXPANDED_TWICE.fullmatch(word.text):
             raise Unreadable("a target that bash expands twice")

@@ -21,7 +21,7 @@ CardState: TypeAlias = CallOutcome | Literal["pending", "allow", "thread", "deny
 TRUTHS: dict[CardState, str] = {
     "pending": "⏳ Waiting for an answer.",
     "allow": "✅ Allowed{by}.",
-    "thread": "✅ Allowed{by}, also for later calls in this thread.",
+    "thread": "✅ Allowed{by}, also for later calls in this conversation.",
     "deny": "⛔ Denied{by}. It did not run.",
     "expired": "⌛ Expired: nobody answered in time. It did not run.",
     "cancelled": "⏹ Cancelled: the turn continued or ended without an answer. It did not run.",
@@ -38,7 +38,7 @@ STAGED_TRUTHS: dict[CardState, str] = {
     **{state: text.replace("Allowed", "Accepted") for state, text in TRUTHS.items()},
     "pending": "⏳ Not done yet. Waiting for an answer.",
     "allow": "✅ Accepted{by}.",
-    "thread": "✅ Accepted{by}, also for later calls in this thread.",
+    "thread": "✅ Accepted{by}, also for later calls in this conversation.",
     "deny": "⛔ Discarded{by}. It did not run.",
     "expired": "⌛ Expired: nobody answered in time. It did not run.",
     "ran": "✅ Done.",
@@ -265,7 +265,7 @@ def card_buttons(calls: Sequence[NewApproval]) -> tuple[Button, ...]:
 def single_buttons(approval: str, *, only_once: bool, always: bool) -> tuple[Button, ...]:
     return (
         Button("Allow once", f"allow:{approval}"),
-        *(() if only_once else (Button("Allow for this thread", f"thread:{approval}"),)),
+        *(() if only_once else (Button("Allow for this conversation", f"thread:{approval}"),)),
         *((Button("Always allow", f"always:{approval}"),) if always else ()),
         Button("Deny", f"deny:{approval}"),
     )

@@ -297,8 +297,8 @@ def refuse_other_schemas(number: int, newest: int, what: str, how: str) -> None:
     """
     if 0 < number < FIRST_MIGRATION:
         raise StoreUnreleased(
-            f"{what} is from before Shoal's first release: {how}, and Shoal starts with your agents, files and "
-            "settings, but without history."
+            f"{what} is from before Shoal's first release: {how} to start without history and keep your "
+            "agents, files and settings."
         )
     if number > newest:
         raise StoreNewer(

@@ -110,7 +110,8 @@ class Journal(StorePart):
 
         Return None if the thread has neither an open turn nor a waiting prompt.
         """
-        yield from query("thread_lock", thread=thread)  # lock first, to see a prompt that is being accepted
+        # Lock before reading, so that a concurrently accepted prompt is not missed.
+        yield from query("thread_lock", thread=thread)
         asked = [Query(name, {"thread": thread}) for name in ("thread_lease", "inbox_steers")]
         asked.append(Query("inbox_queue", {"thread": thread, "limit": QUEUE_READ_MAX}))
         rows, steers, waiting = yield Batch(asked, last=True)

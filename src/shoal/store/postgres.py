@@ -178,7 +178,7 @@ async def migrate(address: str, store_steps: Sequence[tuple[int, str]] = ()) -> 
     """Migrate the database. `store_steps` replaces Shoal's own migrations.
 
     Raises StoreNewer if a newer Shoal migrated it, StoreUnreleased if it predates the first release, StoreReadOnly
-    if the role lacks a right, and StoreError if the database's encoding is not UTF8.
+    if the database role lacks a privilege, and StoreError if the database's encoding is not UTF8.
     """
     async with await AsyncConnection.connect(address, autocommit=True) as connection:
         await connection.execute("select pg_advisory_lock(%s)", [_LOCK])
@@ -413,7 +413,8 @@ async def open_postgres(url: str, settings: PoolSettings = DEFAULT_POOL) -> Post
     """Connect to the database, create or migrate its tables, and return a driver.
 
     Raises StoreUnavailable if the server is unreachable, StoreNewer if a newer Shoal wrote the tables,
-    StoreUnreleased if they predate the first release, StoreReadOnly if the role lacks a right, and StoreError if the
+    StoreUnreleased if they predate the first release, StoreReadOnly if the database role lacks a privilege, and
+    StoreError if the
     database's encoding is not UTF8.
     """
     with translated():

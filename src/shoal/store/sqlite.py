@@ -263,7 +263,7 @@ class SqliteDriver:
             if self._writer.in_transaction:
                 self._writer.execute("rollback")
             outcomes = [_Done(error=error)] * len(batch)
-        except OSError as error:  # the disk rejects the -wal or -shm file
+        except OSError as error:  # the -wal or -shm file cannot be written
             if self._writer.in_transaction:
                 self._writer.execute("rollback")
             words = DISK_REFUSES.format(path=self._path, why=error.strerror)
@@ -393,7 +393,7 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
 }
 
 DISK_REFUSES = (
-    "Storing failed: the disk that holds {path} reports “{why}”. Make the disk writable again, then restart Shoal."
+    "Storing failed: the disk with {path} reported “{why}”. Make the disk writable again, then restart Shoal."
 )
 
 

@@ -92,7 +92,7 @@ class AlwaysAllow:
         await self._approvals.withdraw(list(dict.fromkeys(approval.id for approval in made)))
         for place in {approval.asked_in for approval in made}:
             self._orchestrator.services.senders.poke(place)
-        return "Removed the rule. Shoal asks again from the next turn on."
+        return "Removed the rule. Shoal asks again, starting with the next turn."
 
     async def react(self, reaction: Reaction) -> str:
         """Process an emoji reaction. The "always" emoji adds the rule that the card proposes."""

@@ -565,7 +565,7 @@ class CommandRouter:
         """Return a command's target, which is resolved once and stored.
 
         After a database failure, the platform delivers the command again, although it may already have taken effect.
-        It must then have the same target. Raises the errors of `find`.
+        It must then have the same target. Raises whatever `find` raises.
         """
         once = f"about:{thread_address(asked.thread).platform}:{asked.key}"
         stored = await self._store.settings.get(ONCE, once)
@@ -701,7 +701,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                     name, value = first, value.strip()
                 await self.lifecycle.configure(name, key, value, by)
                 shown = f"`{value[:200]}`" if value else "the default"
-                return f"**{name}**: {key} is {shown} from the next turn on."
+                return f"**{name}**: {key} is now {shown}. The change takes effect on the next turn."
             case "destroy":
                 name, *words = rest.split() or [""]
                 keeps, codes = "keep" in words, [word for word in words if word != "keep"]
@@ -749,11 +749,9 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 note = (
                     ""
                     if is_here
-                    else (
-                        " Agents with their own setting keep that setting. `/settings here` overrides it in a channel."
-                    )
+                    else (" Agents with their own setting keep it. `/settings here` applies to one channel only.")
                 )
-                return f"{key} is {shown} in {where} from the next turn on.{note}"
+                return f"{key} is now {shown} in {where}. The change takes effect on the next turn.{note}"
             case ["validate-keys"]:
                 self._check_may_manage(asked)
                 return "\n".join(await self.check_keys()) or "No provider is configured."

@@ -74,7 +74,7 @@ images. Groq accepts 4 MB, Mistral 10 MB, and OpenAI, xAI and Gemini 20 MB per r
 xAI and llama.cpp accept neither GIF nor WebP.
 """
 AREA_MAX = 60_000_000
-"""Maximum number of pixels of an image that is opened."""
+"""Maximum number of pixels in an image. Larger images are not opened."""
 HALVINGS_MAX = 5
 _OPENED = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF", "ICO", "AVIF")
 _SENT = {"PNG": "image/png", "JPEG": "image/jpeg"}

@@ -318,7 +318,7 @@ class Executor:
         return with_past(rule, self._named(asking.invocation), self._past[1])
 
     async def _why_not_granted(self, asking: "_Asking", taint: TaintState) -> str | None:
-        """Return the reason why an approval for the complete thread does not cover the call. Returns None if it
+        """Return why a thread-wide approval does not cover the call. Returns None if it
         does, and an empty string if there is no such approval.
         """
         context, why = asking.context, ""

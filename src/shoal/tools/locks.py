@@ -1,4 +1,4 @@
-"""Lock files against all threads and all processes of a machine.
+"""Lock a file across all threads and processes on a machine.
 
 Within a process, threads wait in order. Between processes, flock locks the file or, before the file exists, the
 nearest directory above it. Processes need to share only the file itself, no lock files remain, and the system

@@ -87,7 +87,7 @@ class SyncedFolders(Folders):
     async def _transfer(self, transfer: _Transfer, folder: FollowedFolder) -> list[str]:
         lock = self._locks.setdefault(folder.name, asyncio.Lock())
         file = self._states / f"{encode_part(folder.name)}.lock"
-        # Only one transfer of a folder runs at a time in all processes that share this home directory.
+        # Only one transfer of a folder runs at a time across all processes that share this home directory.
         async with lock, lock_file(file):
             met = len(await transfer(folder.name, folder.root, folder.wanted, folder.marked))
             if met and folder.is_silent:

@@ -238,7 +238,7 @@ class WorkspaceSync:
 
         def keep(digest: str) -> None:  # existing content is stored again to count as recent
             if files.keep_file(root / new[digest]) != digest:
-                raise Conflict("A file changed while Shoal read it, so Shoal pushes the file next time.")
+                raise Conflict("A file changed while Shoal was reading it. Shoal will push the file next time.")
 
         _side_by_side(keep, new)
         manifest = _read(files, newest) if newest else _Manifest({})
@@ -281,7 +281,7 @@ class WorkspaceSync:
             return _State()
         try:
             return _state.decode(read_regular(self._path(name)))
-        except (FileNotFoundError, msgspec.MsgspecError):  # without a common state, everything here counts as new
+        except (FileNotFoundError, msgspec.MsgspecError):  # with no last synced state, every file here counts as new
             return _State()
 
     def _remember(self, name: str, state: _State) -> None:

@@ -107,7 +107,7 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     earlier: str = ""
     """The earlier summary, which the new summary replaces and continues."""
     request: str = ""
-    """The request of the turn that the cut divides. Empty if the cut is between turns."""
+    """The request of the turn that is split by the cut. Empty if the cut is between turns."""
 
 
 class _Path(msgspec.Struct):

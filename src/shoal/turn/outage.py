@@ -18,7 +18,7 @@ _OFFER = "`/retry` tries now{other}, and `/stop` cancels the message."
 
 
 def outage_post(thread: ThreadId, turn: TurnId, number: int, retry: RetryScheduled, until: datetime) -> NewPost:
-    """Build the message that explains why a turn waits and offers alternatives.
+    """Build the message that explains why a turn is waiting and offers alternatives.
 
     `number` counts the turn's outages.
     """

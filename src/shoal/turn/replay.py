@@ -243,7 +243,7 @@ def _what_differs(entries: Sequence[TranscriptEntry], messages: Sequence[ModelMe
             shown = f"{body[:SHOWN_CHARS]}…" if len(body) > SHOWN_CHARS else body
             return f"message {place} of {mark.count}, from event {entry.seq}, is now {shown}"
     if len(messages) != mark.count:
-        return f"the request had {mark.count} messages, and now has {len(messages)}"
+        return f"the request had {mark.count} messages, and would now have {len(messages)}"
     return "a message sent by an earlier call differs"
 
 

@@ -145,7 +145,7 @@ def parse_skill(path: Path, text: str, scope: SkillScope) -> Skill | SkillProble
 
 
 def skill_name(text: str) -> str:
-    """Convert a text to a skill name: lower-case letters and digits with single hyphens. The result may be empty."""
+    """Convert text to a skill name: lower-case letters and digits with single hyphens. The result may be empty."""
     plain = unicodedata.normalize("NFC", text).lower()
     return _NOT_IN_NAME.sub("-", plain).strip("-")[:NAME_CHARS_MAX].rstrip("-")
 

@@ -17,8 +17,8 @@
                begin
     running    content, rules, the tool or the     the call is denied, or approval is requested again with the changes
                approver's rights have changed
-               a crash                             calls that had not started run. A call that had started runs again
-                                                   if it is idempotent. Otherwise its outcome is unknown.
+               a crash                             Calls that had not started yet run. A call that had started runs
+                                                   again if it is idempotent. Otherwise its outcome is unknown.
                "stop"                              calls that have not started do not run
     done       -                                   the card shows how each call ended, and the next message informs
                                                    the model

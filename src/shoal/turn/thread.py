@@ -87,7 +87,7 @@ def chat_of(thread: ThreadId, caller: Caller | None) -> ThreadId:
 
 
 class ThreadView:
-    """A thread that this process advances. A write in a cancelled turn raises instead of returning.
+    """A thread whose turns run in this process. A write in a cancelled turn raises instead of returning.
 
     - `steered`, `aborting`: set by commits, and by signals from outside the turn's task.
     - `unprojected`: events that are missing from the thread's readable files.

@@ -69,10 +69,7 @@ def test_the_doctor_reports_what_a_start_would_find(shoal: Shoal, server: str, m
     assert "Install that version" in refused.err
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute("update shoal.migrations set name = '0017' where name = '9999'")
-    found = (
-        "The database is from before Shoal's first release: set database.url to an empty database, and Shoal "
-        "starts with"
-    )
+    found = "The database is from before Shoal's first release: set database.url to an empty database to start"
     assert database_of(shoal).startswith(f"fail: {found}")
     for words in ("worker", "threads list", "migrate"):
         refused = shoal(*words.split())

@@ -8,7 +8,7 @@ from tests.unit.surfaces.cli.conftest import Shoal
 from tests.unit.surfaces.cli.test_access_pair import given, make_home
 
 
-def test_a_running_shoal_is_asked(shoal: Shoal, home: Path) -> None:
+def test_pair_commands_use_the_running_server(shoal: Shoal, home: Path) -> None:
     make_home(shoal, home)
     (ada,) = given(home, "ada")
     with running(home):

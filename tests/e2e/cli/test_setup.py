@@ -93,7 +93,7 @@ async def test_setup_leads_from_an_empty_home_to_a_paired_bot(start: Start, home
         await at(terminal, "Enter goes back): ", "xoxb-12345")
         await at(terminal, "That is a Slack bot token, not a Telegram bot token. Try again.")
         await at(terminal, "Enter goes back): ", "123456:AAAnotherBotsTokenThatIsWrong")
-        await at(terminal, "Telegram refused the token")
+        await at(terminal, "Telegram rejected the token")
         await at(terminal, "Enter goes back): ", TOKEN)
         await at(terminal, "a direct message")
         await fake.says(7, "/start")
@@ -142,7 +142,7 @@ async def test_a_running_shoal_adopts_model_and_bot_and_repeats_only_wrong_answe
     await at(terminal, "mine/two answers")
     await at(terminal, "Number [1]: ", "1")
     await at(terminal, "Enter goes back): ", "123456:AAAnotherBotsTokenThatIsWrong")
-    await at(terminal, "Telegram refused the token")
+    await at(terminal, "Telegram rejected the token")
     await at(terminal, "Enter goes back): ", TOKEN)
     await at(terminal, "The bot answers with a code. Enter it here.")
     await fake.says(7, "/start")
@@ -234,7 +234,7 @@ async def test_google_chat_by_pub_sub_pairs_its_owner(
     (tmp_path / "notes.json").write_text("no key")
     await at(terminal, "Number [1]: ", "google_chat")
     for file, project, subscription, said in (
-        ("notes.json", PROJECT, fake.settings()["subscription"], "is not a service account's key"),
+        ("notes.json", PROJECT, fake.settings()["subscription"], "is not the key of a service account"),
         ("key.json", "", "", "a direct message"),  # an empty line keeps the earlier input
     ):
         await at(terminal, "ervice account key file (JSON)", str(tmp_path / file))

@@ -29,7 +29,7 @@ async def test_a_configured_model_is_not_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["http://[::1", "127.0.0.1:99999", "[", "a" * 300])
-async def test_an_invalid_address_leaves_the_demo_model(tmp_path: Path, host: str) -> None:
+async def test_an_invalid_ollama_address_falls_back_to_the_demo_model(tmp_path: Path, host: str) -> None:
     assert default_model(await with_ollama(load_config(tmp_path, {}), {"OLLAMA_HOST": host})) == "demo"
 
 

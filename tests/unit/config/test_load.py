@@ -80,7 +80,7 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
         ("[[permissions.overrides]]\nallow = ['[']", 'permissions.overrides.0.allow has the pattern "["'),
         ("[platforms.telegram]\n", "platforms.telegram.token is missing. Set it, or set enabled = false."),
         ("[platforms.telegramm]\n", "platforms.telegramm is not a known key. Did you mean telegram?"),
-        ("[platforms]\ntelegram = 3", "platforms.telegram must be a table, or several with [[ ]], not 3."),
+        ("[platforms]\ntelegram = 3", "platforms.telegram must be a table or an array of tables ([[…]]), not 3."),
         ("[platforms.slack]\nbot_token = 'x'", "platforms.slack.app_token is missing; Socket Mode needs it"),
         ("[platforms.slack]\nbot_token = 'x'\nmode = 'http'", "platforms.slack.signing_secret is missing;"),
         ("[platforms.matrix]\nhomeserver = 'http://h'\nuser = '@a:b'", "platforms.matrix.access_token is missing;"),
@@ -299,7 +299,7 @@ def test_an_extensions_accounts_are_read_with_its_keys_and_those_of_every_platfo
         ("[platforms.irc]\nserver = 'x'\nprot = 1", "platforms.irc.prot is not a known key. Did you mean port?"),
         ("[platforms.irc]\nport = 'x'", 'platforms.irc.port must be a whole number, not "x".'),
         ("[platforms.irc]\nport = 1", "platforms.irc.server is missing. It must be text."),
-        ("[platforms]\nirc = 1", "platforms.irc must be a table, or several with [[ ]], not 1."),
+        ("[platforms]\nirc = 1", "platforms.irc must be a table or an array of tables ([[…]]), not 1."),
         ("[platforms.bad]\nx = 1", "'bad' in shoal.platforms is not a shoal.platforms.record.Platform."),
         ("[platforms.web]\nserver = 'x'", "platforms.web has a reserved name"),
         (

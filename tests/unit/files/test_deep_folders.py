@@ -30,7 +30,7 @@ def test_a_deep_folder_is_walked_without_recursion(tmp_path: Path) -> None:
     remove_tree(tmp_path / "top")
 
 
-def test_files_beyond_the_longest_path_are_skipped_and_reported(tmp_path: Path) -> None:
+def test_files_with_too_long_paths_are_skipped_and_reported(tmp_path: Path) -> None:
     deep(tmp_path / "top", 100, "n" * 200)
     unread: list[OSError] = []
     assert 10 < len(list(walk(tmp_path / "top", unread.append))) < 100

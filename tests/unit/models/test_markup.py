@@ -161,7 +161,7 @@ def test_one_character_at_a_time_gives_the_same(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ['<tool_call>{"name":"bash","arguments":{}}</tool_call>', "[TOOL_CALLS]bash{}"])
-def test_without_offered_tools_no_text_is_a_call(text: str) -> None:
+def test_text_is_never_parsed_as_a_call_if_no_tools_are_offered(text: str) -> None:
     assert said(read(text, offers_tools=False)) == (text, "", [])
 
 

@@ -109,7 +109,7 @@ def test_tools_are_classified_by_reach(action: str, effect: Effect) -> None:
     assert {effect_of(Action(action), TRAITS, place) for place in (SEALED, ONLINE, HOST)} == {effect}
 
 
-def test_changing_commands_run_only_in_a_sealed_sandbox() -> None:
+def test_commands_that_write_run_without_approval_only_in_a_sealed_sandbox() -> None:
     assert [decided(shell("make"), place) for place in (SEALED, ONLINE, HOST)] == ["allow", "ask", "ask"]
     assert [decided(shell("mkdir a"), place) for place in (SEALED, ONLINE, HOST)] == ["allow", "ask", "ask"]
     assert decided(shell("ls", isolated=False), HOST) == "allow"

@@ -101,7 +101,7 @@ def test_a_refused_set_of_any_size_says_how_to_restore_the_files(total: int, ref
 
 @pytest.mark.parametrize(
     ("uncovered", "labels"),
-    [("", ["Allow once", "Allow for this thread", "Deny"]), ("it uses the network", ["Allow once", "Deny"])],
+    [("", ["Allow once", "Allow for this conversation", "Deny"]), ("it uses the network", ["Allow once", "Deny"])],
 )
 def test_a_card_of_one_call_has_its_buttons(uncovered: str, labels: list[str]) -> None:
     at = datetime(2026, 1, 5, tzinfo=UTC)

@@ -120,7 +120,7 @@ async def test_a_stored_token_digest_gives_no_access(tokens: AccessTokens) -> No
     assert secret not in Redactor().redact(f"with {secret} in it")
 
 
-async def test_a_token_expires_at_its_time(tokens: AccessTokens, clock: ManualClock) -> None:
+async def test_a_token_expires_on_time(tokens: AccessTokens, clock: ManualClock) -> None:
     token, secret = await tokens.create(NewToken("ben", "chat", expires="2h"), "web:owner")
     assert await tokens.is_valid(token)
     await clock.advance(7199)

@@ -86,7 +86,7 @@ def test_links_in_a_circle_and_pipes_are_not_covered(tmp_path: Path) -> None:
     assert "x.sh cannot be read (it is not a file)" in read(tmp_path, RUN).coverage.uncovered
 
 
-def test_code_is_covered_anywhere_and_data_is_not(tmp_path: Path) -> None:
+def test_an_approval_covers_code_in_any_folder_but_not_data(tmp_path: Path) -> None:
     for name in (
         "Makefile",
         "lib.py",

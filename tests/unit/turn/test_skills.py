@@ -105,7 +105,7 @@ def test_the_narrower_scope_wins(tmp_path: Path) -> None:
     assert [skill.scope for skill in skills.shadowed] == ["global", "platform", "channel"]
 
 
-def test_a_broken_skill_hides_nothing(tmp_path: Path) -> None:
+def test_a_broken_skill_does_not_hide_a_valid_one(tmp_path: Path) -> None:
     wide, narrow = SkillRoot("global", tmp_path / "a"), SkillRoot("channel", tmp_path / "b")
     put(wide.path, "tide", "whole")
     put(narrow.path, "tide").write_text("rubbish", "utf-8")

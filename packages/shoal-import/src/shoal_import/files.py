@@ -121,7 +121,7 @@ class Tree:
 
     @contextmanager
     def database(self, path: Path) -> Generator[Database]:
-        """Open an SQLite database without changing it, including its write-ahead log.
+        """Open an SQLite database, including its write-ahead log, without changing either.
 
         A missing or unreadable database appears as an empty database.
         """

@@ -53,7 +53,7 @@ ACCOUNTS = {
 }
 PLAIN = {"matrix": {"homeserver": "MATRIX_HOMESERVER", "user": "MATRIX_USER_ID"}}
 KNOWN = {"model", "providers", "terminal", "agent", "toolsets", "timezone", "_config_version"}
-"""Keys of config.yaml that identify a home of Hermes Agent."""
+"""Keys of config.yaml that identify a Hermes Agent home directory."""
 NOT_TALK = {"cron": "a scheduled run", "subagent": "a subagent", "kanban": "a kanban run"}
 
 

@@ -309,7 +309,7 @@ def read_models(found: Found, tree: Tree, options: Options, variables: Mapping[s
         if key:
             keys.setdefault(text_of(profile.get("provider")) or name.split(":")[0], key)
         else:
-            found.leave(f"the login {name}", "it is a login for OpenClaw, not a readable key")
+            found.leave(f"the login {name}", "it is a login to OpenClaw without a readable API key")
     for name, provider in options.table("models", "providers").items():
         table = as_dict(provider)
         kind = KINDS.get(text_of(table.get("api")), "openai")

@@ -38,7 +38,7 @@ REASONS = {
 TABLES = {
     "tool": "unsupported programs (see `shoal docs extending`)", "function": "unsupported programs",
     "knowledge": "document collections (copy the files to an agent's docs/)", "note": "notes in Open WebUI",
-    "prompt": "saved prompts (write them as skills)", "file": "files from past messages", "channel": "chat channels",
+    "prompt": "saved prompts (recreate them as skills)", "file": "files from past messages", "channel": "chat channels",
 }  # fmt: skip
 DAYS = {"MO": "1", "TU": "2", "WE": "3", "TH": "4", "FR": "5", "SA": "6", "SU": "0"}
 

@@ -398,7 +398,7 @@ def change_notice(server: str, waiting: Sequence[Pin], change_chars_max: int = 1
             f" Proposed kind, from the tool's annotations: {WORDS[pin.proposed]}." if pin.proposed is not None else ""
         )
         lines.append(
-            f"{pin.name} is {pin.state}:\n```diff\n{fenced}\n```\n"
+            f"{pin.name} ({pin.state}):\n```diff\n{fenced}\n```\n"
             f"To allow it: `shoal mcp allow {pin.name} {digest}`.{kind}"
         )
     if len(waiting) > 5:

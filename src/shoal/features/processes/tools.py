@@ -199,7 +199,7 @@ def process_tools(
 
     @PROCESS_KILL
     def process_kill(context: ToolContext, process: ProcessId) -> Invocation:
-        """Kill a process you have started, with all its children. Its hooks do not fire."""
+        """Kill a process that you started and all its children. Its hooks do not fire."""
 
         async def work() -> ToolOutput:
             row = await _own_process(processes, process, context)

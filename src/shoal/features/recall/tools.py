@@ -96,7 +96,7 @@ def recall_tool(
             for path, name, why in unread[:PROBLEMS_MAX]
         ]
         left = len(unread) - PROBLEMS_MAX
-        more = [f"Number of other files that were not fully searched: {left}."] if left > 0 else []
+        more = [f"Other files that were not fully searched: {left}."] if left > 0 else []
         late = ["Shoal is still reading some files. Search again in a moment."] if known.late else []
         passages = passages or [(f"Nothing found for {query!r}.", "")]
         notes = [(f"[{note}]", "") for note in (*more, *late)]

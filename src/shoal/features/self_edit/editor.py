@@ -163,7 +163,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         parts = PurePosixPath(path.removeprefix("/docs/")).parts
         if not parts or not all(PART.fullmatch(part) for part in parts):
             raise ToolError(
-                f"{path[:200]!r} is not a path below docs/. Use letters, digits, spaces, . _ and - in names."
+                f"{path[:200]!r} is not a path below docs/. Names can have letters, digits, spaces, `.`, `_` and `-`."
             )
         name = "/".join(("docs", *parts))
         old = self._read(context, name)
@@ -186,7 +186,7 @@ class SelfEditor(msgspec.Struct, eq=False):
                 raise ToolError(f"The skill is not valid: {skill.text}")
             if skill.name != name:
                 raise ToolError(
-                    f"The front matter has the name {skill.name!r}, not {name!r}. Use the same name for both."
+                    f"The front matter names the skill {skill.name!r}, but the skill is called {name!r}. Use one name."
                 )
         elif self._read(context, file) is None:
             raise ToolError(f"You have no skill {name!r} of your own.")

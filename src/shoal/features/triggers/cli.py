@@ -59,7 +59,7 @@ def brief(context: CommandContext, at: str, timezone: str, working_days: bool, *
     body = {"at": at, "timezone": timezone, "days": days, **given}
     added = call_api(context, "POST", "/api/brief", body, into=TriggerView)
     if added.thread == BRIEF_ON_PAGE:
-        echo(f"You will get a brief on the page. The first one is due at {_local(added)}.")
+        echo(f"Your brief will appear on the page. The first one is due at {_local(added)}.")
         echo("To get the brief in a chat, write to the agent there as its owner, then run this command again.")
     else:
         where = added.thread or f"{added.platform}:{added.channel}"

@@ -42,7 +42,8 @@ routes = Routes()
 DAY_TIMES_MAX = 4
 NAME_CHARS_MAX = 120
 BRIEF_TEXT = (
-    "Follow the skill daily-brief, section Each morning, for {timezone}. Answer [SILENT] if there is nothing to report."
+    "Follow the “Each morning” section of the skill daily-brief, in the time zone {timezone}. If there is nothing to "
+    "report, answer [SILENT]."
 )
 BRIEF_AGENT: Mapping[str, str] = {
     "system_prompt": "You send one person a short brief every morning, following the skill daily-brief. You only "

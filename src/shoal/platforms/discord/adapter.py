@@ -636,7 +636,7 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
         if not guild:
             reason = (
                 "Shoal does not know in which Discord server to create the channel. Specify an existing channel in "
-                "that server."
+                "the server that you want."
             )
             raise PlatformError(reason, permanent=True)
         return (await self._api.call("POST", f"/guilds/{guild}/channels", DiscordChannel, body)).id

@@ -521,8 +521,8 @@ def choices_body(texts: Iterable[str]) -> Fields:
 
 
 def thread_body(text: str) -> Fields:
-    """Build a new thread. Its name is the first line of the text, and Discord archives it after a day without
-    messages.
+    """Build the body of a request that creates a thread. Its name is the first line of the text, and Discord archives
+    it after a day without messages.
     """
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return {"name": first[:THREAD_NAME_CHARS_MAX] or "Conversation", "auto_archive_duration": 1440}

@@ -64,7 +64,7 @@ def completion(click_context: click.Context, shell: str | None, only_print: bool
 
 
 def _folder(variable: str, usual: str) -> Path:
-    """Return a folder of the user as the XDG Base Directory Specification defines it."""
+    """Return one of the user's XDG base directories."""
     return Path(os.environ.get(variable) or Path.home() / usual)
 
 

@@ -264,7 +264,7 @@ def _models_of_agents(context: CommandContext, config: Config) -> list[str]:
     agents = AgentRegistry(context.home, AgentDefaults.of(config, default_model(config)))
     names = list[str]()
     for name in agents.names():
-        with suppress(InvalidInput):  # the check of agents reports it
+        with suppress(InvalidInput):  # the agents check reports it
             spec = agents.known(name)
             names += [spec.model, *spec.fallback] if spec is not None else []
     return names

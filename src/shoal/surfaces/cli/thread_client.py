@@ -85,11 +85,11 @@ class ThreadClient:
         return str(answer["message_id"])
 
     async def steer(self, text: str) -> bool:
-        """Send a message to the running turn. Return False if no turn runs."""
+        """Send a message to the running turn. Return False if no turn is running."""
         return await self._deliver("steer", {"text": text})
 
     async def abort(self, *, all_queued: bool) -> bool:
-        """End the running turn. Return False if no turn runs."""
+        """End the running turn. Return False if no turn is running."""
         return await self._deliver("abort", {"all_queued": all_queued})
 
     async def clear(self) -> None:

@@ -150,7 +150,7 @@ def delete(context: CommandContext, id: str, yes: bool) -> None:
         click.confirm(f"Delete {info.thread}{named} with {counted(info.last_seq, 'event')} permanently?", abort=True)
     gone = call_api(context, "DELETE", _path(id), into=DeletedThread)
     others = f" and its subagents' threads ({gone.threads - 1})" if gone.threads > 1 else ""
-    print(f"Deleted {id}{others}. The digest of the deleted events ({gone.events}) is {gone.digest}.")
+    print(f"Deleted {id}{others}. {counted(gone.events, 'event')} deleted, digest {gone.digest}.")
 
 
 @command(threads, example="shoal threads rebuild terminal:local:main")

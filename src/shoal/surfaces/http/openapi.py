@@ -30,7 +30,7 @@ _EVENTS = {**EVENT_CLASSES, ToolResultShown.type: ToolResultShown}
 _PARAMETER = re.compile(r"{(\w+)(:path)?}")
 _PARAMETER_SCHEMAS: dict[str, Schema] = {"thread": {"pattern": "^[^:]+:[^:]+:[^:]+$", "maxLength": 542}}
 _PARAMETER_TEXTS = {
-    "thread": "platform:channel:thread. Unsafe characters in a part are written as %HH, which becomes %25HH in a URL.",
+    "thread": "platform:channel:thread. Encode unsafe characters in a part as %HH, in a URL as %25HH.",
     "path": "A path from the listing. It may contain slashes.",
 }
 

@@ -127,7 +127,7 @@ class DiskContract:
         grown = await self.run(bounded, workspace, "echo x > new; echo x >> f1; ls f1; rm f2; sleep 1; echo end")
         assert grown.stdout == b"f1\nend\n"
         assert b"/workspace contains" in grown.stderr
-        assert b"Files cannot grow until then" in grown.stderr
+        assert b"Files cannot grow until the problem is fixed" in grown.stderr
         assert ((workspace / "new").stat().st_size, (workspace / "f1").stat().st_size) == (0, MEBIBYTE)
         assert not (workspace / "f2").exists()
         (workspace / "f").write_bytes(bytes(2 * MEBIBYTE))  # the sandbox may have stopped it one file after the limit

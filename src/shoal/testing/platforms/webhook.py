@@ -70,7 +70,9 @@ class FakeHookChat(FakePlatform):
         )  # fmt: skip
 
     async def tells(self, call: Mapping[str, Json]) -> HttpAnswer:
-        """Send a correctly signed call to the bot and return its response. The status is 0 if the call is held."""
+        """Send a correctly signed call to the bot and return its response. The status is 0 if delivery is being
+        held back.
+        """
         body = msgspec.json.encode(call)
 
         async def deliver() -> HttpAnswer:

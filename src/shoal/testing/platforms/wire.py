@@ -29,7 +29,7 @@ class Called(msgspec.Struct):
 
 
 class Answered(NamedTuple):
-    """A response to send. If `status` is None, the server breaks the connection instead."""
+    """A response to send. If `status` is None, the server drops the connection instead."""
 
     status: int | None
     body: bytes = b""

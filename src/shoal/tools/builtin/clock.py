@@ -10,7 +10,7 @@ from shoal.kernel.traits import LOOKUP
 from shoal.kernel.zones import zone_named
 from shoal.tools.functions import as_tool_error, planned, tool
 
-ZONE = "IANA name of the time zone; default: the asking person's zone."
+ZONE = "IANA name of the time zone; default: the time zone of the person who asked."
 
 
 @tool(replace(LOOKUP, origin="own", in_cases=True), example={"timezone": "Europe/Berlin"})

@@ -260,7 +260,7 @@ def overview_tool(store: Store, agenda: Agenda, taint_of: TaintOf) -> FunctionTo
         hours: Annotated[float, Meta(description="Number of hours to look back.", ge=1, le=168)] = 24,
         timezone: Annotated[
             str,
-            Meta(description="IANA name of the zone for times; default: the asking person's zone.", max_length=64),
+            Meta(description="IANA time zone of the times. Default: the zone of the person who asked.", max_length=64),
         ] = "",
     ) -> Invocation:
         """Summarize recent work and the current state: requests, results, failures and spending of the last hours,

@@ -70,7 +70,7 @@ def test_errors_take_one_line_and_change_nothing(shoal: Shoal, home: Path) -> No
 
 
 @pytest.mark.usefixtures("asked")
-def test_cases_are_checked_for_people_and_for_ci(shoal: Shoal, home: Path, tmp_path: Path) -> None:
+def test_check_reports_results_as_text_and_as_junit(shoal: Shoal, home: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     saved = shoal(*SAVE.split(), "--calls", "time", "--lacks", "quarter to nine")
     assert saved.out == "Saved the case as agents/main/cases/tells-the-time.toml. 'shoal check --agent main' runs it.\n"

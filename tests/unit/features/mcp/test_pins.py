@@ -210,7 +210,7 @@ async def test_processes_share_the_pins_and_notify_once(owner: Owner) -> None:
     assert await asyncio.gather(*(owner.sees(one, echo="b") for one in processes)) == [{"echo": "b"}] * 4
 
 
-async def test_only_one_of_two_first_definitions_is_pinned(owner: Owner) -> None:
+async def test_only_one_of_several_concurrent_definitions_is_pinned(owner: Owner) -> None:
     """A server could show each process a different definition."""
     found = await asyncio.gather(*(owner.sees(owner.process(), echo=f"version {number}") for number in range(4)))
     assert len({one["echo"] for one in found}) == 1

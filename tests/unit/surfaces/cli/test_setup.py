@@ -177,7 +177,7 @@ def test_an_empty_key_and_an_invalid_hour_are_reported(shoal: Shoal) -> None:
 
 def test_a_brief_can_be_set_up_in_a_fresh_home_without_a_chat(shoal: Shoal) -> None:
     ran = shoal("setup", "--brief", "8")
-    assert (ran.code, "You will get a brief on the page. The first one is due at " in ran.out) == (0, True), ran.out
+    assert (ran.code, "Your brief will appear on the page. The first one is due at " in ran.out) == (0, True), ran.out
     (brief,) = json.loads(shoal("triggers", "list", "--json").out)
     assert (brief["name"], brief["schedule"], brief["thread"]) == ("daily-brief", "0 8 * * *", "web:lobby:brief")
 

@@ -88,7 +88,7 @@ async def test_a_fully_read_body_needs_no_draining() -> None:
     assert len(exchange.sent) == 2
 
 
-async def test_a_small_buffered_body_keeps_the_connection() -> None:
+async def test_a_small_buffered_body_keeps_the_connection_open() -> None:
     exchange = Exchange([b"{}"], {"content-length": "2"})
     await exchange.run(refuse)
     assert not exchange.closes
