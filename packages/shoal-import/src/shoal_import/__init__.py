@@ -32,7 +32,7 @@ WORDS = ("came", "off", "there", "left")
 @click.option("--dry-run", "dry", is_flag=True, help="Write nothing. List what would be imported.")
 @click.option("--keys", is_flag=True, help="Also import keys and tokens, into secrets/.")
 @click.option(
-    "--trust", is_flag=True, help=("Do not mark imported content as untrusted. Read it before you use this option.")
+    "--trust", is_flag=True, help="Do not mark imported content as untrusted. Read it before you use this option."
 )
 def import_home(context: CommandContext, product: str, path: Path | None, dry: bool, keys: bool, trust: bool,
                 as_json: bool) -> None:  # fmt: skip

@@ -35,7 +35,7 @@ from shoal.tools.tainted_files import MarkedFiles
 @command(example="shoal backup ~/shoal.tar.gz")
 @click.argument("file", required=False, type=click.Path(dir_okay=False, path_type=Path))
 @click.option(
-    "--with-secrets", is_flag=True, help=("Include the secrets in shoal.toml and secrets/, and the page's token.")
+    "--with-secrets", is_flag=True, help="Include the secrets in shoal.toml and secrets/, and the page's token."
 )
 @click.option("--force", is_flag=True, help="Replace an existing FILE.")
 @click.option("--list", "lists", is_flag=True, help="List the backups in backup.to.")

@@ -145,7 +145,7 @@ def all_as_usage() -> Generator[None]:
 @click.option("--model", required=True, help="Model to ask, as PROVIDER/MODEL.")
 @click.option("--thread", default="", metavar="ID", help="Repeat the calls in this thread.")
 @click.option(
-    "--last", default=0, type=click.IntRange(0), help=("Repeat the calls in the latest N turns across all threads.")
+    "--last", default=0, type=click.IntRange(0), help="Repeat the calls in the latest N turns across all threads."
 )
 @click.option("--tag", default="", help="Repeat the calls in threads with #TAG in their title.")
 @click.option("--profile", default="", help="Use the tools that this permission profile allows.")

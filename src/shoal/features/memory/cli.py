@@ -13,7 +13,7 @@ from shoal.surfaces.cli.context import CommandContext, command
 from shoal.surfaces.cli.output import echo, print_json, print_records, printable
 
 IN_THREAD = click.option(
-    "--thread", default="", help=("With --scope platform or channel: a thread on that platform or in that channel.")
+    "--thread", default="", help="With --scope platform or channel: a thread on that platform or in that channel."
 )
 FILE_SCOPE = click.option(
     "--scope", type=click.Choice(["global", "platform", "channel", "note"]), default="global", show_default=True

@@ -44,7 +44,7 @@ def list_processes(context: CommandContext, agent: str, running: bool, limit: in
 
 @command(processes, example="shoal processes logs 7 --tail 20")
 @click.option(
-    "--tail", default=100, show_default=True, type=click.IntRange(1, 1000), help=("Number of lines from the end.")
+    "--tail", default=100, show_default=True, type=click.IntRange(1, 1000), help="Number of lines from the end."
 )
 @click.option("--offset", default=-1, help="Start at this byte of the output instead.")
 @click.option("--grep", default="", help="Only lines that contain this text.")

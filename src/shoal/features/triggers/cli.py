@@ -36,7 +36,7 @@ triggers = click.Group(
 @command(example="shoal brief 8:30 --working-days")
 @click.argument("at", metavar="AT")
 @click.option(
-    "--timezone", default="", help=("Time zone, as an IANA name such as Europe/Berlin.  [default: your time zone]")
+    "--timezone", default="", help="Time zone, as an IANA name such as Europe/Berlin.  [default: your time zone]"
 )
 @click.option("--working-days", is_flag=True, help="Send the brief only from Monday to Friday.")
 @click.option("--thread", default="", help="Thread that receives the brief.  [default: your own chat with the agent]")
@@ -93,7 +93,7 @@ def list_triggers(context: CommandContext, as_json: bool) -> None:
 @click.option("--platform", default="", help="With --channel: open a new thread there each time.")
 @click.option("--channel", default="")
 @click.option(
-    "--timezone", default="", help=("Time zone, as an IANA name such as Europe/Berlin.  [default: your time zone]")
+    "--timezone", default="", help="Time zone, as an IANA name such as Europe/Berlin.  [default: your time zone]"
 )
 @agent_option("Agent that answers. [default: the thread's or channel's agent]")
 @click.option("--name", default="", help="Name to show in lists.")
