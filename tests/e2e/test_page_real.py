@@ -187,7 +187,7 @@ async def test_a_chat_goes_back_to_an_earlier_message(browser: Browser, tmp_path
         await expect(page.locator(".branches")).to_contain_text("2/3")
 
         await page.get_by_role("button", name="Continue in a copy").first.click()
-        await expect(page.locator(".row.note")).to_contain_text("Copied from another conversation up to here")
+        await expect(page.locator(".row.note")).to_contain_text("Everything above was copied from another conversation")
         await expect(said).to_have_text(["What can you do?"])
         await say(page, "and in the copy?")
         await expect(page.locator(".end-line")).to_have_count(2)

@@ -102,7 +102,7 @@ WORDS: Mapping[Effect, str] = MappingProxyType(
     {
         "read": "reading its own folders, memory, this conversation, the web and MCP servers",
         "contained": "changes that /undo can revert, and commands in a sandbox without network access",
-        "outward": "calls that leave this machine or this conversation",
+        "outward": "calls that send something outside this machine or this conversation",
         "lasting": "changes that /undo cannot revert",
         "unknown": "calls with an unknown effect, such as commands without a sandbox",
     }

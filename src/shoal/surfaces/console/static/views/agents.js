@@ -128,14 +128,14 @@ function Change({ agent, attempt }) {
       </div>
       <label>Time zone <input name="timezone" defaultValue=${before.timezone} spellcheck=${false} placeholder="Europe/Berlin" /></label>
       <datalist id=${`models-${agent.name}`}>${models.map((one) => html`<option key=${one} value=${one}></option>`)}</datalist>
-      <fieldset class="budgets"><legend>Budget limits (empty: no limit)</legend>
+      <fieldset class="budgets"><legend>Budget limits (leave empty for no limit)</legend>
         ${BUDGET.map(([key, label]) => html`<label key=${key}>${label} <input name=${`budget.${key}`} type="number" min="0" step=${key.startsWith("usd") ? "0.01" : "1"} defaultValue=${before[`budget.${key}`]} /></label>`)}
       </fieldset>
       <label>Tools <select value=${every ? "all" : "some"} onChange=${(event) => setEvery(event.target.value === "all")}><option value="all">all tools</option><option value="some">selected tools</option></select></label>
       ${!every && html`<fieldset class="tool-choices"><legend class="offscreen">Selected tools</legend>
         ${[...new Set([...tools, ...agent.tools])].sort(byName).map((one) => html`<label class="choice" key=${one}><input type="checkbox" name="tool" value=${one} defaultChecked=${agent.tools.includes(one)} /> ${visible(one)}</label>`)}
       </fieldset>`}
-      <p class="card-foot"><span class="faint">Takes effect on the next turn. Empty fields use the default.</span><button type="submit" class="primary">Save</button></p>
+      <p class="card-foot"><span class="faint">Takes effect on the next turn. An empty model or time zone selects the default.</span><button type="submit" class="primary">Save</button></p>
     </form>
   `;
 }
@@ -208,10 +208,10 @@ function NewAgent({ reload }) {
       <h2>New agent</h2>
       <div class="pair">
         <label>Name <input name="name" required pattern="[a-z0-9][a-z0-9_\\-]*" maxlength="64" placeholder="release-notes" spellcheck="false" /></label>
-        <label>Model (empty: default) <input name="model" spellcheck="false" /></label>
+        <label>Model (leave empty for the default) <input name="model" spellcheck="false" /></label>
       </div>
       <label>Instructions <textarea name="system_prompt" rows="2" placeholder="Write the release notes of this project"></textarea></label>
-      <label>Create a channel for the agent next to this one (optional) <input name="beside" placeholder="discord:1234567890" spellcheck="false" /></label>
+      <label>Create a channel for the agent in the same server or team as this channel (optional) <input name="beside" placeholder="discord:1234567890" spellcheck="false" /></label>
       <${Listens} />
       <p class="card-foot"><span class="faint">The agent starts as a copy of template/. Its workspace is a Git repository.</span><button type="submit" class="primary">Create agent</button></p>
       ${problem && html`<p class="problem" role="alert"><${Words} text=${problem} /></p>`}

@@ -163,7 +163,7 @@ export function CallsCard({ calls, session }) {
           </section>
         `,
       )}
-      ${!isSeen && html`<p class="reason out-of-view" role="status">Part of the calls is out of view. Scroll to their end to allow them.</p>`}
+      ${!isSeen && html`<p class="reason out-of-view" role="status">Some of the calls are not fully in view. Scroll to their end to allow them.</p>`}
       <div class="choices">
         ${canDecide()
           ? html`<button type="button" class="primary" aria-disabled=${Boolean(sent) || !isSeen || !chosen.length} onClick=${() => decide("allow")}>${sent === "allow" ? "Sending…" : label}</button>
@@ -224,7 +224,7 @@ const size = (file) => (file.size_bytes >= 0 ? count(file.size_bytes, "byte") : 
 function Actions({ actions }) {
   return html`
     <details class="actions">
-      <summary>Actions that the rules check${actions.length > 1 ? `: ${actions.length} parts` : ""}</summary>
+      <summary>Actions checked against your rules${actions.length > 1 ? ` (${actions.length})` : ""}</summary>
       <ul>
         ${actions.map((action) => html`<li><code>${visible(action)}</code></li>`)}
       </ul>

@@ -149,7 +149,7 @@ function Begin({ threads, running, run, stop, reload }) {
       <datalist id="compare-models">${(models || []).map((one) => html`<option value=${one.name} />`)}</datalist>
       <label>Number of turns, conversation or #tag <input list="compare-threads" value=${fields.what} required disabled=${running} onInput=${set("what")} /></label>
       <datalist id="compare-threads">${threads.map((info) => html`<option value=${info.thread}>${threadName(info)}</option>`)}</datalist>
-      <label>Limit in US$ (0: no limit) <input type="number" min="0" step="any" value=${fields.usd} disabled=${running} onInput=${set("usd")} /></label>
+      <label>Limit in US$ (0 means no limit) <input type="number" min="0" step="any" value=${fields.usd} disabled=${running} onInput=${set("usd")} /></label>
       <button type="submit" class=${plan ? "plain" : "primary"} disabled=${running}>Estimate</button>
       <div class="line" role="status">
         ${plan && html`<span>${calls(plan.steps)} from ${turns(plan.turns)}${plan.done > 0 ? `, ${count(plan.done)} already answered` : ""}. ${left > 0 ? `Remaining: ${toGo(plan)}.` : "All calls are already answered."}</span>`}

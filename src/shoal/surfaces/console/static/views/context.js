@@ -42,7 +42,7 @@ export function Context({ thread }) {
           <h2>Trimmed first</h2>
           <p>${nextCut(costs)}</p>
           ${costs.oldest && html`<p class="faint">The oldest message in the request begins: <q class="breakable">${visible(costs.oldest)}</q></p>`}
-          ${costs.found_tools > 0 && html`<p class="faint">The model sees ${costs.found_tools === 1 ? "one more tool" : `${costs.found_tools} more tools`} only when it searches for tools.</p>`}
+          ${costs.found_tools > 0 && html`<p class="faint">The model finds ${costs.found_tools === 1 ? "one more tool" : `${costs.found_tools} more tools`} only by searching.</p>`}
           ${costs.fitted && html`<p class="faint">Shoal shortened the instructions and tools to fit the window.</p>`}
         </section>
       `}

@@ -147,7 +147,7 @@ const NoteRow = memo(function NoteRow({ item, thread, session }) {
   const words = {
     cleared: "Conversation cleared: the agent starts fresh from here",
     compacted: "Older messages were summarized for the agent",
-    forked: "Copied from another conversation up to here",
+    forked: "Everything above was copied from another conversation",
     limit: `Limit reached: ${LIMITS[item.limit] || item.limit?.replaceAll("_", " ")}`,
   };
   return html`

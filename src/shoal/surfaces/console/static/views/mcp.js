@@ -29,7 +29,7 @@ export function Mcp() {
   const [configured, answer] = found || [];
   const servers = answer ? answer.servers : [];
   return html`
-    <${Place} intro="MCP servers give agents more tools. Confirm here which tools only read, and decide about new and changed tools." problem=${problem} reload=${reload} loading=${!answer}>
+    <${Place} intro="MCP servers give agents more tools. Here you confirm which tools are read-only, and review new and changed tools." problem=${problem} reload=${reload} loading=${!answer}>
       ${configured && !configured.length && html`<p class="faint empty">No MCP server is set up yet. Add one below.</p>`}
       <ul class="cards">${(configured || []).map((one) => html`<${Configured} key=${one.name} server=${one} reload=${reload} />`)}</ul>
       ${configured && isOwner() && html`<${NewServer} reload=${reload} />`}

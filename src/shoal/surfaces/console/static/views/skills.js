@@ -59,7 +59,7 @@ function Known({ agent }) {
       <label>From a URL <input type="url" required pattern="https:.*" placeholder="https://example.org/skills.zip" value=${address} onInput=${(event) => setAddress(event.target.value)} /></label>
       <button type="submit" class="plain">Install</button>
     </form>
-    <p class="faint above">An archive contains a folder for each skill, with its SKILL.md and other files. Agents follow skills, so install only skills that you trust.</p>`}
+    <p class="faint above">A .zip file must contain one folder for each skill, with its SKILL.md and any other files. Agents follow skills, so install only skills that you trust.</p>`}
     ${refused && html`<p class="problem" role="alert"><${Words} text=${refused} /></p>`}
     ${draft && html`<div class="card above"><${Editor} agent=${agent} text=${draft} scope=${scope} close=${() => setDraft("")} reload=${reload} /></div>`}
     ${found && !found.skills.length && html`<p class="faint empty">This agent has no skills. Write or install one above.</p>`}

@@ -99,7 +99,7 @@ const Waits = ({ waiting }) => html`
             <code class="clamped">${visible(one.shown || one.action)}</code>
             ${one.reason && html`<span class="clamped faint">${visible(one.reason)}</span>`}
           </a>
-          <span class="faint facts">${[visible(one.agent || "agent"), ` with ${one.tool}`, one.asked_by && ` for ${visible(calledBy(one.asked_by))}`, ` · until ${clockTime(one.expires_at)}`]}</span>
+          <span class="faint facts">${[visible(one.agent || "agent"), ` with ${one.tool}`, one.asked_by && ` for ${visible(calledBy(one.asked_by))}`, ` · expires at ${clockTime(one.expires_at)}`]}</span>
         </li>`)}
     </ul>
     ${waiting.length > WAITING_SHOWN && html`<p class="faint">${WAITING_SHOWN} of ${waiting.length}. <a href="#/approvals">Show all approvals</a></p>`}

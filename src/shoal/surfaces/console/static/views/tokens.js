@@ -65,7 +65,7 @@ function Token({ token, reload }) {
   const isOver = ends && Date.parse(ends) < Date.now();
   const facts = [
     `for ${calledBy(person)}`,
-    agent && `only for ${agent}`,
+    agent && `only for the agent ${agent}`,
     `created ${ago(at)} by ${calledBy(by)}`,
     used ? `last used on ${used}` : "never used",
     ends ? `${isOver ? "expired" : "expires"} ${ago(ends)}` : "never expires",
