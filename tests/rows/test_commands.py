@@ -111,7 +111,7 @@ class TestChannelCommands:
         assert "the moorings" in saved
         assert "ctx-one" in saved.splitlines()[-1], "it says of which conversation"
         assert "the moorings" in slash(shoal, "context", "history", channel=channel)
-        assert "Cleared." in slash(shoal, "context", "clear", channel=channel)
+        assert "I cleared the context." in slash(shoal, "context", "clear", channel=channel)
         assert "Restored" in slash(shoal, "context", "restore 1", channel=channel)
         told = slash(shoal, "new", channel=channel)
         assert "/context restore" in told
@@ -188,7 +188,7 @@ class TestChannelCommandsElsewhere:
         assert "the moorings" in there.command("/context save the moorings")
         assert "the moorings" in there.command("/context history")
         assert "/context restore" in there.command("/new")
-        assert "Cleared." in there.command("/context clear")
+        assert "I cleared the context." in there.command("/context clear")
 
 
 class TestNumbers:
@@ -230,7 +230,7 @@ class TestAgentCommands:
 
     def test_configure_is_an_alias_and_show_includes_the_idle_timer(self, shoal: Running) -> None:
         shoal.command("web:lobby:idle", "/agent create rower")
-        assert "idle_minutes is `30`" in shoal.command("web:lobby:idle", "/agent configure rower idle_minutes 30")
+        assert "idle_minutes is now `30`" in shoal.command("web:lobby:idle", "/agent configure rower idle_minutes 30")
         assert "after 30 min of inactivity" in shoal.command("web:lobby:idle", "/agent show rower")
         assert "idle_minutes" in shoal.command("web:lobby:idle", "/agent show main")
         assert "idle_minutes" in shoal.command("web:lobby:idle", "/help")

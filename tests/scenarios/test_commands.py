@@ -27,7 +27,7 @@ async def test_a_context_is_saved_cleared_and_restored(tmp_path: Path) -> None:
         saved = await world.ada.asks("/context save")
         assert saved.endswith(": About boats.")
         name = saved.split("`")[1]
-        assert (await world.ada.asks("/context clear")).startswith("Cleared.")
+        assert (await world.ada.asks("/context clear")).startswith("I cleared the context.")
         await turn(world, "now?", 2)
         await world.ada.sees("demo heard 1")
         assert f"`{name}`" in await world.ada.asks("/context history")
