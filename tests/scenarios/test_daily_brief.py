@@ -49,7 +49,7 @@ class Model:
     def set_up(self, seen: Seen) -> Step | str:
         found = re.search(r"/[^\s(]*daily-brief/SKILL\.md", seen.system)
         assert found is not None, "the skill is not offered"
-        text = f"Follow the skill daily-brief, section Each morning, for {BERLIN}. Answer [SILENT] if there is nothing."
+        text = f"Follow the “Each morning” section of the skill daily-brief, in the time zone {BERLIN}."
         steps = (
             call("read", path=found[0]),
             call("schedule", do="list"),
@@ -155,7 +155,7 @@ async def test_a_brief_is_set_up_by_one_call(tmp_path: Path, agent: str) -> None
         await clock.advance(2 * 3600)
         await found.world.happens(THREAD, "turn_finished", 2)
         asked = found.world.model.requests[-1]
-        assert "Follow the skill daily-brief" in asked.messages[-1].text
+        assert "section of the skill daily-brief" in asked.messages[-1].text
         names = {one.name for one in (*asked.tools, *asked.further)}
         assert "overview" in names
         assert ("bash" in names) is (agent == "")

@@ -97,7 +97,7 @@ async def test_damage_stops_intake_and_is_reported_without_ending_the_process(tm
             await owner.sees("I have stopped accepting messages and running turns.")
             for _ in range(5):
                 await clock.advance(HEALTH_CHECK_SECONDS)
-            assert len([one for one in world.chat.posted if "damaged" in one.markdown]) == 1
+            assert len([one for one in world.chat.posted if "I have stopped accepting" in one.markdown]) == 1
         assert (await client.get("/healthz")).status_code == 200
     if damage is not overwrite_pages:
         assert said_in(tmp_path / "shoal.db.rescued-1") == 1

@@ -117,7 +117,7 @@ async def test_a_changed_tool_waits_for_the_owner_who_is_notified(tmp_path: Path
     (tmp_path / "mcp" / "odd" / "more.json").write_text(json.dumps(changed))
     async with scenario(tmp_path, FakeModel("Hello again."), settings=OWNED, changes=("tools",)) as world:
         card = await world.ada.sees("changed its tools")
-        assert "mcp_odd_echo is changed" in card.markdown
+        assert "mcp_odd_echo (changed)" in card.markdown
         assert f'+description: "{lie}"' in card.markdown
         await world.ada.says("hi")
         await world.ada.sees("Hello again.")

@@ -321,7 +321,7 @@ async def test_a_document_that_cannot_be_read_is_reported(tmp_path: Path, name: 
     model = FakeModel(recall(query="berth"), "done 0")
     async with scenario(tmp_path, model) as world:
         write(world, f"agents/main/docs/{name}", content)
-        assert f"[Shoal did not fully search docs/{name}: {why}.]" in await asked(world, world.ada)
+        assert f"[Shoal did not fully search docs/{name}: {why}" in await asked(world, world.ada)
 
 
 async def test_a_turn_without_recall_loads_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def test_a_backup_from_before_the_first_release_says_how_to_start_over(
     result = restored(shoal, home, file)
     assert is_one_line(result), result
     suggestion = re.search(
-        r"'(tar -xzf .+)' into an empty home directory, and Shoal starts with your agents", result.err
+        r"'(tar -xzf .+)' into an empty home directory to start without history", result.err
     )
     assert suggestion is not None, result.err
     assert not home.exists()

@@ -144,7 +144,7 @@ async def test_a_running_shoal_adopts_model_and_bot_and_repeats_only_wrong_answe
     await at(terminal, "Enter goes back): ", "123456:AAAnotherBotsTokenThatIsWrong")
     await at(terminal, "Telegram rejected the token")
     await at(terminal, "Enter goes back): ", TOKEN)
-    await at(terminal, "The bot answers with a code. Enter it here.")
+    await at(terminal, "The bot answers with a code. Enter the code here.")
     await fake.says(7, "/start")
     code = (await fake.sees(7, "shoal pair ")).text.split("shoal pair ")[1][:8]
     await at(terminal, "CODE'): ", "short")
@@ -355,9 +355,9 @@ async def test_a_wrong_answer_repeats_the_question(start: Start, tmp_path: Path)
         ("not a url", "not a url is not a URL."),
         ("a1b2c3d4e5f6a1b2c3d4e5f6", "That is not a URL."),
     ):
-        await at(terminal, "Address", answer)
+        await at(terminal, "URL", answer)
         await at(terminal, said)
-    await at(terminal, "Address", "http://127.0.0.1:1/v1")
+    await at(terminal, "URL", "http://127.0.0.1:1/v1")
     await at(terminal, "Key, if required", "")
     await at(terminal, "URL (- goes back) [http://127.0.0.1:1/v1]: ", "-")
     await at(terminal, "Number [1]: ", "demo")
@@ -373,11 +373,11 @@ async def test_an_unreachable_service_does_not_ask_for_another_key(start: Start)
     await at(terminal, "Number [1]: ", "key")
     await at(terminal, "or type part of a name.")
     await at(terminal, "Number [1]: ", "openai, w")
-    await at(terminal, "Key of openai (not shown; Enter goes back): ", "sk-0123456789abcdef0123456789abcdef")
+    await at(terminal, "API key for openai (not shown; Enter goes back): ", "sk-0123456789abcdef0123456789abcdef")
     for again in ("", "n"):
         await at(terminal, "cannot be reached")
         await at(terminal, "Try again with the same key? [Y/n]: ", again)
-    await at(terminal, "Key of openai (not shown; Enter goes back): ", "")
+    await at(terminal, "API key for openai (not shown; Enter goes back): ", "")
     await at(terminal, "Number [1]: ")
     terminal.presses(b"\x03")
     assert await asyncio.to_thread(terminal.ends) == 130

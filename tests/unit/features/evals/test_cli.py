@@ -16,7 +16,7 @@ WRONG = (
     ("compare --model demo --thread terminal:ask:none", "Thread terminal:ask:none does not exist."),
     ("compare --model demo --tag none", "No thread has #none in its title."),
     ("compare --model demo --last 1 --profile none", "No permission profile is named 'none'."),
-    ("compare --model demo --last 1 --system none.md", "Cannot read none.md: No such file or directory."),
+    ("compare --model demo --last 1 --system none.md", "Shoal cannot read none.md: No such file or directory."),
     ("threads undo terminal:ask:none", "Thread terminal:ask:none does not exist."),
     (f"threads undo {THREAD} none", f"Turn none of {THREAD} has changed no files"),
     (f"threads again {THREAD} --model nope", "No provider has the model 'nope'."),
