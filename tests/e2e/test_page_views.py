@@ -468,7 +468,9 @@ async def test_a_command_is_checked_against_the_rules(browser: Browser, tmp_path
             await expect(page.get_by_text("It would ask for approval.")).to_be_visible()
             await expect(page.get_by_role("row").filter(has_text="git push")).to_contain_text("asks")
             rule = page.get_by_role("row").filter(has_text="git push").locator("details")
-            await expect(rule.get_by_text("calls that send something outside this machine or this conversation")).to_be_visible()
+            await expect(
+                rule.get_by_text("calls that send something outside this machine or this conversation")
+            ).to_be_visible()
             await expect(rule.locator("code")).not_to_be_visible()
             await rule.locator("summary").click()
             await expect(rule.locator("code")).to_have_text("ask effect outward")

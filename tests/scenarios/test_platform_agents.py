@@ -98,7 +98,7 @@ async def test_a_deleted_channel_is_reported_and_its_binding_kept(tmp_path: Path
         await scene.ada.sees("hello")
     stand.loses(channel)
     async with playing(stand, tmp_path, FakeModel()) as scene:
-        await scene.ada.sees(f"The channel {stand.platform}:{channel} of the agent deck is gone")
+        await scene.ada.sees(f"deck's channel {stand.platform}:{channel} no longer exists")
         assert any(f"{stand.platform}:{channel}" in note for note in scene.app[Notices].notes)
         assert [one.agent for one in await scene.app[Store].registry.bindings()] == ["deck"], "it is told, not dropped"
 

@@ -30,7 +30,7 @@ async def test_team_settings_apply_only_in_their_team(tmp_path: Path, stand: Tea
     async with playing(stand, tmp_path, FakeModel()) as scene:
         data = {"tenant": {"id": TENANT}, "team": {"id": "19:fleet@thread.tacv2"}}
         await stand.fake.says(stand.harbour, "/settings permissions locked", named=True, channelData=data)
-        await scene.ada.sees("permissions is locked in teams@19:fleet@thread.tacv2", where=private)
+        await scene.ada.sees("permissions is now locked in teams@19:fleet@thread.tacv2", where=private)
         await stand.fake.says(pier, "/settings", named=True, channelData=data)
         await scene.ada.sees("in this server: permissions locked", where=private)
         await scene.ada.says("/settings")

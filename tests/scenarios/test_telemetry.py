@@ -159,7 +159,7 @@ async def test_an_unreachable_collector_blocks_nothing_and_is_reported_once(
         await world.ada.sees("here")
     told = [record for record in caplog.records if record.name.startswith(("shoal.terminal", "opentelemetry"))]
     assert len(told) == 1, "a refused connection is not tried again, which the exporter would say"
-    assert "Shoal cannot send telemetry to http://127.0.0.1:1: Connection refused." in told[0].getMessage()
+    assert "sending telemetry to http://127.0.0.1:1 failed: Connection refused" in told[0].getMessage()
 
 
 async def test_the_variables_name_the_service_and_other_protocols_are_reported(
@@ -176,7 +176,7 @@ async def test_the_variables_name_the_service_and_other_protocols_are_reported(
             (resource,) = request.resource_spans  # pyrefly: ignore[missing-attribute]
             found = {one.key: one.value.string_value for one in resource.resource.attributes}
             assert found["service.name"] == name
-    assert "http/protobuf, the only supported protocol. Ignored OTEL_EXPORTER_OTLP_PROTOCOL=grpc." in caplog.text
+    assert "http/protobuf, the only supported protocol; ignored OTEL_EXPORTER_OTLP_PROTOCOL=grpc" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ async def test_a_schedule_of_another_conversation_is_not_found(tmp_path: Path) -
         assert "does not match exactly one reminder" in await bob.asks(f"/remind cancel {made.id[-6:]}")
         assert len(await world.app[TriggerStore].all()) == 1
         assert "Write the time first" in await bob.asks("/remind soon stretch")
-        assert "is past" in await bob.asks("/remind 2020-01-01T09:00 stretch")
+        assert "has passed" in await bob.asks("/remind 2020-01-01T09:00 stretch")
 
 
 async def test_a_failing_trigger_backs_off_is_disabled_and_reported(tmp_path: Path) -> None:

@@ -500,7 +500,7 @@ async def test_a_completion_callback_that_fails_is_logged_and_called_for_the_nex
             await world.ada.sees(words)
         assert world.app[Runtime].state == "running"
     assert called == ["one", "two", "three"]
-    failed = [record for record in caplog.records if record.getMessage().startswith("the completion callback failed")]
+    failed = [record for record in caplog.records if record.getMessage().startswith("completion callback failed")]
     assert [record.levelname for record in failed] == ["ERROR"] * 2
     assert "the register is closed" in caplog.text
 

@@ -151,7 +151,7 @@ async def test_an_overlong_recording_is_not_sent(tmp_path: Path) -> None:
         assert seconds_of(long) > 5
         await telegram.sends_voice(ADA, long)
         assert (
-            "more than the limit of 5 (speech.seconds_max)"
+            "but the limit is 5 s (speech.seconds_max)"
             in (await sees(telegram, lambda one: "could not understand" in one.text)).text
         )
         await sees(telegram, lambda sent: sent.text == "Too long.")

@@ -41,8 +41,8 @@ def test_an_unknown_name_is_reported_with_the_known_ones(install: Install) -> No
     install("weather2", "[shoal.tools]\nweather = weather2:TOOL\n")
     with pytest.raises(
         ConfigError,
-        match=r"No installed package provides 'wether' in shoal\.tools; available: "
-        r"weather\.",
+        match=r"No installed package provides 'wether' in shoal\.tools \(available: "
+        r"weather\)\.",
     ):
         load_extension("shoal.tools", "wether")
 

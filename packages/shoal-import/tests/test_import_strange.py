@@ -172,7 +172,7 @@ def test_long_conversations_are_imported_whole_and_long_texts_marked_as_cut(
     (root / "workspace/SOUL.md").write_text("y" * 5_000_000)
     lines = bring("nanobot", root)
     assert len(texts(shoal, "0 xxx")) == 3000
-    assert left(lines)["workspace/SOUL.md"] == "it is longer than 4 MiB: the rest was skipped"
+    assert left(lines)["workspace/SOUL.md"] == "it is longer than 4 MiB, so the rest was skipped"
 
 
 def test_files_and_lines_without_a_conversation_are_named(bring: Bring, shoal: Shoal, tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_an_odd_value_affects_only_its_own_schedule(
     assert [
         why
         for what, why in left(lines).items()
-        if what.startswith("schedule") and "cannot be written as a cron line" in why
+        if what.startswith("schedule") and "cannot be written as a cron expression" in why
     ]
     assert any(line.what.startswith("conversation") for line in lines if line.became == "came")
 

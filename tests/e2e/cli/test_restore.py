@@ -17,9 +17,7 @@ def test_a_backup_from_before_the_first_release_says_how_to_start_over(
     backup_with_schema(shoal, home, file, 17)
     result = restored(shoal, home, file)
     assert is_one_line(result), result
-    suggestion = re.search(
-        r"'(tar -xzf .+)' into an empty home directory to start without history", result.err
-    )
+    suggestion = re.search(r"'(tar -xzf .+)' into an empty home directory to start without history", result.err)
     assert suggestion is not None, result.err
     assert not home.exists()
     home.mkdir()

@@ -44,5 +44,5 @@ def test_an_agent_without_a_usable_workspace_is_reported(tmp_path: Path, name: s
     ODD[odd](place)
     registry = AgentRegistry(Home(tmp_path), AgentDefaults())
     assert registry.names() == ["main"]
-    with pytest.raises(InvalidInput, match="cannot be used"):
+    with pytest.raises(InvalidInput, match="Shoal cannot use"):
         registry.spec("main")

@@ -74,16 +74,16 @@ def test_an_empty_home_has_every_default(tmp_path: Path) -> None:
         ),
         (
             "[permissions.profiles]\np = { extends = 'q' }\nq = { extends = 'p' }",
-            "permissions.profiles are inconsistent: permission profile 'p': it extends itself",
+            "permissions.profiles are inconsistent: permission profile 'p' extends itself",
         ),
         ("[permissions.overrides]\nkinds = ['x']", "permissions.overrides.kinds must be a list of"),
         ("[[permissions.overrides]]\nallow = ['[']", 'permissions.overrides.0.allow has the pattern "["'),
         ("[platforms.telegram]\n", "platforms.telegram.token is missing. Set it, or set enabled = false."),
         ("[platforms.telegramm]\n", "platforms.telegramm is not a known key. Did you mean telegram?"),
         ("[platforms]\ntelegram = 3", "platforms.telegram must be a table or an array of tables ([[…]]), not 3."),
-        ("[platforms.slack]\nbot_token = 'x'", "platforms.slack.app_token is missing; Socket Mode needs it"),
-        ("[platforms.slack]\nbot_token = 'x'\nmode = 'http'", "platforms.slack.signing_secret is missing;"),
-        ("[platforms.matrix]\nhomeserver = 'http://h'\nuser = '@a:b'", "platforms.matrix.access_token is missing;"),
+        ("[platforms.slack]\nbot_token = 'x'", "platforms.slack.app_token is missing. Set it for Socket Mode"),
+        ("[platforms.slack]\nbot_token = 'x'\nmode = 'http'", "platforms.slack.signing_secret is missing."),
+        ("[platforms.matrix]\nhomeserver = 'http://h'\nuser = '@a:b'", "platforms.matrix.access_token is missing."),
         ("[platforms.webhook.w]\n", "platforms.webhook.w.secret is missing. Set it to a secret that both sides share."),
         *(
             (

@@ -68,7 +68,7 @@ def test_the_line_of_ancestors_is_bounded() -> None:
 
 
 def test_an_unknown_profile_is_named_with_those_that_exist() -> None:
-    with pytest.raises(ConfigError, match=r"'other'; known: guarded, locked, open, standard"):
+    with pytest.raises(ConfigError, match=r"'other'. Known profiles: guarded, locked, open, standard"):
         Profiles(TRAITS).get("other")
 
 

@@ -84,7 +84,7 @@ def test_an_overlong_or_undecodable_name_is_refused(jail: Jail) -> None:
 def test_a_link_to_an_undecodable_name_is_refused(jail: Jail, root: Path) -> None:
     (root / "a\udcffb").write_text("x")
     (root / "link").symlink_to("a\udcffb")
-    with pytest.raises(ToolError, match=r"The name of a\?b is not UTF-8. Rename the file first"):
+    with pytest.raises(ToolError, match=r"The name of .*a\?b is not UTF-8. Rename the file first"):
         jail.resolve("link")
 
 

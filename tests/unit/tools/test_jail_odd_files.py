@@ -58,7 +58,7 @@ def test_line_ends_are_kept(content: str, old: str, new: str, changed: str) -> N
      ("cafe\u0301\n", "caf\u00e9"), ("x\nfoo \t\nbar\n", "foo\nbar")],
 )  # fmt: skip
 def test_a_near_match_is_shown_but_not_used(content: str, old: str) -> None:
-    with pytest.raises(ToolError, match="Copy it exactly") as told:
+    with pytest.raises(ToolError, match="Copy the text exactly") as told:
         replace_text(content, old, "new", replace_all=False, shown="f")
     assert content.splitlines()[-1] in str(told.value)
 

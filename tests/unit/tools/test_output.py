@@ -51,7 +51,7 @@ def test_long_output_is_an_excerpt_with_the_whole_stored(tmp_path: Path) -> None
     assert stored(tmp_path, bounded) == text
     assert bounded.text.startswith("line 0\nline 1\n")
     assert "line 4999\n" in bounded.text
-    assert "characters left out" in bounded.text
+    assert "characters omitted" in bounded.text
     assert bounded.text.endswith(
         "[This is an excerpt of 48,890 characters in 5,000 lines. "
         f"The complete output is stored as artifact {bounded.artifact}: see read_artifact.]"
@@ -81,7 +81,7 @@ def test_a_piece_is_cut_and_not_stored(tmp_path: Path) -> None:
     assert bound_piece("x" * 1500, BOUNDS) == BoundedOutput("x" * 1500)
     bounded = bound_piece("x" * 1501, BOUNDS)
     assert not bounded.artifact
-    assert "Ask for a smaller piece." in bounded.text
+    assert "Request a smaller part." in bounded.text
 
 
 def test_a_failing_disk_is_reported(tmp_path: Path) -> None:

@@ -269,7 +269,7 @@ async def test_a_manifest_with_outside_paths_is_refused(machines: tuple[Machine,
     content = a.files.keep(b"bad")
     manifest = a.files.keep(msgspec.json.encode({"entries": {path: ManifestEntry("file", content, 0o644)}}))
     await a.store.settings.put(SCOPE, NAME, manifest)
-    with pytest.raises(InvalidInput, match="out of its directory"):
+    with pytest.raises(InvalidInput, match="outside its directory"):
         await b.pull()
     assert b.shows() == {}
 

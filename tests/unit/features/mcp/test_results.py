@@ -129,7 +129,7 @@ def test_a_large_picture_is_shrunk_and_a_truncated_one_reported() -> None:
     found = output_of("odd", {"content": blocks}, keep)
     assert [image.media_type for image in found.images] == ["image/jpeg"]
     assert max(Picture.open(io.BytesIO(kept[0])).size) == 1568
-    assert "cannot be shown: it is damaged" in found.text
+    assert "Shoal cannot show: it is damaged" in found.text
 
 
 def test_structure_is_shown_where_the_text_does_not_say_it() -> None:

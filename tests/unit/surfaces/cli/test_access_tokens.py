@@ -31,7 +31,7 @@ def test_the_audit_log_records_who_created_and_revoked_a_token(shoal: Shoal) -> 
     shoal("token", "revoke", "ben")
     entries = [row["entry"] for row in json.loads(shoal("audit", "tail", "--chain", "tokens", "--json").out)]
     assert [(one["action"], one["user"], one.get("detail", "")) for one in entries] == [
-        ("create ben", "web:owner", "approve as web:ben, agent main, for good"),
+        ("create ben", "web:owner", "approve as web:ben, agent main, without expiry"),
         ("revoke ben", "web:owner", ""),
     ]
 

@@ -71,7 +71,7 @@ def test_a_channel_is_bound_and_unbound(shoal: Shoal, home: Path) -> None:
     assert shoal("agents", "bind", "ops", "matrix:!room:b.c", "--listen", "never").code == 2
     assert shoal("agents", "unbind", "matrix:!room:b.c").code == 0
     assert "not bound to an agent" in shoal("agents", "unbind", "matrix:!room:b.c").err
-    assert "write PLATFORM:CHANNEL" in shoal("agents", "bind", "ops", "nowhere").err
+    assert "Specify the channel as PLATFORM:CHANNEL" in shoal("agents", "bind", "ops", "nowhere").err
     shoal("agents", "bind", "ops", "matrix:!room:b.c")
     shoal("agents", "destroy", "ops", "--yes")
     shoal("agents", "create", "ops")

@@ -95,7 +95,7 @@ def test_an_approved_turn_continues_when_its_thread_is_opened(shoal: Shoal) -> N
     decided = "shoal: This approval was already decided: it was allowed. To change the decision, ask the agent again.\n"
     assert (again.code, again.err) == (1, decided)
     gone = shoal("approvals", "allow", "01NOSUCHID")
-    assert (gone.code, "Run `shoal approvals list` to see the pending ones" in gone.err.replace("'", "`")) == (1, True)
+    assert (gone.code, "shoal approvals list" in gone.err.replace("'", "`")) == (1, True)
 
 
 @pytest.mark.parametrize("as_json", [True, False])

@@ -208,7 +208,7 @@ def test_an_unopenable_database_advises_to_check_the_disk(shoal: Shoal, home: Pa
     (home / "shoal.db-wal").mkdir()
     found = findings(shoal)["database"]
     assert found["status"] == "fail"
-    assert found["todo"] == "Check the file's disk and permissions."
+    assert found["todo"] == "Check its disk and its permissions."
 
 
 def test_a_database_path_of_another_kind_does_not_block(shoal: Shoal, home: Path) -> None:

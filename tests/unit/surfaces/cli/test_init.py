@@ -73,7 +73,7 @@ def test_existing_files_are_unchanged(shoal: Shoal, home: Path) -> None:
     assert (home / "shoal.toml").read_text() == "[web]\nport = 1\n"
     assert (home / "agents/main/AGENTS.md").read_text() == "mine"
     assert (home / "token").read_text() == token
-    assert shoal("init").out == f"{home} is already complete.\n"
+    assert shoal("init").out == f"The home directory {home} is already complete.\n"
 
 
 def test_a_non_empty_directory_keeps_its_permissions(shoal: Shoal, home: Path) -> None:

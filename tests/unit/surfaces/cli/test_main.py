@@ -69,7 +69,7 @@ def test_an_unknown_command_is_reported_with_the_nearest(shoal: Shoal) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["frobnicate"], "No command named 'frobnicate'. Run 'shoal --help' to list them."),
+        (["frobnicate"], "No command named 'frobnicate'. Run 'shoal --help' to list all commands."),
         (["run", "--port", "abc"], "Invalid value for '--port': 'abc' is not a whole number."),
         (["import", "nosuch"], "'nosuch' is not one of 'openclaw', 'hermes', 'nanobot', 'openwebui'."),
         (["restore", "nosuch.tar.gz"], "No file or backup named nosuch.tar.gz."),
@@ -137,7 +137,7 @@ def test_a_failure_prints_one_line_and_exits_1(shoal: Shoal, home: Path) -> None
     ran = shoal("threads", "list")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (
-        f"shoal: The home directory {home} does not exist. Create it with 'shoal init', or use --home.\n"
+        f"shoal: The home directory {home} does not exist. Create it with 'shoal init', or choose another with --home DIR.\n"
     )
 
 

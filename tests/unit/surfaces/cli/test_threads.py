@@ -241,7 +241,7 @@ def test_a_thread_is_renamed_pinned_and_archived_by_command(shoal: Shoal) -> Non
 def test_a_thread_is_deleted_after_confirmation(shoal: Shoal, home: Path) -> None:
     for answer in ("n\n", ""):
         ran = shoal("threads", "delete", THREAD, stdin=answer)
-        assert (ran.code, ran.err.strip()) == (130, "shoal: Nothing was changed. '--yes' skips the question.")
+        assert (ran.code, ran.err.strip()) == (130, "shoal: Nothing was changed. Use '--yes' to skip the question.")
     assert shoal("threads", "show", THREAD).code == 0
     gone = shoal("threads", "delete", THREAD, "--yes")
     assert gone.code == 0
