@@ -137,7 +137,8 @@ def test_a_failure_prints_one_line_and_exits_1(shoal: Shoal, home: Path) -> None
     ran = shoal("threads", "list")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (
-        f"shoal: The home directory {home} does not exist. Create it with 'shoal init', or choose another with --home DIR.\n"
+        f"shoal: The home directory {home} does not exist. Create it with 'shoal init', or choose another with "
+        "--home DIR.\n"
     )
 
 

@@ -48,7 +48,7 @@ def test_a_unique_text_is_replaced_and_shown() -> None:
 def test_a_missing_text_names_the_nearest_line() -> None:
     with pytest.raises(ToolError, match=r"not in f\. The nearest line is 7: seven"):
         change(TEXT, "sevenn", "7")
-    with pytest.raises(ToolError, match="first line of old_string matches line 4. Check white space"):
+    with pytest.raises(ToolError, match=r"first line of old_string matches line 4\. Check white space"):
         change(TEXT, "  four\n  five", "x")
     with pytest.raises(ToolError, match="copy the text exactly"):
         change(TEXT, "nothing like it at all", "x")
