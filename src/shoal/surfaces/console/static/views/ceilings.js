@@ -48,7 +48,7 @@ export function Ceilings({ sum }) {
   return html`
     <section class="card today" aria-label="Today">
       <p class="card-head"><b>Today</b><span class="faint">since ${midnight(0)}</span></p>
-      <p>${sum ? html`<span class="figure">${dollars(sum.usd)}</span> <span class="faint">in ${count(sum.calls)} calls, ${count(sum.input + sum.output)} tokens</span>` : html`<span class="faint">No model calls yet.</span>`}</p>
+      <p>${sum ? html`<span class="figure">${dollars(sum.usd)}</span> <span class="faint">in ${count(sum.calls)} ${sum.calls === 1 ? "call" : "calls"}, ${count(sum.input + sum.output)} tokens</span>` : html`<span class="faint">No model calls yet.</span>`}</p>
       ${rows.length > 0 && html`<ul class="ceilings">${rows.map((row) => html`<${Ceiling} key=${`${row.scope} ${row.most}`} row=${row} />`)}</ul>`}
       ${sum && ceilings && !rows.length && html`<p class="faint">No budget limit applied today.</p>`}
       ${rows.length > 0 &&

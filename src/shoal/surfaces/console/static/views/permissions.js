@@ -24,7 +24,7 @@ export function Permissions() {
   const [found, problem, reload] = useAnswer(ask);
   const words = useMemo(() => (found ? wordsByRule(found) : new Map()), [found]);
   return html`
-    <${Place} intro="Your own rules apply first, then the rules of the agent's profile. Actions without a rule are denied." problem=${problem} reload=${reload} loading=${!found}>
+    <${Place} intro="Your own rules apply first, then the rules of the agent's profile. If no rule matches, the profile standard decides by the effect of the call. Other profiles deny it." problem=${problem} reload=${reload} loading=${!found}>
       ${found && html`
         <${Tester} found=${found} words=${words} />
         <${OwnRules} found=${found} reload=${reload} />
