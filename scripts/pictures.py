@@ -34,7 +34,7 @@ COLORS = 96
 """Number of colours in the page's picture. More only make the file larger."""
 
 PAGE = "<h1>Harbour</h1>\n<p>The office is open from 8 to 18.</p>\n"
-OPENING = "From Monday on the office opens at 7. Put that on the page and publish it."
+OPENING = "From Monday, the office opens at 7. Update the page and publish it."
 SIGNING = "Sign the three letters, one after the other."
 
 
@@ -85,24 +85,26 @@ async def draw_approval() -> None:
     model = FakeModel(
         call("read", path="index.html"),
         call("edit", path="index.html", old_string="from 8 to 18", new_string="from 7 to 18"),
-        call("bash", "The page says 7 now. To publish it I have to push:", command="git push origin main"),
+        call("bash", "The page now says 7. I will push it.", command="git push origin main"),
+        "The page is updated. I will publish it when you allow the push.",
         settings=FakeSettings(models=("demo",)),
     )
-    async with home_with(model) as folder, async_playwright() as playwright:
+    network = '[sandbox]\nnetwork = "on"\n'  # without a network, Shoal would not ask
+    async with home_with(model, network) as folder, async_playwright() as playwright:
         (folder / WORKSPACE / "index.html").write_text(PAGE)
         server, address = await serve(folder)
         path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))))
         browser = await playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
         context = await browser.new_context(
-            viewport={"width": 1000, "height": 640}, device_scale_factor=1.5, reduced_motion="reduce"
+            viewport={"width": 1000, "height": 860}, device_scale_factor=1.5, reduced_motion="reduce"
         )
         page = await context.new_page()
         await page.goto(f"{address}?token={(folder / '.shoal' / 'token').read_text().strip()}")
         await page.evaluate("location.hash = '#/new'")
         await page.get_by_role("textbox", name="Message").fill(OPENING)
         await page.keyboard.press("Enter")
-        await page.get_by_role("button", name="Allow once").wait_for()
-        await page.get_by_role("button", name="Allow once").scroll_into_view_if_needed()
+        await page.get_by_role("button", name="Do it").wait_for()
+        await page.get_by_role("button", name="Do it").scroll_into_view_if_needed()
         shot = await page.screenshot()
         await browser.close()
         server.terminate()
@@ -191,7 +193,7 @@ async def draw_kill() -> None:
 
 COLUMNS, ROWS = 84, (5, 9)
 LINE_PX, CHAR_PX, REST_SECONDS = 19, 7.83, 6
-TITLES = ("the server", "somebody who asks")
+TITLES = ("server", "user")
 COLORS_OF = {"typed": "#9ecbff", "said": "#d7dde4", "bad": "#ff8a80"}
 
 

@@ -47,27 +47,27 @@ ANSWER = """The tide is low at **14:12** today, so there is time for both boats.
 
 ```python
 def afloat(depth: float, draught: float, spare: float = 0.4) -> bool:
-    \"\"\"Whether there is water enough under the keel.\"\"\"
+    \"\"\"Return whether the water is deep enough.\"\"\"
     return depth >= draught + spare
 ```
 
-Under the keel stand at least $h = d - t_{max} = 2.0 - 1.6 = 0.4$ metres.
+At least $h = d - t_{max} = 2.0 - 1.6 = 0.4$ meters of water remain under the keel.
 """
 SAID = (
     ("plan", "main", "Which of the two boats can leave the harbour today?"),
-    ("logs", "ops", "Look through the logs of this night and tell me what failed"),
-    ("paint", "main", "Make a list of what to buy for painting the boat"),
+    ("logs", "ops", "Check last night's logs and tell me what failed"),
+    ("paint", "main", "Write a shopping list for painting the boat"),
     ("letter", "writer", "Draft an invitation to the summer regatta"),
     ("weather", "main", "What will the weather be like on Saturday?"),
-    ("backup", "ops", "Is last night's backup whole?"),
+    ("backup", "ops", "Is last night's backup complete?"),
     ("push", "main", "Publish the new timetable"),
 )
 SCHEDULES = (
-    ("Morning brief", "0 8 * * *", "Tell me what happened, what waits and what comes."),
+    ("Morning brief", "0 8 * * *", "Summarize finished, pending and upcoming work."),
     ("Tide table", "30 6 * * 1-5", "Fetch the tide table and post it."),
-    ("Weekly report", "0 16 * * 5", "Sum up the week for the crew."),
-    ("Check the moorings", "*/20 * * * *", "Look at the camera of the moorings."),
-    ("Order diesel", "15 10 * * 2", "Is there enough diesel for the week?"),
+    ("Weekly report", "0 16 * * 5", "Summarize the week for the crew."),
+    ("Check the moorings", "*/20 * * * *", "Check the camera at the moorings."),
+    ("Order diesel", "15 10 * * 2", "Check whether the diesel lasts for the week."),
 )
 
 
@@ -87,21 +87,23 @@ def script(seen: Seen) -> Step | str:
     asked = seen.user_text.splitlines()[0]
     if "logs" in asked:
         steps: tuple[Step, ...] = (
-            Reply("I look at what was written.", calls=(bash("sleep 0.9; echo 'sync: 3 of 412 files failed'"),)),
+            Reply("I will check the logs.", calls=(bash("sleep 0.9; echo 'sync: 3 of 412 files failed'"),)),
             Reply(calls=(bash("sleep 0.4; echo retry: done"), bash("sleep 0.6; echo 'disk: 71 %'"))),
         )
         if seen.rounds < len(steps):
             return steps[seen.rounds]
-        return "Three of 412 files failed to sync and were sent again at 4:10. The disk is at 71 %; nothing else."
+        return "Three of 412 files failed to sync. A retry at 4:10 succeeded. The disk is at 71 %."
     if "timetable" in asked:
-        return Reply("Here is the timetable; it has to be published.", calls=(bash("git push origin timetable"),))
+        if seen.rounds:
+            return "The timetable is ready. I will publish it when you allow the push."
+        return Reply("I will push the new timetable.", calls=(bash("git push origin timetable"),))
     if "weather" in asked:
-        return Refusal(400, "The model refused the request: its account has no credit left.")
+        return Refusal(400, "The model rejected the request: the account has no credit left.")
     if "boats" in asked:
         return ANSWER
-    if "buy" in asked:
-        return "- [x] sandpaper, grain 120\n- [x] two brushes\n- [ ] 2.5 l of white enamel\n- [ ] masking tape"
-    return "Done: it is in the shared folder, with a copy for you." if "invitation" in asked else "It is whole: 1.2 GB."
+    if "shopping" in asked:
+        return "- [x] sandpaper, grit 120\n- [x] two brushes\n- [ ] 2.5 l of white enamel\n- [ ] masking tape"
+    return "The invitation is in the shared folder." if "invitation" in asked else "Yes, it is complete: 1.2 GB."
 
 
 class Stage:

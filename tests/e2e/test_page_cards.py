@@ -112,6 +112,9 @@ async def test_the_reason_for_a_late_answer_outlives_its_card(browser: Browser, 
         await expect(page.locator(".approval")).to_have_count(0)
 
 
+FILES = "- `notes.md` added +1\n````diff\n@@ -0,0 +1,2 @@\n+- `x` y\n+```\n````"
+
+
 @pytest.mark.parametrize("is_open", [True, False])
 async def test_a_discarded_card_offers_to_undo_the_files(browser: Browser, api: PageApi, is_open: bool) -> None:
     api.append(THREAD, UserSaid("Note it and push", Author("owner", trusted=True)), "t1")
@@ -120,7 +123,7 @@ async def test_a_discarded_card_offers_to_undo_the_files(browser: Browser, api: 
     api.append(THREAD, AssistantSaid("I push.", (call,), "tool_calls"))
     api.append(THREAD, ToolFinished(call.id, "bash", "Staged, not done: git push", staged=True))
     expires, asked = api.now + timedelta(minutes=50), ApprovalId("a1")
-    item = CardItem(CardId("C1"), 1, 1, "main", "Ada", staged=True, files="`notes.md` added +1")
+    item = CardItem(CardId("C1"), 1, 1, "main", "Ada", staged=True, files=FILES)
     api.append(THREAD, ApprovalRequested(asked, call.id, "bash", (), "git push", expires, item=item))
     api.append(THREAD, FilesChanged("tree", 1))
     api.append(THREAD, TurnFinished("done", "I prepared it."))
@@ -138,6 +141,8 @@ async def test_a_discarded_card_offers_to_undo_the_files(browser: Browser, api: 
         api.append(THREAD, settled)
     async with opened(browser, api.address) as page:
         if is_open:
+            changes = page.get_by_label("File changes")
+            assert await changes.text_content() == "notes.md added +1\n@@ -0,0 +1,2 @@\n+- `x` y\n+```\n"
             api.decided = {"message": "Discarded. The turn's file changes stay.", "undo": "t1"}
             await page.get_by_role("button", name="Discard").click()
             api.lists["approvals"] = []

@@ -105,6 +105,14 @@ function OpenCard({ approval, tool, session }) {
   `;
 }
 
+/** Return a card's list of changed files as plain text, without the Markdown around names and diffs. */
+const withoutFences = (text) =>
+  text
+    .split(/^`{3,}(?:diff)?\n?/m)
+    .map((part, at) => (at % 2 ? part : part.replace(/^(?:- )?`(.*)`(?= )/gm, "$1")))
+    .join("")
+    .trimEnd();
+
 /** Several calls of one message: allow all, the checked ones, or none. */
 export function CallsCard({ calls, session }) {
   const [ticked, setTicked] = useState(null); // the checked numbers, once the person chooses
@@ -145,7 +153,7 @@ export function CallsCard({ calls, session }) {
         : html`<h3>Allow ${calls.length === 1 ? "this call" : `these ${calls.length} calls`}?</h3>`}
       ${asked && html`<p class="reason">Asked by ${asked}</p>`}
       <${OwnWords} item=${calls[0].item} />
-      ${calls[0].item.files && html`<p class="reason">This turn changed files. The changes stay unless you undo them:</p><${TextBlock} label="File changes" text=${calls[0].item.files} open=${true} />`}
+      ${calls[0].item.files && html`<p class="reason">This turn changed files. The changes stay unless you undo them:</p><${TextBlock} label="File changes" text=${withoutFences(calls[0].item.files)} open=${true} />`}
       ${calls.map(
         (call) => html`
           <section class="call" key=${call.id} aria-label=${`Call ${call.item.number}`}>
