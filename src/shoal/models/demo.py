@@ -151,7 +151,7 @@ _call_values = msgspec.json.Decoder(_CallValues)
 
 
 def _outcome(result: ToolMessage, values: _CallValues) -> str:
-    text = result.text.strip()
+    text = re.sub(r"</?untrusted[^<>]*+>\n?", "", result.text).strip()
     what = values.command or values.path or result.name
     first = text.partition("\n")[0][:300]
     if text.startswith("Skipped"):

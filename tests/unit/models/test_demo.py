@@ -133,7 +133,7 @@ async def test_results_are_reported_in_order_with_failures_and_denials_named() -
 @pytest.mark.parametrize(
     ("result", "words"),
     [("Skipped: a new message arrived.", "skipped `ls`"), ("Interrupted: the outcome is unknown.", "interrupted"),
-     ("```\nfence\n```", "````")],
+     ("```\nfence\n```", "````"), ("<untrusted source='a page'>\na.txt\n</untrusted>", "printed:\n\n```\na.txt\n```")],
 )  # fmt: skip
 async def test_unusual_results_are_handled(result: str, words: str) -> None:
     asked = UserMessage("run ls")

@@ -216,7 +216,7 @@ class WebPush(msgspec.Struct, eq=False):
                         )
             if not coming.lost:
                 return
-            log.warning("notifications dropped, queue full")
+            log.warning("events missed, notifications skipped")
 
     async def _subscriptions(self) -> list[tuple[str, NotifiedBrowser]]:
         browsers: list[tuple[str, NotifiedBrowser]] = []
