@@ -158,9 +158,8 @@ class Setup:
         )
         host, port = config.web.host, config.web.port
         if server is not None:
-            self._session.say(
-                "home", f"Shoal is running at {server.address}. Settings made here take effect immediately."
-            )
+            when = "Models and chats take effect immediately. Restart Shoal after other changes."
+            self._session.say("home", f"Shoal is running at {server.address}. {when}")
             return
         while port and not setup_checks.is_free(host, port):
             self._session.say("page", f"Another program is using port {port} of {host}.")
