@@ -362,7 +362,7 @@ def _hook(number: int) -> HookSettings:
 
 
 class Talk(NamedTuple):
-    """A list of acts, and the two alternatives for the owner's private words."""
+    """A sequence of actions, with the two variants of the private message that the owner sends."""
 
     acts: Sequence[Act]
     words: tuple[str, str]

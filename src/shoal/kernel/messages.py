@@ -652,7 +652,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 def pause_left(waiting: Waiting, before: Waiting | None, now: int, pause_seconds: float) -> float:
-    """Return the seconds to wait for further messages before a turn answers these.
+    """Return the seconds to wait for further messages before a turn starts for these messages.
 
     `before` are the messages that were answered last. `now` is in microseconds.
 

@@ -1,4 +1,4 @@
-"""Calls about agents (their channels, files, documents and skills) and about the status of the runtime."""
+"""HTTP API for agents (channels, files, documents and skills) and for the status of the runtime."""
 
 import hashlib
 from collections.abc import Sequence
