@@ -17,7 +17,8 @@ from shoal.store.causes import Cause
 from shoal.store.driver import Driver, Script, StorePart, dump, number, query, readable, reader, text, writes, writes_at
 from shoal.store.inbox import accept_prompt
 
-UNDERWAY_SECONDS = 5.0
+UNDERWAY_SECONDS = 30.0
+"""Maximum wait for a post in flight. A busy disk can delay its record for several seconds."""
 WAIT_SECONDS_MAX = 600.0
 """Maximum delay of a retry, and maximum duration of a claim. A later due time means that the clock was set back."""
 QUEUE_FULL = "The conversation's queue is full."
@@ -183,8 +184,15 @@ class Outbox(StorePart):
         return [(text(row[0]), number(row[1])) for row in await self._read("posted_of", post=post_id)]
 
     async def post_of(self, thread: ThreadId, message_id: str) -> str:
+        """Return the id of the post that a message of the bot belongs to, or an empty string.
+
+        If the message is unknown, wait up to UNDERWAY_SECONDS for posts in flight: a person can react to a message
+        before the platform has confirmed it.
+        """
         where = {"platform": platform_of(thread), "message_id": message_id, "thread": thread}
         rows = await self._read("posted_one", **where)
+        if not rows and await self._until_noted(_channel(thread)):
+            rows = await self._read("posted_one", **where)
         return text(rows[0][0]) if rows else ""
 
     async def begin_preview(self, thread: ThreadId, turn: TurnId) -> bool:
@@ -216,8 +224,11 @@ class Outbox(StorePart):
 
     @contextmanager
     def underway(self, thread: ThreadId) -> Generator[None]:
-        """Mark a post to the thread as in flight until the block ends. `thread_of` waits for posts in flight."""
-        channel, ended = f"{thread.rpartition(':')[0]}:", asyncio.Event()
+        """Mark a post to the thread as in flight until the block ends.
+
+        `thread_of` and `post_of` wait for posts in flight.
+        """
+        channel, ended = _channel(thread), asyncio.Event()
         posts = self._underway.setdefault(channel, [])
         posts.append(ended)
         try:
@@ -235,13 +246,17 @@ class Outbox(StorePart):
         If the message is unknown, wait up to UNDERWAY_SECONDS for posts in flight.
         """
         thread = await self._thread_of(channel, message_id, key)
+        if thread is None and message_id and await self._until_noted(channel):
+            thread = await self._thread_of(channel, message_id, key)
+        return thread
+
+    async def _until_noted(self, channel: str) -> bool:
+        """Wait for the posts in flight to a channel. Return False if there are none."""
         posts = tuple(self._underway.get(channel, ()))
-        if thread is not None or not message_id or not posts:
-            return thread
         until = self._clock.monotonic() + UNDERWAY_SECONDS
         for ended in posts:
             await self._clock.wait(ended, max(0.0, until - self._clock.monotonic()))
-        return await self._thread_of(channel, message_id, key)
+        return bool(posts)
 
     async def _thread_of(self, channel: str, message_id: str, key: str) -> ThreadId | None:
         where = {"platform": platform_of(channel), "channel": channel}
@@ -255,6 +270,11 @@ class Outbox(StorePart):
 
     async def depth(self) -> int:
         return number((await self._read("outbox_depth"))[0][0])
+
+
+def _channel(thread: ThreadId) -> str:
+    """Return the part `PLATFORM:CHANNEL:` of a thread's id."""
+    return f"{thread.rpartition(':')[0]}:"
 
 
 def put_claimed(post: NewPost, at: datetime, claim_seconds: float) -> Script[OutboxRow | None]:

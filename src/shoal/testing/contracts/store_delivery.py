@@ -12,6 +12,7 @@ from shoal.kernel.events import UserSaid
 from shoal.kernel.ids import ThreadId, TurnId, make_thread_id
 from shoal.kernel.messages import Author
 from shoal.kernel.records import NewPost, OutboxRow
+from shoal.store.outbox import UNDERWAY_SECONDS
 from shoal.store.store import Store
 from shoal.testing.clock import ManualClock
 from shoal.testing.contracts.steps import OTHER, THREAD, ending, opened, post, prompt
@@ -289,12 +290,24 @@ class DeliveryRules:
         assert await asking == THREAD
         assert await store.outbox.thread_of("web:lobby:", "m2") is None
 
-    async def test_a_lookup_does_not_wait_forever(self, store: Store, clock: ManualClock) -> None:
+    async def test_a_reaction_finds_the_post_of_a_message_in_flight(self, store: Store, clock: ManualClock) -> None:
+        await store.outbox.put(post("card", ThreadId(THREAD)))
+        (row,) = await claimed(store)
+        with store.outbox.underway(THREAD):
+            asking = asyncio.ensure_future(store.outbox.post_of(THREAD, "m1"))
+            await clock.sleepers()  # the lookup waits
+            await store.outbox.posted(row, 0, "m1", last=True)
+        assert await asking == "card"
+        assert await store.outbox.post_of(THREAD, "m2") == ""
+
+    async def test_lookups_do_not_wait_forever(self, store: Store, clock: ManualClock) -> None:
         with store.outbox.underway(THREAD), store.outbox.underway(THREAD):
-            asking = asyncio.ensure_future(store.outbox.thread_of("web:lobby:", "m1"))
-            await clock.sleepers()
-            await clock.advance(5)
-            assert await asking is None
+            thread = asyncio.ensure_future(store.outbox.thread_of("web:lobby:", "m1"))
+            of_post = asyncio.ensure_future(store.outbox.post_of(THREAD, "m1"))
+            await clock.sleepers(2)
+            await clock.advance(UNDERWAY_SECONDS)
+            assert await thread is None
+            assert await of_post == ""
 
     async def test_a_message_id_or_key_identifies_its_thread(self, store: Store) -> None:
         """Within a channel, the bot's messages are found by id and prompts by key."""

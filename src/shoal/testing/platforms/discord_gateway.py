@@ -127,12 +127,11 @@ class FakeGateway(LoopbackSocket):
             return
         self._numbers += 1
         self.identified += 1
-        session = BotSession(f"session-{self._numbers}", [], intents, line)
+        session = BotSession(f"session-{self._numbers}", [], intents)
         session.events.append(("READY", self._discord.ready(session.id, self.url)))
         session.events += [("GUILD_CREATE", server) for server in self._discord.servers()]
         self.sessions[session.id] = session
-        for seq, (name, data) in enumerate(tuple(session.events), 1):
-            await line.send(0, data, name, seq)
+        await self._replay(session, line, 0)
 
     async def _resume(self, line: Line, given: Given) -> None:
         session = self.sessions.get(str(given.get("session_id")))
@@ -144,13 +143,18 @@ class FakeGateway(LoopbackSocket):
             await line.send(9, False)
             return
         self.resumed += 1
-        for number in range(seq, len(session.events)):
-            name, data = session.events[number]
-            await line.send(0, data, name, number + 1)
-        session.line = line
+        await self._replay(session, line, seq)
         session.events.append(("RESUMED", {}))
         await line.send(0, {}, "RESUMED", len(session.events))
         await asyncio.sleep(0)
+
+    async def _replay(self, session: BotSession, line: Line, seq: int) -> None:
+        """Send the events after `seq`, including those that happen meanwhile, and then new ones as they happen."""
+        while seq < len(session.events):
+            name, data = session.events[seq]
+            seq += 1
+            await line.send(0, data, name, seq)
+        session.line = line
 
 
 def _seen(name: str, data: Given, intents: int) -> Given | None:
