@@ -1,13 +1,14 @@
 """A running Shoal for each module, and a table of the rows at the end of the test report."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 import pytest
 
 from tests.rows.running import Running
 
+LOG_LINES = 100
 ROW = re.compile(r"Test([A-Z]\d+)")
 
 
@@ -20,6 +21,17 @@ def shoal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         made.run() as running,
     ):
         yield running
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the end of the running Shoal's log to the report of a failure."""
+    report = yield
+    running = getattr(item, "funcargs", {}).get("shoal")
+    if report.failed and isinstance(running, Running):
+        lines = (running.home / "stderr.log").read_text().splitlines()
+        report.sections.append(("log of the running Shoal", "\n".join(lines[-LOG_LINES:])))
+    return report
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
