@@ -141,7 +141,7 @@ def dump_server(url: str, target: Path) -> None:
     if not shutil.which("pg_dump") or not shutil.which("pg_restore"):
         raise StoreError(
             "Backing up a PostgreSQL database needs pg_dump and pg_restore. Install the PostgreSQL client programs "
-            "that match the server's version, or back up the server itself and leave backup.to empty."
+            "that match the server's version, or back up the server and the home directory with other tools."
         )
     parts = {key: str(value) for key, value in conninfo_to_dict(url).items() if value is not None}
     environment = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("PG")}

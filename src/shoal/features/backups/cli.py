@@ -50,35 +50,31 @@ def backup(context: CommandContext, file: Path | None, with_secrets: bool, force
         for backup in listed_in(_configured_storage(context)):
             print(_line(backup))
         return
-    if file is None:
-        if with_secrets or force:
-            raise InvalidInput("--with-secrets and --force need a FILE.")
-        config = context.config()
-        url = config.database.url.reveal() if config.database.url else ""
-        if url:
-            from shoal.store.postgres import answering
+    if file is None and (with_secrets or force):
+        raise InvalidInput("--with-secrets and --force need a FILE.")
+    if file is not None and file.exists() and not force:
+        raise Conflict(f"{file} already exists. Specify another file, or use --force to replace the existing file.")
+    config = context.config()
+    url = config.database.url.reveal() if config.database.url else ""
+    if url:
+        from shoal.store.postgres import answering
 
-            asyncio.run(answering(url))  # fails if the database has a different schema version
+        asyncio.run(answering(url))  # fails if the database has a different schema version
+    if file is None:
         keep = config.section(BackupSettings).keep
         made = make_backup(context.home, _configured_storage(context), datetime.now(UTC), keep, url)
         print(f"Created and checked {_line(made)}.")
         return
-    if file.exists() and not force:
-        raise Conflict(f"{file} already exists. Specify another file, or use --force to replace the existing file.")
     notes: list[str] = []
     partial = file.with_name(f".{file.name}.partial")
     try:
         with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as target:
-            write_archive(context.home, target, notes, with_secrets=with_secrets)
+            write_archive(context.home, target, notes, with_secrets=with_secrets, database_url=url)
             target.flush()
             os.fsync(target.fileno())
         partial.replace(file)
     finally:
         partial.unlink(missing_ok=True)
-    if context.config().database.url:
-        notes.append(
-            "The backup does not include the database, which is on a server. Back up the database with pg_dump."
-        )
     print(f"Wrote {file} ({file.stat().st_size:,} bytes).")
     for note in notes:
         echo(note)
@@ -176,12 +172,14 @@ def _make_from(file: Path, context: CommandContext, source: str) -> None:
     if too_long:
         echo(f"Skipped {counted(too_long, 'file')} because a path below {root} would be too long.")
     make_home(context.home)
+    text = context.home.config_file.read_text("utf-8", "surrogateescape") if context.home.config_file.exists() else ""
+    missing = missing_secrets(text, root)
+    todo = f" Set these secrets, which the backup does not contain: {', '.join(missing)}." if missing else ""
     if (root / DUMP).exists():
-        print(
-            f"Restored {root} from {source}. The database dump is {root / DUMP}. Load it into an empty PostgreSQL "
-            "database "
+        echo(
+            f"Restored {root} from {source}. Load the database into an empty PostgreSQL database with "
+            f"`pg_restore --no-owner --dbname URL {root / DUMP}`, and set database.url.{todo}"
         )
-        echo(f"with `pg_restore --no-owner --dbname URL {root / DUMP}`, and set database.url.")
         return
     changed = {root / name: at for name, at in changed_at.items()}
     try:  # taint marks depend on change times, which unpacking reset
@@ -191,9 +189,6 @@ def _make_from(file: Path, context: CommandContext, source: str) -> None:
             f"Shoal restored {root} without its taint marks: {error} Remove {root}, fix the database, then restore "
             "again."
         ) from error
-    text = context.home.config_file.read_text("utf-8", "surrogateescape") if context.home.config_file.exists() else ""
-    missing = missing_secrets(text, root)
-    todo = f" Set these secrets, which the backup does not contain: {', '.join(missing)}." if missing else ""
     echo(
         f"Restored {root} from {source}. Run `shoal doctor` to check the home directory.{todo} Turns and approvals "
         "that were open in the backup do not continue, and their threads contain a note."
