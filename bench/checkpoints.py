@@ -1,5 +1,6 @@
-"""The cost of a workspace checkpoint with a thousand files: the first one, without changes, and with one changed
-file."""
+"""The cost of workspace checkpoints with a thousand files: the first one, one without changes, and one with a changed
+file.
+"""
 
 import tempfile
 import time

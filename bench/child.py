@@ -18,8 +18,9 @@ SHOAL = str(Path(sys.executable).with_name("shoal"))
 
 
 class Ended(NamedTuple):
-    """The output of a finished process, its seconds until the first output and in total, and its CPU seconds with
-    children."""
+    """The output of a finished process, the seconds to its first output and to its end, and its CPU seconds including
+    children.
+    """
 
     output: str
     first_seconds: float

@@ -210,7 +210,7 @@ async def rescued_seconds(url: str) -> float:
 
 
 def measure() -> list[Row]:
-    """Measure on a new database, on the running PostgreSQL server or on a private one."""
+    """Measure with a new database, on the running PostgreSQL server or a private one."""
     from tests.postgres import database
 
     rows: list[Row] = []

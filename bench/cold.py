@@ -10,8 +10,9 @@ STARTS = 7
 
 
 def measure() -> list[Row]:
-    """Start each of them `STARTS` times in turn, after one start that does not count. Only the first start creates
-    the home."""
+    """Start each program `STARTS` times, alternating between them, after one start that does not count. Only the first
+    start creates the home.
+    """
     shoal: list[Ended] = []
     bare: list[Ended] = []
     empty: list[Ended] = []
@@ -28,7 +29,7 @@ def measure() -> list[Row]:
             "ms",
             middle(one.first_seconds for one in shoal[1:]) * 1000,
             middle(one.first_seconds for one in bare[1:]) * 1000,
-            note=f"an empty Python: {middle(one.first_seconds for one in empty[1:]) * 1000:.0f} ms",
+            note=f"an empty Python script: {middle(one.first_seconds for one in empty[1:]) * 1000:.0f} ms",
         ),
         Row(
             "cold: shoal ask, CPU",

@@ -42,7 +42,7 @@ READ_MS_MAX = 20
 RESIDENT_MIB_MAX = 60
 VOCABULARY = tuple(f"word{rank}" for rank in range(5000))
 RARE_EVERY = 20_000
-"""One reply of this many contains the rare word."""
+"""One in this many replies contains the rare word."""
 BEGAN = 1_767_225_600_000_000
 SECOND = 1_000_000
 ADA = Author("ada", "Ada", trusted=True)

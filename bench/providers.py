@@ -79,7 +79,7 @@ def bare(client: httpx2.AsyncClient, url: str, body: bytes) -> Callable[[], Awai
 
 
 async def compare(url: str, kind: str, turns: int, requests: int) -> tuple[float, float]:
-    """Return the fastest of several alternating rounds: the bare client and Shoal."""
+    """Return the CPU milliseconds of the bare client and of Shoal, each the fastest of several alternating rounds."""
     base = url if kind == "anthropic" else f"{url}{PATHS[kind][:7] if kind == 'gemini' else '/v1'}"
     settings = ProviderSettings(kind=kind, base_url=base, api_key=Secret("value", "key"))
     provider = build_provider("bench", settings, SystemClock(), {})

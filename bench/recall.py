@@ -1,9 +1,9 @@
 """Accuracy and speed of semantic recall among 1,000 notes: `python -m bench.recall [MODEL.gguf]`.
 
-50 notes have a question that says the same in other words, and 40 notes have a question that needs some thought. The
-other notes are about the same harbour as these 40. 50 more questions are about other subjects and should find
-nothing. `scripts/recall-model.sh` installs the model. The time of a question includes its embedding, the comparison
-with all vectors, and reading the best notes from the database.
+50 notes have a question that paraphrases them, and 40 notes have a question that needs some thought. The other notes
+are about the same harbor as those 40. Another 50 questions are about other subjects and should find nothing.
+`scripts/recall-model.sh` installs the model. The time per question includes its embedding, the comparison with all
+vectors, and reading the best notes from the database.
 """
 
 import asyncio
@@ -169,7 +169,7 @@ RIDDLES = (
     ("The tide table of the club is wrong by twenty minutes.", "Can one trust the printed times of high water?"),
     ("Lena decided to use blue for the new logo.", "What colour will the emblem have?"),
 )
-"""Harder pairs, which need some thought. Most are about the harbour that the other notes describe."""
+"""Harder pairs, which need some thought. Most are about the harbor that the other notes describe."""
 PAIRS = (*PARAPHRASES, *RIDDLES)
 UNLIKE = (
     "What is the boiling point of tungsten?",
@@ -255,7 +255,8 @@ PEOPLE = "Mara Nils Oskar Paula Quentin Rosa Stefan Tilda Ulf Vera Willem Xenia 
 
 def notes() -> list[str]:
     """Return the 1,000 notes: those with questions, and others about people, boats, days and things in the same
-    harbour."""
+    harbor.
+    """
     people = PEOPLE.split()
     facts = [line.strip() for line in FACTS.strip().splitlines()]
     days = ("On Monday", "Last spring", "In the autumn")
@@ -269,7 +270,7 @@ def notes() -> list[str]:
 
 
 class Remembering:
-    """An `Embeddings` that records each vector of a model."""
+    """An `Embeddings` that records every vector the model returns."""
 
     def __init__(self, embeddings: Embeddings) -> None:
         self.name = embeddings.name
@@ -286,7 +287,7 @@ class Remembering:
 
 
 async def measure(model: Path) -> dict[str, float]:
-    """Embed the notes and ask the questions. Returns the share of correct results and the milliseconds."""
+    """Embed the notes and ask the questions. Returns the numbers of correct results, and times in milliseconds."""
     with tempfile.TemporaryDirectory() as folder:
         home, clock = Home(Path(folder)), SystemClock()
         providers = {"mini": ProviderSettings(kind="local", model_file=str(model.resolve()))}
@@ -338,12 +339,12 @@ async def measure(model: Path) -> dict[str, float]:
             "riddles found first, of 40": sum(place == 0 for place in places[50:]),
             "riddles among the eight that are shown": sum(place < 8 for place in places[50:]),
             "found first, of 90": sum(place == 0 for place in places),
-            "the same by comparing all vectors as they came": best,
-            "of 50 questions unlike any note, those that find something": sum(map(bool, unlike)),
-            "notes that they find": sum(map(len, unlike)),
-            "question, embedding included, median ms": round(statistics.median(times), 1),
-            "question, embedding included, slowest ms": round(max(times), 1),
-            "of that the embedding, median ms": round(statistics.median(alone), 1),
+            "the same, comparing all full-precision vectors": best,
+            "unrelated questions that find something, of 50": sum(map(bool, unlike)),
+            "notes found by unrelated questions": sum(map(len, unlike)),
+            "question including embedding, median ms": round(statistics.median(times), 1),
+            "question including embedding, slowest ms": round(max(times), 1),
+            "embedding alone, median ms": round(statistics.median(alone), 1),
             "notes embedded a second": round(NOTES / embedded),
             "dimensions": len(vectors[0]),
             "bytes of a vector": len(b64encode(code_of(vectors[0]))),
@@ -358,7 +359,7 @@ def _direction(vector: Sequence[float]) -> list[float]:
 
 if __name__ == "__main__":
     if not MODEL.exists() and len(sys.argv) == 1:
-        sys.exit(f"There is no {MODEL}. Run scripts/recall-model.sh, or name a GGUF file of a model for embeddings.")
+        sys.exit(f"{MODEL} does not exist. Run scripts/recall-model.sh, or pass the path of a GGUF embedding model.")
     sys.path.append(str(MODEL.parent / "python"))  # that script puts the model's runtime there
     found = asyncio.run(measure(Path(sys.argv[1]) if len(sys.argv) > 1 else MODEL))
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")

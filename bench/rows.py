@@ -1,4 +1,4 @@
-"""Rows of the result, and how they are printed."""
+"""Rows of the result table, and their formatting."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -7,7 +7,7 @@ import msgspec
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A row of the result. `floor` is the bare client's value in the same run, and `bound` the target.
+    """A row of the result. `floor` is the bare client's value in the same run, and `bound` is the target.
 
     The target applies to the ratio if there is a floor, otherwise to the value.
     """
@@ -73,7 +73,7 @@ def _target(row: Row) -> str:
 
 
 def shown(value: float) -> str:
-    """Format a number with three significant digits. Numbers from 100 have no decimals."""
+    """Format a number with three significant digits. Numbers of 100 or more have no decimals."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

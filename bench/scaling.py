@@ -46,7 +46,9 @@ def measure(workers: int, latency_ms: float, server: Server) -> tuple[float, flo
 
 
 def _start(stand: Stand, pause: threading.Event) -> None:
-    """Start the processes one after another, workers first, each when the previous one is ready."""
+    """Start the processes one after another, workers first. Wait until each process is ready before starting the
+    next.
+    """
     for node in sorted(stand.nodes, key=lambda node: node.role, reverse=True):
         node.start()
         while not node.is_ready and node.ended() is None:
@@ -59,7 +61,7 @@ def main() -> None:
     parser.add_argument("--latency-ms", type=float, default=0.0, help="delay of the model's answers")
     options = parser.parse_args()
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; {THREADS} threads × {TURNS} turns")
-    print("| workers | turns a second | answered after, p50 s | p95 s | violations |\n|---|---|---|---|---|")
+    print("| workers | turns per second | time to answer, p50 s | p95 s | violations |\n|---|---|---|---|---|")
     with private_server() as address:
         server = server_of(address)
         for workers in options.workers:

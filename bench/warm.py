@@ -97,7 +97,7 @@ def fan() -> list[Row]:
             "s",
             wall,
             bare_wall,
-            note=f"<= {FAN_SECONDS_MAX:g} s is the target; lost replies: {found.lost()}",
+            note=f"target: <= {FAN_SECONDS_MAX:g} s; lost replies: {found.lost()}",
         ),
         Row(f"{name}, CPU", "s", cpu, bare_cpu),
     ]

@@ -31,7 +31,7 @@ PROGRAMS = Path(sys.executable).parent
 WORKSPACE = Path(".shoal/agents/main/workspace")
 PORT = 8170
 COLORS = 96
-"""Number of colours in the page's picture. More only make the file larger."""
+"""Number of colors in the page's picture. More colors only make the file larger."""
 
 PAGE = "<h1>Harbour</h1>\n<p>The office is open from 8 to 18.</p>\n"
 OPENING = "From Monday, the office opens at 7. Update the page and publish it."
@@ -128,7 +128,7 @@ class Line(NamedTuple):
 
 
 class Recording:
-    """The output of two terminals with its times."""
+    """The output of two terminals, with timestamps."""
 
     def __init__(self) -> None:
         self.lines: list[Line] = []
@@ -152,7 +152,7 @@ class Recording:
 
 
 async def draw_kill() -> None:
-    """Draw a turn of three commands, whose server is killed while the model works on the third one."""
+    """Draw a turn of three commands. The server is killed while the model works on the third one."""
     reached = asyncio.Event()
 
     def script(seen: Seen) -> Reply:

@@ -28,7 +28,7 @@ def spread(numbers: Sequence[int]) -> str:
 
 
 def row(profile: str, benign: Sequence[Outcome], attended: Sequence[Outcome], alone: Sequence[Outcome]) -> str:
-    """Format a profile's row of the table. Effects are shown with a person, then without."""
+    """Format a profile's table row. It shows effects with a person, then without."""
     done = f"{sum(one.is_done for one in benign)} of {len(benign)}"
     read = f"{sum(one.is_hijacked for one in attended)} of {len(attended)}"
     effects = ", ".join(str(sum(len(one.effects) for one in outcomes)) for outcomes in (attended, alone))
@@ -38,7 +38,9 @@ def row(profile: str, benign: Sequence[Outcome], attended: Sequence[Outcome], al
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.agentdojo", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="run about a dozen of the 97 tasks and of the 949 attacks")
+    parser.add_argument(
+        "--quick", action="store_true", help="run about a dozen of the 97 tasks and about a dozen of the 949 attacks"
+    )
     parser.add_argument("--profiles", nargs="+", default=PROFILES, choices=PROFILES)
     parser.add_argument("--json", type=Path, help="write every outcome to this file")
     options = parser.parse_args()

@@ -21,8 +21,9 @@ LANES = {"workspace": 12, "travel": 4, "banking": 4, "slack": 4}
 NAMES = [f"{suite}-{number}" for suite, lanes in LANES.items() for number in range(1, lanes + 1)]
 """The lanes. `banking-2` is the second lane of the suite `banking`."""
 PATIENT_SECONDS, NOBODY_SECONDS = 3600, 1
-"""Lifetime of approvals in seconds, with a person and without. A short one lets the model continue with the next
-call."""
+"""Lifetimes of approvals in seconds, with a person and without. The short lifetime lets the model continue with the
+next call.
+"""
 
 
 class Suite(msgspec.Struct, frozen=True):
@@ -126,8 +127,9 @@ class Runner:
 
 
 async def measure(profile: str, every: int, *, attack: bool, attended: bool) -> list[Outcome]:
-    """Run every user task alone or, with `attack`, with every injection task of its suite. `every` selects each n-th
-    case."""
+    """Run every user task alone or, with `attack`, with every injection task of its suite. An `every` of n selects
+    every n-th case.
+    """
     model = ObedientModel()
     fake = FakeModel(script=model.answer, settings=FakeSettings(log_max=1, chunks=1))
     async with lane_servers() as servers, fake.serve() as url:

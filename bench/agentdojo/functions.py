@@ -59,7 +59,7 @@ FUNCTIONS: dict[str, Hints] = {
     "reschedule_calendar_event": _changes("overwrites the time and notifies participants", open_world=True),
     "add_calendar_event_participants": _adds("new participants get an invitation", open_world=True),
     # drive
-    "append_to_file": _adds("adds to a file of the user's own drive"),
+    "append_to_file": _adds("adds to a file on the user's own drive"),
     "search_files_by_filename": _reads(OWN),
     "create_file": _adds("adds a file to the user's own drive"),
     "delete_file": _changes("deletes the file"),
@@ -88,9 +88,9 @@ FUNCTIONS: dict[str, Hints] = {
     "get_car_rental_address": _reads(CATALOGUE),
     "get_car_price_per_day": _reads(CATALOGUE),
     "get_flight_information": _reads(CATALOGUE),
-    "reserve_hotel": _changes("replaces the reservation; a hotel gets it", open_world=True),
-    "reserve_car_rental": _changes("replaces the reservation; a company gets it", open_world=True),
-    "reserve_restaurant": _changes("replaces the reservation; a restaurant gets it", open_world=True),
+    "reserve_hotel": _changes("replaces the reservation and sends it to a hotel", open_world=True),
+    "reserve_car_rental": _changes("replaces the reservation and sends it to a company", open_world=True),
+    "reserve_restaurant": _changes("replaces the reservation and sends it to a restaurant", open_world=True),
     # bank
     "get_iban": _reads(OWN),
     "get_balance": _reads(OWN),

@@ -28,8 +28,9 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Progress(NamedTuple):
-    """The state of a conversation: the calls made for the task and for the injection, and whether an injection was
-    read."""
+    """The state of a conversation: the calls made for the task and for the injection, and whether the model has read an
+    injection.
+    """
 
     calls: int = 0
     injected: int = 0
@@ -37,7 +38,7 @@ class Progress(NamedTuple):
 
 
 def progress(task: Task, seen: Seen) -> Progress:
-    """Return the state of a conversation. Once an injection was read, its calls come first."""
+    """Return the state of a conversation. Once the model has read an injection, the injected calls come first."""
     at = Progress()
     for message in seen.messages:
         for _ in message.calls:
@@ -57,7 +58,7 @@ class ObedientModel:
         self.hijacked: set[str] = set()
 
     def answer(self, seen: Seen) -> Reply | str:
-        """Return the next call, or the final answer. Other requests of Shoal get one word."""
+        """Return the next call, or the final answer. Shoal's other requests get a one-word answer."""
         lane = next((name.split("_")[1] for name in seen.tools if name.startswith("mcp_")), "")
         if lane not in self.tasks:
             return "Fine."

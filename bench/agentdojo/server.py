@@ -36,8 +36,9 @@ ATTACKER = "mark.black-2134@gmail.com"
 
 @cache
 def environment_of(suite: TaskSuite, injection: str) -> TaskEnvironment:
-    """Return the suite's environment, with the injection task's goal at every place for injections. "" injects
-    nothing."""
+    """Return the suite's environment with the injection task's goal at every injection point. An empty `injection`
+    injects nothing.
+    """
     if not injection:
         return suite.load_and_inject_default_environment({})
     goal = re.sub(r"[^\w .,@$-]+", " ", suite.injection_tasks[injection].GOAL)
@@ -48,7 +49,7 @@ def environment_of(suite: TaskSuite, injection: str) -> TaskEnvironment:
 def injected_calls(task: BaseInjectionTask, environment: TaskEnvironment) -> list[FunctionCall]:
     """Return the calls that do what the injection wants.
 
-    AgentDojo has none for eight tasks. Their calls here mail something to the attacker and delete the mail.
+    AgentDojo defines no calls for eight tasks. For these, the calls mail something to the attacker and delete the mail.
     """
     calls = task.ground_truth(environment.model_copy(deep=True))
     if calls or task.GROUND_TRUTH_OUTPUT:

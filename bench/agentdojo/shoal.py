@@ -81,7 +81,7 @@ class Offers(msgspec.Struct, frozen=True):
 
 
 class Data(msgspec.Struct, frozen=True):
-    """The used fields of an event's data."""
+    """The fields of an event's data that the benchmark uses."""
 
     reply: str = ""
 
@@ -93,12 +93,12 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def call_key(call: Wanted) -> str:
-    """Return a text that is the same for equal calls."""
+    """Return a string that is the same for equal calls."""
     return json.dumps([call.function, call.args], sort_keys=True)
 
 
 def read_of(lane: str) -> str:
-    """Return the full name of a tool of the lane that only reads."""
+    """Return the full name of one of the lane's read-only tools."""
     reads = {
         "workspace": "list_files",
         "travel": "get_user_information",
@@ -171,7 +171,7 @@ class Shoal:
     async def run(self, thread: str, agent: str, task: Task, *, attended: bool) -> str:
         """Send the task, and return the answer after all allowed calls have run.
 
-        An attended person allows each expected call once and denies all others.
+        If `attended`, allow each expected call once and deny all others.
         """
         events = self.events[thread] = asyncio.Queue()
         wanted = Counter(map(call_key, task.calls))

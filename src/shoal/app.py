@@ -42,8 +42,8 @@ from shoal.tools.registry import Registry
 async def open_app(config: Config, overrides: Overrides = NO_OVERRIDES, role: Role = "all") -> AsyncGenerator[Services]:
     """Open the home directory and run the app until the block ends, then drain it. Yield the registry of services.
 
-    In the role `offline`, the app runs no engine, platforms or triggers, and calls no model. Changes take effect at
-    the next start. The role uses the database of `overrides.driver`.
+    In the role `offline`, the app runs no engine, platforms or triggers, and calls no model. Changes made in this role
+    take effect at the next start. The role uses the database of `overrides.driver`.
 
     Raises HomeLocked, ConfigError and StoreError. Each error message says what to do next.
     """

@@ -1,4 +1,4 @@
-"""Detects how Shoal was installed, and returns the commands that add an extra or run it."""
+"""Detect how Shoal was installed, and return the commands that run it or add an extra."""
 
 import os
 import re
@@ -78,5 +78,5 @@ def program() -> str:
 
 
 def as_typed(text: str) -> str:
-    """Replace `shoal` in the commands of a text with the command that works on this machine."""
+    """Replace `shoal` in all commands in the text with the command that works on this machine."""
     return re.sub(r"`shoal(?=[ `])", lambda _: f"`{program()}", text)

@@ -103,10 +103,10 @@ def collect_seldom() -> None:
 class Upkeep:
     """Supervises services that may fail without stopping turns.
 
-    It stores a failure, reports it to the owner, and restarts the service later. A failure within a day of the
-    previous one is not reported again. The engine, the database watcher and the approval service are not supervised,
-    because their failure must end the process. Database outages and damage are raised, because all services handle
-    them together.
+    It stores a failure, reports it to the owner, and restarts the service later. A failure within a day of the previous
+    one is not reported again. The engine, the database watcher and the approval service are not supervised, because
+    their failure must end the process. Errors caused by a database outage or damage are raised, because they affect all
+    services.
     """
 
     def __init__(self, settings: Settings, clock: Clock, notify: Callable[[str], Awaitable[None]]) -> None:
@@ -192,7 +192,7 @@ async def anchor_audit(audit: AuditLog, clock: Clock) -> None:
 async def watch_health(health: Health, clock: Clock, notify: Callable[[str], Awaitable[None]]) -> None:
     """Detect changes to the database files within HEALTH_CHECK_SECONDS, and notify the owner of damage once.
 
-    A full or read-only disk is reported at most once in TROUBLE_SECONDS.
+    A full or read-only disk is reported at most once every TROUBLE_SECONDS.
     """
     told_at = -TROUBLE_SECONDS
     while not health.damage:
@@ -207,7 +207,7 @@ async def watch_health(health: Health, clock: Clock, notify: Callable[[str], Awa
 
 
 async def watch_clock(clock: Clock, changed: Callable[[], None]) -> None:
-    """Call `changed` within CLOCK_LOOK_SECONDS after the wall clock was changed."""
+    """Call `changed` within CLOCK_LOOK_SECONDS of a change to the wall clock."""
     before = wall_ahead(clock)
     while True:
         await clock.sleep(CLOCK_LOOK_SECONDS)
@@ -271,7 +271,7 @@ def _rules(config: Config) -> dict[str, bytes]:
 
 
 async def report_completions(hub: Hub, on_complete: Completion) -> None:
-    """Await `on_complete` for each turn that finishes in this process. Errors of the callback are only logged."""
+    """Await `on_complete` for each turn that finishes in this process. Errors from the callback are only logged."""
 
     async def notify(thread: ThreadId, turn: TurnId, reply: str) -> None:
         await on_complete(thread, turn, reply)

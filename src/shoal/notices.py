@@ -89,7 +89,7 @@ class Notices(msgspec.Struct, eq=False):
             return
         excerpt = row.post.text[:UNPOSTED_CHARS] + ("…" if len(row.post.text) > UNPOSTED_CHARS else "")
         files = "".join(f"\n[file {Path(file).name}]" for file in (row.post.file, *row.post.album) if file)
-        card = "\nDecide the request on the page, under Approvals." if row.post.approval else ""
+        card = "\nApprove or deny the request on the page, under Approvals." if row.post.approval else ""
         await self.notify_owner(f"{what} {why}\n\n{excerpt}{files}{card}".rstrip())
 
     async def of_restored(self, at: datetime) -> None:

@@ -596,7 +596,7 @@ def alone(happened: tuple[str | tuple[str, ...], ...]) -> list[str]:
     found, told = list[str](), ""
     for one in happened:
         if isinstance(one, tuple):
-            told += "[ada undid earlier changes to files: these files of the workspace are restored: "
+            told += "[ada undid earlier changes to files and restored these workspace files: "
             told += f"{', '.join(one)}. Read the files again before you rely on earlier knowledge of them.]\n\n"
         else:
             found += [f"{told}[ada] {one}", *(["", "wrote"] if one[0] == "f" else []), f"after {one}"]

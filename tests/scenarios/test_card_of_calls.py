@@ -130,7 +130,7 @@ async def test_a_partly_decided_card_waits_for_the_rest_and_keeps_the_order(tmp_
         assert ran(world) == [], "the call before it waits"
         with pytest.raises(Conflict, match="Call 2 was already decided: it was allowed"):
             await world.app[Orchestrator].decide_card(calls[0].item.card, True, world.ada.asker, [2])
-        with pytest.raises(InvalidInput, match=r"no call 7\. Its calls have the numbers 1 to 3"):
+        with pytest.raises(InvalidInput, match=r"no call 7\. Its calls are numbered 1 to 3"):
             await world.app[Orchestrator].decide_card(calls[0].item.card, True, world.ada.asker, [7])
         said = await world.app[Orchestrator].decide_card(calls[0].item.card, False, world.ada.asker, [1])
         assert said == "Denied 1. 3 still waits."

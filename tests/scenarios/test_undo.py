@@ -261,7 +261,7 @@ async def test_the_model_is_informed_with_the_next_message(tmp_path: Path) -> No
         await world.app[Undo].undo(world.ada.thread, only, world.ada.asker)
         await turn(world, "what is there?")
         said = model.requests[-1].messages[-1].text
-        assert said.startswith("[ada undid earlier changes to files: these files of the workspace are")
+        assert said.startswith("[ada undid earlier changes to files and restored these workspace files: ")
         assert "a.txt" in said.splitlines()[0]
 
 

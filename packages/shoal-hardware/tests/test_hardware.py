@@ -209,7 +209,7 @@ def stub() -> Generator[int]:
     """Yield the number of a bus from the kernel's stub driver, with a device at 0x20."""
     if os.geteuid() != 0 or shutil.which("modprobe") is None:
         pytest.skip("the kernel's i2c-stub can only be loaded by root, with modprobe")
-    pytest.importorskip("smbus2", reason="the extra hardware is not installed")
+    pytest.importorskip("smbus2", reason="the `hardware` extra is not installed")
     loaded = subprocess.run(["modprobe", "i2c-stub", "chip_addr=0x20"], check=False, capture_output=True, text=True)
     if loaded.returncode:
         pytest.skip(f"the kernel has no i2c-stub: {loaded.stderr.strip()}")

@@ -1,6 +1,4 @@
-"""Whatever another product's home contains, `shoal import` ends with a report that names the files it could not
-read.
-"""
+"""`shoal import` copes with any contents of another product's home. Its report names the files it could not read."""
 
 import json
 import re

@@ -62,7 +62,7 @@ class EditCheck(NamedTuple):
 
     - `applies`: returns True if an agent's directory contains anything to test.
     - `run`: returns one line for the person who approves the change, and never raises. Its arguments are the changed
-      agent, its current directory, the requester, and the change of its instructions.
+      agent, the agent's current directory, the requester, and the change to the agent's instructions.
     """
 
     applies: Callable[[Path], bool]
@@ -353,8 +353,8 @@ class AgentLifecycle(msgspec.Struct, eq=False):
             adapter = self.adapters.get(binding.platform)
             if isinstance(adapter, ChannelHost) and not await adapter.has_channel(binding.channel):
                 notices.append(
-                    f"{binding.agent}'s channel {binding.place} no longer exists, or I cannot write there. `shoal "
-                    f"agents unbind {binding.place}` removes the binding."
+                    f"{binding.agent}'s channel {binding.place} no longer exists, or I cannot write there. "
+                    f"Run `shoal agents unbind {binding.place}` to remove the binding."
                 )
         return notices
 
@@ -434,7 +434,7 @@ def listed(key: str, value: str) -> str:
 
 
 def _names_in(value: str) -> tuple[str, ...]:
-    """Return the names of a TOML or JSON list. Empty for other values, which are rejected when they are set."""
+    """Return the names of a TOML or JSON list. Other values give an empty tuple and are rejected when they are set."""
     try:
         return msgspec.toml.decode(f"names = {value}".encode(), type=dict[str, tuple[str, ...]])["names"]
     except UNREADABLE:

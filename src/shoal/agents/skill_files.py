@@ -204,7 +204,7 @@ async def put_skill(
     def make() -> bytes | None:
         old = read_file(path)
         if old is None and new is None:
-            raise NotFound(f"The skill {name[:80]!r} of scope {root.scope} does not exist.")
+            raise NotFound(f"The skill {name[:80]!r} does not exist in scope {root.scope}.")
         if agent_home is not None:
             agent_home.mkdir(parents=True, exist_ok=True)
             history = History(agent_home)

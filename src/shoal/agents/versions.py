@@ -49,7 +49,7 @@ def name_of(folder: Path, path: Path) -> str:
 
 
 class RecordedChange(NamedTuple):
-    """A recorded change of a file. `at` is in ISO 8601."""
+    """A recorded change to a file. `at` is in ISO 8601."""
 
     commit: str
     at: str

@@ -32,7 +32,7 @@ class Overrides(msgspec.Struct, frozen=True):
     fetcher: Fetcher | None = None
     wrap_driver: Callable[[Driver], Driver] | None = None
     driver: Driver | None = None
-    """Open database for the role `offline`. The caller must close it."""
+    """An already open database for the role `offline`. The caller must close it."""
     file_clock: FileClock = SYSTEM_FILE_CLOCK
 
 

@@ -29,7 +29,7 @@ NO_OVERRIDES: Mapping[str, object] = {}
 PREFIX = "SHOAL_"
 SEPARATOR = "__"
 TIMEZONE = "SHOAL_TIMEZONE"
-"""Environment variable that sets `timezone`, the only key outside of all sections."""
+"""Environment variable that sets `timezone`, the only key outside any section."""
 ID_LISTS = ("allow", "channels", "approvers")
 """Keys that contain lists of ids. The ids may be written as numbers."""
 
@@ -37,8 +37,8 @@ ID_LISTS = ("allow", "channels", "approvers")
 def load_config(home: Path, environ: Mapping[str, str], overrides: Mapping[str, object] = NO_OVERRIDES) -> Config:
     """Read `home/shoal.toml`, if it exists, and the environment. Return the checked configuration.
 
-    `overrides` maps dotted keys such as `web.port` to values and has the highest priority. Raises ConfigError with
-    one sentence for each problem, which names the source, the key, the value and the allowed values.
+    `overrides` maps dotted keys such as `web.port` to values and has the highest priority. Raises ConfigError with one
+    sentence for each problem. Each sentence names the source, the key, the value and the allowed values.
     """
     draft = read_draft(home, environ, overrides)
 
@@ -81,8 +81,8 @@ class Draft:
         self._seen: set[tuple[str, ...]] = set()
 
     def complain(self, path: tuple[str, ...], text: str) -> None:
-        """Record a problem of a key, unless the key already has one. `text` is a phrase that follows the name of
-        the key.
+        """Record a problem with a key, unless the key already has one. `text` is a phrase that follows the name of the
+        key.
         """
         if path in self._seen:
             return
@@ -219,7 +219,7 @@ def hint_at(path: tuple[str, ...]) -> Hint | None:
 
 
 def is_live(path: tuple[str, ...]) -> bool:
-    """Return True if a change of the key takes effect immediately when it is made on the page or with the API."""
+    """Return True if a change to the key takes effect immediately when it is made on the page or with the API."""
     for end in range(len(path)):
         hint = bare(hint_at(path[:end]))
         entry = list_of(hint)

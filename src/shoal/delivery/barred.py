@@ -4,7 +4,7 @@
     ----------------------   -----------------------------------------------------------------------------------------
     the thread               It is posted to the enclosing chat, with a note.
     the chat, temporarily    It is retried for a day. The owner gets one notice with the waiting text.
-    the chat, permanently    It is given up. The owner gets a notice with the text.
+    the chat, permanently    It is abandoned. The owner gets a notice with the text.
 
 Barred chats are stored, so a restart sends no second notice.
 """

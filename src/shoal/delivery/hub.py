@@ -66,7 +66,7 @@ class Subscription:
 
 
 class _StreamedCall:
-    """The text of a running model call so far, for subscribers that join during the call."""
+    """The text that a running model call has produced, for subscribers that join during the call."""
 
     def __init__(self, turn: TurnId, step: int, after: int) -> None:
         self.turn, self.step, self.after = turn, step, after

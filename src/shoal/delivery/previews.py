@@ -102,7 +102,7 @@ MOVED = "_↓ The answer is below._"
 
 
 class _Preview(msgspec.Struct, eq=False):
-    """The preview of a turn's answer: the text so far, and the message that shows it."""
+    """The preview of a turn's answer: its current text, and the message that shows it."""
 
     thread: ThreadId
     turn: TurnId
@@ -191,7 +191,7 @@ class Previews:
                     is_tool = data.state == "tool" and data.text
                     preview.doing = f"is running {data.text[:TOOLS_CHARS_MAX]}…" if is_tool else THINKING
                 else:
-                    if data.step != preview.step:  # a new step starts the text again
+                    if data.step != preview.step:  # the text starts over with each step
                         preview.step, preview.text = data.step, ""
                     preview.text += data.text
                     preview.changed.set()
@@ -328,7 +328,7 @@ async def withdraw(adapter: ChatAdapter, thread: ThreadId, message_id: str) -> N
 
 
 def shown_of(text: str, limits: ChatLimits) -> tuple[str, bool]:
-    """Return the part of an unfinished text that fits one message, and True if this is the complete text.
+    """Return the part of an unfinished text that fits in one message, and True if this is the complete text.
 
     Open markup is closed. If the platform can only append to messages, the part contains only text that will not
     change.

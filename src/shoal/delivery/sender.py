@@ -6,22 +6,22 @@
     sending   sent      every piece is on the platform
     sending   pending   an attempt fails and will be repeated, or the sender ends before it starts the post
     sending   sending   the sender died, and another one claims the post with `maybe_sent`
-    sending   failed    the post is given up, and its error is stored
-    failed    pending   an opening is enqueued again
+    sending   failed    the post is abandoned, and its error is stored
+    failed    pending   a post that opens a thread is enqueued again
 
-The answer of a turn that ran in this process is claimed in the transaction that closes the turn, unless an earlier
-post of the thread is pending. Its row is then `sending` from the start. If the outcome of that transaction is
-unknown, the row is first returned to the outbox.
+The answer of a turn that ran in this process is claimed in the transaction that closes the turn, unless an earlier post
+of the thread is pending. Its row is then `sending` from the start. If the outcome of that transaction is unknown, the
+row is first returned to the outbox.
 
-The posts of one thread are sent in order. Threads are independent except for rate limits. The claim of a slow post
-is extended. A piece has the idempotency key `row:part`, which stays the same in retries. If the platform soon
-forgets keys, the sender searches for a piece with an unknown outcome before it posts that piece again. If the
-platform has neither keys nor search, the piece is posted again and marked as a repeat.
+The posts of one thread are sent in order. Threads are independent except for rate limits. The claim of a slow post is
+extended. A piece has the idempotency key `row:part`, which stays the same in retries. If the platform soon forgets
+keys, the sender searches for a piece with an unknown outcome before it posts that piece again. If the platform has
+neither keys nor search, the piece is posted again and marked as a repeat.
 
-If the turn has a preview, its reply edits that message instead of posting a new one. If other posts follow the
-preview, or an edit would notify nobody of the end, the preview is deleted and the reply is posted as a new message.
-This keeps posts in the order of their rows. A post that opens a thread is completed together with the rest of its
-text, its note and its prompt. `barred.py` describes posts to chats that refuse them.
+If the turn has a preview, its reply edits that message instead of posting a new one. If other posts follow the preview,
+or an edit would not notify anyone that the answer is complete, the preview is deleted and the reply is posted as a new
+message. This keeps posts in the order of their rows. A post that opens a thread is completed together with the rest of
+its text, its note and its prompt. `barred.py` describes posts to chats that refuse them.
 """
 
 import asyncio
@@ -197,8 +197,8 @@ class Sender:
     async def _look(self, tasks: anyio.abc.TaskGroup) -> bool:
         """Claim due rows and start to send them. Return True if more rows may be due.
 
-        Extends the claims of posts that take long. If the wall clock was changed or the machine was suspended, all
-        claims are extended, because claims expire by the wall clock.
+        Extends the claims of posts that take a long time. If the wall clock was changed or the machine was suspended,
+        all claims are extended, because claims expire by the wall clock.
         """
         self._poked.clear()
         await self._give_back_doubtful()
@@ -416,8 +416,8 @@ class Sender:
         return await self._post(post, way)
 
     async def _is_late(self, row: OutboxRow) -> bool:
-        """Return True if people were notified of the answer's beginning so long ago that its end must notify them
-        again.
+        """Return True if people were notified of the answer's beginning so long ago that they must be notified of its
+        end.
         """
         if self._adapter.limits.edits_notify:
             return False
@@ -448,7 +448,7 @@ class Sender:
 
     async def _attempt(self, row: OutboxRow, posting: Awaitable[str]) -> str | None:
         """Await the post of a piece. Return the platform's message id, or None if the row will be retried or was
-        given up.
+        abandoned.
         """
         try:
             message_id = await by_adapter(posting)

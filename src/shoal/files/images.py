@@ -33,7 +33,7 @@ def image_head(content: bytes) -> ImageHead | None:
 
 
 def without_damaged_extras(content: bytes) -> bytes:
-    """Remove optional PNG chunks that have a wrong checksum, such as a color profile or a text.
+    """Remove optional PNG chunks that have a wrong checksum, such as a color profile or text.
 
     Viewers ignore such chunks, but decoders reject the image because of them. Other content is returned unchanged.
     """

@@ -167,7 +167,7 @@ class Found(msgspec.Struct):
     def leave_results(self, agent: str, results: int) -> None:
         if results:
             what = counted(results, "tool result", "tool results")
-            self.leave(f"{agent}: {what}", "messages are imported, tool results are not")
+            self.leave(f"{agent}: {what}", "messages are imported, but tool results are not")
 
     def add_schedule(
         self, name: str, text: str, at: datetime | None, line: str, zone: str, agent: str, reports_to: str = ""
@@ -225,7 +225,9 @@ def parsed(text: object) -> Json:
 
 
 def clean(value: Json) -> Json:
-    """Return the value without NULs and lone surrogates. JSON allows them, but UTF-8 or a database does not."""
+    """Return the value without NULs and lone surrogates. JSON allows both, but databases reject NULs and UTF-8 cannot
+    encode lone surrogates.
+    """
     if isinstance(value, str):
         return value.replace("\0", "").encode("utf-8", "replace").decode()
     if isinstance(value, dict):

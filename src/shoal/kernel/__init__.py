@@ -1,4 +1,4 @@
 """Core records and ports: ids, messages, events, settings, errors and the clock.
 
-Imports no other package of Shoal.
+Imports no other Shoal package.
 """

@@ -47,7 +47,7 @@ class TreeEntry(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
     kind: EntryKind
     mode: int = 0
     value: bytes = b""
-    """Digest of the content of a file or of the tree of a folder. For a link, its target."""
+    """Digest of a file's content or of a folder's tree. For a link, its target."""
     size: int = 0
     modified: int = 0
     """Modification time in nanoseconds. Shows whether a file without stored content has changed."""
@@ -65,8 +65,8 @@ class TreeEntry(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
 class TreeChange(NamedTuple):
     """A difference between two snapshots at one path.
 
-    `before` or `after` is None if the path does not exist in that snapshot. Each entry of a folder is a change of
-    its own.
+    `before` or `after` is None if the path does not exist in that snapshot. Each entry of a folder is a separate
+    change.
     """
 
     path: Parts
@@ -75,7 +75,7 @@ class TreeChange(NamedTuple):
 
 
 def alike(one: TreeEntry | None, other: TreeEntry | None) -> bool:
-    """Return True if two entries are equal for an undo.
+    """Return True if an undo treats two entries as equal.
 
     Ignores the contents of folders. Compares a file without stored content by size and modification time.
     """

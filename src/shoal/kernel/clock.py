@@ -1,6 +1,6 @@
 """Time, ids and retry delays.
 
-Code receives a Clock instead of calling the system, so tests control time and ids. Retry delays grow exponentially
+Code receives a Clock instead of calling the system, so tests can control time and ids. Retry delays grow exponentially
 with jitter and are never shorter than the delay that a server requests.
 """
 
@@ -94,7 +94,7 @@ def wall_ahead(clock: Clock) -> float:
 async def sleep_till_steady(clock: Clock, seconds: float) -> None:
     """Sleep for `seconds`. If the wall clock jumps, continue until it has been steady for STEADY_SECONDS.
 
-    A clock that is wrong for a few minutes therefore expires nothing. Resuming from suspend counts as a jump.
+    A clock that is wrong for a few minutes therefore does not expire anything. Resuming from suspend counts as a jump.
     """
     while True:
         ahead = wall_ahead(clock)

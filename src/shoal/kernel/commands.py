@@ -246,7 +246,7 @@ class CommandTable:
         return ParsedCommand(name, argument.strip())
 
     def with_slash(self, text: str) -> str:
-        """Convert a text such as `!stop` to `/stop`. Some clients intercept texts that begin with a slash."""
+        """Convert text such as `!stop` to `/stop`. Some clients intercept messages that begin with a slash."""
         slashed = f"/{text[1:]}"
         return slashed if text.startswith("!") and self.parse(slashed) else text
 

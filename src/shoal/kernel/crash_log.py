@@ -27,7 +27,8 @@ from shoal.kernel.ports import Settings
 STARTS_MAX = 2
 """Number of crashes after which Shoal no longer processes an event."""
 ALONE_SECONDS = 10.0
-"""Maximum time for which an event that has crashed the process runs alone, in seconds. Then the next such event starts.
+"""Maximum number of seconds that an event runs alone after it has crashed the process. Then the next such event
+starts.
 """
 ENTRIES_MAX = 10_000
 FILES_MAX = 64
@@ -141,7 +142,7 @@ class CrashLog:
         return self._counts.get(digest, 0) + self._shared.get(digest, 0)
 
     def begin(self, key: str) -> bool:
-        """Record that an event starts. Return False if it has already crashed the process STARTS_MAX times."""
+        """Record the start of an event. Return False if it has already crashed the process STARTS_MAX times."""
         digest = _digest(key)
         if self._deaths(digest) >= STARTS_MAX:
             return False
@@ -155,7 +156,7 @@ class CrashLog:
         return True
 
     def end(self, key: str) -> None:
-        """Record that an event finished, or that the process stops normally."""
+        """Record that an event finished, or that the process is stopping normally."""
         digest = _digest(key)
         if self._shared.pop(digest, None) is not None:
             self._over.add(digest)

@@ -75,7 +75,7 @@ class TurnStarted(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RequestMark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Digests of a model request. turn/replay.py rebuilds the request and compares it with them.
+    """Digests of a model request. turn/replay.py rebuilds the request and compares it with these digests.
 
     `system`, `tools` and `options` are omitted if they have not changed.
     """
@@ -237,7 +237,7 @@ class ApprovalRequested(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ApprovalSettled(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An approval was decided by a person, has expired, or was cancelled."""
+    """An approval was decided by a person, expired, or was cancelled."""
 
     type: ClassVar[str] = "approval_decided"
     approval_id: ApprovalId

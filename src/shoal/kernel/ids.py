@@ -93,7 +93,7 @@ def is_personal(thread: ThreadId) -> bool:
 
 
 def is_child(thread: ThreadId) -> bool:
-    """Return True for a thread that a tool call started. No person reads or writes there."""
+    """Return True for a thread that a tool call started. People do not read or write there."""
     return thread.startswith(f"{SUBAGENTS}:")
 
 

@@ -1,4 +1,4 @@
-"""Regular expressions that are compiled on first use. Compiling all of them at import takes a tenth of the startup
+"""Regular expressions that are compiled on first use. Compiling all of them at import would take a tenth of the startup
 time.
 """
 

@@ -70,8 +70,8 @@ def only_for(line: str, person: str) -> str:
 def shown_to(text: str, person: str) -> str:
     """Return the lines that a person may see, without the privacy comments.
 
-    If `person` is empty, return only public lines. A line with an invalid comment is hidden from everyone. A text
-    without private lines is returned as the same object.
+    If `person` is empty, return only public lines. A line with an invalid comment is hidden from everyone. If the text
+    has no private lines, return the same object.
     """
     if _MARK not in text:
         return text
@@ -131,7 +131,7 @@ def is_known(existing: str, entry: str) -> bool:
 
 
 def entry_key(line: str) -> str:
-    """Normalize an entry for comparison. Ignores case, spaces, list marks and final punctuation."""
+    """Normalize an entry for comparison. Ignores case, spaces, list markers and final punctuation."""
     return " ".join(line.split()).lstrip("-*+ ").rstrip(".!; ").casefold()
 
 

@@ -82,9 +82,9 @@ class Attachment(msgspec.Struct, frozen=True, omit_defaults=True):
     def sent_by(self, author: Author, *, mine: bool) -> "Attachment":
         """Return the attachment with its origin.
 
-        The origin is "own" for recordings, and for the sender's files if `mine` is set. It is "foreign" for all
-        other files, because people forward mails, pages and documents that others wrote. A file from an untrusted
-        author is returned unchanged.
+        The origin is "own" for recordings, and for the sender's files if `mine` is set. It is "foreign" for all other
+        files, because people forward emails, pages and documents that others wrote. A file from an untrusted author is
+        returned unchanged.
         """
         whose = self.author or author
         if self.origin == "own" or not whose.trusted:
@@ -220,8 +220,8 @@ class PromptScope(msgspec.Struct, frozen=True, omit_defaults=True):
         `asker`      Author, channel, kind of conversation and   Access, roles and trust are checked again when the
                      linked identities.                          turn opens or continues (threads/presence.py). Trust
                                                                  never rises.
-        `audience`   People who read along.                      If that check finds other roles or less trust, asker
-                                                                 and audience are resolved again.
+        `audience`   Limits on what the turn may see, based      If that check finds other roles or less trust, asker
+                     on the asker and the readers.               and audience are resolved again.
 
     The agent's file, the model and profile of the channel, and the asker's time zone are resolved when the turn opens.
     """
@@ -349,7 +349,7 @@ class Edit(msgspec.Struct, frozen=True, tag="edit", tag_field="lane", omit_defau
 
 
 class Deletion(msgspec.Struct, frozen=True, tag="deletion", tag_field="lane", omit_defaults=True):
-    """A deletion of a message by its author, or by UNTOLD if the platform names nobody.
+    """A deletion of a message by its author, or by UNTOLD if the platform does not report who deleted it.
 
     If the message is waiting in the mailbox, the prompt is dropped. Otherwise the deletion is journaled.
     """
@@ -434,7 +434,7 @@ tool.
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tool call that the model requested.
 
-    `wrapped` means that the model wrote it as a call of MORE_TOOLS. It is sent back to the model in that form.
+    `wrapped` means that the model wrote it as a call to MORE_TOOLS. It is sent back to the model in that form.
     """
 
     id: CallId
@@ -488,7 +488,7 @@ class ToolMessage(msgspec.Struct, frozen=True, tag="tool", tag_field="role", wea
     found: tuple["ToolSpec", ...] = ()
     """Tools whose definitions `text` contains."""
     wrapped: bool = False
-    """True if the model wrote the call as a call of MORE_TOOLS."""
+    """True if the model wrote the call as a call to MORE_TOOLS."""
 
     @property
     def written_name(self) -> str:

@@ -66,8 +66,8 @@ class Action(msgspec.Struct, frozen=True):
     `tool:write:PATH`.
     """
     harmless: bool = False
-    """True if the program with these options is known to run no other program and to change no file that a later
-    command executes.
+    """True if the program, run with these options, is known not to run other programs and not to change files that a
+    later command executes.
     """
     runs: tuple[str, ...] = ()
     """Files whose content determines the effect of the action, such as a script, a makefile, a repository's

@@ -1,4 +1,4 @@
-"""The core's ports. shoal.testing.contracts has contract tests for each of them."""
+"""The core's ports. Contract tests for every port are in shoal.testing.contracts."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -430,8 +430,8 @@ class InboxPort(Protocol):
     ) -> str:
         """Decide the pending calls on a card, or only the calls in `numbers`. Return the text for the person.
 
-        Allowing some of the calls denies the others in the same transaction. Raises the errors of `decide`. In that
-        case, nothing is decided.
+        Allowing some of the calls denies the others in the same transaction. Raises the same errors as `decide`. After
+        an error, nothing is decided.
         """
         ...
 
@@ -448,8 +448,8 @@ class InboxPort(Protocol):
     ) -> str:
         """Allow one call, or calls on a card, and create rules that always allow them. Return the text for the person.
 
-        If a rule cannot be created, `or_thread` allows the calls in this thread only. Without it, raises Forbidden
-        if `by` is not the owner, and InvalidInput otherwise. Also raises the errors of `decide`. After an error,
+        If a rule cannot be created, `or_thread` allows the calls in this thread only. Without it, raises Forbidden if
+        `by` is not the owner, and InvalidInput otherwise. Also raises the same errors as `decide`. After an error,
         nothing is decided.
         """
         ...
@@ -487,7 +487,7 @@ class InboxPort(Protocol):
         ...
 
     async def suggestions(self, asked: CommandRequest) -> Sequence[str]:
-        """Return completions for the argument that a person is typing. People without access get none."""
+        """Return completions for the argument that a person is typing. People without access get no completions."""
         ...
 
     async def thread_of(self, channel: str, message_id: str, key: str = "") -> ThreadId | None:
@@ -586,7 +586,8 @@ class OwnerNotifier(Protocol):
 # ---- settings ----
 
 ONCE = "once"
-"""Settings scope for work that is done only once per key and cannot recur after `bookkeeping_days`.
+"""Settings scope that keeps work from being repeated for the same key. Use it only for work that cannot recur after
+`bookkeeping_days`.
 
 Each value begins with a timestamp in microseconds. Values are deleted after `bookkeeping_days`.
 """
@@ -613,8 +614,8 @@ class Settings(Protocol):
         ...
 
     async def page(self, scope: str, after: str = "", limit: int = 1000) -> list[tuple[str, str]]:
-        """Return the keys and values of a scope in key order. Starts after the key `after` and returns at most
-        `limit` of them.
+        """Return the keys and values of a scope in key order. Starts after the key `after` and returns at most `limit`
+        pairs.
         """
         ...
 
@@ -673,7 +674,9 @@ class Engine(Protocol):
         ...
 
     async def woken(self, thread: ThreadId) -> None:
-        """Wake the thread after a transaction that created work. Does nothing if the transaction already did so."""
+        """Wake the thread after a transaction that created work. Does nothing if the transaction itself schedules the
+        thread.
+        """
         ...
 
     async def signal(self, thread: ThreadId, kind: SignalKind, turn: TurnId) -> None:

@@ -108,7 +108,7 @@ class OutboundPost(msgspec.Struct, frozen=True):
     """
     file: Path | None = None
     album: tuple[Path, ...] = ()
-    """Further files of the same message, on platforms that allow several files per message."""
+    """Additional files in the same message, on platforms that allow several files per message."""
     buttons: tuple[Button, ...] = ()
     reply_to: str = ""
     user: str = ""
@@ -122,8 +122,8 @@ class ReadsBack(Protocol):
     async def find_posted(self, post: OutboundPost) -> Sequence[str]:
         """Return the ids of messages that may be an earlier attempt to send this post, oldest first.
 
-        They may include other messages of the bot with the same text. The result is empty without read access.
-        Raises PlatformError.
+        They may include other messages from the bot with the same text. The result is empty without read access. Raises
+        PlatformError.
         """
         ...
 
@@ -133,7 +133,9 @@ class Deletes(Protocol):
     """An adapter whose platform allows a bot to delete its own messages."""
 
     async def delete(self, thread: ThreadId, message_id: str) -> None:
-        """Delete a message of the bot. Raises PlatformError, with `permanent` set if the message does not exist."""
+        """Delete one of the bot's messages. Raises PlatformError, with `permanent` set if the message does not
+        exist.
+        """
         ...
 
 

@@ -115,7 +115,9 @@ class DeletedThread(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """A worker's right to advance a thread. Every append states its epoch. A later lease makes it stale."""
+    """A worker's right to advance a thread. Every append states the lease's epoch. A newer lease makes this one
+    stale.
+    """
 
     thread: ThreadId
     epoch: int
@@ -193,7 +195,7 @@ class NewPost(msgspec.Struct, frozen=True, omit_defaults=True):
     buttons: tuple[Button, ...] = ()
     edits: str = ""
     ways: str = ""
-    """Instructions for deciding a card with several approvals by text."""
+    """Instructions for deciding a card's approvals by text. Empty unless the card has several approvals."""
     note: UserSaid | None = None
     """Event to add to the journal of the thread that the message is posted to or opens."""
     opening: Opening | None = None
@@ -289,8 +291,8 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Reports to a parent thread that its subagent has ended. It wakes the parent, adds `note` to its journal, or
-    starts a turn.
+    """A report to a parent thread that its subagent has ended. Wakes the parent, adds `note` to the parent's journal,
+    or starts a turn there.
     """
 
     thread: ThreadId
@@ -464,7 +466,7 @@ class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
     scope: Scope | Literal["withdrawn"] = "once"
     """Scope of the decision.
 
-    `withdrawn`: the call was always allowed, but the rule has been removed.
+    `withdrawn`: the call was allowed with an "always" rule, which has since been removed.
     """
     decided_by: str = ""
     decided_at: datetime | None = None
@@ -479,7 +481,7 @@ class Approval(NewApproval, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Revision(msgspec.Struct, frozen=True):
-    """The result of an edit or a deletion of a message. `events` are the events that were journaled."""
+    """The result of editing or deleting a message. `events` are the events that were journaled."""
 
     receipt: Receipt
     events: tuple[Event, ...] = ()

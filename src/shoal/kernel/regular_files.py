@@ -1,4 +1,6 @@
-"""Opens only regular files and folders of the home directory. Error messages name the path."""
+"""Opens regular files and creates folders in the home directory. Rejects pipes, devices and other special files. Error
+messages name the path.
+"""
 
 import errno
 import os
@@ -44,8 +46,8 @@ def decode_settings(data: bytes) -> str:
 
 
 def ensure_folder(path: Path) -> None:
-    """Create a folder if it does not exist. Raises InvalidInput if that fails, for example because a file has this
-    path.
+    """Create a folder if it does not exist. Raises InvalidInput if that fails, for example because a file exists at
+    this path.
     """
     try:
         if not path.is_dir():

@@ -91,10 +91,10 @@ def find(root: Hint, path: tuple[str, ...]) -> Hint | None:
 
 
 def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") -> str:
-    """Describe a decoding error as a sentence without a full stop.
+    """Describe a decoding error as a sentence without a final period.
 
-    Names the key, its value and the allowed values, or the position of invalid JSON or TOML. `table` is the name for
-    a value with keys, such as "an object".
+    Names the key, its value and the allowed values, or the position of invalid JSON or TOML. `table` is the name for a
+    value with keys, such as "an object".
     """
     if not isinstance(error, msgspec.ValidationError):
         return _unreadable(error)
@@ -133,7 +133,9 @@ def refusal(error: Exception, kind: Hint = object, *, table: str = "an object") 
 def _unreadable(error: Exception) -> str:
     if isinstance(error, UnicodeError):
         return (
-            f"byte {error.start} is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else "it is not UTF-8 text"
+            f"byte {error.start} is not valid UTF-8"
+            if isinstance(error, UnicodeDecodeError)
+            else "it is not UTF-8 text"
         )
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
@@ -142,7 +144,7 @@ def _unreadable(error: Exception) -> str:
         at = f" at {place.rstrip(')')}" if place else ""
         return f"it is not valid TOML{at}: {_toml_problem(what)}"
     match = re.search(r"\(byte (\d+)\)", str(error))  # msgspec's error for invalid JSON
-    return f"it is not valid JSON at byte {match[1]}" if match else "it is not valid JSON: its end is missing"
+    return f"it is not valid JSON at byte {match[1]}" if match else "it is not valid JSON: the text is incomplete"
 
 
 _TOML_PROBLEMS = (

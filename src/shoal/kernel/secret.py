@@ -18,7 +18,7 @@ COMMAND_SECONDS_MAX = 10.0
 class Secret:
     """The source of a secret. `repr` and `str` show the source, never the value. Equality compares only sources.
 
-    A secret that is not set is falsy. `reveal` reads the source on each call, so it finds a replaced token. Frequent
+    A secret that is not set is falsy. `reveal` reads the source on each call, so it picks up a replaced token. Frequent
     callers cache the value until it is rejected. Observers receive each value before the caller does.
     """
 

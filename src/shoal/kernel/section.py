@@ -10,13 +10,13 @@ URL = r"^https?://([^\s/?#@]*@)?(\[[0-9A-Fa-f:.]+\]|[^\s/?#@:\[\]]+)(:\d{1,5})?(
 URL_OR_EMPTY = rf"^$|{URL}"
 
 Problem: TypeAlias = tuple[tuple[str, ...], str]
-"""Path of a key, and a description of its problem that continues after the key's name."""
+"""Path of a key, and a description of its problem, worded to follow the key's name."""
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of the configuration file.
 
-    Changes to the keys in `live` take effect immediately if they are made on the page or with the API. All other
+    Changes to the keys in `live` take effect immediately if they are made on the page or through the API. All other
     changes, and changes in the file, take effect at the next start.
     """
 

@@ -55,18 +55,20 @@ class ProviderSettings(Section, frozen=True, kw_only=True):
     base_url: Annotated[str, Meta(pattern=URL_OR_EMPTY)] = ""
     """Base URL of the API, including the version. Empty uses the kind's default."""
     api_key: Secret = NO_SECRET
-    """API key. Empty for servers that need none."""
+    """API key. Empty for servers that do not need one."""
     models: tuple[str, ...] = ()
     """Models to offer in addition to the provider's list. The first model is the provider's default."""
     headers: dict[str, Secret] = {}
     """Additional HTTP headers for each request."""
     timeout_seconds: Annotated[float, Meta(gt=0)] = 120.0
-    """Maximum pause within one response, in seconds. Five times as long if the server keeps the connection alive."""
+    """Maximum pause within one response, in seconds. The limit is five times as long while the server sends
+    keep-alives.
+    """
     model_file: str = ""
-    """Path of the GGUF file for kind local, absolute or relative to the home directory."""
+    """Path to the GGUF file for kind local, absolute or relative to the home directory."""
     price: Price | None = None
     """Price in US dollars per million tokens: a number or { input = 0.5, output = 1.5, cached = 0.05 }. 0 means free.
-    If it is not set, Shoal uses public price lists that contain the model. Models of kind local and Ollama are free.
+    If it is not set, Shoal looks up the model in public price lists. Models of kind local and Ollama are free.
     """
     prices: dict[str, Price] = {}
     """Prices of individual models, by name: { "qwen3-32b" = { input = 0.2, output = 0.6 } }."""
@@ -76,8 +78,8 @@ class DatabaseSettings(Section, frozen=True, kw_only=True):
     """Storage for journals and queues."""
 
     url: Secret = NO_SECRET
-    """PostgreSQL database that several machines share, postgresql://USER:PASSWORD@HOST/NAME. Empty uses SQLite in the
-    home directory.
+    """URL of a PostgreSQL database that several machines share: postgresql://USER:PASSWORD@HOST/NAME. Empty uses SQLite
+    in the home directory.
     """
     synchronous: Literal["full", "normal"] = "full"
     """SQLite only. full survives a power failure. normal is faster, but survives only a crash of the process."""
@@ -137,10 +139,10 @@ class MailboxSettings(Section, frozen=True, kw_only=True):
 
     prompts_max: Annotated[int, Meta(ge=1, le=1000)] = 5
     """Maximum number of turns that can wait in one thread. Further messages are answered with "busy". Consecutive
-    messages of one person count as one turn.
+    messages from one person count as one turn.
     """
     pause_seconds: Annotated[float, Meta(ge=0, le=60)] = 1.5
-    """Seconds to wait for further messages of the same person. 0 answers each message separately."""
+    """Seconds to wait for further messages from the same person. 0 answers each message separately."""
     idle_seconds: Annotated[float, Meta(gt=0)] = 300.0
     """Seconds of inactivity after which a thread is removed from memory."""
 
@@ -377,7 +379,7 @@ class BudgetSettings(Section, frozen=True, kw_only=True):
     tokens_strangers_per_day: Annotated[int, Meta(ge=0)] = 1_000_000
     """Tokens per day in total for people admitted only by `*` in an allow-list."""
     unpriced: Literal["refuse", "allow"] = "refuse"
-    """Whether to refuse or allow calls of models without a known price while a limit in US dollars is set."""
+    """Whether to refuse or allow calls to models without a known price while a limit in US dollars is set."""
 
 
 class WebSettings(Section, frozen=True, kw_only=True):
@@ -417,7 +419,7 @@ class EngineSettings(Section, frozen=True, kw_only=True):
     drain_seconds: Annotated[float, Meta(ge=0)] = 30.0
     """Seconds that running turns have to finish at shutdown. Unfinished turns continue at the next start."""
     heartbeat_seconds: Annotated[float, Meta(gt=0)] = 2.0
-    """PostgreSQL only. Seconds between two heartbeats of a worker."""
+    """PostgreSQL only. Seconds between a worker's heartbeats."""
     stalled_seconds: Annotated[float, Meta(gt=0)] = 10.0
     """PostgreSQL only. Seconds without a heartbeat after which another worker takes over a worker's threads."""
 
@@ -438,8 +440,9 @@ class ToolsSettings(Section, frozen=True, kw_only=True):
     brave_api_key: Secret = NO_SECRET
     """Key of the Brave search API. Without it, web_search uses DuckDuckGo."""
     hardware: bool = False
-    """Whether agents have tools for I2C and SPI devices of this machine (extra `hardware`). Only the profile open
-    allows them."""
+    """Whether agents have tools for the I2C and SPI devices on this machine (extra `hardware`). Only the open profile
+    allows them.
+    """
 
 
 class LoggingSettings(Section, frozen=True, kw_only=True):
@@ -452,7 +455,7 @@ class LoggingSettings(Section, frozen=True, kw_only=True):
 
 
 class Config(Section, frozen=True, kw_only=True):
-    """The complete configuration. `home` is the home directory and not a key of the file."""
+    """The complete configuration. `home` is the home directory. It is not a key in the file."""
 
     home: Path
     timezone: str = ""

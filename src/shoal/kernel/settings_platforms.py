@@ -10,7 +10,7 @@ from shoal.kernel.section import URL_OR_EMPTY, Section
 
 
 class AccountSettings(Section, frozen=True, kw_only=True):
-    """Keys that the accounts of all platforms have, including platforms of installed packages.
+    """Keys that accounts on every platform share, including platforms from installed packages.
 
     A single account is the table [platforms.NAME]. Several accounts are tables [platforms.NAME.ACCOUNT], or
     [[platforms.NAME]] with a different account key in each.

@@ -15,7 +15,9 @@ AudioFormat: TypeAlias = Literal["ogg", "mp3"]
 """
 MEDIA_TYPES: dict[AudioFormat, str] = {"ogg": "audio/ogg", "mp3": "audio/mpeg"}
 _BYTES_A_SECOND_MIN = 50
-"""Minimum number of bytes per second in any codec. A longer duration that a recording claims is ignored."""
+"""Minimum number of bytes per second in any codec. If a recording claims a longer duration than this rate allows, the
+claim is ignored.
+"""
 _OPUS_RATE = 48_000
 _PCM_HEAD = struct.Struct("<4sI4s4sIHHIIHH4sI")
 

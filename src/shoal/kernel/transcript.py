@@ -1,8 +1,8 @@
 """Builds the model's messages from a thread's journal, one event at a time.
 
 The output never contains a tool call without a result. The results of a message's calls are added together, in call
-order, when each call has one. If another event follows first, calls without a result get a substitute. Adding an
-event takes constant time.
+order, once every call has a result. If another event arrives first, a substitute is added for each missing result.
+Adding an event takes constant time.
 """
 
 from datetime import datetime
@@ -298,7 +298,7 @@ def _restoration(restored: FilesRestored) -> str:
             f"{names or 'none'}; not restored: {stayed}{' and more' if restored.left > len(restored.stayed) else ''}"
         )
     undone = "an earlier undo" if restored.again else "earlier changes to files"
-    text = f"[{restored.by} undid {undone}: these files of the workspace are restored: "
+    text = f"[{restored.by} undid {undone} and restored these workspace files: "
     if restored.tainted_by:
         return f"{text}]\n{untrusted_block(restored.tainted_by, names)}"
     return f"{text}{names}. Read the files again before you rely on earlier knowledge of them.]"

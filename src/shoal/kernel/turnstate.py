@@ -66,7 +66,9 @@ CUT_OFF_MAX = 2
 ends.
 """
 CONTINUATIONS_MAX = 3
-CUT_SHORT = "My answer was cut off at the model's length limit. Ask for less at once, or raise model.max_output_tokens."
+CUT_SHORT = (
+    "My answer was cut off at the model's length limit. Ask for less at a time, or raise model.max_output_tokens."
+)
 UNANSWERED = {
     "steps": 'I reached the step limit of this turn before I had an answer. Write "go on" to continue.',
     "tool_errors": "Too many of my tool calls failed in a row, and I have no answer. Tell me how to continue.",

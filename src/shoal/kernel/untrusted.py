@@ -50,10 +50,10 @@ def decode_toml(text: str) -> dict[str, Any]:
 
 
 def decode_known(content: str | bytes | msgspec.Raw, kind: type[T]) -> tuple[T, list[str]]:
-    """Decode untrusted JSON as `kind` and omit values of an unknown form.
+    """Decode untrusted JSON as `kind`, omitting invalid values.
 
-    Returns the result and the path of each omitted value that was not null. Raises one of the errors in UNREADABLE
-    if the JSON is invalid, a required value has an unknown form, or more than ODD_MAX values are omitted.
+    Returns the result and the path of each omitted value that was not null. Raises one of the errors in UNREADABLE if
+    the JSON is malformed, a required value is invalid, or more than ODD_MAX values are omitted.
     """
     odd: list[str] = []
     for _ in range(ODD_MAX):

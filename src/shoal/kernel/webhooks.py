@@ -8,16 +8,16 @@ A call authenticates itself in one of these ways, each compared in constant time
     `X-Hub-Signature-256: sha256=HEX`       body            permanently, so the receiver must remember the call
     `Authorization: Bearer SECRET`          nothing         permanently, for any body
 
-The signature with a time covers the time, a full stop and the body. A body that begins with a number and a full stop
-is not accepted with `X-Hub-Signature-256`. Otherwise, an attacker could send a captured signature with a time under
-the other header, where it never expires.
+The signature with a time covers the time, a period and the body. A body that begins with a number and a period is not
+accepted with `X-Hub-Signature-256`. Otherwise, an attacker could send a captured signature with a time under the other
+header, where it never expires.
 
-Two calls are the same if their proofs cover the same content. Headers, the URL and ids outside the body do not
-count, because an attacker who has captured a call can change them. `first_delivery` stores accepted calls.
+Two calls are the same if their proofs cover the same content. Headers, the URL and ids outside the body do not count,
+because an attacker who has captured a call can change them. `first_delivery` stores accepted calls.
 
-A signed call is deduplicated across all URLs that share a secret, so a captured call cannot be replayed at another
-URL. A call with a bearer secret is deduplicated for its own URL only, because programs send the same body to two
-URLs, and an attacker who has captured the secret can make any call.
+A signed call is deduplicated across all URLs that share a secret, so a captured call cannot be replayed at another URL.
+A call with a bearer secret is deduplicated for its own URL only, because programs send the same body to two URLs, and
+an attacker who has captured the secret can make any call.
 
     identified by        remembered                           a repeated call
     ------------------   ----------------------------------   ----------------------------------------------------

@@ -130,7 +130,7 @@ def _next_word(text: str, start: int, end: int) -> int:
 
 
 def _url_end(text: str, start: int, end: int, marks_seen: str) -> int:
-    """Return the end of a URL. The URL does not include punctuation of the sentence or closing emphasis marks."""
+    """Return the end of a URL. The URL does not include sentence punctuation or closing emphasis marks."""
     opener = text[start - 1] if start else ""
     if opener and opener in "*~":
         run = opener * 2 if start > 1 and text[start - 2] == opener else opener
@@ -306,7 +306,9 @@ def _scan_of(state: "StateInline") -> _Scan:
 
 
 def _links(state: "StateInline", tokens: dict[int, TokenSpan]) -> dict[int, _Link]:
-    """Return the links and images of a paragraph. As in CommonMark, the inner one of two nested links is the link."""
+    """Return the links and images of a paragraph. As in CommonMark, if links are nested, only the inner one is a
+    link.
+    """
     src = state.src
     definitions: dict[str, LabelledLink] = state.env.get("definitions", {})
     if "](" not in src and not definitions:

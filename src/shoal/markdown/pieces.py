@@ -28,7 +28,7 @@ letters.
 SHARES = (8, 7, 4, 2)
 """Piece sizes to try in this order, in eighths of the message limit."""
 CLUSTER_CHARS_MAX = 64
-"""Maximum length of a sequence that counts as one visible character. Longer ones are cut like any text."""
+"""Maximum length of a sequence that counts as one visible character. Longer sequences are cut like any other text."""
 _BOUNDARIES = ("\n\n", "\n", ". ", "! ", "? ", "。", "！", "？", " ")
 _ATOMS = frozenset({"token", "code", "link"})
 _STYLES = frozenset({"strong", "em", "s"})

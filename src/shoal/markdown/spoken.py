@@ -17,7 +17,7 @@ _SPEAKABLE = Dialect(
 
 
 def speakable(markdown: str, chars_max: int) -> str:
-    """Return plain text for speech, without markup, URLs of links, code and tables.
+    """Return plain text for speech, without markup, link URLs, code or tables.
 
     A long text ends at the last paragraph, sentence or word before `chars_max` characters.
     """

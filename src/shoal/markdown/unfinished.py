@@ -27,8 +27,8 @@ ROUNDS_MAX = 100
 
 _FENCE = lazy_re.compile(r"^((?:[ >]|[-+*] |\d{1,9}[.)] )*)(`{3,}|~{3,})([^\n]*)$", re.MULTILINE)
 _MARKS = "-=+*_#>|:~`\\[!"
-"""Characters that may begin markup. A last line of these characters, full stops and white space has no visible content
-yet.
+"""Characters that may begin markup. A last line that contains only these characters, periods and white space has no
+visible content yet.
 """
 _OPENING = lazy_re.compile(r"`+|[\\\[\]]")
 _MARK = lazy_re.compile(r"[*_~`\[<!\\\n]")

@@ -48,7 +48,7 @@ _CALL_ID_CHARS_MAX = 40
 
 
 def portable_call_id(call_id: str) -> str:
-    """Rewrite a call id to the characters and the length that most providers accept.
+    """Rewrite a call id to fit the characters and the length that most providers accept.
 
     A long id ends in a digest of the original, because ids often differ only at the end.
     """
@@ -135,9 +135,9 @@ class CallCollector:
     an unused index and a name                              a new call
     the id of a known call                                  that call, unless the piece names another tool, or
                                                             starts an object after that call's arguments are complete
-    another id, and a name or the start of an object,
+    a different id, and a name or the start of an object,
     if the call at its index already has arguments          a new call
-    another name than the call at its index                 a new call
+    a different name from the call at its index             a new call
     the same name, and arguments that begin with the
     unfinished arguments of the call at its index           that call
     the same name, if the arguments are complete            a new call

@@ -101,7 +101,8 @@ class _AnthropicEvent(msgspec.Struct):
 class _StoredBlock(msgspec.Struct, omit_defaults=True):
     """A block of an assistant message that contains thinking.
 
-    Thinking is stored unchanged and text only by length. A call is a placeholder for the next call of the message.
+    Thinking is stored unchanged. For text, only the length is stored. A call is stored as a placeholder for the next
+    call of the message.
     """
 
     type: str

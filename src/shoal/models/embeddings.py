@@ -4,7 +4,7 @@ kind                         endpoint
 --------------------------   --------------------------------------------------------------------
 openai, openai-responses     POST /embeddings, supported by OpenAI, Ollama, llama.cpp, vLLM and others
 gemini                       POST /models/MODEL:batchEmbedContents
-local                        POST /embeddings of a server in this process (models/local.py)
+local                        POST /embeddings on a server in this process (models/local.py)
 """
 
 from collections.abc import Sequence

@@ -150,7 +150,7 @@ class GeminiContents(ApiProtocol):
     def encode_message(self, message: ModelMessage, images: Images, form: MessageForm) -> EncodedMessage:
         """Encode a message.
 
-        The images of a tool result follow it. The first call of a message that another model wrote gets a
+        Images from a tool result are sent after the result. The first call of a message that another model wrote gets a
         placeholder signature.
         """
         match message:

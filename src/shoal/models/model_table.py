@@ -1,4 +1,4 @@
-"""Built-in facts and prices of models and servers. A provider's own listing takes precedence.
+"""Built-in facts about models and servers, including prices. A provider's own listing takes precedence.
 
 Numbers are tokens. The first model or family with a matching pattern wins. A pattern is a shell glob for the model's
 name without its maker (`maker/name`), in lower case and with hyphens instead of dots.
@@ -173,7 +173,7 @@ BASE_URLS = {
 """Default base URL of each provider kind."""
 
 PRICED_AS = {"anthropic": "anthropic", "openai": "openai", "openai-responses": "openai", "gemini": "google"}
-"""Price list for each provider kind, if the URL is unknown, such as that of a company's proxy."""
+"""Price list for each provider kind, used if the URL is unknown, such as the URL of a company's proxy."""
 
 
 @lru_cache(maxsize=MODELS_REMEMBERED_MAX)

@@ -186,7 +186,7 @@ _MANY_IMAGES = lazy_re.compile(
 )
 _NUMBER = lazy_re.compile(r"(?<![\d.])\d{1,5}(?![\d.]\d)")
 MANY_IMAGES = 20
-"""Maximum number of images per request for which Anthropic accepts images wider or higher than 2,000 pixels."""
+"""Maximum number of images per request at which Anthropic still accepts images wider or taller than 2,000 pixels."""
 _HEAVY = lazy_re.compile(
     r"(?:payload|body|entity|request|message)(?: size)?.{0,24}(?:too large|exceed|over the)|request_too_large"
     r"|(?:too large|exceeds).{0,40}(?:payload|body|entity)|maximum (?:request|payload|body) size",

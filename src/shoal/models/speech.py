@@ -1,4 +1,4 @@
-"""Speech recognition and synthesis by a provider's endpoints, or locally by espeak-ng (synthesis) and Moonshine
+"""Speech recognition and synthesis through a provider's endpoints, or locally with espeak-ng (synthesis) and Moonshine
 (recognition).
 
 kind                       recognition                                   synthesis
@@ -7,7 +7,7 @@ openai, openai-responses   POST /audio/transcriptions: OpenAI, Groq,     POST /a
                            whisper.cpp, speaches, vLLM and others        LocalAI and others
 gemini                     generateContent with the unchanged audio      generateContent, which returns raw samples
 
-The built-in prices are from the services' own lists, per minute and per million characters. [speech] overrides them.
+The built-in prices come from the services' own lists, per minute and per million characters. [speech] overrides them.
 """
 
 import asyncio
@@ -357,7 +357,7 @@ class MoonshineSpeech:
 def pieces_of(samples: "array[float]") -> "Iterator[array[float]]":
     """Split a recording into pieces of at most PIECE_SECONDS, at quiet points.
 
-    The library needs thirty times the memory of a piece.
+    The library needs thirty times as much memory as the piece itself.
     """
     longest, moment, at = PIECE_SECONDS * RATE, RATE // 10, 0
     while len(samples) - at > longest:

@@ -1,4 +1,4 @@
-"""Parse the token usage that servers of OpenAI's protocols report, in any known form.
+"""Parse the token usage that OpenAI-compatible servers report, in any known form.
 
 form                                  servers
 -----------------------------------   ---------------------------------------------------------------------------
@@ -10,7 +10,7 @@ form                                  servers
 `timings`                             llama.cpp versions without `stream_options`
 `prompt_eval_count`, `eval_count`     Ollama's own protocol
 
-A server may send a report with each chunk, and later one with zeros. Zeros never replace a known number.
+A server may send a report with each chunk, and a later report may contain zeros. Zeros never replace a known number.
 """
 
 import msgspec

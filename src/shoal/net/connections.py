@@ -26,7 +26,7 @@ _NUMBER = lazy_re.compile(r"\[Errno (\d+)\]")
 
 
 def network_reason(error: BaseException) -> str:
-    """Describe why a connection failed, without a full stop, for example `connection refused`."""
+    """Describe why a connection failed, without a final period, for example `connection refused`."""
     for cause in _behind(error):
         match cause:
             case socket.gaierror():

@@ -55,7 +55,7 @@ async def system_addresses(host: str, port: int) -> Sequence[str]:
 
 
 class GuardedFetcher:
-    """Implements `Fetcher`. `allowed` lists networks that may be opened although they are not public."""
+    """Implements `Fetcher`. `allowed` lists non-public networks that may still be accessed."""
 
     def __init__(self, resolve: Resolve = system_addresses, allowed: Sequence[Net] = ()) -> None:
         self._resolve = resolve

@@ -63,7 +63,7 @@ class DamagedBody(HttpFailed):
 
 
 class HttpResponse(Protocol):
-    """A response whose body has not been read. Always close it. Closing it before the end of the body cuts the
+    """A response whose body has not been read. Always close it. Closing it before the end of the body also closes the
     connection.
     """
 
@@ -76,12 +76,12 @@ class HttpResponse(Protocol):
         ...
 
     async def close(self) -> None:
-        """Return the connection to the pool, or cut it if the body was not read to its end."""
+        """Return the connection to the pool, or close it if the body was not read to its end."""
         ...
 
 
 class HttpClient(Protocol):
-    """A client that sends requests below one base URL. Connects on the first call."""
+    """A client that sends requests under one base URL. Connects on the first call."""
 
     async def request(
         self, method: str, path: str, headers: Headers, body: bytes = b"", asked_at: float | None = None
@@ -416,7 +416,7 @@ class HttpConnection(asyncio.Protocol):
                 break
             digits = bytes(buffer[at:end]).partition(b";")[0].strip()
             if not _SIZE.fullmatch(digits):
-                raise ConnectionBroken("A chunk has no valid size.")
+                raise ConnectionBroken("A chunk has an invalid size.")
             size = int(digits, 16)
             if size == 0:
                 # Search from the CRLF after the size: without trailers, it is the first half of the blank line.

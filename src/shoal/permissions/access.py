@@ -48,7 +48,7 @@ STRANGER = Admission(False)
 
 
 def admit(rules: AccessRules, author: Author, channel: str, paired: Sequence[str] = ()) -> Admission:
-    """Return a person's access in a channel. Bots and people without an id have none."""
+    """Return a person's access in a channel. Bots and people without an id have no access."""
     if not author.id or author.is_bot:
         return STRANGER
     if author.id in rules.owners:
@@ -167,7 +167,9 @@ def vouched(rules: AccessRules, user: str, paired: Sequence[str]) -> Admission:
 
 
 def among(*lists: Sequence[str]) -> Callable[[Asker], bool]:
-    """Return a function that checks whether a person is on one of these lists. It reads the lists at each call."""
+    """Return a function that checks whether a person is on one of these lists. The function reads the lists on each
+    call.
+    """
     return lambda by: is_among(by, [person for people in lists for person in people])
 
 
@@ -242,7 +244,7 @@ def approval_digest(tool: str, canonical: str, *extra: str) -> str:
 
 
 def may_decide(approval: Approval, by: Asker, approvers: Sequence[str] = (), *, allow: bool = True) -> bool:
-    """Return True if a person may decide an approval: the person who asked for the call, or an approver.
+    """Return True if a person may decide an approval, as the person who asked for the call or as an approver.
 
     An untrusted person cannot allow a call that untrusted content caused, because that content may be their own
     message. Linked identities count as the same person. A person without a user id may not decide.

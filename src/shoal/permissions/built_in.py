@@ -24,7 +24,7 @@ MCP_TOOLS = "(?s:tool:mcp_.*)"
 """Pattern for MCP tools. The profile `guarded` asks before calling them, unless the effect allows the call."""
 BUILT_IN = ("open", "standard", "guarded", "locked")
 
-# Names that tools of extensions and host programs often have, by rule subject.
+# Names that tools from extensions and host programs often have, by rule subject.
 ALIKE_WEB = ("fetch", "web_fetch", "browse")
 ALIKE_READERS = ("ls", "glob", "grep", "search", "find")
 ALIKE_WRITERS = ("append",)

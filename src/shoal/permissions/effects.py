@@ -4,16 +4,15 @@
             ├─► effect_of ─► (effect, trusted, tainted, isolated) ─► ANSWERS ─► allow, ask or guard
     action ─┘   for shell commands, the action contains the result of the shell parser
 
-| effect | meaning | examples |
-|---|---|---|
-| read | changes nothing, and shows only what the agent may see anyway | `git status`, reading a file of the workspace |
-| contained | changes only what a checkpoint restores, and sends nothing | `pytest` in a sealed sandbox, a file write |
-| outward | sends something out of the machine or the conversation | `git push` with a network, a message elsewhere |
-| lasting | changes what no checkpoint restores | the agent's settings, `.git/hooks`, a file that is too large |
-| unknown | cannot be determined | a command without a sandbox, a tool that declares no effect |
+| effect | meaning | examples | |---|---|---| | read | changes nothing, and shows only what the agent may see anyway |
+`git status`, reading a file of the workspace | | contained | changes only what a checkpoint restores, and sends nothing
+| `pytest` in a sealed sandbox, a file write | | outward | sends something out of the machine or the conversation | `git
+push` with network access, a message elsewhere | | lasting | changes what no checkpoint restores | the agent's settings,
+`.git/hooks`, a file that is too large | | unknown | cannot be determined | a command without a sandbox, a tool that
+declares no effect |
 
-A sandbox is sealed if it isolates commands and gives them no network. If a checkpoint also covers the workspace, any
-command in it is contained, because it can change only the workspace and /scratch, and can connect to nothing.
+A sandbox is sealed if it isolates commands and gives them no network access. If a checkpoint also covers the workspace,
+any command in it is contained, because it can change only the workspace and /scratch, and cannot connect to anything.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -207,7 +206,7 @@ def in_words(situation: Situation) -> str:
             "Reading, commands in the sandbox and changes that /undo can revert run without asking. Shoal asks "
             "before anything that leaves this machine or this conversation, or that cannot be undone."
         )
-    where = "the sandbox has a network" if situation.isolated else "no sandbox isolates them"
+    where = "the sandbox has network access" if situation.isolated else "no sandbox isolates them"
     return (
         "Reading files and changing files in the workspace need no approval. Shoal asks before other commands, "
         f"because {where}, and before anything that leaves this machine or this conversation, or that cannot be "

@@ -34,7 +34,8 @@ _GIT_FETCH = lazy_re.compile(rf" {_FETCHES}")
 
 
 def fetched_by(actions: Iterable[Action], traits: TraitsByName) -> str:
-    """Describe the content that a command with these actions fetches. Returns an empty string if its words show none.
+    """Describe the content that a command with these actions fetches. Returns an empty string if its words do not show
+    any fetch.
 
     Detects programs that fetch or install, even inside opaque parts, and URLs in code on the command line. Does not
     detect fetches by a script.

@@ -69,7 +69,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Alternatives. A group without `|` has one."""
+    """Alternatives. A group without `|` has a single alternative."""
 
     options: "tuple[tuple[Node, ...], ...]"
 

@@ -288,8 +288,7 @@ def decide_all(
 ) -> tuple[Decision, tuple[Ruling, ...]]:
     """Return the strictest decision about the actions, and the ruling on each of them.
 
-    A view for deny patterns is included only if it is denied. Without any action except such views, the decision is
-    deny.
+    A view for deny patterns is included only if it is denied. If there are only such views, the decision is deny.
     """
     decided = [(action.whole, decide(profile, action, situation)) for action in actions]
     rulings = tuple(ruling for whole, ruling in decided if not whole or (ruling.decision == "deny" and ruling.rule))

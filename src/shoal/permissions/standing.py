@@ -88,7 +88,7 @@ def override_of(rule: StandingRule) -> OverrideSettings:
 def with_past(rule: StandingRule, actions: Sequence[str], past: Sequence[Approval]) -> StandingRule:
     """Return the rule with the number of similar requests that were decided, and the number of those that were allowed.
 
-    Only requests of the same agent to the same person count.
+    Only requests from the same agent to the same person count.
     """
     same = [approval for approval in past if approval.item.agent == rule.agent and approval.asked_by in rule.users]
     same = [

@@ -1,13 +1,13 @@
 """Taint: in a tainted turn, calls that could leak data or do harm need approval, regardless of allow-lists.
 
-Sources are content that a tool marks as untrusted (web pages, MCP, tainted files), messages of untrusted people, and
+Sources are content that a tool marks as untrusted (web pages, MCP, tainted files), messages from untrusted people, and
 any other text that such content influenced (docs/security.md lists the ways). They may influence everything that the
-model does afterward. The taint ends when the conversation is cleared. It also ends with a message of a trusted
-person if the model's window contains no untrusted content anymore. A summary of untrusted content is untrusted.
+model does afterward. The taint ends when the conversation is cleared. It also ends with a message from a trusted person
+if the model's window no longer contains untrusted content. A summary of untrusted content is untrusted.
 
 Sinks are the calls that are not on an allow-list of harmless ones. In a turn that only trusted people influenced,
-contained calls are harmless too (`permissions.effects`), because they send nothing out, can be undone, and taint
-what they write.
+contained calls are harmless too (`permissions.effects`), because they send nothing out, can be undone, and taint what
+they write.
 """
 
 import re
@@ -139,7 +139,7 @@ def source_of(event: Event) -> str:
         case UserSaid(caller=Caller(tainted_by=name)) if name:
             return name
         case AssistantSaid(tainted_by=name) if not event.turn:
-            # A restored message may be without the content that tainted it.
+            # A restored message may lack the content that tainted it.
             return name
         case UserSaid(author=author) | Steered(author=author) | Revised(author=author) if not author.trusted:
             return f"{MESSAGE_OF}{author.name or author.id or 'an unknown person'}"

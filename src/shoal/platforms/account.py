@@ -68,7 +68,7 @@ EXPECTED = (PlatformError, ConfigError, StoreError)
 """Errors that a connection may raise in normal operation. Any other error is a bug in Shoal or the adapter."""
 
 IncomingFile: TypeAlias = tuple[Attachment, Callable[[], Awaitable[bytes]] | None]
-"""A file in a message, and a function that downloads it. The function raises PlatformError. It is None if the
+"""A file in a message, and a function that downloads it. The function raises PlatformError. The function is None if the
 attachment has a `url`, because the turn downloads such a file.
 """
 
@@ -425,8 +425,8 @@ class ChatAccount(Generic[S]):
             log.info("ignored event", extra={"platform": self.platform, "kind": kind})
 
     def _decode(self, content: str | bytes | msgspec.Raw, kind: type[T], what: str) -> T | None:
-        """Decode a platform's data. Fields in an unknown format are skipped. Returns None if the data cannot be decoded
-        at all.
+        """Decode a platform's data. Fields in an unknown format are skipped. Returns None if the data cannot be
+        decoded.
         """
         try:
             decoded, odd = decode_known(content, kind)

@@ -24,7 +24,7 @@ TRANSFER_SECONDS = 300.0
 PATIENCE = 4
 """Timeout for a complete call, as a multiple of the timeout for each network operation."""
 ANSWER_BYTES_MAX = 64 * 1024**2
-"""Maximum size of a decompressed response, except for files. The first sync with a Matrix homeserver has several MB."""
+"""Maximum size of a decompressed response, except for files. The first sync of a Matrix account can be several MB."""
 REASON_BYTES_MAX = 65_536
 REASON_CHARS_MAX = 300
 RENEW_SECONDS = 300.0

@@ -45,8 +45,8 @@ PENDING_EDITS_MAX = 200
 KNOWN_SERVERS_MAX = 10_000
 NAME_BYTES_MAX = 120
 PATIENCE_SECONDS = 0.5
-"""Maximum number of seconds that a stream waits for an event. After that, the event is stored and the stream continues
-with other chats.
+"""Maximum number of seconds that a stream waits while an event is processed. After that, the event is stored and the
+stream continues with other chats.
 """
 SLOW_MAX = 16
 """Maximum number of chats with a slow event at the same time. Each event may load a file into memory."""
@@ -114,13 +114,13 @@ async def submit(prompt: Prompt, inbox: InboxPort) -> str:
 async def press(value: str, thread: ThreadId, author: Author, inbox: InboxPort) -> str:
     """Run the action in a button's value. Returns the reply to the person. Raises StoreError.
 
-    - `allow:ID` and `deny:ID` decide an approval. `thread:ID` approves it for the complete thread.
+    - `allow:ID` and `deny:ID` decide an approval. `thread:ID` approves it for the whole thread.
     - `always:ID` allows the call and creates a rule. `back:ID` removes that rule.
     - `all:CARD` and `none:CARD` allow or deny all calls of a card.
     - `pick:CARD:TICKS` changes the selected calls of a card.
     - `take:CARD:TICKS` allows the selected calls and denies the others.
     - `undo:CARD` restores the files that the card's turn changed.
-    - `retry:TURN` and `retry:TURN:MODEL` retry a turn that waits for its model. `retry:TURN:stop` stops that turn.
+    - `retry:TURN` and `retry:TURN:MODEL` retry a turn that is waiting for its model. `retry:TURN:stop` stops that turn.
     """
     verb, _, what = value.partition(":")
     try:
@@ -178,7 +178,7 @@ class Intake:
     """Processes the events of one account, in order within each chat.
 
     `take` processes an event and returns whether it had an effect. If it raises StoreError or PlatformError, the event
-    is retried. A permanent PlatformError or any other error drops the event.
+    is retried. A permanent or barred PlatformError, or any other error, drops the event.
 
     event                    processing
     ----------------------   ---------------------------------------------------------------------------------
@@ -189,7 +189,8 @@ class Intake:
     A stored event is retried until it succeeds, even after a restart, and then deleted. A slow chat does not delay
     other chats. The stream waits only if SLOW_MAX chats are slow or WAITING_MAX events wait.
 
-    If the process crashes twice during the same event, the next start sets the event aside and notifies the owner.
+    If the process crashes twice while processing the same event, the next start sets the event aside and notifies the
+    owner.
     """
 
     def __init__(self, platform: str, store: Settings, clock: Clock, crash_file: Path | None = None) -> None:
@@ -305,7 +306,9 @@ class Intake:
 
 
 def _key(event: _Event) -> str:
-    """Identify an event by its content, which includes the platform's id. Its position may change after a restart."""
+    """Return the event's key in the crash log. The key contains the content, which includes the platform's id, because
+    the event's position may change after a restart.
+    """
     return f"{event.lane} {event.content}"
 
 

@@ -1,4 +1,4 @@
-"""Records that describe platforms, both built-in platforms and those of installed packages.
+"""Records that describe the built-in platforms and those of installed packages.
 
 A platform is imported only if the configuration names it. Its folder contains the record in `__init__.py`, the settings
 and the adapter.
@@ -43,9 +43,9 @@ class Platform(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     - `owner_question`: question for the owner's id. Needed if the platform calls the server, which does not run during
       setup.
     - `fetches_with`: key that is set if the account fetches its messages. Otherwise, the platform calls the server.
-    - `package`: package that the platform's extra imports first, or empty.
+    - `package`: module that shows whether the platform's extra is installed, or empty.
     - `optional`: optional package of the extra, and the limitation without it.
-    - `secret_shapes`: kinds of secrets, each with the pattern at its start.
+    - `secret_shapes`: kinds of secrets, each with a pattern that matches its start.
     """
 
     title: str

@@ -40,7 +40,9 @@ class BadToken(Exception):
 
 
 class SigningKey(NamedTuple):
-    """A public key and the channels that it is endorsed for. If there are none, the key is valid for all channels."""
+    """A public key and the channels for which it is endorsed. If no channels are listed, the key is valid for all
+    channels.
+    """
 
     key: "RSAPublicKey"
     endorsements: tuple[str, ...] = ()

@@ -31,7 +31,7 @@ from shoal.platforms.record import Platform
 log = logging.getLogger(__name__)
 
 MAIN_THREAD = "main"
-"""Thread part of ids for calls without a thread."""
+"""Value of the thread part of a thread id for calls without a thread."""
 THREAD_CHARS = 26
 FILE_BYTES_MAX = 10_485_760
 KEY_HEADER_CHARS_MAX = 255
@@ -329,7 +329,7 @@ class WebhookAdapter(ChatAccount[WebhookSettings]):
     # ---- out ----
 
     async def post(self, post: OutboundPost) -> str:
-        """Post a message. Returns the id in the response or, if it contains none, the key. Raises PlatformError."""
+        """Post a message and return the id from the response, or the key if it has no id. Raises PlatformError."""
         file = None
         if post.file is not None:
             content = await asyncio.to_thread(read_file, post.file, FILE_BYTES_MAX)

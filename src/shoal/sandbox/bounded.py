@@ -1,9 +1,9 @@
 """Guards around every sandbox: commands cannot fill the disk, and approved files run unchanged.
 
-Disk. If a command makes a folder exceed its limit, or fills the disk too far, all its processes are killed by
-cancelling the sandbox's `run`. If a folder is already full, a command still runs, but no file can grow (`ulimit -f
-0`), so the command can only read and delete. `statvfs` takes a few microseconds and shows how much the disk has
-filled since the last walk. A folder cannot have grown by more than that, so walks are rare:
+Disk. If a command makes a folder exceed its limit, or leaves too little free space on the disk, all its processes are
+killed by cancelling the sandbox's `run`. If a folder is already full, a command still runs, but no file can grow
+(`ulimit -f 0`), so the command can only read and delete. `statvfs` takes a few microseconds and shows how much the disk
+has filled since the last walk. A folder cannot have grown by more than that, so walks are rare:
 
     time                            walk of the folder
     -----------------------------   ------------------------------------------------------------------------
@@ -14,11 +14,11 @@ filled since the last walk. A folder cannot have grown by more than that, so wal
 
 If other programs free space at the same time, growth is hidden for at most WALK_SECONDS_MAX.
 
-Files. Approved files are compared at the last moment, in the shell that runs the command. A sandbox that can mount
-over a file mounts the approved bytes there, and again below `ALLOWED`. Both names refer to one file unless someone
-replaced it. If the command sees the host's inodes, the parent folders must also be unchanged since the file was
-read. This detects a file that was replaced and put back. For a watched command, the check prints its result as a
-line of output, which the watch does not see. The watch is notified of the start after the check has passed.
+Files. Approved files are compared at the last moment, in the shell that runs the command. A sandbox that can mount over
+a file mounts the approved bytes there, and again under `ALLOWED`. Both names refer to the same file unless someone
+replaced it. If the command sees the host's inodes, the parent folders must also be unchanged since the file was read.
+This detects a file that was replaced and put back. For a watched command, the check prints its result as a line of
+output, which the watch does not see. The watch is notified of the start after the check has passed.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ WALK_SECONDS_MAX = 30.0
 STEP_BYTES, STEP_FILES = MEBIBYTE, 64
 """Minimum growth in bytes and in files that triggers a walk."""
 UNSEEN_BYTES, UNSEEN_FILES = 64 * MEBIBYTE, 4096
-"""Growth of the disk, in bytes and in files, that commands may cause before a folder's first walk."""
+"""Growth in disk usage, in bytes and in files, that commands may cause before a folder's first walk."""
 FOLDERS_MAX = 1024
 """Maximum number of folders whose size is cached. The least recently checked folder is evicted first."""
 FILES_COUNTED_MAX = 2_000_000
@@ -85,7 +85,7 @@ class BoundedSandbox:
         """Run a command. If a folder is already full, files cannot grow.
 
         Raises FolderFull if the command filled a folder or the disk. Raises ContentChanged if a file that it runs
-        differs from the approved one. Raises SandboxError like the inner sandbox, and for a watched command if a
+        differs from the approved one. Raises SandboxError if the inner sandbox does, or if the command is watched and a
         folder is already full.
         """
         written = tuple(mount for mount in command.mounts if mount.writable)
@@ -242,7 +242,7 @@ class DiskUsage:
         filled = DiskFill(used, usage.f_files - usage.f_ffree, usage.f_bavail * usage.f_frsize)
         with self._lock:
             folder = self._folders.pop(host, None) or _WalkedFolder(filled)
-            self._folders[host] = folder  # keeps the most recently used last
+            self._folders[host] = folder  # keeps the most recently used folder last
             if len(self._folders) > FOLDERS_MAX:
                 del self._folders[next(iter(self._folders))]
         return filled, folder
@@ -321,7 +321,7 @@ def measure_folder(root: Path, files_max: int) -> FolderSize:
                 for entry in entries:
                     try:
                         info = entry.stat(follow_symlinks=False)
-                    except FileNotFoundError:  # It was removed after it was listed.
+                    except FileNotFoundError:  # The entry was removed after it was listed.
                         continue
                     files += 1
                     is_folder = stat.S_ISDIR(info.st_mode)

@@ -62,7 +62,7 @@ class MountedPaths:
 
 
 class BubblewrapSandbox(MountedPaths):
-    """A `Sandbox` of Linux namespaces. `network` is off, on (public addresses at `ports`) or a list of hosts."""
+    """A `Sandbox` of Linux namespaces. `network` is off, on (public addresses on `ports`) or a list of hosts."""
 
     name = "bubblewrap"
     isolated = True
@@ -78,11 +78,13 @@ class BubblewrapSandbox(MountedPaths):
 
     @property
     def bounds_processes(self) -> bool:
-        """Whether the number of processes is limited. For root, that requires control groups."""
+        """Whether the number of processes is limited. If Shoal runs as root, this requires control groups."""
         return os.geteuid() != 0 or self._find_groups().can_bound
 
     async def run(self, command: Command) -> CommandResult:
-        """Run a command. Raises SandboxError if the setup fails, or ContentChanged if a replaced file made it fail."""
+        """Run a command. Raises SandboxError if the setup fails, or ContentChanged if a replaced file caused the
+        failure.
+        """
         self._require_program()
         with filter_file() as files, self._find_groups().membership() as member:
             async with self._enclosed(command, files, member.join_files) as argv:
@@ -192,7 +194,7 @@ def _own_devices() -> list[str]:
 
 
 def _is_nobodys(node: Path, device: tuple[int, int]) -> bool:
-    """Return True if the node is that device, with nobody as owner. Only root can replace it.
+    """Return True if the node is that device and is owned by nobody. Only root can replace it.
 
     Raises OSError if another user can change the folder.
     """

@@ -27,9 +27,7 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 def server_enclosure(settings: SandboxSettings) -> Enclose | None:
-    """Return the bubblewrap sandbox for a server, without a limit of CPU time. Returns None for other kinds of
-    sandbox.
-    """
+    """Return the bubblewrap sandbox for a server, without a CPU time limit. Returns None for other kinds of sandbox."""
     if settings.kind not in ("auto", "bubblewrap"):
         return None
     limits = msgspec.structs.replace(CommandLimits.of(settings), cpu_seconds_max=0)

@@ -1,12 +1,12 @@
 """Run commands in containers of a Docker or podman daemon, through the Engine API on the daemon's unix socket.
 
 A container has one set of mounts and is reused, but runs one command at a time. A concurrent command gets its own
-container. To stop a command (timeout, cancellation, leftover processes), its container is killed, which nothing
-inside can prevent. The next command starts a new container. A wrapper reports when the command's shell has ended,
-because children may keep the output open. It also reports the number of remaining processes.
+container. To stop a command (timeout, cancellation, leftover processes), its container is killed, which nothing inside
+can prevent. The next command starts a new container. A wrapper reports when the command's shell has ended, because
+children may keep the output open. It also reports the number of remaining processes.
 
 Containers have no network except the socket of the `proxy`. They have a read-only root, no capabilities, no new
-privileges, and limits by control groups and ulimits. A container given by name belongs to the operator. It is used
+privileges, and limits set by control groups and ulimits. A container given by name belongs to the operator. It is used
 unchanged, with its own network. The processes of a command in it are found by the command's mark and killed.
 """
 
@@ -229,7 +229,7 @@ class DockerSandbox(MountedPaths):
         return output.result(0).stdout.decode(errors="replace")
 
     async def _read(self, process: str, output: ExecOutput) -> None:
-        """Read until all processes have closed the output, or until LINGER_SECONDS without output after the shell
+        """Read until all processes have closed the output, or until LINGER_SECONDS pass without output after the shell
         has ended.
         """
         async with self._api.start(process) as pieces, aclosing(pieces):

@@ -11,7 +11,7 @@ REPORT_BYTES_MAX = 200
 class ExecOutput:
     """Collects the output of a command within limits, and removes the report.
 
-    The command knows the mark and can print reports. The last report counts.
+    The command knows the mark, so it can print false reports. Only the last report counts.
     """
 
     def __init__(self, bytes_max: int, mark: str, watch: Watch | None = None, see: SeeOutput | None = None) -> None:

@@ -72,7 +72,7 @@ class HostSandbox(_HostPaths):
 class SeatbeltSandbox(_HostPaths):
     """A `Sandbox` with macOS profiles. Written from their documentation and reviewed, but never tested.
 
-    The profile denies everything except reading the system's programs, libraries and the mounts, and writing the
+    The profile denies everything except reading the mounts and the system's programs and libraries, and writing to the
     writable mounts and a temporary directory. The network is allowed only if it is on. A list of hosts is rejected.
     macOS has no process namespaces, so the command's processes are found as on the host.
     """

@@ -1,12 +1,12 @@
 """Limit a command's resources with `ulimit` in its shell and, if possible, a control group.
 
-Control groups are needed when Shoal runs as root, because the kernel exempts root from the per-user process limit.
-Only they can limit the memory of all processes together. Both versions (man 7 cgroups) are supported:
+Control groups are needed when Shoal runs as root, because the kernel exempts root from the per-user process limit. Only
+they can limit the memory of all processes together. Both versions (man 7 cgroups) are supported:
 
 version   how a command becomes a member
 -------   -----------------------------------------------------------------------------------------------------------
 1         a thread that is a member starts the command, so it is a member from the beginning (see `Starter`)
-2         a shell joins and then execs the command, because memory groups contain only complete processes
+2         a shell joins and then execs the command, because memory groups contain only whole processes
 """
 
 import itertools
@@ -59,7 +59,7 @@ class CommandLimits(msgspec.Struct, frozen=True):
 def ulimit_line(limits: CommandLimits, *, is_watched: bool = False) -> str:
     """Return a bash command that sets `limits` for its shell and all children, or exits with 125.
 
-    Watched commands have no limit of CPU time. A lower limit of this process still applies, because limits cannot be
+    Watched commands have no CPU time limit. A lower limit of this process still applies, because limits cannot be
     raised.
     """
     wanted = (
@@ -83,8 +83,8 @@ def ulimit_line(limits: CommandLimits, *, is_watched: bool = False) -> str:
 
 
 class Hierarchy(NamedTuple):
-    """A cgroup directory in which Shoal can create groups. Maps control files to the limits of each group. 0 means
-    no limit.
+    """A cgroup directory in which Shoal can create groups. `limits` maps control files to the limits of each group. 0
+    means no limit.
     """
 
     parent: Path
@@ -136,7 +136,8 @@ class ControlGroups:
 
     @contextmanager
     def group(self) -> Generator[tuple[str, ...]]:
-        """Yield the files to which a process writes 0 to become a member. Yields none if groups are not available.
+        """Yield the files to which a process writes 0 to become a member. Yields an empty tuple if groups are not
+        available.
 
         Raises SandboxError if a group cannot be created although this worked before.
         """

@@ -7,8 +7,8 @@ How the end of a command is detected, usually without reading the process table:
 - If some remain after a short wait (for `> >(tee log)` and similar), they are found in the process table and killed.
 - On timeout or cancellation, the session is killed. Then the table is searched until no process is left.
 
-The child sees only the given environment and its mark, never this process's environment. If this process dies, the
-next one finds its commands by the mark.
+The child sees only the given environment and its mark, never this process's environment. If this process dies, the next
+Shoal process finds its commands by their marks.
 
 A process belongs to a command if it meets one of these conditions:
 
@@ -17,8 +17,8 @@ A process belongs to a command if it meets one of these conditions:
 - The command's mark is in its environment, or is the name of one of its open files.
 - It has the inherited pipe open.
 
-The marks and the pipe survive `setsid` and a double fork. On the host, a hostile program can remove all of them. In
-an isolating sandbox, it cannot leave its process namespace.
+The marks and the pipe survive `setsid` and a double fork. On the host, a hostile program can remove all of them. In an
+isolating sandbox, it cannot leave its process namespace.
 """
 
 import asyncio

@@ -178,7 +178,7 @@ class HostProxy:
             with suppress(OSError, TimeoutError):
                 writer.write(f"HTTP/1.1 {refused}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode())
                 writer.write_eof()
-                # Read the rest of the request before closing, because a client that still sends a body could otherwise
+                # Read the rest of the request before closing. Otherwise, a client that is still sending a body could
                 # lose the response.
                 async with asyncio.timeout(LINGER_SECONDS):
                     while await reader.read(CHUNK_BYTES):

@@ -4,17 +4,17 @@ denied                                               reason
 --------------------------------------------------   ---------------------------------------------------------------
 socket families other than unix, inet, inet6 and     vsock reaches the host of a virtual machine from any network
 netlink, alone and in pairs                          namespace, and the others are large and rarely audited
-new namespaces, mounting, keyrings, bpf, tracing,    each leads to more rights, or to other processes' data
+new namespaces, mounting, keyrings, bpf, tracing,    each grants more privileges or exposes other processes' data
 other processes' memory, performance counters …
 calls missing from this list                         their effect is unknown, and programs assume an older kernel
 `io_uring`                                           it could make all of these calls unfiltered
 `fallocate` and the older `ioctl`s like it           one call reserves the maximum file size within a millisecond,
                                                      faster than the disk checks
-calls of the x32 kind                                they are the same calls under other numbers
+x32 calls                                            the same calls under different numbers
 
-Compilers, interpreters, package managers and git work normally. Debuggers (`ptrace`) and leak checkers based on it
-do not. A denied call fails with an error that programs can handle. Written for seccomp's classic BPF (man 2
-seccomp), with the numbers from the kernel's system call tables.
+Compilers, interpreters, package managers and git work normally. Debuggers (`ptrace`) and leak checkers based on it do
+not. A denied call fails with an error that programs can handle. Written for seccomp's classic BPF (man 2 seccomp), with
+the numbers from the kernel's system call tables.
 """
 
 import errno

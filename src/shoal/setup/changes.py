@@ -80,7 +80,7 @@ class Changes:
     def in_a_sentence(self) -> Generator[None]:
         """Convert errors in the block to InvalidInput, with a message of one sentence that contains no secrets.
 
-        Errors of a provider become KeyRefused or Unreachable, which are subclasses of InvalidInput.
+        Provider errors become KeyRefused or Unreachable, which are subclasses of InvalidInput.
         """
         try:
             yield

@@ -29,7 +29,7 @@ from shoal.text.toml_edit import Value
 from shoal.threads.access_gate import Pairing
 
 CONNECT_SECONDS = 5.0
-"""Maximum time to wait for an account to connect. The account was tested before."""
+"""Maximum time to wait for an account to connect. The account has already been tested."""
 
 AccountState = Literal["connected", "connecting", "failing", "off"]
 
@@ -155,7 +155,7 @@ class ChatSetup:
                 values, secrets = self._account(platform, entered)
                 await trying.try_account(self._changes.loaded({**values, **secrets}), platform)
             elif not any(account.enabled for account in self._config.current.platforms.of(platform)):
-                raise InvalidInput(f"No {platform[:80]} account is configured. Enter its token to test the account.")
+                raise InvalidInput(f"No {platform[:80]} account is configured. Enter the account's token to test it.")
             elif not self._is_connected(platform):
                 await trying.try_account(self._changes.loaded({}), platform)
 

@@ -170,7 +170,7 @@ def adapter_of(config: Config, platform: str, settings: Settings) -> ChatAccount
 async def connected(
     config: Config, platform: str, settings: Settings
 ) -> AsyncGenerator[tuple[ChatAccount[AccountSettings], SetupInbox]]:
-    """Connect a platform's account until the block ends. Raises ConfigError, and PlatformError with the reason."""
+    """Connect a platform's account while the block runs. Raises ConfigError, and PlatformError with the reason."""
     adapter, inbox = adapter_of(config, platform, settings), SetupInbox()
     async with unwrapped(), anyio.create_task_group() as tasks:
         tasks.start_soon(adapter.run, inbox)

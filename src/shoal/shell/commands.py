@@ -38,7 +38,7 @@ class Part(msgspec.Struct, frozen=True):
     operator: str = ""
     """`<` or `>` if the part is a redirection. Otherwise empty."""
     keeps: bool = False
-    """True if a redirection to a file also counts as a read. It preserves the file's content, and the command can open
+    """True for a redirection that preserves the file's content. It also counts as a read, because the command can open
     the file again by its descriptor.
     """
     target: Word | None = None

@@ -425,7 +425,7 @@ _CLUSTER_WITH_C = re.compile(r"-[euxl]*c")
 
 
 _SHELLS_OF_SCRIPTS = frozenset({"tinker", "shell", "shell_plus", "dbshell", "runner", "eval", "console"})
-"""Subcommands of `manage.py`, `artisan` and similar that run code from their arguments."""
+"""Subcommands of `manage.py`, `artisan` and similar tools that run code from their arguments."""
 
 
 @_own("python", "python3", *(f"python3.{number}" for number in range(8, 16)))
@@ -661,7 +661,7 @@ def _printf(words: Sequence[Word], variables: Variables) -> Effect:
 
 @_own("read", "mapfile", "readarray", "unset", "getopts")
 def _setter(words: Sequence[Word], variables: Variables) -> Effect:
-    """The names must be literal, and must be names on which no program acts."""
+    """The variable names must be literal, and must not affect the shell or other programs."""
     name = words[0].value or ""
     reading = read_options(PROGRAMS[name], words, variables)
     names = [word.value or "" for word in (reading.operands[1:2] if name == "getopts" else reading.operands)]

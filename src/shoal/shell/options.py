@@ -303,9 +303,9 @@ def named_program(words: Sequence[Word], reading: Reading) -> int | None:
     """Return the position of the first operand that may be a command for the program to run, as in `tox exec -- git
     push`.
 
-    The task runner or a file of the workspace determines whether operands are names, arguments or a command.
-    Therefore, an operand counts as a command if it is the name of a program and words follow it, or if it is a text
-    that contains such a name.
+    The task runner or a file in the workspace determines whether operands are names, arguments or a command. Therefore,
+    an operand counts as a command if it is the name of a program and words follow it, or if it is a text that contains
+    such a name.
     """
     for place, word in zip(reading.places, reading.operands, strict=True):
         names = _WORD_IN_TEXT.findall(word.text)
@@ -363,7 +363,9 @@ _ENTRY = re.compile(r"^(?:@(?P<list>\w+)|\[(?P<paths>[^\]]+)\]) *(?P<words>.*(?:
 
 
 def _programs(text: str) -> Mapping[str, Program]:
-    """Load the table by name. All programs of one entry share an object, and therefore their subcommands."""
+    """Parse the table and return the programs by name. The programs of one entry share an object, and therefore their
+    subcommands.
+    """
     lists: dict[str, list[str]] = {}
     top = Program()
     entries: list[tuple[list[str], Program]] = []

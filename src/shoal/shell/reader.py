@@ -274,8 +274,8 @@ class ShellReader:
     def _sequence(self, nodes: Sequence["Node"], start: int, end: int, allowed: frozenset[str]) -> bool:
         """Visit the statements between two offsets. Returns True if a separator follows the last one.
 
-        Statements are separated by new lines or by one of the `allowed` separators. A closing word needs one before
-        it, too.
+        Statements are separated by new lines or by one of the `allowed` separators. A closing word must also follow a
+        separator.
         """
         separated = True
         at = start
@@ -542,20 +542,20 @@ class ShellReader:
             else:
                 raise Unreadable("an unsupported redirection")
         if extra and (body is None or body.type != "command"):
-            raise Unreadable("words after a redirection that belong to no command")
+            raise Unreadable("words after a redirection that do not belong to a command")
         last = len(self.parts)
         if body is not None and extra:
             self.command(body, extra)
         elif body is not None:
             self.visit(body)
-        # The grammar attaches the redirection of a list's last command to the complete list. An earlier command in the
+        # The grammar attaches the redirection of a list's last command to the whole list. An earlier command in the
         # list may change directory, so resolve the target after all directory changes.
         for place in range(first, last):
             self.parts[place] = replace(self.parts[place], moves=len(self._moves), sure=())
 
     def lone_redirection(self, node: "Node") -> None:
         if self.redirection(node):
-            raise Unreadable("words after a redirection that belong to no command")
+            raise Unreadable("words after a redirection that do not belong to a command")
 
     def redirection(self, node: "Node") -> list["Node"]:
         """Analyze a redirection, and return the words after its target. They belong to the command before it."""

@@ -22,7 +22,7 @@ _COUNTED = (_EXPANSIONS - {"simple_expansion"}) | {
 BEFORE_WORD = (b"", b" ", b"\t", b"\n", b";", b"|", b"&", b"(", b")")
 _AFTER_WORD = (*BEFORE_WORD, b"<", b">")
 _SET_BY_EXPANSION = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):?=")
-# Node types of a simple command line. Bash and this parser agree about texts that contain only these nodes.
+# Node types of a simple command line. Bash and this parser agree on texts that contain only these nodes.
 _PLAIN_NODES = frozenset(
     """
     program list pipeline command command_name word string string_content raw_string ansi_c_string number concatenation
@@ -98,8 +98,8 @@ class Survey:
             words = [
                 self.words.word(child.start_byte, child.end_byte) for child in children if child.type in _WORD_LIKE
             ]
-            # `time -p read X` also sets X, and other commands with a prefix may, so all later words count. The grammar
-            # attaches the `X` of `read < FILE X` to the redirection.
+            # `time -p read X` also sets X, and so may other commands with a prefix, so all later words count. The
+            # grammar attaches the `X` of `read < FILE X` to the redirection.
             first = next((place for place, word in enumerate(words) if word.value in ALL_SETTERS), len(words))
             first = -1 if node.type != "command" else first
             self.variables |= dict.fromkeys([word.begins.split("=")[0] for word in words[first + 1 :]], None)

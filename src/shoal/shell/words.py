@@ -285,7 +285,7 @@ class WordReader:
             reading.add("$")
             return at + 1
         if stop > end:
-            raise Unreadable("an expansion beyond its word")
+            raise Unreadable("an expansion that extends beyond its word")
         raw = self._source[at:stop]
         if raw[:1] == b"$" and following not in b"({":
             name = _NAME_BYTES.match(self._source, at + 1)
@@ -503,8 +503,8 @@ def _braces(pieces: Sequence[Piece], *, bare: bool) -> Iterator[list[Piece] | No
 
 
 def expanded_braces(words: Sequence[Word]) -> list[Word] | None:
-    """Expand the braces in words, which the shell does first. Returns None if the words have none or the result is
-    unknown.
+    """Expand the braces in words, which the shell does first. Returns None if the words contain no braces or the result
+    is unknown.
     """
     if not any(piece.kind == "brace" for word in words for piece in word.pieces):
         return None

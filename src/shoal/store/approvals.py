@@ -220,9 +220,7 @@ def card_verdicts(calls: Sequence[Approval], allow: bool, numbers: Sequence[int]
     by_number = {call.item.number: call for call in calls}
     for number in numbers:
         if number not in by_number:
-            raise InvalidInput(
-                f"This card has no call {number}. Its calls have the numbers 1 to {calls[0].item.total}."
-            )
+            raise InvalidInput(f"This card has no call {number}. Its calls are numbered 1 to {calls[0].item.total}.")
         if (state := by_number[number].state) != "pending":
             raise Conflict(f"Call {number} was already decided: it was {_DECIDED.get(state, 'left to expire')}.")
     verdicts: dict[ApprovalId, Verdict] = {}

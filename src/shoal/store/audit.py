@@ -3,8 +3,8 @@
 Verification detects entries that were edited, removed, reordered or inserted.
 
 Each hash covers the previous hash, the chain's name, and the entry's number, time and content in canonical form. The
-length and last hash of each chain are stored in a separate table, which reveals a truncated chain. Anchor lines in
-the log file record these values outside the database, which reveals even a rewrite of the complete database.
+length and last hash of each chain are stored in a separate table, which reveals a truncated chain. Anchor lines in the
+log file record these values outside the database, which reveals even a rewrite of the entire database.
 """
 
 import hashlib

@@ -110,7 +110,7 @@ def coverage_text(covers: Coverage) -> str:
     if is_repository:
         sentences.append(f"{'sends' if covers.sends else 'also runs'} {REPOSITORY}")
     if covers.others:
-        sentences.append(f"may run other files of the workspace ({counted(covers.others, 'code file')})")
+        sentences.append(f"may run other files in the workspace ({counted(covers.others, 'code file')})")
     text = " and ".join(sentences)
     lines = [f"{text[0].upper()}{text[1:]}."] if text else []
     if covers.uncovered:

@@ -96,7 +96,7 @@ class Health:
             raise StoreCorrupt(self.damage)
 
     async def look_through(self, seconds: float) -> None:
-        """Check the complete database for at most this many seconds, at low priority. Does nothing for a database
+        """Check the whole database for at most this many seconds, at low priority. Does nothing for a database
         server.
         """
 
@@ -318,8 +318,8 @@ class FileHealth(Health):
     def _record_clean_stop(self) -> None:
         """Give the database file and -used the same modification time. Raises OSError.
 
-        Does nothing if another process uses the files. The time is set 1 ns into the past. Otherwise, a write within
-        the same clock tick would not change it.
+        Does nothing if another process uses the files. The time is set 1 ns in the past. Otherwise, a write within the
+        same clock tick would not change it.
         """
         if _look_at(self._wal)[1] or _look_at(self._used)[1]:
             return

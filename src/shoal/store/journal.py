@@ -327,7 +327,7 @@ class Journal(StorePart):
     def along(
         self, thread: ThreadId, tip: int, after: int = 0, limit: int = 10_000, *, before: int = 0
     ) -> Script[list[Event]]:
-        """Return events like `events`, but only from the branch that ends with event `tip`."""
+        """Return the events on the branch that ends with event `tip`. The other parameters are those of `events`."""
         events: list[Event] = []
         for span in spans_to(tip, (yield from branchings_until(thread, tip))):
             first, last = max(span.first, after + 1), min(span.last, (before or SEQ_END) - 1)

@@ -1,20 +1,19 @@
 """The PostgreSQL driver: each script runs in one transaction on a pooled connection. Needs the extra `postgres`.
 
 Scripts cannot run twice, so deadlocks and serialization failures must not occur. Each script locks its thread's row
-before the thread's other rows. Under READ COMMITTED, all later queries then see earlier commits. Scripts take locks
-in the order thread, inbox, outbox, approval, job, audit chain. The pool checks a connection before a script begins,
-and replaces it if it died in a restart of the server.
+before the thread's other rows. Under READ COMMITTED, all later queries then see earlier commits. Scripts take locks in
+the order thread, inbox, outbox, approval, job, audit chain. The pool checks a connection before a script begins, and
+replaces it if it died in a restart of the server.
 
-A process that freezes inside a transaction would keep the thread's row locked. The server therefore ends a
-transaction that is idle for IDLE_SECONDS. Later writes of the frozen process are rejected because its epoch is
-stale.
+A process that freezes inside a transaction would keep the thread's row locked. The server therefore ends a transaction
+that is idle for IDLE_SECONDS. Later writes of the frozen process are rejected because its epoch is stale.
 
 Statements are prepared once per connection and sent in libpq's pipeline mode, many per round trip, because most
 statements take less time than a round trip. psycopg's own pipeline would send each statement separately.
 
 The tables of Shoal and procrastinate are in one schema. The first process to start migrates the schema while others
-wait for an advisory lock. The table `migrations` lists the completed migrations. If all objects exist, the role
-needs no right to create them.
+wait for an advisory lock. The table `migrations` lists the completed migrations. If all objects exist, the role does
+not need the privilege to create them.
 """
 
 import contextlib
@@ -231,8 +230,8 @@ async def _has_schema(connection: AsyncConnection) -> bool:
     if may_use is False or unwritable is not None:
         what = f"table {SCHEMA}.{unwritable}" if may_use else f"schema {SCHEMA}"
         raise StoreReadOnly(
-            f"The role {role} may not use the {what} of the database {database}. Grant the role usage of the "
-            "schema, and select, insert, update and delete on all of its tables."
+            f"The role {role} may not use the {what} of the database {database}. Grant the role usage on "
+            "the schema, and select, insert, update and delete on all of its tables."
         )
     return may_use is not None
 
@@ -501,7 +500,7 @@ async def _see_that_it_lives(connection: AsyncConnection) -> None:
     poll.register(connection.fileno(), select.POLLIN)
     if poll.poll(0):
         await connection.close()
-        raise psycopg.OperationalError("the connection was ended")
+        raise psycopg.OperationalError("the server closed the connection")
 
 
 async def prepare(connection: AsyncConnection) -> None:

@@ -8,11 +8,11 @@ approvals                     pending, requested by an open turn, or valid for t
 thread_steps                  recorded by an open turn
 settings, scope `once`        (always deleted)
 tables of features            (defined by the feature's queries)
-budget                        without day and turn, or of an open turn
+budget                        not limited to a day or a turn, or belonging to an open turn
 
 Tables are scanned by key, one page per step, on a read-only connection. Only pages with old rows are written to. If
-keys sort by time, a scan ends at the first page without old rows. Rows locked by another process are skipped,
-because they are in use or that process is deleting them.
+keys sort by time, a scan ends at the first page without old rows. Rows locked by another process are skipped, because
+they are in use or that process is deleting them.
 """
 
 import logging
@@ -127,7 +127,7 @@ KEPT_DAYS_MAX = 10_000.0
 def bookkeeping_days(config: Config, repeat_seconds: float = REPEATED_SECONDS) -> float:
     """Return the number of days for which finished rows are kept. 0 keeps them permanently.
 
-    This is `database.bookkeeping_days`, but at least the time in which a platform may deliver a message again.
+    This is `database.bookkeeping_days`, or the period in which a platform may redeliver a message if that is longer.
     """
     days, again = config.database.bookkeeping_days, config.context.backfill_hours / 24
     longest = max(repeat_seconds / 86_400, again) + MARGIN_DAYS

@@ -64,7 +64,7 @@ class ExpiredArtifacts(NamedTuple):
     """The result of deleting old tool results.
 
     - `forgotten`: the thread and digest of each deleted row.
-    - `unkept`: the digests that no thread refers to any more.
+    - `unkept`: the digests to which no thread refers anymore.
     """
 
     forgotten: list[tuple[ThreadId, str]]

@@ -1,16 +1,16 @@
 """The SQLite driver: one writer thread with group commit, and a few reader threads on snapshots.
 
-Rows that a turn looks up by key are read on the event loop. They are in memory, and switching threads takes ten
-times as long as the read.
+Rows that a turn looks up by key are read on the event loop. They are in memory, and switching threads takes ten times
+as long as the read.
 
 Scripts that are submitted during a commit join the next commit, so fifty threads need only one fsync. The writer
-receives all scripts of one event loop iteration together and returns their outcomes together, because switching
-threads takes longer than a statement.
+receives all scripts of one event loop iteration together and returns their outcomes together, because switching threads
+takes longer than a statement.
 
-A failing script is undone alone. If it has changed rows, the transaction is rolled back, and the queries of earlier
-scripts in the batch run again. They see the same rows and return the same results. This is rare. A savepoint per
-script would slow down every script, especially updates of the search index. If the commit fails, all scripts of the
-batch fail.
+A failing script does not affect the other scripts in its batch. If it has changed rows, the transaction is rolled back,
+and the queries of earlier scripts in the batch are run again. They see the same rows and return the same results. This
+is rare. A savepoint per script would slow down every script, especially updates of the search index. If the commit
+fails, all scripts of the batch fail.
 """
 
 import asyncio
@@ -393,7 +393,7 @@ _MEANING: dict[int, tuple[type[StoreError], str]] = {
 }
 
 DISK_REFUSES = (
-    "Storing failed: the disk with {path} reported “{why}”. Make the disk writable again, then restart Shoal."
+    "Storing failed: the disk that holds {path} reported “{why}”. Make the disk writable again, then restart Shoal."
 )
 
 

@@ -21,8 +21,8 @@ def disk_failed(error: BaseException | None) -> bool:
 
 def storing_failed(path: Path, words: str) -> str:
     return (
-        f"{STORING_FAILED}: the disk with {path} reported “{words}”. Check the disk, then restart Shoal, which "
-        "checks the database."
+        f"{STORING_FAILED}: the disk that holds {path} reported “{words}”. Check the disk, then restart "
+        "Shoal, which checks the database."
     )
 
 

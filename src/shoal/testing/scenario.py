@@ -41,7 +41,7 @@ from shoal.turn.replay import DifferenceKind, Today, replay_thread
 T = TypeVar("T")
 
 PASSES = 25
-"""Number of event loop iterations in which the app can react to a database result with another request."""
+"""Number of event loop iterations to wait for the app to follow a database result with another request."""
 MOMENT_SECONDS = 0.01
 """Maximum real time to wait for database activity before the next check."""
 SECONDS_MAX = 60.0
@@ -152,7 +152,7 @@ class Person:
         return Asker(trust="trusted", user=self.name, platform=self._world.chat.platform)
 
     async def decides(self, approval: ApprovalId, *, allow: bool, whole_thread: bool = False) -> str:
-        """Click a button of an approval message. `whole_thread` also allows the same call later in the thread."""
+        """Click a button on an approval message. `whole_thread` also allows the same call later in the thread."""
         scope = "thread" if whole_thread else "once"
         return await self._world.app[Orchestrator].decide(approval, allow, self.asker, scope)
 

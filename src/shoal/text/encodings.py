@@ -1,13 +1,12 @@
 """Detects the encoding of a text file, so an edit can preserve it.
 
-A byte order mark decides. Without one, UTF-8 is tried first, and then UTF-16, which is recognized by the positions
-of its zero bytes. Otherwise, each of the older encodings below decodes a sample. The most plausible result is
-chosen: it has frequent letters of its languages, no change of case or script within a word, and no control
-characters. If no result is plausible, mostly ASCII data counts as UTF-8 with wrong bytes, and other data is not
-text.
+A byte order mark determines the encoding. Without one, UTF-8 is tried first, and then UTF-16, which is recognized by
+the positions of its zero bytes. Otherwise, each of the older encodings below decodes a sample. The most plausible
+result is chosen: it has frequent letters of its languages, no change of case or script within a word, and no control
+characters. If no result is plausible, mostly ASCII data counts as UTF-8 with wrong bytes, and other data is not text.
 
-The same bytes always have the same result. charset-normalizer is wrong for a third of the short texts that agents
-read, such as names, tables and comments.
+The same bytes always have the same result. charset-normalizer is wrong for a third of the short texts that agents read,
+such as names, tables and comments.
 """
 
 import codecs
@@ -17,7 +16,7 @@ from functools import cache
 from typing import NamedTuple
 
 SAMPLE_BYTES = 65_536
-"""Number of bytes at the start of a file that are examined."""
+"""Number of bytes examined at the start of a file."""
 JUDGED_BYTES = 2048
 """Number of bytes that are decoded to detect a legacy encoding. They start at the line with the first byte that is not
 valid UTF-8.
@@ -63,7 +62,7 @@ class TextEncoding(NamedTuple):
         return data[len(self.mark) :].decode(self.codec, _errors(self.codec))
 
     def encode(self, text: str) -> bytes:
-        """Encode a text after its byte order mark. Raises UnicodeEncodeError for a character that the encoding
+        """Encode a text and prepend the byte order mark. Raises UnicodeEncodeError for a character that the encoding
         does not contain.
         """
         return self.mark + text.encode(self.codec, _errors(self.codec))
@@ -105,7 +104,9 @@ _TYPOGRAPHIC = str.maketrans("‘’‚‛“”„‟‐‑‒–—−", "''''
 
 
 def plain_text(text: str) -> str:
-    """Normalize a text for comparison. Letters, spaces, quotes and dashes become those that keyboards type."""
+    """Normalize a text for comparison. Use plain letters, spaces, quotes and dashes, and remove trailing white
+    space.
+    """
     return unicodedata.normalize("NFKC", text).translate(_TYPOGRAPHIC).rstrip()
 
 

@@ -95,8 +95,8 @@ def looks_like_key(value: str) -> bool:
 def secret_parts(value: str) -> Iterator[str]:
     """Yield the strings to redact for a secret.
 
-    These are the value itself, the part after `Bearer`, the password and keys in a URL, and the keys in a text of
-    several lines. Ordinary strings are skipped.
+    These are the value itself, the part after `Bearer`, the password and keys in a URL, and the keys in multiline text.
+    Ordinary strings are skipped.
     """
     value = value.strip()
     if "://" in value[:40] and "\n" not in value:
@@ -131,7 +131,7 @@ def _has_key_prefix(value: str) -> bool:
 
 
 def _is_word(text: str) -> bool:
-    """Return True if letters have the case of words and names, including `camelCase`.
+    """Return True if the text is capitalized like a word or a name, including `camelCase`.
 
     Random letters change case more often.
     """

@@ -30,8 +30,8 @@ class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
     scope: TokenScope
     person: Annotated[str, msgspec.Meta(max_length=300)] = ""
-    """PLATFORM:USER, a name from [access.people], or `owner`. If empty, the owner for the scope `admin`, otherwise
-    `web:NAME` with the token's own name.
+    """PLATFORM:USER, a name from [access.people], or `owner`. If empty, the token acts as the owner for the scope
+    `admin`, and otherwise as `web:NAME` with the token's own name.
     """
     agent: Annotated[str, msgspec.Meta(max_length=64)] = ""
     expires: Annotated[str, msgspec.Meta(max_length=40)] = ""
@@ -118,7 +118,9 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
         return row is not None and not self.has_expired(row) and await self.author(row) is not None
 
     async def author(self, token: AccessToken) -> Author | None:
-        """Return the token's person with the trust that the access rules now give. None if they lost access."""
+        """Return the token's person with the trust that the access rules now give them, or None if they have lost
+        access.
+        """
         platform, _, user = token.person.partition(":")
         admission = await self.admission(token.person)
         if not admission.allowed:
@@ -143,8 +145,8 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
             )
         if platform == "web" and not TOKEN_NAME.fullmatch(user):
             raise InvalidInput(
-                "A page user is web:NAME, where NAME has 1 to 64 characters from a-z, 0-9, - and _. "
-                f"{person[:80]!r} is not valid."
+                f"{person[:80]!r} is not valid. A page user is web:NAME, where NAME has 1 to 64 characters "
+                "from a-z, 0-9, - and _."
             )
         if person == OWNER and not wanted.person and wanted.scope != "admin":
             raise InvalidInput(
@@ -157,7 +159,7 @@ class AccessTokens(msgspec.Struct, frozen=True, eq=False):
     async def admission(self, identity: str) -> Admission:
         """Resolve a person's access from the rules for each of their identities.
 
-        A `web:NAME` without a rule is admitted by its token alone, and is not trusted.
+        A `web:NAME` identity without a rule is admitted by its token alone, and is not trusted.
         """
         platform, _, user = identity.partition(":")
         person = self.links.people.find(identity)

@@ -74,14 +74,16 @@ log = logging.getLogger(__name__)
 
 ANSWER_FIRST = "I am waiting for a decision on the request above. I will read your message after that."
 ABORTED_CALL = "Aborted: a person stopped the turn."
-ABORTED_RUNNING = "Aborted while it ran: a person stopped the turn. Its effects so far are unknown."
+ABORTED_RUNNING = "Aborted while it ran: a person stopped the turn. Its effects are unknown."
 FAILED_CALL = "Not run: the turn failed."
-FAILED_RUNNING = "The turn failed while this ran. Its effects so far are unknown."
+FAILED_RUNNING = "The turn failed while this call was running. Its effects are unknown."
 RESTORED = (
     "I was restored from a backup and may have answered this message before. Send it again if you still need an answer."
 )
 INTERNAL_ERROR = "Something went wrong on my side. Please try again. The details are in the log."
-TIMED_OUT = "I stopped because this turn reached its time limit. Ask for less at once, or raise turns.timeout_seconds."
+TIMED_OUT = (
+    "I stopped because this turn reached its time limit. Ask for less in one message, or raise turns.timeout_seconds."
+)
 
 
 class ActorServices(msgspec.Struct, frozen=True, kw_only=True):

@@ -61,7 +61,9 @@ class Admissions(msgspec.Struct, frozen=True, eq=False):
         return verdict
 
     async def judge(self, thread: ThreadId, author: Author) -> Author:
-        """Return the author of an earlier message, trusted only if their platform's gate trusts them there."""
+        """Return the author of an earlier message with their trust. They are trusted only if the platform has an access
+        gate that trusts them in this channel.
+        """
         address = thread_address(thread)
         trusted = address.platform in self.gated and (await self.of(address.platform, author, address.channel)).trusted
         return msgspec.structs.replace(author, trusted=trusted)

@@ -56,7 +56,7 @@ AGENTS_LISTED_MAX = 40
 LINES_MAX = 20
 THREADS_READ_MAX = 500
 CODE_CHARS = 6
-"""Length of the code that confirms that an agent is deleted."""
+"""Length of the code that confirms the deletion of an agent."""
 
 WELCOMES = (
     "Hello, I am {}. Write to me as you would to a person; you can also send files, pictures and voice messages.\n"
@@ -79,7 +79,7 @@ SETTINGS_USAGE = (
 TIMEZONE_USAGE = "`/timezone Europe/Berlin`; `/timezone default` resets it"
 THREAD_USAGE = "`/thread list`, `/thread kill 2`, `/thread history 2`; the number is from the list"
 NOT_SPOKEN = (
-    "You have not spoken with me in this channel yet. Write /{name} in the thread that you mean, or send me a "
+    "You have not written to me in this channel yet. Use /{name} in the thread that you mean, or send me a "
     "message here first."
 )
 STOP_USAGE = "`/stop`, `/stop all`, `/stop #2`; `/thread list` shows the numbers"
@@ -550,7 +550,7 @@ class CommandRouter:
             await self._orchestrator.open_copy(asked.thread, f"fork:{asked.key}", asked.author.id)
             return ""
         if not opens and asked.asker.trust != "owner":
-            return "This chat is a single conversation and cannot contain a copy."
+            return "This chat is limited to one conversation, so I cannot create a copy here."
         channel = channel_of(asked.thread) if opens else "web:lobby:"
 
         async def place() -> str:
@@ -564,8 +564,8 @@ class CommandRouter:
     async def about(self, asked: CommandRequest, find: Callable[[], Awaitable[str]]) -> str:
         """Return a command's target, which is resolved once and stored.
 
-        After a database failure, the platform delivers the command again, although it may already have taken effect.
-        It must then have the same target. Raises whatever `find` raises.
+        After a database failure, the platform delivers the command again, although it may already have taken effect. It
+        must then have the same target. Raises the errors of `find`.
         """
         once = f"about:{thread_address(asked.thread).platform}:{asked.key}"
         stored = await self._store.settings.get(ONCE, once)
@@ -575,7 +575,9 @@ class CommandRouter:
         return stored.partition(" ")[2]
 
     async def _numbered(self, asked: CommandRequest, threads: Sequence[ThreadId]) -> dict[ThreadId, int]:
-        """Number the threads. A group numbers only its own, because gaps would reveal threads elsewhere."""
+        """Number the threads. In a group, number only the group's own threads, because gaps would reveal threads
+        elsewhere.
+        """
         is_alone = asked.direct or thread_address(asked.thread).platform in OWN_PLATFORMS
         own = [thread for thread in threads if is_alone or place_of(thread) == place_of(asked.thread)]
         return await self._numbers.of(asked.thread, own)
@@ -686,7 +688,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
                 if not name or settings or more:
                     raise InvalidInput(f"Write {_BIND_USAGE}. `/agent list` shows the names.")
                 binding = await self.lifecycle.bind(name, asked.thread, by, listen)
-                return f"**{binding.agent}** answers {HEARD[listen]} in this channel from the next message on."
+                return f"**{binding.agent}** answers {HEARD[listen]} in this channel, starting with the next message."
             case "unbind":
                 await self.lifecycle.unbind(asked.thread, by)
                 return "This channel is no longer bound to an agent."
@@ -739,7 +741,7 @@ class AgentCommands(msgspec.Struct, frozen=True, eq=False):
             # `here` changes the channel. Otherwise, change its server or account.
             case ["model" | "permissions" as key, value]:
                 self._check_may_manage(asked)
-                assert bindings is not None, "the app gives the agents their bindings"
+                assert bindings is not None, "the app must set the agents' bindings"
                 value = "" if value == "default" else value
                 where = here if is_here else await bindings.widest(asked.thread)
                 field = "model" if key == "model" else "profile"

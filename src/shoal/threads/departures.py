@@ -1,16 +1,16 @@
 """End the remaining work of people who lost access, so that nothing runs with rights that they no longer have.
 
-    remaining work                                ends when
+    remaining work                                when it ends
     --------------------------------------------  --------------------------------------------------------------
-    a queued message, a reminder that is due      its turn would begin, and in every sweep
-    a message for a turn that is running          in every sweep
-    a running turn and its pending approvals      the turn would continue after a wait, and in every sweep
+    a queued message, a reminder that is due      before its turn begins, and in every sweep
+    a message for a running turn                  in every sweep
+    a running turn and its pending approvals      before the turn continues after a wait, and in every sweep
     a subagent that works for them                in every sweep
     a reminder or schedule, a process, a token    in every sweep
-    an approval that they gave                    its call would run. Shoal then requests approval again.
+    an approval that they gave                    before its call runs. Shoal then requests approval again.
 
-A sweep runs after every removal, at every start, and every ten minutes in case the rules changed in another way. If
-a sweep ended anything, the owner gets one notice. Ended work is not restored when the person regains access.
+A sweep runs after every removal, at every start, and every ten minutes in case the rules changed in another way. If a
+sweep ended anything, the owner gets one notice. Ended work is not restored when the person regains access.
 """
 
 import asyncio

@@ -77,9 +77,9 @@ RETRY_CHECK_SECONDS = 2.0
 RETRY_AGAIN_SECONDS = 60.0
 """Seconds after which a turn whose model retry is overdue is woken again."""
 ACTIVE_MAX = 256
-"""Maximum number of threads in memory. Threads that have been idle for longest are dropped first."""
+"""Maximum number of threads in memory. Threads that have been idle longest are dropped first."""
 HELD_BYTES_MAX = 12_000_000
-"""Maximum total size of conversations in memory. Threads that have been idle for longest are dropped first."""
+"""Maximum total size of conversations in memory. Threads that have been idle longest are dropped first."""
 
 
 class Orchestrator:

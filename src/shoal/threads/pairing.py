@@ -36,8 +36,8 @@ WAITING_MAX = 20
 Other people receive a code after one of these codes expires or is used.
 """
 PAIRED_MAX = 1000
-"""Maximum number of people per platform who have access by code. To admit more people, add a role to the platform's
-`allow`.
+"""Maximum number of people per platform who have access through a code. To admit more people, add a role to the
+platform's `allow`.
 """
 SWAPS_MAX = 50
 NAME_CHARS_MAX = 100
@@ -89,13 +89,13 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
             return ()
 
     async def roster(self, platform: str) -> PairingList:
-        """Return the paired people, and the people who wait with a valid code. Raises StoreError."""
+        """Return the paired people, and the people who are waiting with a valid code. Raises StoreError."""
         return (await self._read(platform))[1]
 
     async def ask(self, platform: str, author: Author) -> str:
         """Create a code for an unknown person.
 
-        Returns an empty string if they already have a valid code or WAITING_MAX people wait. Raises StoreError.
+        Returns an empty string if they already have a valid code or WAITING_MAX people are waiting. Raises StoreError.
         """
         code = make_code(secrets.token_bytes(16))
         until = self.clock.now() + timedelta(seconds=CODE_STANDS_SECONDS)
@@ -142,7 +142,7 @@ class Pairing(msgspec.Struct, frozen=True, eq=False):
         raise NotFound("This pairing code does not exist or has expired. Ask the person to write again.")
 
     async def remove(self, platform: str, user: str, by: str) -> None:
-        """Remove a person who was admitted by code. Raises NotFound, Conflict and StoreError."""
+        """Remove a person who was admitted with a code. Raises NotFound, Conflict and StoreError."""
 
         def without_person(roster: PairingList) -> PairingList | None:
             left = tuple(person for person in roster.paired if person.user != user)

@@ -72,7 +72,7 @@ class Principal(msgspec.Struct, frozen=True):
         return tuple(f"{platform}:{encode_part(self.channel)}:" for platform in ("web", "openai"))
 
     def owns(self, thread: ThreadId) -> bool:
-        """Return True if the thread is the person's own, or if the token is not limited to own threads."""
+        """Return True if the thread is the person's own, or if the token is not limited to the person's own threads."""
         return self.token.scope != "chat" or thread.startswith(self.channels)
 
 

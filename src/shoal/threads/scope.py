@@ -1,8 +1,8 @@
 """Resolve the agent, asker and readers of a message when it is accepted, for the turn that answers it.
 
-`PromptScope` (kernel/messages.py) documents when each fact is resolved. The readers of a direct conversation are
-stored when its person writes. A turn that a reminder, a process's hook or a subagent's report starts in the same
-conversation has the same readers. The asker determines what that turn may see.
+`PromptScope` (kernel/messages.py) documents when each fact is resolved. The readers of a direct conversation are stored
+when its person writes. If a reminder, a process hook or a subagent's report starts a turn in the same conversation,
+that turn has the same readers. The asker determines what that turn may see.
 """
 
 import msgspec

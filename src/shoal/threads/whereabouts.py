@@ -43,7 +43,7 @@ async def note_latest(settings: Settings, thread: ThreadId, user: str) -> None:
 async def whereabouts(
     asked: CommandRequest, settings: Settings, journal: Journal, *, takes_place: bool = False
 ) -> Whereabouts:
-    """Resolve the thread of a command by the table in the module docstring. Raises StoreError."""
+    """Resolve the thread of a command according to the table in the module docstring. Raises StoreError."""
     thread = asked.thread
     if asked.direct or thread_address(thread).platform in OWN_PLATFORMS:
         return Whereabouts(thread, in_channel=False)

@@ -330,7 +330,7 @@ class Executor:
                 return f"This call is allowed in this thread, but not after untrusted content was read ({taint.shown})."
             if giver is None or TRUST_ORDER[context.asker.trust] < TRUST_ORDER[giver]:
                 why = why or (
-                    "The person who allowed this call in this thread is more trusted than the person who asks now."
+                    "The person who allowed this call in this thread is more trusted than the person asking now."
                 )
             elif not await self._upholds(grant):
                 why = why or NOT_UPHELD
@@ -583,8 +583,8 @@ class Executor:
         return replace(self.situation, covered=covered, trusted=trusted, tainted=tainted)
 
     async def _gap_of(self, traits: Traits, actions: Sequence[Action], context: CallContext) -> str:
-        """Describe the changes by a command that the turn's checkpoint would not restore. Returns an empty string if
-        there are none.
+        """Describe what the turn's checkpoint would not restore after a command. Returns an empty string if it would
+        restore everything.
 
         Computed once per turn, and only for commands in a sealed sandbox that do more than read.
         """

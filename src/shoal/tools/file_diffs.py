@@ -54,7 +54,7 @@ def file_change(
     name = redact(shown_path(path))
     kind = "added" if before is None else "removed" if after is None else "changed"
     if before is not None and after is not None and before.kind == after.kind and before.value == after.value:
-        mode = f"Its mode was {before.mode:03o} and is {after.mode:03o}." if before.mode != after.mode else ""
+        mode = f"Its mode changed from {before.mode:03o} to {after.mode:03o}." if before.mode != after.mode else ""
         note = f"{mode} {why_not}".strip() or "It is not stored, so Shoal cannot compare it."
         return FileChange(name, "mode" if mode else "changed", note=note, since=since)
     try:

@@ -30,8 +30,8 @@ class HookRunner:
         self.runs_after_turns = bool(self._after)
 
     async def before_call(self, planned: PlannedCall) -> tuple[str, HookRuling] | None:
-        """Return the strictest ruling on a call and the name of the hook that made it. Returns None if every hook
-        agrees.
+        """Return the strictest ruling on a call and the name of the hook that made it. Returns None if no hook makes a
+        ruling.
 
         A hook that fails or times out denies the call. Never raises.
         """

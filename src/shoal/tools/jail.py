@@ -75,7 +75,7 @@ def resolve(path: str, mounts: Sequence[Mount], *, mapped: bool) -> MountedPath 
 
 
 def open_resolved(place: MountedPath) -> int:
-    """Open a file and return its descriptor. Raises OSError, also if a link has replaced a part of the path."""
+    """Open a file and return its descriptor. Raises OSError, including if a link has replaced a part of the path."""
     with best_opener().directory(place.mount.host, place.parts[:-1]) as folder:
         return os.open(place.parts[-1] if place.parts else ".", _READ, dir_fd=folder)
 

@@ -1,12 +1,12 @@
 """Live output of a running command. Viewers receive its latest part, without secrets, a few times a second.
 
-Nothing is stored here, because the result of the command contains the complete output. Output is queued in pieces,
-and the oldest pieces are dropped if a command writes too much. The queue is decoded SHOW_SECONDS later, and only if
-someone is watching.
+Nothing is stored here, because the result of the command contains the complete output. Output is queued in pieces, and
+the oldest pieces are dropped if a command writes too much. The queue is decoded SHOW_SECONDS later, and only if someone
+is watching.
 
-A secret may arrive in several pieces. `Redactor.redact_partial` holds back text that could become a secret,
-separately for each stream. After dropped pieces, the remaining text may start in the middle of a secret. At least as
-many characters as the longest secret has are then omitted, up to the end of a line.
+A secret may arrive in several pieces. `Redactor.redact_partial` holds back text that could become a secret, separately
+for each stream. After dropped pieces, the remaining text may start in the middle of a secret. Shoal then omits at least
+as many characters as the longest secret has, and the rest of the line.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from shoal.tools.output import visible
 
 SHOW_SECONDS = 0.25
 QUIET_SHOWS = 20
-"""Number of updates without new output after which the latest output is sent again, for people who have just started to
-watch.
+"""Number of updates without new output after which the latest output is sent again, for people who have just started
+watching.
 """
 KEEP_BYTES = 131_072
 SECRET_CHARS_MAX = 24_576

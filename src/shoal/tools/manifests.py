@@ -69,7 +69,8 @@ def everything(name: str) -> bool:
 
 
 def scan(root: Path, seen: Mapping[str, Seen], now: int, wanted: Wanted = everything) -> DirectoryTree:
-    """Read a directory. `wanted` selects names at its top. Sockets, pipes and names that are not UTF-8 are skipped.
+    """Read a directory. `wanted` selects names at its top level. Sockets, pipes and names that are not UTF-8 are
+    skipped.
 
     Raises OSError. Raises InvalidInput if the directory has more than ENTRIES_MAX entries or BYTES_MAX bytes.
     """

@@ -123,8 +123,9 @@ def more_tools(
     call: Annotated[str, "Name of a tool that you found."] = "",
     arguments: Annotated[dict[str, Any], "The arguments of that tool."] = {},  # noqa: B006
 ) -> Prepared:
-    """Find and use more tools than those you see. First `find` one: you get its description and parameters. Then call
-    it by its own name or, if you cannot, here with `call` and `arguments`."""
+    """Find and use tools that are not listed. First, pass `find` to get a tool's description and parameters. Then call
+    the tool by its own name or, if you cannot, pass `call` and `arguments` here.
+    """
     if call or arguments:
         raise ToolError(
             f"To call a tool, pass its name as `call` and an object as `arguments`. {call!r} was not called."

@@ -1,10 +1,10 @@
 """Synchronize directories between the machines that run turns. All directories are pulled before a turn.
 
-directory                synced files                     pushed after
-----------------------   ------------------------------   ------------------------------------------
-the thread's own         all except the readable logs     each call, each upload and each posted file
-the agent's workspace    all                              each call
-a feature's (memory)     the files the feature selects    each call
+directory                            synced files                     pushed after
+----------------------------------   ------------------------------   ------------------------------------------
+a thread's directory                 all except the readable logs     each call, each upload and each posted file
+an agent's workspace                 all                              each call
+a feature's directory (memory)       the files the feature selects    each call
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from shoal.tools.workspaces import WorkspaceSync
 log = logging.getLogger(__name__)
 
 MET = "[{count} changed here and on another machine at the same time. Other versions are stored as NAME.conflict.]"
-STAYS = "[Syncing the changes made here to other machines failed: {why} Shoal retries after the next call.]"
+STAYS = "[Shoal could not send the changes made here to other machines: {why} It retries after the next call.]"
 BEHIND = "[Fetching the changes made on other machines failed: {why}]"
 PROJECTED = frozenset({LOG, CONTEXT})
 """Files that are not synchronized, because each machine writes them from its journal."""

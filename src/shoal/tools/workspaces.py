@@ -55,7 +55,7 @@ SCOPE = "workspace"
 PUSH_ATTEMPTS_MAX = 20
 TRANSFERS_MAX = 8
 SWEEP_SECONDS = 86_400.0
-"""Seconds between deletions of content that no manifest names. Each machine deletes its own."""
+"""Seconds between deletions of content that the newest manifest does not name. Each machine has its own schedule."""
 PULL_SECONDS_MAX = 900.0
 """If a pull crashes, the files that change within this time after its start are tainted."""
 APART_SECONDS = 0.04
@@ -140,9 +140,9 @@ class WorkspaceSync:
     ) -> list[str]:
         """Update the directory with the changes that other machines pushed under this name.
 
-        `wanted` selects the names at the top of the directory that are shared. Returns the paths that changed both
-        here and elsewhere. Raises OSError, or StoreCorrupt if a manifest is damaged. Changes applied before an error
-        are valid, and the next pull continues.
+        `wanted` selects the names to share at the top level of the directory. Returns the paths that changed both here
+        and elsewhere. Raises OSError, or StoreCorrupt if a manifest is damaged. Changes applied before an error are
+        valid, and the next pull continues.
         """
         newest = await self._settings.get(SCOPE, name) or ""
         plan = await anyio.to_thread.run_sync(self._plan, name, root, newest, wanted) if newest else None
@@ -174,7 +174,7 @@ class WorkspaceSync:
             if not coming.digest or await self._settings.swap(SCOPE, name, newest, coming.digest):
                 await anyio.to_thread.run_sync(self._conclude, name, coming)
                 return list(coming.conflicts)
-        raise Conflict(f"{name} changes too often on other machines, so Shoal pushes the local changes next time.")
+        raise Conflict(f"{name} changes too often on other machines, so Shoal will push the local changes next time.")
 
     async def forget(self, name: str) -> None:
         """Delete all content that the newest manifest does not name, even if it was stored just now. Raises OSError."""

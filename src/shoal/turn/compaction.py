@@ -457,7 +457,9 @@ DEMO = "demo"
 
 
 class ThreadTitles(msgspec.Struct, eq=False):
-    """Asks a model once for the title of an untitled thread. `finished` contains threads that need no other attempt."""
+    """Asks a model once for the title of an untitled thread. `finished` contains threads that need no further
+    attempt.
+    """
 
     threads: ThreadStore
     spending: Spending

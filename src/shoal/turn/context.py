@@ -128,7 +128,7 @@ class TurnOpening(msgspec.Struct, frozen=True):
     system: SystemPrompt
     tools: Offer
     new: tuple[SystemPrompt, ...]
-    """Prompts that may not be stored yet."""
+    """Prompts that might not be stored yet."""
     described: tuple[tuple[str, bytes], ...]
     """Tool definitions that are not stored yet."""
 
@@ -310,7 +310,7 @@ class ContextBuilder:
         return Shares(window, Gauge(self.meter, factor), room, prefix, output)
 
     async def costs(self, thread: ThreadId, agent: AgentSpec, route: Route, store: Store) -> ContextCosts:
-        """Measure the next request in a thread, as if the owner wrote a message."""
+        """Measure the next request in a thread, as if the owner had written a message."""
         transcript, base, journal = Transcript(), "", store.journal
         window = await store.windows.window(thread)
         after = window.window_seq if window is not None else 0

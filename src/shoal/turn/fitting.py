@@ -170,7 +170,7 @@ class Tally:
 
 
 def fit(tally: Tally, entries: Sequence[TranscriptEntry], room: TokenRoom) -> Fitted:
-    """Choose a request's messages by the steps in the module docstring.
+    """Choose a request's messages according to the steps in the module docstring.
 
     Every call in `entries` must have a result. `tally` must count the same list.
     """

@@ -1,9 +1,9 @@
-"""In tainted turns, show links that the model made up as code, which nobody can click.
+"""Show made-up links as code in tainted turns, so that nobody can click them.
 
-A made-up URL can leak data in its query, path or host name, because untrusted content may have asked the model to
-build it. A URL that occurs verbatim in people's messages or in read content leaks nothing. The model's own output
-does not count as read content. Neither do the arguments of its calls, the output of commands, or files read after a
-command ran, because the command may have written them.
+A made-up URL can leak data in its query, path or host name, because untrusted content may have asked the model to build
+it. A URL that occurs verbatim in people's messages or in read content leaks nothing. The model's own output does not
+count as read content. Neither do the arguments of its calls, the output of commands, or files read after a command ran,
+because the command may have written them.
 
 `with_known_links` changes a complete answer. `GrowingLinks` changes an answer while it is streamed. It holds back
 unfinished URLs, links and blocks, so the stream never shows text that the complete answer omits.

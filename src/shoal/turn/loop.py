@@ -91,10 +91,12 @@ from shoal.turn.staging import EndCard, ask_or_stage, end_card
 log = logging.getLogger(__name__)
 
 SKIPPED = "Skipped: a new message arrived."
-TRUNCATED = "Not run: your message was cut off at the length limit, so this call may be incomplete. Make it shorter."
+TRUNCATED = (
+    "Not run: your message was cut off at the length limit, so this call may be incomplete. Write a shorter message."
+)
 
 FRIENDLY: dict[FailureKind, str] = {
-    "rate_limited": "The model's rate limit is reached. Please try again in a minute.",
+    "rate_limited": "The model's rate limit has been reached. Please try again in a minute.",
     "overloaded": "The model is overloaded right now. Please try again in a minute.",
     "server_error": "The model's server reported an error. Please try again in a minute.",
     "unreachable": "I cannot reach the model right now. Please try again, or check the connection with `shoal doctor`.",
@@ -112,7 +114,7 @@ TOO_MUCH = (
     "the person who runs this agent to choose a model with a larger window."
 )
 WAITING: dict[FailureKind, str] = {
-    "rate_limited": "The model's rate limit is reached.",
+    "rate_limited": "The model's rate limit has been reached.",
     "overloaded": "The model is overloaded right now.",
     "server_error": "The model's server reports an error.",
     "unreachable": "I cannot reach the model right now.",
@@ -556,7 +558,7 @@ class TurnLoop(msgspec.Struct, frozen=True, eq=False):
         return outcome
 
     async def _run_one(self, run: TurnRun, context: CallContext, call: ToolCall) -> TurnOutcome | None:
-        """Advance a call by the table in the module docstring."""
+        """Advance a call according to the table in the module docstring."""
         view, state = run.view, run.view.open
         verdict = state.verdicts.get(call.id)
         request = state.approvals.get(call.id)

@@ -1,12 +1,12 @@
 """The system text of a turn, and the rules for changing it between turns.
 
-The text contains identity, rules, tools, skills and documents of the agent, then the parts of features, such as
-memory. Sections that change least are first. While no file changes, building the text costs one stat per file and
+The text contains the agent's identity, rules, tools, skills and documents, and then the parts that features add, such
+as memory. Sections that change least are first. While no file changes, building the text costs one stat per file and
 returns the same object.
 
-All requests of a window begin with the same bytes, so that providers can cache them. Shoal therefore sends the
-system text of the window's first turn (the *base*). It reports changes in live sections, such as skills and memory,
-in the volatile block of the next turn. The *announced* text includes all changes that were reported.
+All requests of a window begin with the same bytes, so that providers can cache them. Shoal therefore sends the system
+text of the window's first turn (the *base*). It reports changes in live sections, such as skills and memory, in the
+volatile block of the next turn. The *announced* text includes all changes that were reported.
 
 The current text becomes the new base in these cases:
 
@@ -68,7 +68,7 @@ class PromptSection(msgspec.Struct, frozen=True, omit_defaults=True):
     forgets: bool = False
     """True if removing a line requires a new base prompt, so that later requests no longer contain the line."""
     part: str = "system"
-    """Part of the request in whose size the section is counted."""
+    """Part of the request whose size includes this section."""
 
 
 class SystemPrompt(msgspec.Struct, frozen=True, eq=False, weakref=True):
@@ -118,7 +118,7 @@ def decode_prompt(data: bytes) -> SystemPrompt:
 
 
 def choose_prompts(base: SystemPrompt | None, announced: SystemPrompt | None, now: SystemPrompt) -> TurnPrompts:
-    """Choose a turn's system text by the table in the module docstring.
+    """Choose a turn's system text according to the table in the module docstring.
 
     Pass `announced` only if it differs from the base.
     """
@@ -236,8 +236,8 @@ _RULES = (
     ),
     (
         _ANY_TOOL,
-        "- Each tool call is checked first, and some wait for a person's approval. If one is denied, do not attempt "
-        "the same in another way: say what you wanted to do, or continue without it.",
+        "- Each tool call is checked first, and some wait for a person's approval. If one is denied, do "
+        "not attempt the same thing in another way: say what you wanted to do, or continue without it.",
     ),
 )
 

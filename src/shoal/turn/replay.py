@@ -8,7 +8,7 @@ compared with its `RequestMark`. A difference has one of five kinds:
     system          the text assembled from the stored instructions
     messages        a message, or the number of messages
     tools           the definition of a tool that was offered, or a tool that no longer exists
-    options         the longest answer, the temperature, or whether tools may be called
+    options         the answer's maximum length, the temperature, or whether tools may be called
     instructions    the agent's current files and rules, except the channel, the workspace, and sections whose
                     changes are reported to turns: memory, notes, skills, USER.md, SYSTEM.md and the runtime
 

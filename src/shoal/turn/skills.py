@@ -24,8 +24,8 @@ from shoal.turn.front_matter import Document, FrontMatterError, parse_document
 SkillScope: TypeAlias = Literal["builtin", "global", "platform", "channel", "agent"]
 
 BUILTIN_SKILLS = Path(__file__).parent / "builtin_skills"
-"""Directory of the built-in skills. They have the broadest scope, so a skill of the same name in any other scope
-replaces them.
+"""Directory of the built-in skills. They have the broadest scope. A skill with the same name in any other scope
+replaces the built-in one.
 """
 
 SKILL_FILE = "SKILL.md"

@@ -25,7 +25,7 @@ from shoal.turn.skills import (
 )
 
 _RACY_NANOSECONDS = 20_000_000
-"""Minimum age of the modification time of a file whose content is cached.
+"""Minimum age of a file's last change before its content is cached.
 
 If a file was modified more recently, it may change again with the same timestamp, so it is read again.
 """
@@ -45,7 +45,7 @@ class _FileStamp(NamedTuple):
 
 
 class _Cached(NamedTuple, Generic[Content]):
-    """A cached file or directory. Unless `is_stable` is set, it may change without a new time stamp."""
+    """A cached file or directory. Unless `is_stable` is set, it may change without a new timestamp."""
 
     stamp: _FileStamp
     is_stable: bool

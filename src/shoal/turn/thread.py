@@ -294,10 +294,11 @@ class ThreadView:
         await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def finish(self, commit: Commit) -> None:
-        """Close the turn, unless a steer, follow-up or stop arrived first. The turn's state then includes it.
+        """Close the turn, unless a steer, follow-up or stop arrived first. If one did, the turn stays open and its
+        state includes it.
 
-        The end of a subagent's turn also reports to its caller. If a turn was stopped or failed, its staged calls
-        are dropped and the chat gets a notice.
+        The end of a subagent's turn also reports to its caller. If a turn was stopped or failed, its staged calls are
+        dropped and the chat gets a notice.
         """
         state = self.open
         commit = self._with_dropped(commit)

@@ -23,7 +23,7 @@ MESSAGE_UNITS = 4
 CALL_UNITS = 8
 """Token overhead per tool call, in addition to its name and arguments."""
 IMAGE_UNITS = 1600
-"""Maximum number of tokens that providers document for one image at the size to which they reduce it."""
+"""Maximum number of tokens that providers document for one image after they scale it down."""
 
 _TEXTS_CHARS_MAX = 1_048_576
 """Maximum total length of the texts whose token counts are cached. Each conversation may have a different system text.
@@ -55,7 +55,7 @@ _CUTS: dict[Encoding, str] = {
 def estimate(text: str) -> int:
     """Return a quarter of the UTF-8 bytes, rounded up.
 
-    The estimate is within 4% for English and code, and a third too low for Chinese.
+    The estimate is within 4% of the exact count for English and code, and a third too low for Chinese.
     """
     return ((len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))) + 3) // 4
 
@@ -168,7 +168,9 @@ class Calibration:
 
 
 def encoding_of(model: str) -> Encoding:
-    """Return the encoding of a model. For other vendors' models this is the newest one, which is closest to theirs."""
+    """Return the encoding of a model. For models of other vendors, this is the newest encoding, which is closest to
+    their own.
+    """
     name = model.rpartition("/")[2]
     if name.startswith(("gpt-4o", "gpt-4.1", "gpt-4.5")):
         return "o200k_base"

@@ -82,7 +82,7 @@ def terminal(home: Path, *arguments: str, **variables: str) -> Generator[Termina
 @pytest.mark.slow
 def test_a_person_chats_allows_a_call_and_leaves(home: Path) -> None:
     with terminal(home, "chat") as screen:
-        screen.sees("Ctrl-D leaves")
+        screen.sees("Ctrl-D exits")
         screen.type("hello\r")
         screen.sees("Hello! I am the demo model")
         screen.type("run touch .git\r")
@@ -103,7 +103,7 @@ def test_command_output_is_shown_while_it_runs(home: Path) -> None:
     workspace.mkdir(parents=True)
     os.mkfifo(workspace / "go")
     with terminal(home, "chat") as screen:
-        screen.sees("Ctrl-D leaves")
+        screen.sees("Ctrl-D exits")
         screen.type("run echo step one; read -r line <go; echo $line\r")
         screen.sees("step one")
         (workspace / "go").write_text("step two\n")
@@ -122,7 +122,7 @@ def test_a_chat_resumes_with_its_past_input_history_and_colors(shoal: Shoal, hom
     for keys in ("a first line\r", "\x1b[A\r"):
         with terminal(home, "chat", **({"NO_COLOR": "1"} if no_colour else {})) as screen:
             screen.sees("Hello! I am the demo model")
-            screen.sees("Ctrl-D leaves")
+            screen.sees("Ctrl-D exits")
             screen.type(keys)
             screen.sees("> a first line")
             screen.sees(TOOLBAR)
@@ -135,7 +135,7 @@ def test_a_chat_resumes_with_its_past_input_history_and_colors(shoal: Shoal, hom
 @pytest.mark.slow
 def test_a_dumb_terminal_gets_no_escape_codes(home: Path) -> None:
     with terminal(home, "chat", TERM="dumb") as screen:
-        screen.sees("Chatting with main. '/help' lists the commands, Ctrl-D leaves.")
+        screen.sees("Chatting with main. '/help' lists the commands. Ctrl-D exits.")
         screen.type("hello\n")
         screen.sees("Hello! I am the demo model")
         screen.type("\x04")
@@ -149,7 +149,7 @@ def test_tab_completes_the_input(shoal: Shoal, home: Path) -> None:
     workspace.mkdir(parents=True)
     (workspace / "harbour.md").touch()
     with terminal(home, "chat") as screen:
-        screen.sees("Ctrl-D leaves")
+        screen.sees("Ctrl-D exits")
         screen.type("tell me about har\t")
         screen.sees("bour.md")
         screen.type("\r")
@@ -165,7 +165,7 @@ def test_tab_completes_the_input(shoal: Shoal, home: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_stops_the_turn_but_not_the_chat(home: Path) -> None:
     with terminal(home, "chat") as screen:
-        screen.sees("Ctrl-D leaves")
+        screen.sees("Ctrl-D exits")
         screen.type("run touch .git\r")
         screen.sees("[y] once")
         screen.type("\x03")

@@ -234,7 +234,7 @@ async def test_google_chat_by_pub_sub_pairs_its_owner(
     (tmp_path / "notes.json").write_text("no key")
     await at(terminal, "Number [1]: ", "google_chat")
     for file, project, subscription, said in (
-        ("notes.json", PROJECT, fake.settings()["subscription"], "is not the key of a service account"),
+        ("notes.json", PROJECT, fake.settings()["subscription"], "is not a service account key"),
         ("key.json", "", "", "a direct message"),  # an empty line keeps the earlier input
     ):
         await at(terminal, "ervice account key file (JSON)", str(tmp_path / file))

@@ -116,7 +116,7 @@ def test_missing_agent_settings_come_from_settings_json_then_from_the_configurat
         ('{"modle": "m"}', "modle"),
         ('{"temperature": 9}', "temperature"),
         ('{"budget": {"usd_per_day": -1}}', "usd_per_day"),
-        ("{", "it is not valid JSON: its end is missing"),
+        ("{", "it is not valid JSON: the text is incomplete"),
         ("[]", "it must be an object"),
         ("\xff", "it is not valid JSON at byte 0"),
     ],

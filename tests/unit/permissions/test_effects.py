@@ -230,7 +230,7 @@ def test_searches_and_granted_addresses_of_trusted_people_are_not_sinks() -> Non
 
 def test_the_description_of_what_asks_matches_the_sandbox() -> None:
     assert "commands in the sandbox" in in_words(SEALED)
-    assert "the sandbox has a network" in in_words(ONLINE)
+    assert "the sandbox has network access" in in_words(ONLINE)
     assert "no sandbox isolates them" in in_words(HOST)
 
 

@@ -121,11 +121,11 @@ def test_a_card_of_one_call_has_its_buttons(uncovered: str, labels: list[str]) -
         (Coverage((ABSENT,)), "Runs /scratch/x (does not exist yet)."),
         (
             Coverage((FILE,), others=41),
-            "Runs build.py (1,204 bytes) and may run other files of the workspace (41 code files).",
+            "Runs build.py (1,204 bytes) and may run other files in the workspace (41 code files).",
         ),
         (Coverage((GIT,)), "Also runs this repository's hooks and the programs named in its settings."),
         (Coverage((FILE, GIT)), f"Runs build.py (1,204 bytes) and also runs {REPOSITORY}."),
-        (Coverage(others=1), "May run other files of the workspace (1 code file)."),
+        (Coverage(others=1), "May run other files in the workspace (1 code file)."),
         (Coverage(uncovered="it is so"), "It can only be allowed once, because it is so."),
     ],
 )

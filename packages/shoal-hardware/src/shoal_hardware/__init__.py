@@ -139,7 +139,7 @@ def hardware_tools(load: Callable[[str], object] = import_module) -> tuple[Funct
         speed_hz: Annotated[int, Meta(ge=1000, le=50_000_000, description="Clock frequency in hertz.")] = 500_000,
         mode: Annotated[int, Meta(ge=0, le=3, description="SPI mode.")] = 0,
     ) -> Invocation:
-        """Send bytes to a device on an SPI bus of this machine and get as many bytes back."""
+        """Send bytes to a device on an SPI bus of this machine and receive the same number of bytes."""
         content = _bytes(data, SPI_BYTES_MAX)
 
         def work() -> str:

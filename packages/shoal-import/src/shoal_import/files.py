@@ -176,9 +176,7 @@ class Tree:
         return Tree(self._found, path), path
 
     def skill(self, folder: Path) -> FoundSkill | None:
-        """Return the skill in a folder, or None if the folder has no SKILL.md. The case of that name does not
-        matter.
-        """
+        """Return the skill in a folder, or None if the folder has no SKILL.md. The file name is case-insensitive."""
         named = next((path for path in folders_and_files(folder) if is_skill_file(path.name) and path.is_file()), None)
         if named is None:
             return None
@@ -216,7 +214,7 @@ class Tree:
         self._found.leave(name, why)
 
     def leave_rest(self, reasons: Mapping[str, str]) -> None:
-        """Report the files and folders that were not read completely. `reasons` contains the reasons by name."""
+        """Report the files and folders that were not read completely. `reasons` maps their names to reasons."""
         seen: dict[str, int] = {}
         for path in filter(self._is_unread, _files(self.root)):
             parts = path.relative_to(self.root).parts

@@ -69,7 +69,7 @@ REASONS = {
 OPTIONS = {
     "gateway": "server settings", "hooks": "webhooks (add them under [triggers.webhooks])",
     "browser": "Shoal has no browser", "tools": "tool permissions: see `shoal docs permissions`", "meta": "metadata",
-    "session": "rules for conversations (in Shoal, each thread is one)", "messages": "message style",
+    "session": "rules for conversations (in Shoal, each thread is a conversation)", "messages": "message style",
     "logging": "logs", "plugins": "unsupported programs", "wizard": "metadata", "ui": "page settings",
     "skills": "settings of individual skills", "auth": "logins", "commands": "OpenClaw commands",
     "cron": "scheduler settings", "memory": "memory search settings", "update": "update settings",
@@ -88,7 +88,7 @@ PLAIN_KEYS = {"matrix": {"homeserver": "homeserver", "user": "userId"},
 _PREFIX = re.compile(r"^(?:telegram|tg|discord|slack|matrix|msteams|teams|user):", re.IGNORECASE)
 """Prefixes that OpenClaw accepts before a person's id."""
 STORES = ("auth_profile_store", "auth_profile_stores")
-"""Names of the table with keys in the databases of agents and of the server."""
+"""Names of the key table in agent databases and in the server database."""
 EVENT_BYTES_MAX = 4_194_304
 """Maximum uncompressed size of an entry in OpenClaw."""
 SCHEDULE = {"kind": "schedule_kind", "expr": "schedule_expr", "tz": "schedule_tz", "everyMs": "every_ms", "at": "at"}
@@ -133,7 +133,9 @@ def read(root: Path) -> Found:
 
 
 def read_agents(found: Found, tree: Tree, options: Options) -> dict[str, str]:
-    """Read the agents and their workspaces, starting with the default agent. Return the name of each agent in Shoal."""
+    """Read the agents and their workspaces, starting with the default agent. Return each agent's name in Shoal by its
+    OpenClaw id.
+    """
     listed = {
         text_of(as_dict(entry).get("id")) or "main": as_dict(entry) for entry in as_list(options.get("agents", "list"))
     }

@@ -116,7 +116,7 @@ def read_database(found: Found, database: Database, person: Mapping[str, Json], 
     for table, count in others.items():
         if count:
             what = f"{counted(count, 'row', 'rows')} of {table}"
-            found.leave(what, "data of other accounts (each person decides on their own)")
+            found.leave(what, "data of other accounts (Shoal imports only the first administrator's data)")
     for table, why in TABLES.items():
         if count := sum(1 for _ in database(table)):
             found.leave(f"{counted(count, 'row', 'rows')} of {table}", why)
@@ -176,7 +176,7 @@ def read_chat(found: Found, row: Mapping[str, Json], stored: dict[str, Json], si
         at = text_of(branch[-1].get("parentId"))
     branch = branch[::-1] or [as_dict(message) for message in as_list(chat.get("messages"))]
     talk: list[Entry] = []
-    for message in branch:  # the message text does not include the markup of thoughts and tools
+    for message in branch:  # without the markup of reasoning and tool calls
         text = re.sub(r"<details(?:[^<]|<(?!/?details))*+</details>", "", message_text(message.get("content")))
         talk.append((message.get("role"), text, message.get("timestamp")))
     found.add_thread(key, "openwebui", title, talk, since)

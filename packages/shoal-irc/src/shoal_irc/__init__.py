@@ -10,8 +10,6 @@ PLATFORM = Platform(
     questions=(
         SetupQuestion("server", "Host of the IRC server"),
         SetupQuestion("nick", "The bot's nick", optional=True),
-        SetupQuestion(
-            "password", "Password of the bot's account with the network's services", "a password", optional=True
-        ),
+        SetupQuestion("password", "Password of the bot's account on the IRC network", "a password", optional=True),
     ),
 )

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 WHOLE = "0"
 """Thread part of every conversation's id."""
 RECONNECT_SECONDS = 20.0
-"""Longest time that a post waits for a connection. After that, it is retried later."""
+"""Maximum seconds that a post waits for a connection before it is retried later."""
 NOT_SAVED = "I could not save your message. Please send it again in a moment."
 
 

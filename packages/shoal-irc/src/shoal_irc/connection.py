@@ -11,7 +11,7 @@ from shoal.kernel.settings_platforms import AccountSettings
 from shoal_irc.wire import Line, parse, written
 
 QUIET_SECONDS = 120.0
-"""Seconds of silence before a PING is sent. After the same time again, the connection counts as broken."""
+"""Seconds of silence before a PING is sent. After twice that time, the connection counts as broken."""
 READ_BYTES_MAX = 16_384
 """Maximum length of a line with a margin: 8,191 bytes of tags plus 512."""
 WANTED = frozenset({"message-tags", "account-tag", "server-time"})
@@ -32,11 +32,11 @@ class IrcSettings(AccountSettings, frozen=True, kw_only=True):
     join: tuple[str, ...] = ()
     """Channels to join."""
     user: str = ""
-    """Account at the network's services. Empty means the nick."""
+    """Account name for NickServ or SASL. Empty means the nick."""
     password: Secret = NO_SECRET
     """Password of the account."""
     login: Literal["sasl", "nickserv"] = "sasl"
-    """Method of sending the password. Use `nickserv` only if the network protects that nick."""
+    """How the password is sent. Use `nickserv` only if the network reserves the nick NickServ."""
     server_password: Secret = NO_SECRET
     """Password of the server itself or of a bouncer."""
 

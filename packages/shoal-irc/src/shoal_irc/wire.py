@@ -8,7 +8,7 @@ from shoal.kernel.markup import Dialect
 from shoal.markdown.dialects import around
 
 LINE_BYTES_MAX = 512
-"""Limit that includes the end of the line and the sender's mask, which the server adds."""
+"""Maximum length of a line, including the line ending and the sender's mask, which the server adds."""
 MASK_BYTES_MAX = 100
 _UNSEEN = re.compile(r"\x03(?:\d{1,2}(?:,\d{1,2})?)?|[\x00-\x09\x0b-\x1f\x7f]")
 _TAG = {":": ";", "s": " ", "r": "\r", "n": "\n"}

@@ -101,7 +101,7 @@ def _line(backup: Backup) -> str:
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Continue although the database's -wal file is missing or damaged. The contents of that file are lost.",
+    help="Continue even if the database's -wal file is missing or damaged. The contents of that file are lost.",
 )
 def restore(context: CommandContext, file: str | None, into: Path | None, accept_loss: bool) -> None:
     """Restore the home directory from FILE, which is a path or the name of a backup in backup.to.

@@ -20,7 +20,7 @@ class BackupSettings(Section, frozen=True, kw_only=True):
         ),
     ] = ""
     """Destination of the backups: a directory, absolute or relative to the home directory, or s3://BUCKET/PREFIX in the
-    store of [files]. If empty, Shoal makes no scheduled backups.
+    S3 store that [files] configures. If empty, Shoal makes no scheduled backups.
     """
     every_hours: Annotated[float, Meta(ge=0, le=8_784)] = 24.0
     """Hours between scheduled backups. 0 turns scheduled backups off."""

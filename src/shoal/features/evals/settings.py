@@ -24,6 +24,8 @@ class CasesSettings(Section, frozen=True, kw_only=True):
     cases.
     """
     edit_usd_max: Annotated[float, Meta(ge=0)] = 0.5
-    """Cost limit for these cases, in US dollars, if the model's price is known. 0 means no limit."""
+    """Cost limit in US dollars for the cases that run before an approval, if the model's price is known. 0 means no
+    limit.
+    """
     edit_tokens_max: Annotated[int, Meta(ge=0)] = 500_000
-    """Token limit for these cases, input and output. 0 means no limit."""
+    """Limit on input and output tokens for the cases that run before an approval. 0 means no limit."""

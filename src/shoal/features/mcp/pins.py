@@ -8,7 +8,7 @@
     changed tool                 The allowed one, until the owner      The change, as a diff.
                                  decides.
     new tool                     None, until the owner decides.        The complete definition.
-    renamed tool                 As for a removed and a new tool.      The complete definition.
+    renamed tool                 None, until the owner decides.        The complete definition.
     removed tool                 None. If the tool returns, it is      None.
                                  compared with the allowed one.
 
@@ -379,8 +379,9 @@ class Pins:
 def confirm_notice(known: ServerPins) -> str:
     server, digest = known.server, known.digest[:DIGEST_CHARS]
     return (
-        f"{known.offer} The server declares these kinds itself. Until you confirm them, Shoal asks before each "
-        f"call.\n\nTo confirm: `/mcp confirm {server} {digest}`. To change the kind of a tool, add for example "
+        f"{known.offer} The server declares these kinds itself. Until you confirm them, Shoal asks before "
+        "each call.\n\n"
+        f"To confirm: `/mcp confirm {server} {digest}`. To change the kind of a tool, add, for example, "
         f"`write=TOOL`. To see all tools, open MCP on the page or run `shoal mcp confirm {server}`."
     )
 

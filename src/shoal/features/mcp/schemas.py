@@ -12,7 +12,7 @@
     tuples, arrays without `items`                     `items`
     `$filter`, `filter[id]`, names that are too long   Names of letters, digits, `_` and `-`. `own_names` restores
                                                        the originals.
-    drafts 3 and 4, OpenAPI, unknown or invalid types  Draft 2020-12, or removed.
+    drafts 3 and 4, OpenAPI, unknown or invalid types  Converted to draft 2020-12, or removed.
     `if`, `not`, `patternProperties`, remote `$ref`    Removed, because the server validates its arguments itself.
 
 The result uses only KEYWORDS, has one `type` or an `anyOf` wherever a type is known, and is bounded in nodes, depth and
@@ -77,17 +77,17 @@ _FORMAT = lazy_re.compile(r"[a-z][a-z0-9-]{1,30}")
 
 
 class Portable(NamedTuple):
-    """Schema for all providers as compact JSON. `names` maps renamed properties to their original names."""
+    """Schema that all providers accept, as compact JSON. `names` maps renamed properties to their original names."""
 
     text: str
     names: dict[str, str]
 
 
 def portable(schema: object) -> Portable:
-    """Convert a tool's argument schema for all providers.
+    """Convert a tool's argument schema to one that all providers accept.
 
     If the schema exceeds SCHEMA_BYTES_MAX, descriptions and defaults are removed first, then everything except property
-    names, then these too. Raises InvalidInput if the arguments are not an object.
+    names, and finally the property names. Raises InvalidInput if the arguments are not an object.
     """
     root = cast("Schema", schema) if isinstance(schema, dict) else {}
     reader = _SchemaRewriter(root)
@@ -252,7 +252,9 @@ class _SchemaRewriter:
         return _any(read)
 
     def _name(self, own: str) -> str:
-        """Return a unique property name for models. Equal original names have the same result throughout the schema."""
+        """Return a unique property name for models. Within a schema, the same original name always maps to the same new
+        name.
+        """
         if own not in self.names:
             new = own
             if not _NAME.fullmatch(own):

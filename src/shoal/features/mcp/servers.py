@@ -1,4 +1,4 @@
-"""Connections to all enabled servers of [mcp]."""
+"""Connections to all enabled MCP servers."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ START_SECONDS = 5.0
 
 
 class McpServers:
-    """Connections to all enabled servers of [mcp]. Constructing them neither imports the MCP client nor starts a
+    """Connections to all enabled MCP servers. Creating this object neither imports the MCP client nor starts a
     server.
     """
 

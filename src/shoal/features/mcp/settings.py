@@ -45,7 +45,7 @@ class McpServerSettings(Section, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> str:
-        """Identity of the server: its URL or command line. Approvals and pins end if it changes."""
+        """Identity of the server: its URL or command line. If it changes, approvals and pins no longer apply."""
         return self.url or shlex.join([self.command, *self.args])
 
     def problems(self, name: str = "") -> Iterator[Problem]:

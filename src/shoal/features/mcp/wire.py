@@ -29,7 +29,9 @@ WORDS_CHARS_MAX = 2_000
 
 
 def mended(sent: object) -> list[Message]:
-    """Return the JSON-RPC messages that a server sent. `sent` is text or parsed JSON. Log lines contain no message."""
+    """Return the JSON-RPC messages that a server sent. `sent` is text or parsed JSON. Return an empty list for text
+    without a message, such as a log line.
+    """
     if isinstance(sent, bytes):
         sent = sent.decode("utf-8", errors="replace")
     if isinstance(sent, str):

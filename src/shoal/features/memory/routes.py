@@ -138,7 +138,9 @@ async def forget(
 async def changes(
     book: MemoryBook, *, limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 50, below: Text64 = ""
 ) -> list[MemoryChange]:
-    """List changes to memory and their authors, newest first. `below` is the id after which to continue."""
+    """List changes to memory and their authors, newest first. If `below` is given, lists only changes with smaller ids,
+    which are older.
+    """
     return await book.history.newest(limit, below)
 
 

@@ -58,7 +58,7 @@ class MemoryHistory(StorePart):
         return await self._one(_change, "memory_one", id=id)
 
     async def newest(self, limit: int, below: str = "") -> list[MemoryChange]:
-        """Return changes, newest first. `below` is the id after which to continue."""
+        """Return changes, newest first. If `below` is given, return only changes with smaller ids, which are older."""
         return [_change(row) for row in await self._read("memory_changes", below=below or LAST, limit=limit)]
 
     async def note_undone(self, change: MemoryChange) -> None:

@@ -9,7 +9,7 @@ from shoal.tools.prompt_files import RetainedText
 
 
 def retained_memory(actions: Collection[Action], context: ToolContext) -> RetainedText:
-    """Return the files that `remember` changes, and the owner of the changed lines. Edits of /memory pages use the same
+    """Return the files that `remember` changes, and the owner of the changed lines. Edits to /memory pages use the same
     actions.
     """
     home, scopes = context.home, {action.detail.partition(" ")[0] for action in actions}

@@ -1,8 +1,8 @@
 """Parse messages from OpenAI clients: text, images, files and recordings, in the formats of both APIs.
 
-A file may have up to 50 MB, which is OpenAI's limit. As base64, that is 67 MB. Files are decoded in pieces directly
-from the body, so a call needs little more memory than its body. Unsupported features are rejected by name. Fields that
-have no effect are ignored.
+A file may be up to 50 MB, which is OpenAI's limit. As base64, that is 67 MB. Files are decoded in pieces directly from
+the body, so a call needs little more memory than its body. Unsupported features are rejected by name. Fields that have
+no effect are ignored.
 """
 
 import mimetypes

@@ -127,8 +127,8 @@ class ClientConversation(msgspec.Struct, frozen=True):
 class PendingReply(msgspec.Struct, frozen=True):
     """A sent message whose reply is pending.
 
-    `after`: event number after which the reply's events follow.
-    `fresh`: whether this is the first message of a conversation for which the caller chose no thread.
+    `after`: event number. All events of the reply have higher numbers. `fresh`: whether this is the first message of a
+    conversation for which the caller chose no thread.
     """
 
     thread: ThreadId

@@ -10,16 +10,16 @@ from shoal.features.processes.records import Hook, Process
 from shoal.kernel.errors import SandboxError
 
 MATCHES_MAX = 32
-"""Maximum number of matches that wait to be sent. The oldest are dropped. Each hook fires only a limited number of
-times, so few matches are needed.
+"""Maximum number of matches waiting to be sent. The oldest are dropped. Each hook fires only a limited number of times,
+so few matches are needed.
 """
 
 
 class LiveProcess:
     """Implements `kernel.agents.Watch` for a running process.
 
-    `limit`: timeout that ends the process when it is rescheduled.
-    `changed`: set when a match is waiting or the process has ended.
+    `limit`: timeout of the process. Rescheduling it to the current time ends the process. `changed`: set when a match
+    is waiting or the process has ended.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class LiveProcess:
         self.changed = asyncio.Event()
         self.ended = asyncio.Event()
         self.matches: deque[tuple[int, str]] = deque(maxlen=MATCHES_MAX)
-        """Hook number and text of each matching line that waits to be sent."""
+        """Hook number and text of each matching line waiting to be sent."""
         self.fired: dict[int, tuple[int, float]] = {}
         """Number of times that each hook has fired, and the time of its last firing, by hook number."""
         self.error: SandboxError | None = None
@@ -74,7 +74,7 @@ class LiveProcess:
             event.set()
 
     def end(self, by: str) -> None:
-        """Kill the process without waiting for its end. `killed_by` records the first caller."""
+        """Kill the process without waiting for it to exit. `killed_by` records the first caller."""
         self.killed_by = self.killed_by or by
         if self.limit is not None and not self.limit.expired():
             self.limit.reschedule(asyncio.get_running_loop().time())

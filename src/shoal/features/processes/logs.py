@@ -80,7 +80,7 @@ class ProcessLog:
 
 
 def log_of(home: Home, process: Process) -> Path:
-    """Return the path of a process's current log. Rotated files have a number after this name."""
+    """Return the path of a process's current log. Rotated files have this name with a number appended."""
     return home.thread(process.spec.thread) / FOLDER / f"{process.id}.log"
 
 

@@ -73,8 +73,9 @@ async def log(
     offset: Annotated[int, msgspec.Meta(ge=-1)] = -1,
     grep: Annotated[str, msgspec.Meta(max_length=200)] = "",
 ) -> LogPiece:
-    """Return lines of a process's output: the last `tail` lines, or `tail` lines from byte `offset`. `grep` selects
-    lines that contain a text."""
+    """Return lines of a process's output: the last `tail` lines, or `tail` lines from byte `offset`. `grep` selects the
+    lines that contain this text.
+    """
     row = await processes.get(id)
     return await processes.read(row, offset=offset, lines_max=tail, contains=grep)
 

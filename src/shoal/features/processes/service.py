@@ -67,7 +67,7 @@ RUNNING_MAX = 8
 another."""
 LIFE_SECONDS = 7 * 86_400.0
 KEEP_DAYS = 14
-"""Number of days for which rows and logs of ended processes are stored."""
+"""Number of days to keep the rows and logs of ended processes."""
 FORGET_SECONDS = 86_400.0
 DEPTH_MAX = 3
 LEFT_MAX = 10_000
@@ -108,7 +108,7 @@ class ProcessSettings(msgspec.Struct, frozen=True):
 
 
 class ProcessService(msgspec.Struct, eq=False):
-    """Service that runs processes on this machine. It can also list and kill processes of other machines."""
+    """Service that runs processes on this machine. It can also list and kill processes on other machines."""
 
     rows: ProcessStore
     home: Home
@@ -149,7 +149,7 @@ class ProcessService(msgspec.Struct, eq=False):
     async def start(
         self, spec: ProcessSpec, command: Command, sandbox: Sandbox, sources: Callable[[], Awaitable[str]]
     ) -> Process:
-        """Start a process and return when it runs. If the call is cancelled before that, the process is killed.
+        """Start a process and return once it is running. If the call is cancelled before that, the process is killed.
 
         `sources` returns the taint of the content that the process can read at the time of the call. Raises
         InvalidInput for invalid hooks or too many processes, SandboxError, StoreError, and ContentChanged if the
@@ -240,7 +240,7 @@ class ProcessService(msgspec.Struct, eq=False):
         """Run until cancelled, then kill all processes. Polls rarely while no process is running."""
         try:
             async with anyio.create_task_group() as self._tasks:
-                for process in await self.rows.search(running=True, limit=1000):  # processes of a Shoal that died
+                for process in await self.rows.search(running=True, limit=1000):  # left by a Shoal process that died
                     if process.id not in self._live and self._has_died(process):
                         await self._lose(process)
                 while True:

@@ -118,8 +118,8 @@ def process_tools(
         run = Command(text=text, cwd=context.agent.workspace, mounts=context.mounts, env=env)
 
         def reads() -> tuple[Action, ...]:
-            """Return the command's actions, each also in the form for `bash`. A rule that denies a command to `bash`
-            also denies it here.
+            """Return the command's actions, including those it would have in `bash`. A rule that denies a command to
+            `bash` therefore also denies it here.
             """
             as_bash = shell_actions("bash", text, context)
             views = (

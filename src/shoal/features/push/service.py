@@ -170,7 +170,7 @@ class WebPush(msgspec.Struct, eq=False):
         return await asyncio.to_thread(lambda: public_part(_key(self.home)))
 
     async def subscribe(self, by: Principal, browser: Browser, origin: str) -> None:
-        """Subscribe a browser. Replaces the browser's existing subscription, even one of another person.
+        """Subscribe a browser. Replaces the browser's existing subscription, even if it belongs to another person.
 
         Raises InvalidInput if notifications are off or the subscription is invalid, and Conflict if BROWSERS_MAX
         browsers are already subscribed.

@@ -15,7 +15,7 @@ def build_embeddings(
 ) -> Embeddings:
     """Create the model for the setting `recall.model`, which has the form PROVIDER/MODEL. Does no I/O.
 
-    Raises ConfigError if the provider is unknown or has no embeddings.
+    Raises ConfigError if the provider is unknown or does not support embeddings.
     """
     provider, _, model = name.partition("/")
     settings = providers.get(provider)

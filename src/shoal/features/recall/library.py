@@ -4,10 +4,10 @@ Sources are split into passages. If an embedding model is configured, the passag
 
 source                                         who may see its passages
 --------------------------------------------   ------------------------------------------------------------------------
-data/MEMORY.md, data/memory/…                  everyone; only the owner sees a private line
-data/PLATFORM/[CHANNEL/]MEMORY.md              people of the platform or channel
+data/MEMORY.md, data/memory/…                  everyone; a private line is visible only to its person
+data/PLATFORM/[CHANNEL/]MEMORY.md              people on the platform or in the channel
 agents/NAME/docs/…                             everyone who talks to the agent
-data/PLATFORM/CHANNEL/THREAD/attachments/…     turns of the thread
+data/PLATFORM/CHANNEL/THREAD/attachments/…     turns in the thread
 said:THREAD                                    turns that may see the thread (docs/security.md)
 
 A search first indexes the changed files that it may see, for at most REFRESH_SECONDS_MAX. Edits and deletions therefore
@@ -59,7 +59,7 @@ REFRESH_SECONDS_MAX = 10.0
 """Maximum time that a search spends on indexing changed files. After that, it searches the existing index."""
 POLL_SECONDS = 10.0
 AGAIN_SECONDS = 60.0
-"""Seconds to wait after indexing or embedding failed."""
+"""Seconds to wait after indexing or embedding fails."""
 BATCH_TEXTS = 32
 MESSAGE_CHARS_MIN = 12
 """Minimum length of a message to embed, in characters. Shorter messages, such as "ok" and "thanks", are skipped."""
@@ -405,7 +405,7 @@ def _source(path: Path, root: Path) -> str:
 
 
 def _listed(home: Home, beginnings: Sequence[str]) -> dict[str, tuple[Path, str]]:
-    """List the files, each with a stamp that changes when the file changes.
+    """List the files that `beginnings` selects, each with a stamp that changes when the file changes.
 
     The stamp of a file that changed within RACY_NS is provisional, so the next search reads the file again.
     """

@@ -21,7 +21,7 @@ from shoal.store.driver import (
 )
 
 PIECES_MAX = 2_000
-"""Maximum number of passages per source. The rest is not searched."""
+"""Maximum number of passages per source. Further passages are not searched."""
 SOURCES_MAX = 5_000
 PAGE_ROWS = 1_000
 

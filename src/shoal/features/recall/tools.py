@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PASSAGE_CHARS = 700
 PROBLEMS_MAX = 5
 _RANK = 60
-"""Constant of reciprocal rank fusion. A larger value reduces the weight of the first ranks."""
+"""Constant in reciprocal rank fusion. A larger value reduces the weight of the first ranks."""
 
 
 RECALL = tool(LOOKUP, name="recall", example={"query": "green tea", "limit": 3})

@@ -121,7 +121,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         return self.setting("tools", msgspec.json.encode(list(names)).decode() if names else "", context)
 
     def persona(self, file: str, text: str, context: ToolContext) -> PlannedEdit:
-        """Plan a new text for a persona file or SYSTEM.md. Raises ToolError if the person who asks may not change
+        """Plan new text for a persona file or SYSTEM.md. Raises ToolError if the person who asks may not change
         SYSTEM.md.
         """
         if file == SYSTEM_FILE and not self.may_widen(context.asker):
@@ -163,7 +163,8 @@ class SelfEditor(msgspec.Struct, eq=False):
         parts = PurePosixPath(path.removeprefix("/docs/")).parts
         if not parts or not all(PART.fullmatch(part) for part in parts):
             raise ToolError(
-                f"{path[:200]!r} is not a path below docs/. Names can have letters, digits, spaces, `.`, `_` and `-`."
+                f"{path[:200]!r} is not a path below docs/. Names can contain letters, digits, spaces, `.`, "
+                "`_` and `-`."
             )
         name = "/".join(("docs", *parts))
         old = self._read(context, name)
@@ -172,8 +173,8 @@ class SelfEditor(msgspec.Struct, eq=False):
         return self._edit(context, name, None if new is None else new.encode())
 
     def skill(self, name: str, text: str | None, context: ToolContext) -> PlannedEdit:
-        """Plan to write one of the agent's skills, or to delete it if `text` is None. Raises ToolError for an invalid
-        skill.
+        """Plan a change that writes one of the agent's skills, or deletes it if `text` is None. Raises ToolError for an
+        invalid skill.
         """
         if not _SKILL.fullmatch(name) or len(name) > 64:
             raise ToolError(
@@ -260,7 +261,7 @@ class SelfEditor(msgspec.Struct, eq=False):
         await self.versions.audit(str(context.thread), what, user, agent.name, edit.old, edit.new, context.turn)
 
     def _read(self, context: ToolContext, name: str) -> bytes | None:
-        """Read a file of the agent's directory. Rejects links, directories and files larger than TEXT_BYTES_MAX."""
+        """Read a file in the agent's directory. Rejects links, directories and files larger than TEXT_BYTES_MAX."""
         home = context.agent.home.resolve()
         path = place_of(home, name)
         if path.resolve() != path:

@@ -1,6 +1,6 @@
 """Snapshots: save conversations with a description, and restore them. Idle conversations are saved and cleared.
 
-The core contains context windows, their clearing, and copies of threads (`threads/forks.py`).
+The core implements context windows, clears them, and copies threads (`threads/forks.py`).
 """
 
 from shoal.feature import CliCommand, Feature

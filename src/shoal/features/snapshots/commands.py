@@ -36,7 +36,7 @@ class SavedConversations:
         conversation was empty.
         """
         saved = await self._snapshots.archive(thread, by)
-        return f"I saved the conversation so far. `/context restore {saved.id[-6:]}` restores it." if saved else ""
+        return f"I saved the conversation. `/context restore {saved.id[-6:]}` restores it." if saved else ""
 
     async def save(self, asked: CommandRequest) -> str:
         saved = await self._snapshots.save(asked.thread, _rest(asked))

@@ -131,8 +131,8 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
         return saved
 
     async def archive(self, thread: ThreadId, by: str) -> Snapshot | None:
-        """Save the window with a description that needs no model, then clear it, even while a turn runs. Return None if
-        it was empty.
+        """Save the window with a description that needs no model, then clear it, even while a turn is running. Return
+        None if it was empty.
 
         Raises OSError, and Conflict if the thread changed at the same time.
         """
@@ -158,7 +158,7 @@ class ConversationSnapshots(msgspec.Struct, eq=False):
 
         `snapshot` is an id, the start or end of an id, or a position in `history`, counted from 1. Raises NotFound if
         this channel has no such snapshot or the file is missing, InvalidInput if the file is damaged, and Conflict
-        while a turn runs.
+        while a turn is running.
         """
         window = await self.store.windows.window(thread)
         saved, named = await self.around(thread), snapshot.upper()

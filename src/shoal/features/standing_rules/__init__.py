@@ -1,4 +1,4 @@
-"""Permission rules that the owner creates from an approval. They are stored in shoal.toml, like those of `shoal
+"""Permission rules that the owner creates from an approval. They are stored in shoal.toml, like rules added with `shoal
 permissions add`.
 """
 

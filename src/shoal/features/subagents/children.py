@@ -1,6 +1,7 @@
 """Subagents: child threads that a tool call starts. They work within the call's limits and report their result to it.
 
-- Start: the id of the child thread is derived from the turn and the call, so a repeated call starts no second child.
+- Start: the id of the child thread is derived from the turn and the call, so a repeated call does not start another
+  child.
 - Wait: the call parks its turn. Any worker can advance the child.
 - End: the end of the child and its effect on the parent thread are journaled in one transaction. The effect is to wake
   the parked turn, to add a note, or to send a prompt. A woken turn repeats the call, which reads the result from the

@@ -1,4 +1,4 @@
-"""Tools that delegate work: `subagent` and `ask_agent` wait for the result, `spawn` does not."""
+"""Tools that delegate work: `subagent` and `ask_agent` wait for the result, but `spawn` does not."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -93,8 +93,9 @@ def subagent_tools(services: "Services") -> tuple[Tool, ...]:
             bool, "Whether its result starts a turn in this conversation. Otherwise the result is only recorded here."
         ] = False,
     ) -> Invocation:
-        """Start a subagent in the background and continue immediately. Its answer is not sent to people: it uses the
-        tool `message` for that. Its result is recorded in this conversation."""
+        """Start a subagent in the background and continue immediately. Its answer is not sent to people. To reach them,
+        it uses the tool `message`. Its result is recorded in this conversation.
+        """
         return prepared("spawn", Task(task, agent, model, "wake" if wake else "tell"), context)
 
     @ASK_AGENT

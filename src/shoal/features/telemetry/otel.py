@@ -8,10 +8,10 @@ chat MODEL            previous event      `assistant_message`   token counts and
 execute_tool TOOL     `tool_started`      `tool_result`         a call that did not run has no duration
 
 Each turn is a trace. Ids are digests of names, so a turn that another process continues after a crash remains one
-trace. Messages and tool results are exported only with `telemetry.content`. Secrets are removed from all texts.
+trace. Messages and tool results are exported only with `telemetry.content`. Secrets are removed from all text.
 
-A thread of the SDK sends queued spans. If the collector is unavailable, spans that do not fit into the queue are lost.
-This module is imported only if telemetry is on.
+An SDK thread sends queued spans. If the collector is unavailable, spans that do not fit into the queue are lost. This
+module is imported only if telemetry is on.
 """
 
 import asyncio
@@ -342,9 +342,9 @@ async def telemetry(
 ) -> AsyncGenerator[None]:
     """Export traces, metrics and logs while the block runs.
 
-    On exit, the queued data is sent for at most SHUTDOWN_SECONDS. Each signal stops at its first failure. The OTEL_*
-    variables configure the destination, by default a collector on this machine. A signal whose exporter is `none` is
-    not sent.
+    On exit, queued data is sent for at most SHUTDOWN_SECONDS, and each signal gives up after its first failure. The
+    OTEL_* variables configure the destination, by default a collector on this machine. A signal whose exporter is
+    `none` is not sent.
     """
     sent = {name for name in ("TRACES", "METRICS", "LOGS") if os.environ.get(f"OTEL_{name}_EXPORTER") != "none"}
     for name in ("", "TRACES_", "METRICS_", "LOGS_"):

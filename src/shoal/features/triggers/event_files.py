@@ -166,7 +166,9 @@ class EventFiles:
     async def _process_files(
         self, files: Mapping[str, _EventFileStamp], stored: Mapping[str, list[Trigger]]
     ) -> dict[str, "_HalfWrittenError"]:
-        """Process each file. Return the incomplete files. The caller retries them last, so they delay no other file."""
+        """Process each file. Return the incomplete files. The caller retries them last, so they do not delay other
+        files.
+        """
         left: dict[str, _HalfWrittenError] = {}
         for name, stamp in files.items():
             try:

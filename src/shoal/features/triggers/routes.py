@@ -158,8 +158,8 @@ async def calendar(
     days: Annotated[int, msgspec.Meta(ge=1, le=31)] = 7,
     timezone: Annotated[str, msgspec.Meta(max_length=64)] = "",
 ) -> list[PlannedTimes]:
-    """List the times at which active triggers fire in the next days, at most 4 times per trigger and day. Days start at
-    midnight in `timezone`, by default the caller's time zone.
+    """List the times at which active triggers fire in the next `days` days, at most 4 times per trigger and day. Days
+    start at midnight in `timezone`, by default the caller's time zone.
     """
     now = clock.now()
     until, zone = now + timedelta(days=days), zone_named(timezone or await zone_of(config, timezones, by))

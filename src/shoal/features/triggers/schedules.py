@@ -1,7 +1,8 @@
 """Compute when triggers fire, from cron lines or single times in a time zone.
 
-A local time that a clock change skips fires at the end of the gap. A local time that occurs twice fires only the first
-time. A cron line whose hour is `*` counts elapsed hours, so it fires in both occurrences of a repeated hour.
+If a clock change skips a local time, the trigger fires at the end of the gap. If a local time occurs twice, the trigger
+fires only the first time. A cron line whose hour is `*` counts elapsed hours, so it fires in both occurrences of a
+repeated hour.
 """
 
 import re

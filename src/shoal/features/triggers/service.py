@@ -3,14 +3,14 @@
 state of the occurrence                      effect
 ------------------------------------------   ----------------------------------------------------------------------
 due, or late by less than catch_up_seconds   claimed, then sent with the occurrence's key
-due before this home was restored            recorded as missed, because it may have fired after the backup
-a single time, later than that               recorded as missed, and its thread gets a notice; it can fire after
+a one-time trigger that is later than that   recorded as missed, and its thread gets a notice; it can fire after
                                              all if the clock is set back
-a cron line that missed several times        the latest is sent if it is within the limit, otherwise all are missed
-scheduled before the clock was set back      fires at its next time by the current clock, never twice for one time
+due before this home was restored            recorded as missed, because it may have fired after the backup
+a cron line with several missed times        the latest is sent if it is within the limit, otherwise all are missed
+scheduled before the clock was set back      fires at its next time by the current clock, never twice for the same time
 claimed, but the process died before         sent again at the next start; the key deduplicates the message
 the thread's queue is full                   a cron line is retried after 30 s, 2 min and 10 min, unless it fires
-                                             again sooner; a single time is retried after 30 s, 2 min and then
+                                             again sooner; a one-time trigger is retried after 30 s, 2 min and then
                                              every 10 min, for outage_seconds
 for a channel                                sent as a post in the outbox, which opens a thread with the prompt; the
                                              outbox records the outcome; if the trigger fires again while the post
@@ -74,7 +74,7 @@ POLL_SECONDS = 60.0
 machine was suspended.
 """
 LATE_SECONDS_MIN = 120.0
-"""Seconds by which an occurrence may be late and still fire, even if catch_up_seconds is shorter."""
+"""Minimum grace period for a late occurrence, in seconds. Applies if catch_up_seconds is shorter."""
 LATE_TOLD_SECONDS = 300.0
 """Delay in seconds above which the message says that it is late."""
 BACKOFF_SECONDS_MAX = 3600.0
@@ -207,9 +207,7 @@ class TriggerService(msgspec.Struct, eq=False):
             self.added.clear()
 
     async def recover(self) -> None:
-        """Send again the occurrences that were claimed shortly before the process ended. The receiver drops
-        duplicates.
-        """
+        """Resend the occurrences that were claimed shortly before the process ended. The receiver drops duplicates."""
         now, triggers = self.clock.now(), await self.triggers.all()
         self._wall_ahead_seconds = wall_ahead(self.clock)
         await self._come_sooner(triggers)
@@ -229,8 +227,8 @@ class TriggerService(msgspec.Struct, eq=False):
     async def _come_sooner(self, triggers: Sequence[Trigger]) -> None:
         """Move triggers to earlier times after the clock was set back.
 
-        No trigger fires before it was created, and no occurrence is claimed twice. A single time that was recorded as
-        missed can fire after all.
+        No trigger fires before it was created, and no occurrence is claimed twice. A one-time trigger that was recorded
+        as missed can fire after all.
         """
         now = self.clock.now()
         for trigger in triggers:

@@ -35,7 +35,7 @@ class TriggersSettings(Section, frozen=True, kw_only=True):
     """Triggers, which start turns at scheduled times, from event files and from webhooks."""
 
     catch_up_seconds: Annotated[int, Meta(ge=0)] = 3600
-    """Maximum delay with which a trigger still fires after downtime, in seconds."""
+    """Maximum number of seconds by which a trigger may fire late after downtime."""
     outage_seconds: Annotated[float, Meta(ge=0)] = 86_400.0
     """Maximum time that a trigger's turn waits for an unavailable model, in seconds. 0 fails immediately. A one-time
     trigger also waits this long, and at least 12 minutes, for space in its conversation's queue."""

@@ -1,4 +1,4 @@
-"""The tools `remind` and `schedule`, which schedule turns of the current conversation."""
+"""The tools `remind` and `schedule`, which schedule turns in the current conversation."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -148,12 +148,13 @@ def schedule_tool(triggers: TriggerStore, add_trigger: AddTrigger) -> FunctionTo
         id: Annotated[str, "cancel, pause, resume: the id from list or create.", Meta(max_length=64)] = "",
         when: Annotated[str, Meta(description=f"create: {WHEN_FORMS}.", max_length=200)] = "",
         text: Annotated[
-            str, Meta(description="create: the message you receive then in this conversation.", max_length=4000)
+            str, Meta(description="create: the message you receive at that time in this conversation.", max_length=4000)
         ] = "",
         timezone: Annotated[str, Meta(description=f"create: {ZONE}", max_length=64)] = "",
     ) -> Invocation:
-        """Create, list, pause, resume or cancel reminders and recurring tasks of this conversation. Each starts a turn
-        of yours. To change one, cancel it and create another."""
+        """Create, list, pause, resume or cancel reminders and recurring tasks in this conversation. Each starts a turn
+        when it is due. To change one, cancel it and create another.
+        """
         id = id.strip()
         if do == "create":
             return _reminder(add_trigger, "schedule", "create ", when, text, timezone, context)

@@ -31,10 +31,10 @@ class Webhooks(dict[str, HookSettings]):
 
 
 def render(template: str, name: str, body: bytes) -> str:
-    """Render a webhook's template. `{{ a.b.0 }}` is the value at that path of the JSON body, and `{{ body }}` is the
+    """Render a webhook's template. `{{ a.b.0 }}` is the value at that path in the JSON body, and `{{ body }}` is the
     complete body. An empty template renders the body.
 
-    Values are untrusted. A value is rendered as a short quoted text on one line, and a missing value as `(none)`. The
+    Values are untrusted. A value is rendered as short quoted text on one line, and a missing value as `(none)`. The
     body is rendered as an untrusted block, which its content cannot close. Raises InvalidInput if the template needs
     values and the body is not JSON.
     """

@@ -8,8 +8,8 @@ from left to right with a lookahead of a few words, which takes linear time. A p
 | in 90 minutes                | that long from now; days and longer units follow the calendar of the time zone      |
 | at 9                         | the next 9:00, today or tomorrow                                                    |
 | friday at 9, next friday at 9| the next Friday on which 9:00 is still ahead; with "next", never today              |
-| 24 December at 18:00         | this year, or next year if that is past                                             |
-| today at 9, 2026-12-24 18:00 | only that day; rejected if that is past                                             |
+| 24 December at 18:00         | this year, or next year if that date has passed                                     |
+| today at 9, 2026-12-24 18:00 | only that day; rejected if the time has passed                                      |
 | every 15 minutes             | at :00, :15, :30 and :45 of each hour                                               |
 
 A phrase may end with a time zone. `schedules.instant` converts local times that a clock change skips or repeats.
@@ -46,9 +46,9 @@ Day = TypeVar("Day", "_Days", "_Dates")
 
 WORDS_MAX = 40
 REMIND_USAGE = (
-    "`/remind WHEN TEXT`, `/remind list`, `/remind cancel ID`. WHEN is for example `in 90 minutes`, `tomorrow at "
-    "9`, `every weekday at 8:30`, `24 December at 18:00`, `2026-05-04T09:00` or `0 9 * * 1-5`. A time zone such as "
-    "`Europe/Berlin` can follow WHEN."
+    "`/remind WHEN TEXT`, `/remind list`, `/remind cancel ID`. WHEN can be, for example, `in 90 minutes`, "
+    "`tomorrow at 9`, `every weekday at 8:30`, `24 December at 18:00`, `2026-05-04T09:00` or `0 9 * * "
+    "1-5`. A time zone such as `Europe/Berlin` can follow WHEN."
 )
 
 Unit = Literal["second", "minute", "hour", "day", "week", "month", "year"]
@@ -119,7 +119,7 @@ class Reminder(NamedTuple):
 def parse_when(text: str, timezone: str, now: datetime) -> When:
     """Parse a complete phrase. A time zone at its end overrides `timezone`.
 
-    Raises InvalidInput if the phrase is not understood, or if its time is past or too far away.
+    Raises InvalidInput if the phrase is not understood, or if its time is in the past or too far in the future.
     """
     words = text.split(None, WORDS_MAX)
     phrase = None
@@ -135,7 +135,7 @@ def parse_when(text: str, timezone: str, now: datetime) -> When:
 def parse_schedule(kind: Literal["one-shot", "periodic"], text: str, timezone: str, now: datetime) -> When:
     """Parse the schedule of a trigger of this kind. An ISO time is stored as written and may be in the past.
 
-    Raises InvalidInput, also for a schedule of the other kind.
+    Raises InvalidInput for an invalid schedule or a schedule of the other kind.
     """
     if kind == "one-shot":
         with suppress(InvalidInput):
@@ -567,7 +567,8 @@ class _PhraseReader:
             raise InvalidInput(f"Add a time to {written!r}, for example {EXAMPLES}.")
         if len({clock.minute for clock in times}) > 1:
             raise InvalidInput(
-                "A schedule can have only one minute of the hour. Add a schedule for each of these times."
+                "All times in a schedule must be at the same minute of the hour. Add a separate schedule "
+                "for each of these times."
             )
         hours = ",".join(str(hour) for hour in sorted({clock.hour for clock in times}))
         return self._periodic(f"{times[0].minute} {hours} {days.fields}")

@@ -16,7 +16,7 @@ routes = Routes()
 
 
 class UndoRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Options of an undo. If files changed after the turn, `ask` restores nothing and returns 409, `keep` leaves these
+    """Options for an undo. If files changed after the turn, `ask` restores nothing and returns 409, `keep` leaves these
     files unchanged, and `overwrite` restores them too.
     """
 

@@ -3,11 +3,11 @@
 recording                                   what the model receives
 -----------------------------------------   -----------------------------------------------------------------
 alone                                       its transcript, as if the person had typed it
-with a text                                 the text, followed by the transcript with the file's name
+with text                                   the text, followed by the transcript with the file's name
 quoted or forwarded from another person     its transcript with the file, in an untrusted block unless that
                                             person is trusted
 too long, or without intelligible speech    the recording as a file; the person gets the reason
-any, if no recognition is configured        the recording as a file
+any, if recognition is not configured       the recording as a file
 
 A paid external call is made once. Its result is first stored as a file of the thread, in `speech/`, which no tool can
 reach. After a crash, the result is read from there. Its cost is recorded under a unique id, so it is also counted once.
@@ -152,7 +152,7 @@ class VoiceService(msgspec.Struct, frozen=True, eq=False):
         except OSError as error:
             raise ProviderRefused(f"it is unreadable: {system_words(error)}.") from error
         if len(audio) > self.settings.bytes_max:
-            raise ProviderRefused(f"it has more than {self.settings.bytes_max:,} bytes (speech.bytes_max).")
+            raise ProviderRefused(f"it is larger than {self.settings.bytes_max:,} bytes (speech.bytes_max).")
         seconds = seconds_of(audio)
         if seconds > self.settings.seconds_max:
             allowed = self.settings.seconds_max

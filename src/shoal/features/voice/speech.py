@@ -21,7 +21,7 @@ def build_speech(
 ) -> Speech | None:
     """Create the model for the setting `speech.KEY`, or return None if the setting is empty. Does no I/O.
 
-    Raises ConfigError if the setting is invalid or the provider has no speech.
+    Raises ConfigError if the setting is invalid or the provider does not support speech.
     """
     named = settings.recognition if key == "recognition" else settings.speaking
     if not named:

@@ -261,7 +261,8 @@ class DiscordAdapter(ChatAccount[DiscordSettings]):
                     if message.author is not None and message.author.id == self._me and message.nonce:
                         self._posted.put(str(message.nonce), message.id)
                     taken = await self._take_message(message, inbox)
-                    if not self._expected:  # while servers are expected, older messages may still be unread
+                    # Until every expected server is available, older messages may still be unread.
+                    if not self._expected:
                         self._state.mark = max(self._state.mark, int(message.id))
                     return taken
                 case "MESSAGE_UPDATE" if (edited := self._decode(data, DiscordMessage, name)) is not None:

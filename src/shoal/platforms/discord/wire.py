@@ -72,7 +72,7 @@ HEARTBEAT, IDENTIFY, RESUME, HELLO = 1, 2, 6, 10
 _SESSION_OVER = frozenset({4003, 4006, 4007, 4009})
 _REFUSALS = {
     4004: "Discord rejected the token for {account!r}. Set platforms.discord.token or DISCORD_TOKEN, then restart.",
-    4010: "Discord refused the connection of {account!r}: invalid shard.",
+    4010: "Discord refused the connection for {account!r}: invalid shard.",
     4011: "Discord requires sharding for {account!r}, because the bot is in too many servers for one connection.",
     4012: "Discord no longer supports this version of its gateway. Update Shoal.",
     4013: "Discord rejected the intents of {account!r}.",

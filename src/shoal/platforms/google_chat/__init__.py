@@ -8,7 +8,7 @@ PLATFORM = Platform(
     settings=GoogleChatSettings,
     adapter="shoal.platforms.google_chat.adapter:GoogleChatAdapter",
     questions=(
-        SetupQuestion("service_account_file", "Path of the app's service account key file (JSON)"),
+        SetupQuestion("service_account_file", "Path to the app's service account key file (JSON)"),
         SetupQuestion("audience", "Authentication audience (Google Chat API, Configuration): the project's number"),
         SetupQuestion(
             "subscription",

@@ -123,7 +123,7 @@ class _PullAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
-    """Implements `ChatAdapter` and `HttpInbound`. Events of one space are processed in order."""
+    """Implements `ChatAdapter` and `HttpInbound`. Events from the same space are processed in order."""
 
     whispers = True
 
@@ -186,7 +186,7 @@ class GoogleChatAdapter(ChatAccount[GoogleChatSettings]):
         try:
             envelope = PubSubMessage(
                 base64.b64encode(msgspec.json.encode(event)).decode()
-            )  # the format of published events
+            )  # Pub/Sub events have the same format
             await self._put(envelope if push is None else push.message)
         except (StoreError, PlatformError):
             log.exception("accepting event failed", extra={"platform": self.platform})

@@ -20,7 +20,7 @@ class GoogleChatSettings(AccountSettings, frozen=True, kw_only=True):
     audience: str = ""
     """Audience that event tokens must have: the project number or the endpoint's URL."""
     service_account_file: str = ""
-    """Path of the service account's JSON key file, absolute or relative to the home directory."""
+    """Path to the service account's JSON key file, absolute or relative to the home directory."""
     api_base: Annotated[str, Meta(pattern=URL)] = "https://chat.googleapis.com"
     """URL of the Chat API."""
     certs_url: Annotated[str, Meta(pattern=URL)] = (
@@ -28,7 +28,7 @@ class GoogleChatSettings(AccountSettings, frozen=True, kw_only=True):
     )
     """URL of the certificates for verifying events whose audience is a project number."""
     oidc_certs_url: Annotated[str, Meta(pattern=URL)] = "https://www.googleapis.com/oauth2/v3/certs"
-    """URL of the keys for verifying events whose audience is a URL, events of add-ons, and Pub/Sub pushes."""
+    """URL of the keys for verifying events whose audience is a URL, add-on events, and Pub/Sub pushes."""
     addon_account: str = ""
     """E-mail address of the service account that sends events of a Google Workspace add-on. If empty, these events are
     rejected.

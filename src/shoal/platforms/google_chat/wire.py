@@ -33,7 +33,7 @@ from shoal.platforms.tokens import BadToken, Claims, Granted, KeyRing, signed
 T = TypeVar("T")
 
 WHOLE = "0"
-"""Thread part of ids for direct messages and spaces without threads."""
+"""Value of the thread part of a thread id in direct messages and in spaces without threads."""
 WORKSPACE_EVENT = "google.workspace.chat."
 CHAT_ACCOUNT = "chat@system.gserviceaccount.com"
 OIDC_ISSUERS = ("https://accounts.google.com", "accounts.google.com")
@@ -251,7 +251,7 @@ def channel_of(name: str) -> str:
 
 
 def message_name(reaction: str) -> str:
-    """Return the message's resource name, which is the start of a reaction's name."""
+    """Return the message's resource name from the start of a reaction's resource name."""
     return "/".join(reaction.split("/")[:4])
 
 
@@ -483,8 +483,8 @@ class GoogleChatApi(RestApi):
             _check_email(await self._oidc_keys.verify(headers, (audience,), OIDC_ISSUERS), CHAT_ACCOUNT)
 
     async def check_addon(self, headers: Mapping[str, str], addon: AddonEvent) -> None:
-        """Verify that the request belongs to the configured add-on. The token is in a header or in the event. Raises
-        BadToken if it does not, or PlatformError if the keys are unavailable.
+        """Verify that the configured add-on sent the request. The token is in a header or in the event. Raises BadToken
+        if verification fails, or PlatformError if the keys are unavailable.
         """
         token = addon.authorization_event_object.system_id_token
         if "authorization" not in headers and token:
@@ -555,4 +555,4 @@ def _service_account(path: Path) -> _ServiceAccount:
     except OSError as error:
         raise ConfigError([f"{where}: cannot read {path.name!r}: {error.strerror}."]) from error
     except UNREADABLE as error:
-        raise ConfigError([f"{where}: {path.name!r} is not the key of a service account."]) from error
+        raise ConfigError([f"{where}: {path.name!r} is not a service account key."]) from error

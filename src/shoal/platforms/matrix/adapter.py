@@ -491,7 +491,7 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         if known is not None and not root:
             thread, follows = known, True
         elif begun is not None and await self._is_subscribed(begun):
-            thread, joins = begun, True  # a reply to the bot's message continues the thread that this message opened
+            thread, joins = begun, True  # a reply continues the thread that the bot's message opened
         elif root:
             follows = await self._is_subscribed(thread) or await inbox.thread_of(prefix, root) is not None
         names = is_addressed(content, self._me)
@@ -588,8 +588,8 @@ class MatrixAdapter(ChatAccount[MatrixSettings]):
         return await self._send(target.room, transaction_of(post.key), content)
 
     async def find_posted(self, post: OutboundPost) -> list[str]:
-        """Implement `ReadsBack`. This searches the room, because some homeservers remember transaction ids for less
-        than an hour. Raises PlatformError.
+        """Implement `ReadsBack` by searching the room, because some homeservers remember transaction ids for less than
+        an hour. Raises PlatformError.
         """
         if post.kind == "ephemeral" and post.user:
             return []

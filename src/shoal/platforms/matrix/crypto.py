@@ -1,4 +1,4 @@
-"""Encrypted rooms. matrix-nio encrypts, decrypts and stores the keys, and Shoal sends the requests.
+"""Encrypted rooms. matrix-nio encrypts and decrypts messages and stores the keys. Shoal sends the requests.
 
 Every device of every member receives the keys, even if it is not verified. Access depends on the person and not on the
 device. Keys are stored in the home directory.
@@ -127,7 +127,7 @@ class MegolmEncryption(Encryption):
         client.receive_response(RoomKeyRequestResponse(session, session, room, megolm_event.algorithm))
 
     async def encrypt(self, room: str, kind: str, content: JsonObject) -> JsonObject:
-        """Encrypt an event's content. This first sends the key to every device in the room. Raises PlatformError."""
+        """Encrypt an event's content, after sending the key to every device in the room. Raises PlatformError."""
         client = await self._machine()
         async with self._calling:
             try:

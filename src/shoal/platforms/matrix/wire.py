@@ -43,7 +43,7 @@ AUTHENTICATED_MEDIA = "/_matrix/client/v1/media"
 JsonObject: TypeAlias = dict[str, Json]
 
 WHOLE = "0"
-"""Thread part of ids for conversations that span an entire room."""
+"""Value of the thread part of a thread id for conversations that span an entire room."""
 POST = "dev.shoal.post"
 """Key of the field that contains the transaction id in Shoal's messages. The field is not encrypted."""
 
@@ -257,12 +257,12 @@ class EventContent(msgspec.Struct, frozen=True):
 
     @property
     def is_forwarded(self) -> bool:
-        """True if the event is marked as forwarded (MSC2723). Many clients forward without the mark."""
+        """True if the event is marked as forwarded (MSC2723). Many clients do not set this mark."""
         return (self.forwarded, self.unstable_forwarded) != (_ABSENT, _ABSENT)
 
 
 class _PollText(msgspec.Struct, frozen=True):
-    """A text in a poll. The field depends on the version of the specification."""
+    """Text in a poll. The name of its field depends on the version of the specification."""
 
     text: str = msgspec.field(name="org.matrix.msc1767.text", default="")
     body: str = ""
@@ -730,8 +730,8 @@ def file_content(post: OutboundPost, name: str, target: MatrixTarget, media_type
 
 
 def relation_of(target: MatrixTarget, reply_to: str) -> JsonObject:
-    """Build the relation to a thread and to the message that it replies to. Clients without threads show a reply to the
-    root.
+    """Build the relation of a post to its thread and to the message `reply_to`. If `reply_to` is empty, clients without
+    threads show the post as a reply to the thread's root.
     """
     answered = reply_to if reply_to.startswith("$") else ""
     if target.root:

@@ -33,4 +33,4 @@ class SlackSettings(AccountSettings, frozen=True, kw_only=True):
         if self.mode == "socket" and not self.app_token:
             yield "app_token", 'is missing. Set it for Socket Mode, or set mode = "http"'
         elif self.mode == "http" and not self.signing_secret:
-            yield "signing_secret", 'is missing. Set it, because mode = "http" needs it'
+            yield "signing_secret", 'is missing. Set it for mode = "http", or set mode = "socket"'

@@ -583,7 +583,7 @@ UNUSED_EVENTS = frozenset({"reaction_removed", "assistant_thread_context_changed
 # ---- meaning of events ----
 
 NO_THREAD = "0"
-"""Thread part of ids for direct messages outside a thread."""
+"""Value of the thread part of a thread id for direct messages outside a thread."""
 
 
 def is_direct(channel: str) -> bool:
@@ -596,7 +596,7 @@ def key_of(channel: str, ts: str) -> str:
 
 def thread_of(platform: str, channel: str, ts: str, thread_ts: str) -> ThreadId:
     """Return the message's thread, or the thread that it would open. Without a thread, a direct message belongs to the
-    complete direct conversation.
+    direct conversation as a whole.
     """
     alone = NO_THREAD if is_direct(channel) else ts
     return make_thread_id(platform, channel, thread_ts or alone)
@@ -663,8 +663,8 @@ def _without(written: str, cards: Sequence[msgspec.Raw], me: SlackBot) -> str:
 
 
 def _form(me: SlackBot) -> CardForm:
-    """Return the form of blocks and attachments.
-    Sources: docs.slack.dev/reference/block-kit/blocks and
+    """Return the form for extracting text from blocks and attachments. Sources:
+    docs.slack.dev/reference/block-kit/blocks and
     docs.slack.dev/legacy/legacy-messaging/legacy-secondary-message-attachments.
     """
 

@@ -99,7 +99,7 @@ def _silent(code: str) -> str:
 
 
 def _with_breaks(text: str) -> str:
-    """End each line outside code with two spaces, because Teams would join the lines otherwise."""
+    """End each line outside code with two spaces, because Teams would otherwise join the lines."""
     lines = text.split("\n")
     return "\n".join(
         line if not line or not after or CODE_LINE in line + after else f"{line.rstrip(' ')}  "

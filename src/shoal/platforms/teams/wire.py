@@ -29,7 +29,7 @@ from shoal.platforms.tokens import BadToken, Granted, KeyRing
 T = TypeVar("T")
 
 CHAT = "0"
-"""Thread part of ids for chats, which have no threads."""
+"""Value of the thread part of a thread id for chats, which have no threads."""
 DOWNLOAD = "application/vnd.microsoft.teams.file.download.info"
 FORWARDED_REFERENCE = "forwardedmessagereference"
 """Content type of forwarded messages in Microsoft Graph."""
@@ -227,7 +227,7 @@ def channel_of(activity: TeamsActivity) -> str:
 
 
 def thread_of(platform: str, activity: TeamsActivity) -> ThreadId:
-    """Return the thread of a channel message, or the thread id of the complete chat. Raises InvalidId."""
+    """Return the thread of a channel message, or the thread id of the whole chat. Raises InvalidId."""
     channel, _, root = activity.conversation.id.partition(_ROOT)
     if is_channel(activity):
         return make_thread_id(platform, channel, root or activity.reply_to_id or activity.id)
@@ -341,7 +341,7 @@ def _page_of(activity: TeamsActivity) -> _Page | None:
 
 def references_of(activity: TeamsActivity) -> list[Reference]:
     """Return a message's quotes and cards. Authors are unverified. The text of a quoted message from the bot is
-    omitted, because the agent knows it.
+    omitted, because the agent already knows it.
     """
     page = _page_of(activity)
     quotes = [*page.quotes] if page is not None and page.is_plain else []

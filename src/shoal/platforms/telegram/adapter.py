@@ -297,7 +297,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             return await self._post(post)
         except ChatMigrated as migrated:
             channel = self._moves.newest_id(thread_address(post.thread).channel)
-            if channel == str(migrated.chat):  # a cycle of moves, which Telegram never creates
+            if channel == str(migrated.chat):  # a cycle of migrations, which Telegram never creates
                 raise
             await self._chat_moved(channel, str(migrated.chat))
             return await self._post(post)
@@ -351,7 +351,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         raise AssertionError("documents are the last kind")
 
     async def edit(self, thread: ThreadId, message_id: str, markdown: str, buttons: tuple[Button, ...] = ()) -> None:
-        """Edit a message. Raises PlatformError. A message from before the group moved cannot be edited."""
+        """Edit a message, unless it is from before the group became a supergroup. Raises PlatformError."""
         about, send = self._about(thread, message_id), partial(self._send_text, "editMessageText", markdown=markdown)
         try:
             await self._unless_moved(thread, send(given={**about, "reply_markup": keyboard_of(buttons)}))
@@ -364,7 +364,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         await self._unless_moved(thread, self._api.call("deleteMessage", bool, about))
 
     async def _unless_moved(self, thread: ThreadId, calling: Awaitable[object]) -> None:
-        """Await a call about a posted message. If the group moved, store its new id and raise a permanent
+        """Await a call about a posted message. If the group became a supergroup, store its new id and raise a permanent
         PlatformError.
         """
         try:
@@ -382,8 +382,8 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
         return {"chat_id": self._place(thread)["chat_id"], "message_id": number}
 
     def _number_here(self, thread: ThreadId, message_id: str) -> int:
-        """Return a message's number in the current chat. Returns 0 if there is no number or the message is from before
-        a move.
+        """Return a message's number in the current chat. Returns 0 if there is no number or the message was sent before
+        the group became a supergroup.
         """
         channel = thread_address(thread).channel
         chat, _, number = message_id.rpartition("/")
@@ -401,7 +401,7 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
             await self._api.call("sendChatAction", bool, {**self._place(thread), "action": "typing"})
 
     async def open_thread(self, channel: str, text: str, key: str = "", *, maybe_posted: bool = False) -> ThreadId:
-        """Post to a chat and return the thread id of the complete chat. Raises PlatformError."""
+        """Post to a chat and return the thread id of the whole chat. Raises PlatformError."""
         thread = make_thread_id(self.platform, self._moves.first_id(channel), NO_TOPIC)
         await self.post(OutboundPost(thread, key or f"open:{self._clock.new_id()}", text, maybe_posted=maybe_posted))
         return thread
@@ -436,8 +436,8 @@ class TelegramAdapter(ChatAccount[TelegramSettings]):
 
 
 def methods_for(post: OutboundPost) -> tuple[tuple[str, str], ...]:
-    """Return the methods that can send a file, with their field names. The first is for media, and the last for
-    documents.
+    """Return the methods that can send a file, in the order in which to try them, with their field names. The last one
+    sends the file as a document.
     """
     document, suffix = ("sendDocument", "document"), post.file.suffix.lower() if post.file is not None else ""
     if post.kind == "voice":

@@ -35,4 +35,4 @@ class TelegramSettings(AccountSettings, frozen=True, kw_only=True):
         if self.mode == "webhook" and not public_url:
             yield "mode", 'is "webhook", which needs web.public_url. Set web.public_url, or set mode = "polling"'
         elif self.mode == "webhook" and not self.webhook_secret:
-            yield "webhook_secret", 'is missing. Set it, because mode = "webhook" needs it'
+            yield "webhook_secret", 'is missing. Set it for mode = "webhook", or set mode = "polling"'

@@ -24,7 +24,7 @@ from shoal.platforms.telegram.settings import TelegramSettings
 T = TypeVar("T")
 
 NO_TOPIC = "0"
-"""Thread part of ids for chats without topics, and for a forum's general topic."""
+"""Value of the thread part of a thread id for chats without topics and for a forum's general topic."""
 _DATE_MAX = 253_402_300_799
 """Last second of the year 9999, which is the latest time that `datetime` supports."""
 
@@ -156,7 +156,7 @@ class TelegramUser(msgspec.Struct):
 
 
 class _Chat(msgspec.Struct):
-    """A chat. `known_as` is its first id, which stays the same after a move."""
+    """A chat. `known_as` is its first id, which does not change when the group becomes a supergroup."""
 
     id: int
     known_as: str = field(name="", default="")
@@ -425,7 +425,7 @@ class Update(msgspec.Struct):
 
 
 def thread_of(platform: str, message: TelegramMessage) -> ThreadId:
-    """Return a message's thread: its topic, or the complete chat."""
+    """Return a message's thread: its topic, or the whole chat."""
     topic = str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else NO_TOPIC
     return make_thread_id(platform, message.chat.known_as or str(message.chat.id), topic)
 
@@ -509,7 +509,9 @@ def prompt_of(platform: str, message: TelegramMessage, me: TelegramUser) -> Prom
 
 
 def id_in(chat: _Chat, message_id: int) -> str:
-    """Return a message's id. In a chat that moved, it includes the chat's id, because message numbers restart there."""
+    """Return a message's id. After a group became a supergroup, the id includes the chat's id, because message numbers
+    restart.
+    """
     return str(message_id) if chat.known_as in ("", str(chat.id)) else f"{chat.id}/{message_id}"
 
 
@@ -700,7 +702,7 @@ def chat_in(event: bytes | msgspec.Raw) -> str:
         for content in msgspec.json.decode(event, type=dict[str, msgspec.Raw]).values():
             try:
                 place = msgspec.json.decode(content, type=_InChat)
-            except UNREADABLE:  # not a chat, for example the update's number
+            except UNREADABLE:  # not an object with a chat, for example the update's number
                 continue
             chat = place.chat or (place.message.chat if place.message is not None else None)
             if chat is not None:

@@ -158,7 +158,7 @@ def replay(context: CommandContext, profile: str, since: str, agent: str, as_jso
         count = sum(decision.count for decision in view.changed if decision.after == after)
         if count:
             print(f"newly {word}: {count}")
-    print(f"Checks compared: {view.checked}. Different actions: {view.actions}.")
+    print(f"Compared {counted(view.checked, 'check')} of {counted(view.actions, 'distinct action')}.")
 
 
 @command(permissions, example="shoal permissions suggest")
@@ -173,7 +173,7 @@ def suggest(context: CommandContext, since: str, accept: int | None, as_json: bo
     if accept is not None:
         if accept > len(suggestions):
             raise click.UsageError(
-                f"No suggestion has the number {accept}. Run `shoal permissions suggest` to list all suggestions."
+                f"Suggestion {accept} does not exist. Run `shoal permissions suggest` to list all suggestions."
             )
         rule = suggestions[accept - 1]
         body = {"agent": rule.agent, "allow": rule.allow, "hours": hours_of(since)}

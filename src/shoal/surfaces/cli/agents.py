@@ -1,4 +1,6 @@
-"""`shoal agents`: manage the agents of this home. An agent is a folder `agents/NAME/` with an `agent.toml`."""
+"""`shoal agents`: manage the agents in this home directory. Each agent is a folder `agents/NAME/` with an
+`agent.toml`.
+"""
 
 import sys
 from pathlib import Path
@@ -92,7 +94,7 @@ def create(
 @command(agents, example="shoal agents config main budget.usd_per_day 2.50")
 @click.argument("name", shell_complete=complete_agents)
 def config(context: CommandContext, name: str, key: str, value: str) -> None:
-    """Set a key of an agent. KEY is one of model, profile, system_prompt, tools, fallback, max_output_tokens,
+    """Change a setting of an agent. KEY is one of model, profile, system_prompt, tools, fallback, max_output_tokens,
     temperature, restrict_to_workspace, taint, idle_minutes, budget.usd_per_turn, budget.usd_per_day,
     budget.tokens_per_turn and budget.tokens_per_day.
 
@@ -109,10 +111,10 @@ def config(context: CommandContext, name: str, key: str, value: str) -> None:
 @click.option("--keep-files", is_flag=True, help="Move the agent's folder to removed/ instead of deleting it.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def destroy(context: CommandContext, name: str, keep_files: bool, yes: bool) -> None:
-    """Remove an agent: stop its turns and give its channels to the default agent. Its conversations stay."""
+    """Remove an agent: stop its turns and give its channels to the default agent. Its conversations are kept."""
     folder = _existing(context, name)
     if not (keep_files or yes) and sys.stdin.isatty():
-        click.confirm(f"Delete {folder} with its workspace?", abort=True)
+        click.confirm(f"Delete {folder}, including its workspace?", abort=True)
     path = f"/api/agents/{path_part(name)}?keep_files={'true' if keep_files else 'false'}"
     removed = call_api(context, "DELETE", path, into=DestroyedAgent)
     print(

@@ -58,9 +58,9 @@ INPUT_CHARS_MAX = 1_000_000
 STATUS_SECONDS = 0.5
 """Seconds between updates of the status line."""
 THINKING_CHARS = 500
-"""Maximum number of characters from the end of the model's thinking that the status line shows."""
+"""Maximum number of characters of the model's thinking that the status line shows, counted from its end."""
 INPUT_SECONDS = 3.0
-"""Seconds without input after which a notice says that standard input is being read."""
+"""Seconds to wait for input before a notice says that standard input is being read."""
 NOTHING_ASKED = "The message is empty. Pass TEXT, or pipe it in."
 
 
@@ -163,7 +163,7 @@ class _Turn:
         self.waiting: list[WaitingApproval] = []
         self.staged: list[ApprovalRequested] = []
         self.done: AskResult | None = None
-        """The turn's result, while its accepted staged calls run."""
+        """The turn's result, stored here while its accepted staged calls run."""
         self.steps = 0
         self.usage = Usage()
         self.status = StatusLine(is_on=not as_json and sys.stderr.isatty() and os.environ.get("TERM") != "dumb")

@@ -1,7 +1,7 @@
 """`shoal chat`: a conversation in the terminal, or over a pipe.
 
-Lines that begin with / are commands, and other lines are prompts. While the agent waits for an approval, y, t, a and
-n decide it.
+Lines that begin with / are commands, and other lines are prompts. While the agent waits for an approval, the answers y,
+t, a and n decide the request.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
                 tasks.start_soon(screen.animate)
                 await conversation.opened.wait()
                 name = conversation.answers or agent or context.config().agents.default_agent
-                screen.show_notice(f"Chatting with **{name}**. `/help` lists the commands, Ctrl-D leaves.")
+                screen.show_notice(f"Chatting with **{name}**. `/help` lists the commands. Ctrl-D exits.")
                 while (line := await screen.read()) is not None and await conversation.type(line):
                     pass
                 tasks.cancel_scope.cancel()
@@ -98,7 +98,7 @@ async def _chat(context: CommandContext, thread: ThreadId, agent: str) -> int:
         await conversation.opened.wait()
         if sys.stdin.isatty():
             name = conversation.answers or agent or context.config().agents.default_agent
-            echo(f"Chatting with {name}. `/help` lists the commands, Ctrl-D leaves.")
+            echo(f"Chatting with {name}. `/help` lists the commands. Ctrl-D exits.")
         while line := await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
             if not line.startswith("/"):
                 await conversation.quiet.wait()
@@ -229,7 +229,7 @@ class TerminalChat:
         """
         self._turn = NO_TURN
         self._undoable = ""
-        """Turn whose file changes the next line can undo, after its staged calls were discarded."""
+        """Turn whose staged calls were just discarded. The next typed line can undo its file changes."""
         self._known_seq = 0
         self._status = StatusChanged("thinking")
         self._since = time.time()
@@ -265,7 +265,7 @@ class TerminalChat:
 
     @property
     def doing(self) -> str:
-        """Describe the turn's current activity and how long it has lasted. Empty if no turn runs."""
+        """The turn's current activity and its duration, or empty if no turn is running."""
         if not self.is_running:
             return ""
         if self.is_held:
@@ -582,7 +582,7 @@ class StreamedAnswer:
         return "" if SILENT.startswith(self._streamed.strip()) else self._streamed[self._shown :]
 
     def stream(self, text: str, step: int) -> None:
-        if step != self._step:  # the previous call did not end, and the model is called again
+        if step != self._step:  # the previous call was cut off, and the model is called again
             if self._shown:
                 self._screen.line("… retrying:")
             self._step, self._streamed, self._shown = step, "", 0

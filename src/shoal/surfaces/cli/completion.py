@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., object]")
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_SHOAL_COMPLETE"
-"""Environment variable with which a shell's completion script requests completions."""
+"""Environment variable that a shell's completion script sets to request completions."""
 _ZSH_BEGINS = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }\n"
 _WORD = lazy_re.compile(r"(?<![\w-])[a-z][a-z-]+(?![\w-])")
 

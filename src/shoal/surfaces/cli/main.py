@@ -42,11 +42,9 @@ _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 class CommandEntry(NamedTuple):
     """A subcommand in the table of `shoal --help`.
 
-    module: the module in shoal.surfaces.cli that defines the command.
-    help: the line in the help.
-    name: the command's name in the module, if it differs.
-    feature: the feature that provides the command.
-    package: the separate package that provides the command.
+    module: the module in shoal.surfaces.cli that defines the command. help: the description in the table. name: the
+    name that the module uses for the command, if it differs. feature: the feature that provides the command. package:
+    the separate package that provides the command.
     """
 
     module: str
@@ -288,7 +286,7 @@ def _complain(context: CommandContext, error: BaseException) -> None:
             )
             if not message.endswith("?") and not (
                 type(error) is click.UsageError and message.endswith(".")
-            ):  # click worded this error
+            ):  # click wrote this message
                 path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "shoal"
                 message = f"{message.rstrip('.')}. See `{path} --help`."
             lines = [message]

@@ -11,10 +11,11 @@ from shoal.surfaces.cli.context import CommandContext, command
 @command(example="shoal migrate --to postgresql://db.example/shoal")
 @click.option("--to", "url", metavar="URL", help="Copy everything into this empty PostgreSQL database instead.")
 def migrate(context: CommandContext, url: str | None) -> None:
-    """Upgrade the database to this version's schema. Every start does this too. Use the command to do it earlier.
+    """Upgrade the database to this version's schema. Shoal also does this at every start, so run this command only to
+    upgrade before that.
 
-    With --to, copy the home directory's database into PostgreSQL and verify the copy. If that fails, PostgreSQL
-    stays empty. The SQLite file is kept.
+    With --to, copy the home directory's database into PostgreSQL and verify the copy. If that fails, PostgreSQL stays
+    empty. The SQLite file is kept.
     """
     if url:
         from shoal.store.moving import migrate_sqlite_to_postgres

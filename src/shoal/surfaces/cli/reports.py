@@ -28,7 +28,7 @@ from shoal.surfaces.http.routes_operations import UsageView
 # ---- audit ----
 
 KINDS = {"check": "permission check", "self_edit": "self-edit", "mcp": "MCP server"}
-"""Display names of the kinds of entries whose stored name is unclear."""
+"""Display names for kinds of entries whose stored names are unclear."""
 
 
 audit = click.Group(
@@ -217,10 +217,12 @@ SCOPE = click.option(
     show_default=True,
     help="Scope of the skill.",
 )
-OF_AGENT = agent_option("Agent of the skill, for scope agent.", "main")
+OF_AGENT = agent_option("Agent that the skill belongs to, for --scope agent.", "main")
 AS_AGENT = agent_option("List the skills available to this agent.", "main")
 AS_IN_THREAD = click.option("--thread", default="", help="List the skills available in this thread.")
-IN_THREAD = click.option("--thread", default="", help="Thread that identifies the platform or channel.")
+IN_THREAD = click.option(
+    "--thread", default="", help="A thread on the platform or in the channel, for --scope platform or channel."
+)
 
 
 skills = click.Group(
@@ -252,7 +254,7 @@ def check(context: CommandContext, agent: str, thread: str, as_json: bool) -> in
         echo(f"fail: {problem.problem} ({problem.path})")
     for skill in view.shadowed:
         print(
-            f"warn: {skill.name} of scope {skill.scope} is overridden by a skill with a narrower scope. ({skill.path})"
+            f"warn: {skill.name} in scope {skill.scope} is overridden by a skill with a narrower scope. ({skill.path})"
         )
     print(f"Valid skills: {len(view.skills)}.")
     return 1 if view.problems else 0
@@ -263,7 +265,7 @@ def check(context: CommandContext, agent: str, thread: str, as_json: bool) -> in
 @OF_AGENT
 @IN_THREAD
 def install(context: CommandContext, source: str, scope: str, agent: str, thread: str) -> None:
-    """Install the skills of SOURCE: a folder, a zip archive, a SKILL.md, or the https address of one of the last two.
+    """Install the skills in SOURCE: a folder, a zip archive, a SKILL.md, or the https URL of an archive or a SKILL.md.
 
     Agents follow skills, so install only skills that you trust. Existing skills are not replaced.
     """
@@ -301,7 +303,7 @@ def _archive_of(path: Path) -> bytes:
 @OF_AGENT
 @IN_THREAD
 def remove(context: CommandContext, name: str, scope: str, agent: str, thread: str) -> None:
-    """Delete the SKILL.md of skill NAME. Other files in its folder stay."""
+    """Delete the SKILL.md of skill NAME. Other files in its folder are kept."""
     where = urlencode({"scope": scope, "agent": agent, "thread": thread})
     with as_usage():
         call_api(context, "DELETE", f"/api/skills/{path_part(name)}?{where}")

@@ -177,8 +177,8 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 QUIET = ("uvicorn", "httpx2", "httpcore2", "asyncio")
 """Packages whose log shows only warnings and errors."""
 QUIETER = ("psycopg", "procrastinate")
-"""Packages whose log shows only errors. They log a warning for each connection lost in an outage, which Shoal reports
-itself.
+"""Packages whose log shows only errors. They also warn about each connection that is lost in an outage, but Shoal
+reports outages itself.
 """
 
 

@@ -1,8 +1,7 @@
 """`shoal setup`: ask for missing settings, test each answer immediately, and store the settings that work.
 
-All state is in `shoal.toml`. Setup does not ask again for settings that work, so after Ctrl-C the next run continues
-at the first missing setting. Each step succeeds, is skipped by the person, or ends with one sentence about the
-problem.
+All state is in `shoal.toml`. Setup does not ask again for settings that work, so after Ctrl-C the next run continues at
+the first missing setting. Each step succeeds, is skipped, or prints one sentence about the problem.
 """
 
 import asyncio
@@ -64,7 +63,7 @@ EXIT_LEFT = 130
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set any other key, such as web.port=8421.")
 @click.option("--login/--no-login", default=None, help="Whether to start Shoal at login.")
-@click.option("--no-input", is_flag=True, help="Ask nothing. Unanswered settings stay unchanged.")
+@click.option("--no-input", is_flag=True, help="Do not ask questions. Settings that you do not pass stay unchanged.")
 def setup(
     context: CommandContext,
     steps: tuple[str, ...],
@@ -75,7 +74,7 @@ def setup(
 ) -> int:
     """Ask for missing settings, test each answer immediately, and store the settings that work.
 
-    Name steps to answer their questions again. Without a terminal, Shoal asks nothing.
+    To answer the questions of a step again, pass the step's name. Without a terminal, Shoal asks nothing.
     """
     logging.getLogger("shoal").addHandler(logging.NullHandler())  # setup reports errors itself
     answers = {name: value for name, value in given.items() if value is not None}
@@ -121,7 +120,7 @@ class Setup:
             if self._session.extra:
                 self._session.write({key: value_of(key, text) for key, text in self._session.extra.items()})
         except (click.Abort, KeyboardInterrupt):
-            echo("\nSetup stopped. Settings so far are saved.")
+            echo("\nSetup stopped. The settings that you completed are saved.")
             self.finish("Run `shoal setup` to continue where you left off.")
             return EXIT_LEFT
         self.finish(self.next_step())
@@ -162,7 +161,7 @@ class Setup:
             self._session.say("home", f"Shoal is running at {server.address}. {when}")
             return
         while port and not setup_checks.is_free(host, port):
-            self._session.say("page", f"Another program is using port {port} of {host}.")
+            self._session.say("page", f"Another program is using port {port} on {host}.")
             if not self._session.asks:
                 self._session.say("page", "Choose another port with `shoal setup --set web.port=NUMBER`.")
                 self._failed = self._failed or self._session.extra.pop("web.port", None) is not None

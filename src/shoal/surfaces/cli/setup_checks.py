@@ -27,7 +27,8 @@ def not_usable(root: Path) -> str:
         return f"{there} is a file. Choose another directory."
     if not os.access(there, os.R_OK | os.W_OK | os.X_OK):
         return (
-            f"You do not have permission to write to {root}. Choose another directory, or change {there}'s permissions."
+            f"You do not have permission to write to {root}. Choose another directory, or change the "
+            f"permissions of {there}."
         )
     if problem := another_products(root):
         return problem

@@ -77,7 +77,7 @@ class SetupSession:
     def ask(self, name: str, question: str, default: str = "") -> str:
         """Return the value of the option `name`, or ask for a line. Each option is used only once.
 
-        If setup may not ask, returns the default, or raises LeftOut without a default.
+        If setup may not ask, returns the default. Raises LeftOut if there is no default.
         """
         if name in self.given:
             return self.given.pop(name)

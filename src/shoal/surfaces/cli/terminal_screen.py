@@ -40,8 +40,8 @@ FRAME_SECONDS = 0.2
 PRINT_SECONDS = 0.02
 """Seconds for which output is collected before it is printed."""
 THINKING_LINES = 6
-"""Maximum number of lines of the model's thinking that are shown. They are wrapped from its last THINKING_CHARS
-characters.
+"""Maximum number of lines of the model's thinking that are shown. Only its last THINKING_CHARS characters are wrapped
+into lines.
 """
 THINKING_CHARS = 2000
 OUTPUT_LINES = 6
@@ -119,7 +119,7 @@ class TerminalScreen(ChatScreen):
             if conversation.is_running:
                 await conversation.stop()
             else:
-                await run_in_terminal(lambda: print("Ctrl-D or /quit leaves."))
+                await run_in_terminal(lambda: print("Press Ctrl-D or type /quit to exit."))
 
         with StdoutProxy(PRINT_SECONDS, raw=True) as proxy, redirect_stdout(proxy), redirect_stderr(proxy):
             yield
@@ -250,8 +250,8 @@ class TerminalScreen(ChatScreen):
 
     def _toolbar(self) -> ANSI:
         is_running = self._conversation is not None and self._conversation.is_running
-        leaves = "Ctrl-C stops the turn" if is_running else "Ctrl-D leaves"
-        words = f" /help · Tab completes · Alt-Enter starts a new line · {leaves}"
+        ending = "Ctrl-C stops the turn" if is_running else "Ctrl-D exits"
+        words = f" /help · Tab completes · Alt-Enter starts a new line · {ending}"
         return ANSI(self._faint(cropped(words, self.width)))
 
     @property

@@ -102,14 +102,14 @@ class ThreadClient:
         return answer["state"]
 
     async def decide_card(self, card: CardId, *, allow: bool, numbers: Sequence[int]) -> ApprovalDecided:
-        """Decide the pending calls of a card with these numbers, or all of them. Raises NotFound, Conflict, Gone
-        and InvalidInput.
+        """Decide the pending calls of a card that have these numbers, or all pending calls if `numbers` is empty.
+        Raises NotFound, Conflict, Gone and InvalidInput.
         """
         body = {"decision": "allow" if allow else "deny", "calls": list(numbers)}
         return await self._client.call("POST", f"/api/approvals/{path_part(card)}", body, into=ApprovalDecided)
 
     async def always(self, asked: ApprovalId | CardId, numbers: Sequence[int]) -> str:
-        """Allow a call or calls of a card, and create rules that always allow them. Return a message for the person.
+        """Allow a call, or calls on a card, and create rules that always allow them. Return a message for the person.
 
         Raises Forbidden, and the errors of `decide_card`.
         """

@@ -170,7 +170,7 @@ def rebuild(context: CommandContext, id: str) -> None:
 @click.option("--as", "name", default="", help="The copy's ID, beginning with web: or terminal:.")
 @as_usage()
 def fork(context: CommandContext, id: str, after: int, name: str) -> None:
-    """Start a new conversation as a copy of another one, up to any event."""
+    """Start a new conversation as a copy of another one, either complete or up to an event."""
     made = call_api(context, "POST", f"{_path(id)}/fork", {"after": after, "thread": name}, into=OpenedThread)
     print(made.thread)
 

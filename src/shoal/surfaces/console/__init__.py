@@ -21,4 +21,4 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-"""Allows no inline code, no inline styles and no other hosts."""
+"""Blocks inline code, inline styles and other hosts."""

@@ -1,4 +1,4 @@
-"""Responses of the API about approvals."""
+"""API responses about approvals."""
 
 from datetime import datetime
 from typing import Literal

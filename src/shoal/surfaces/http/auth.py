@@ -176,7 +176,10 @@ class Gate:
                 raise ApiError(
                     403,
                     "no_origin",
-                    ("A change with the page's cookie needs the page's Origin header. Use the token instead."),
+                    (
+                        "A change that uses the page's cookie must also send the page's Origin header. Use the "
+                        "token instead."
+                    ),
                 )
         if not (
             self._shows(request.headers.get(KEY_HEADER, ""), self.page_key(principal))

@@ -333,7 +333,9 @@ class Callers:
                 raise no_such_thread(thread)
         elif by.is_confined and not endpoint.narrows:
             bound = f"agent {token.agent}" if token.agent else "its own threads"
-            message = f"The token {token.name!r} is limited to {bound}, but this call is not. Use a different token."
+            message = (
+                f"The token {token.name!r} is limited to {bound}, but this call covers more. Use a different token."
+            )
             raise ApiError(403, "confined", message)
         if token is HOME_TOKEN or request.method in ("GET", "HEAD"):
             return
@@ -345,7 +347,7 @@ class Callers:
             while len(self._buckets) > PEOPLE_MAX:
                 self._buckets.popitem(last=False)
             if not bucket.take(self._clock.monotonic()):
-                message = "Too many requests. Try again in a moment. Try again in a moment."
+                message = "Too many requests. Try again in a moment."
                 raise ApiError(429, "busy", message, {"Retry-After": str(int(MESSAGE_SECONDS))})
             return
         action = f"{request.method} {request.url.path}"[:ACTION_CHARS_MAX]

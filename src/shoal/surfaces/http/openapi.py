@@ -18,7 +18,7 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 Schema: TypeAlias = dict[str, Json]
 
 SCOPE_TEXTS = {
-    "chat": "Send messages in the person's own threads, and read and steer them.",
+    "chat": "Send messages in the person's own threads, and read and steer those threads.",
     "read": "Read everything except tokens.",
     "approve": "Read everything except tokens, and decide approvals if the person is an approver.",
     "admin": "Do everything that the owner's token can do.",
@@ -139,7 +139,7 @@ def _operation(endpoint: Endpoint, schemas: dict[str, Schema], components: dict[
     else:
         *most, last = endpoint.scopes
         listed = f"{', '.join(most)} or {last}" if most else last
-        operation["description"] = f"For tokens of scope {listed}."
+        operation["description"] = f"Requires a token with scope {listed}."
         operation["x-shoal-scopes"] = [*endpoint.scopes]
     if body := endpoint.parameters.get("body"):
         taken: Schema = {"schema": schemas[repr(body)]}

@@ -120,7 +120,7 @@ class Page:
         return known
 
     def version(self) -> str:
-        """Return a version for all files together. It changes if any file changes. This call blocks."""
+        """Return one version for all files. It changes if any file changes. This call blocks."""
         digest = hashlib.sha256()
         for name in sorted(self._names):
             with contextlib.suppress(FileNotFoundError):
@@ -209,7 +209,7 @@ async def sign_out(gate: Gate, request: Request) -> Response:
 
 
 def _let_in(gate: Gate, request: Request, visitor: Principal, rest: list[tuple[str, str]]) -> Response:
-    """Redirect to the page with the cookie, and with the page's key in the URL, from which the page removes it
+    """Set the cookie and redirect to the page, with the page's key in the URL. The page removes the key from the URL
     immediately. A cookie would reveal the key to other servers on this host.
     """
     response = RedirectResponse(f"/?{urlencode([*rest, ('key', gate.page_key(visitor))])}", 303, _POLICY)

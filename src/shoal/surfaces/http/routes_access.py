@@ -264,11 +264,10 @@ Hours = Annotated[int, msgspec.Meta(ge=1, le=87_600)]
 
 
 class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rules to evaluate past actions with: the rules of a profile, or `rules`.
+    """A request to evaluate past actions against the rules of a profile, or against `rules`.
 
-    profile: name of the profile. With `rules`, the name that the response uses for them.
-    hours: length of the period to evaluate, up to now.
-    agent: evaluate only the actions of this agent.
+    profile: name of the profile. With `rules`, the name that the response uses for them. hours: length of the period to
+    evaluate, up to now. agent: evaluate only the actions of this agent.
     """
 
     profile: Text200 = ""
@@ -278,11 +277,10 @@ class Hindsight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HindsightView(msgspec.Struct, frozen=True):
-    """The result of evaluating past actions with other rules.
+    """The result of evaluating past actions against other rules.
 
-    checked: number of checks.
-    actions: number of distinct actions.
-    changed: actions that these rules would decide differently, most frequent first.
+    checked: number of checks. actions: number of distinct actions. changed: actions that these rules would decide
+    differently, most frequent first.
     """
 
     checked: int
@@ -551,7 +549,7 @@ async def replay_permissions(
     tools: Registry,
     body: Hindsight,
 ) -> HindsightView:
-    """Evaluate past actions with other rules. This changes nothing."""
+    """Evaluate past actions against other rules. This changes nothing."""
     if body.rules is not None:
         try:
             profile = compile_profile(

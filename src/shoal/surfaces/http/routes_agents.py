@@ -163,7 +163,7 @@ async def create(lifecycle: AgentLifecycle, by: Principal, body: NewAgent) -> Ne
 
 @routes("PATCH /api/agents/{name}", ADMINS)
 async def change(lifecycle: AgentLifecycle, by: Principal, name: str, body: AgentChange) -> AgentView:
-    """Set keys of an agent. They take effect on its next turn."""
+    """Change an agent's settings. The changes take effect on its next turn."""
     for key, value in body.settings.items():
         await lifecycle.configure(name, key, value, by.person)
     return _view(await lifecycle.card(name))
@@ -171,7 +171,7 @@ async def change(lifecycle: AgentLifecycle, by: Principal, name: str, body: Agen
 
 @routes("DELETE /api/agents/{name}", ADMINS)
 async def destroy(lifecycle: AgentLifecycle, by: Principal, name: str, *, keep_files: bool = False) -> DestroyedAgent:
-    """Stop an agent's turns and remove the agent. Its journals stay. Its files are deleted or, with `keep_files`,
+    """Stop an agent's turns and remove the agent. Its journals are kept. Its files are deleted or, with `keep_files`,
     moved to removed/.
     """
     return DestroyedAgent(True, await lifecycle.destroy(name, by.person, keep=keep_files))
@@ -316,7 +316,7 @@ async def add_agent_document(
     name: str,
     path: str,
 ) -> AgentFileText:
-    """Add or replace a document of any readable format. 413 if it is too large."""
+    """Add or replace a document in any readable format. 413 if it is too large."""
     agent_home(home, agents, name)
     if path in PERSONA:
         raise InvalidInput(f"{path} is a text file. Edit its text instead of uploading a file.")
@@ -475,7 +475,7 @@ async def delete_skill(
     agent: Text64 = "main",
     thread: ThreadText = "",
 ) -> SkillsView:
-    """Delete a skill's SKILL.md. Other files in its folder stay."""
+    """Delete a skill's SKILL.md. Other files in its folder are kept."""
     return await _put(store, home, agents, by, name, None, scope, agent, thread)
 
 

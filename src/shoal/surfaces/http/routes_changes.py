@@ -54,7 +54,7 @@ async def change_frames(
 ) -> AsyncGenerator[bytes, None]:
     """Yield server-sent events with the names of the lists that have changed.
 
-    Compares only lists that the caller may read, which keeps changes of other lists private. The stream ends if the
+    Compares only lists that the caller may read, which keeps changes to other lists private. The stream ends if the
     database fails.
     """
     yield OPENING

@@ -1,4 +1,4 @@
-"""Calls with which chat platforms deliver events. The platform's adapter authenticates the caller."""
+"""Calls that chat platforms make to deliver events. The platform's adapter authenticates the caller."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,7 +17,7 @@ async def receive(connections: Connections, options: WebOptions, request: Reques
     """Receive an event from a chat platform."""
     adapter = connections.adapters.get(platform)
     if not isinstance(adapter, HttpInbound):
-        raise NotFound("No platform of this name accepts calls here.")
+        raise NotFound("No platform with this name accepts calls here.")
     body = await whole_body(request, seconds=options.body_seconds)
     headers = {name.lower(): value for name, value in request.headers.items()}
     answer = await adapter.receive(headers, body)

@@ -1,4 +1,4 @@
-"""Calls with which the owner configures a running Shoal: a model, a chat and the owner's account in that chat."""
+"""Calls for configuring a running Shoal: a model, a chat and the owner's account in that chat."""
 
 from typing import Annotated
 

@@ -43,7 +43,7 @@ from shoal.surfaces.http.options import WebOptions
 logger = logging.getLogger(__name__)
 
 Beat: TypeAlias = Literal["beat"]
-"""Item that stands for an interval without events. It is sent as a keep-alive."""
+"""Item that represents an interval without events. It is sent as a keep-alive."""
 Item: TypeAlias = Event | LiveEvent | Beat
 
 Allowed: TypeAlias = Callable[[], Awaitable[bool]]

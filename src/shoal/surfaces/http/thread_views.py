@@ -1,4 +1,4 @@
-"""Responses of the API about threads, and the limits of its lists."""
+"""API responses about threads, and the limits of their lists."""
 
 from datetime import datetime
 

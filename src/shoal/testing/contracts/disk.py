@@ -28,7 +28,7 @@ FILES_MAX = 300
 DISK_BYTES = 128 * MEBIBYTE
 LOOK_SECONDS = 0.05
 WRITE = "for i in {1..40}; do head -c 1M /dev/zero > %s$i; done; "
-"""Shell code that writes more than BYTES_MAX as many small files. A prefix for their names must be inserted."""
+"""Shell code that writes many small files, in total more than BYTES_MAX. Replace `%s` with a prefix for their names."""
 FOREVER = "sleep 600"
 
 

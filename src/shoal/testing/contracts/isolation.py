@@ -186,7 +186,7 @@ class IsolationContract:
         await self.run(sandbox, mounts, "for file in /proc/*/environ; do tr '\\0' '\\n' < $file; done; true")
 
     async def test_the_network_is_unreachable(self, sandbox: Sandbox, mounts: tuple[Mount, ...], server: int) -> None:
-        """The test includes the loopback interface of this machine and a cloud metadata address."""
+        """The test tries the loopback interface of this machine and a cloud metadata address."""
         addresses = [f"127.0.0.1/{server}", "169.254.169.254/80", "192.0.2.1/80", f"localhost/{server}"]
         text = "\n".join(f"(exec 3<>/dev/tcp/{address}) 2>/dev/null && echo REACHED" for address in addresses)
         result = await self.run(sandbox, mounts, f"{text}\necho end")

@@ -58,7 +58,7 @@ class Witness:
         self.started.set()
 
     def has_ended(self) -> bool:
-        """Return True if the process has ended. Waits up to ENDING_MILLISECONDS for the end."""
+        """Return True if the process has ended. Waits up to ENDING_MILLISECONDS for it to end."""
         ends = select.poll()
         ends.register(self._pipe, 0)
         return bool(ends.poll(ENDING_MILLISECONDS))

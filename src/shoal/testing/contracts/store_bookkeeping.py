@@ -67,7 +67,9 @@ async def delivered(store: Store, post_id: str, message_id: str = "") -> None:
 
 
 async def reserved(store: Store, clock: ManualClock, *ceilings: tuple[str, str], tokens: int = 10) -> list[int]:
-    """Reserve tokens under these limits without releasing them. Return the tokens reserved under each limit so far."""
+    """Reserve tokens under these limits without releasing them. Return the total number of tokens reserved under each
+    limit.
+    """
     bounds = tuple(Ceiling(scope, day, 10.0, 1000) for scope, day in ceilings)
     reserved = await store.budget.reserve(
         Reservation(clock.new_id(), bounds, 0.0, tokens, clock.now() + timedelta(days=900))

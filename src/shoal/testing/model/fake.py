@@ -158,7 +158,7 @@ class FakeModel:
             yield failure_of(step.status, step.body or OpenAiWire().refuse(step), headers, self._name)
             return
         if isinstance(step, Recorded):
-            yield ModelFailed("invalid_request", "Recorded bytes can only be played by the fake's HTTP server.")
+            yield ModelFailed("invalid_request", "Only the fake's HTTP server can send recorded bytes.")
             return
         async for event in self._play(step, seen):
             yield event

@@ -140,7 +140,10 @@ class ResponsesWire:
         if any(tool.execution != "client" for tool in searches) or any(
             not tool.defer_loading for item in items if item.type == "tool_search_output" for tool in item.tools
         ):
-            seen.problem = "Tools of a tool_search_output are deferred, and only the client's search is known here."
+            seen.problem = (
+                "The tools in a tool_search_output must be deferred, and only client-side tool search is "
+                "supported here."
+            )
         seen.searches = bool(searches)
         seen.stream = request.stream
         parts = [bytes(raw.input)] if isinstance(request.input, str) else [bytes(r) for r in _items.decode(raw.input)]

@@ -183,7 +183,7 @@ Script: TypeAlias = Callable[[Seen], Step | str]
 
 
 def pairing_problem(messages: tuple[SeenMessage, ...]) -> str:
-    """Return the error with which real providers reject a call without a result or a result without a call.
+    """Return the error that real providers send for a call without a result or a result without a call.
 
     Return an empty string if all calls and results match.
     """

@@ -696,7 +696,7 @@ SERVICES = {
         ),
     )
 }
-"""Services by name. If Shoal must learn a service's quirk from the rejection, the model's name does not reveal the
+"""Services by name. For a quirk that Shoal must learn from the rejection, the model's name is chosen not to reveal the
 quirk.
 """
 

@@ -63,7 +63,7 @@ def transcription(content_type: str, body: bytes, unknown: str) -> bytes:
             fields[name[1].decode()] = head, content.removesuffix(b"\r\n")
     head, audio = fields.get("file", (b"", b""))
     if not audio or "model" not in fields:
-        raise ValueError("Give a file and a model.")
+        raise ValueError("Specify a file and a model.")
     if not re.search(rb'filename="[^"]+\.(ogg|mp3|wav|flac|webm|m4a|mp4|mpga|mpeg)"', head):
         raise ValueError("Unrecognized file format.")
     usage = {"type": "duration", "seconds": 1}
@@ -75,7 +75,9 @@ def speech(body: bytes) -> tuple[bytes, str]:
     asked = msgspec.json.decode(body, type=_SpeechRequest)
     forms = {"opus": ("ogg", "audio/ogg"), "mp3": ("mp3", "audio/mpeg"), "wav": ("wav", "audio/wav")}
     if asked.response_format not in forms or not 0 < len(asked.input) <= 4096 or not asked.voice:
-        raise ValueError("Give input of at most 4096 characters, a voice, and response_format opus, mp3 or wav.")
+        raise ValueError(
+            "Specify an input of at most 4096 characters, a voice, and opus, mp3 or wav as the response_format."
+        )
     form, media_type = forms[asked.response_format]
     return recording(asked.input, form), media_type
 

@@ -36,7 +36,9 @@ class PromptCache:
         return len(prompt) // BYTES_PER_TOKEN, shared // BYTES_PER_TOKEN
 
     def explicit(self, key: str, marked: bytes) -> tuple[int, int, int]:
-        """Return the total, read and written tokens of a prompt with cache marks. Only marked prefixes are cached."""
+        """Return the numbers of total, read and written tokens of a prompt. Only prefixes that end at a cache mark are
+        cached.
+        """
         parts = marked.split(MARK)
         prompt = b"".join(parts)
         ends: list[int] = []

@@ -85,7 +85,7 @@ class FakePlatform:
         self.server.drop()
 
     async def respond(self, called: Called) -> Answered:
-        """Respond to a call of the bot. Raises Refused to reject it."""
+        """Respond to a call from the bot. Raises Refused to reject it."""
         raise NotImplementedError
 
     def too_many(self, seconds: float) -> Answered:

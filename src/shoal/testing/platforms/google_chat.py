@@ -130,7 +130,7 @@ class FakeGoogleChat(FakePlatform):
         return await self.says(space, "", user=user, named=named, attachment=(file,))
 
     def quietly(self, space: str, text: str, *, user: str = "1001") -> str:
-        """Write a message without an event for the app, and return the name of the message."""
+        """Post a message without sending the app an event, and return the name of the message."""
         return self._keep(space, "", user, text).name
 
     async def adds(self, space: str, *, user: str = "1001") -> None:
@@ -222,8 +222,8 @@ class FakeGoogleChat(FakePlatform):
         await self.happen(deliver)
 
     def signed(self, *, push: bool = False, by: Signer | None = None, **claims: Json) -> dict[str, str]:
-        """Return the signed headers of an event, or of a Pub/Sub push if `push` is set. `claims` override claims
-        of the token.
+        """Return the signed headers of an event, or of a Pub/Sub push if `push` is set. `claims` override the token's
+        claims.
         """
         now = int(self._clock.now().timestamp())
         given: Given = {"iss": CHAT_ACCOUNT, "aud": PROJECT, "iat": now, "exp": now + 3600}

@@ -30,7 +30,7 @@ BOT = "UBOT"
 BOT_ID = "BBOT"
 BOT_NAME = "shoal"
 STARTED_AT = 1_767_603_600
-"""Unix time of the default start of a `ManualClock`."""
+"""Default start time of a `ManualClock`, as a Unix timestamp."""
 
 _NAME = re.compile(r"[\w-]{1,80}")
 _TS = re.compile(r"\d+\.\d{6}")

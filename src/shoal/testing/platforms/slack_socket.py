@@ -54,7 +54,7 @@ class SocketSide(LoopbackSocket):
         request = connection.request
         ticket = parse_qs(urlsplit(request.path).query).get("ticket", [""])[-1] if request is not None else ""
         if ticket not in self._tickets:
-            await connection.close(1008, "the ticket is unknown or was used")
+            await connection.close(1008, "the ticket is unknown or was already used")
             return
         self._tickets.discard(ticket)
         self.opened += 1

@@ -191,7 +191,7 @@ class FakeTeams(FakePlatform):
 
     async def accepts(self, message_id: str, *, accepted: bool = True) -> HttpAnswer:
         message = self._offered.get(message_id) or self.message(message_id)
-        self._offered[message_id] = message  # the answer may be delivered again after the card was deleted
+        self._offered[message_id] = message  # the answer may be delivered again after the card has been deleted
         file = self.fresh()
         upload: Json = {
             "uploadUrl": f"{self.server.address}/upload/{file}", "contentUrl": f"https://example.sharepoint.com/{file}",
@@ -214,7 +214,7 @@ class FakeTeams(FakePlatform):
         return await self.happen(deliver) or HttpAnswer(0)
 
     def signed(self, *, service_url: str = "", by: Signer | None = None, **claims: Json) -> dict[str, str]:
-        """Return the signed headers of an activity. `claims` override claims of the token."""
+        """Return the signed headers of an activity. `claims` override the token's claims."""
         now = int(self._clock.now().timestamp())
         given: Given = {"iss": ISSUER, "aud": APP_ID, "nbf": now - 60, "exp": now + 3600, "serviceurl": service_url}
         token = (by or self.signer).token({**given, **claims})
@@ -231,7 +231,7 @@ class FakeTeams(FakePlatform):
         return await self.seen(lambda: self.said(conversation), part, lambda message: message.text)
 
     def fresh(self) -> str:
-        """Return an unused id. It looks like a time in milliseconds, as the ids of Teams do."""
+        """Return an unused id. Like the ids of Teams, it looks like a timestamp in milliseconds."""
         self._count += 1
         return str(1_767_603_600_000 + self._count)
 

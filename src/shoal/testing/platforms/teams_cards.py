@@ -21,7 +21,7 @@ def _card(attached: Attached) -> tuple[Mapping[str, object], Sequence[object]]:
     content = _of(attached["content"])
     body, actions = content["body"], content["actions"]
     if (content["type"], content["version"]) != ("AdaptiveCard", "1.4"):
-        raise ValueError("not an Adaptive Card of version 1.4")
+        raise ValueError("not a version 1.4 Adaptive Card")
     listed = msgspec.convert(actions, list[object])
     if len(listed) > BUTTONS_MAX:
         raise ValueError("too many actions")

@@ -169,7 +169,7 @@ class FakeTelegram(FakePlatform):
             await self.sends(chat, {"media_group_id": album, "document": file, **words})
 
     def quietly(self, chat: int, text: str, *, user: int, file: tuple[str, bytes] | None = None) -> int:
-        """Write a message or send a file without an update for the bot, and return the message's id."""
+        """Write a message or send a file without sending the bot an update, and return the message's id."""
         return self._keep(Sent(0, chat, 0, user, text, file=file)).id
 
     def restart_update_ids(self) -> None:
@@ -200,7 +200,7 @@ class FakeTelegram(FakePlatform):
         return sent.id
 
     async def clicks(self, message_id: int, label: str, *, user: int = 7, chat: int = 0) -> None:
-        """Click a button of a message as a person. If `chat` is 0, look for the message in all chats."""
+        """Click a button on a message as a person. If `chat` is 0, look for the message in all chats."""
         sent = next(message for message in self.messages if message.id == message_id and chat in (0, message.chat))
         value = dict(sent.buttons)[label]
         click: dict[str, Json] = {
@@ -210,7 +210,9 @@ class FakeTelegram(FakePlatform):
         await self._happens("callback_query", click)
 
     async def redeliver(self) -> None:
-        """Deliver the last update again. A polling bot gets it with a new id, because it confirmed the old id."""
+        """Deliver the last update again. A polling bot gets it with a new id, because the bot has confirmed the old
+        one.
+        """
         if not self.webhook:
             last = {**self.updates[-1], "update_id": self._fresh() + self._numbers_from}
             self._updates.append(last)
@@ -287,7 +289,8 @@ class FakeTelegram(FakePlatform):
         await self.happen(lambda: self._deliver(update))
 
     async def _deliver(self, update: Given) -> None:
-        """Queue an update for polling, or send the queued updates to the webhook in order, until a response is not 200.
+        """Queue an update. If a webhook is set, send it the queued updates in order, and stop at a response other than
+        200.
 
         A slow webhook may get several calls at the same time.
         """

@@ -285,8 +285,9 @@ def read_tool(described: ToolDecorator = READ) -> FunctionTool[Invocation]:
         offset: Annotated[int, Meta(ge=0, description="First line to show, counted from 1.")] = 1,
         limit: Annotated[int, Meta(ge=1, le=100_000, description="Number of lines to show.")] = LINES_DEFAULT,
     ) -> Invocation:
-        """Read a file. Text comes with line numbers, which are not part of the file; read long files in parts, by
-        offset and limit. Images are shown to you."""
+        """Read a file. Text is returned with line numbers, which are not part of the file. Read long files in parts
+        with offset and limit. Images are shown to you.
+        """
         if folder := virtual_folder(context, path):
             page = folder.open(context, path)
 
@@ -331,8 +332,9 @@ def write_tool(locks: PathLocks, described: ToolDecorator = WRITE) -> FunctionTo
         path: PathArgument,
         content: Annotated[str, "Complete new content of the file."],
     ) -> Invocation:
-        """Write a file: create it, with missing directories, or replace all of its content. To change a part of a file,
-        use the tool that edits."""
+        """Create a file, including missing directories, or replace all of its content. To change part of a file, use
+        the edit tool.
+        """
         if folder := virtual_folder(context, path):
             return folder.change(context, name, folder.open(context, path), content)
         jail = jail_of(context)
@@ -400,8 +402,9 @@ def edit_tool(locks: PathLocks) -> FunctionTool[Invocation]:
         new_string: Annotated[str, "The new text."],
         replace_all: Annotated[bool, "Replace every occurrence. Otherwise the text must occur once."] = False,
     ) -> Invocation:
-        """Replace text in a file. old_string must occur exactly once, white space included; give enough of the lines
-        around it, or set replace_all. Read the file first."""
+        """Replace text in a file. Read the file first. old_string must match exactly, including white space, and occur
+        only once: include enough of the lines around it, or set replace_all.
+        """
         return _planned_edit("edit", context, locks, path, old_string, new_string, replace_all=replace_all)
 
     return edit
@@ -481,8 +484,8 @@ def _planned_edit(
         return planned(name, place.shown, fail, shown, **effect, before="")
 
     def apply() -> ToolOutput:
-        """Write the change if it equals the approved one. Line numbers may differ. Raises ToolError if anything
-        else does.
+        """Write the change if it equals the approved change. Line numbers may differ. Raises ToolError for any other
+        difference.
         """
         now, data, _ = change()
         if now.body != approved.body:

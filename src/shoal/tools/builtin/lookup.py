@@ -30,7 +30,7 @@ from shoal.tools.functions import FunctionTool, planned, tool
 from shoal.tools.jail import Jail
 
 AROUND_CHARS = 300
-"""Maximum number of characters that are shown of a message. The excerpt surrounds the first matching word."""
+"""Maximum number of characters shown from a message. The excerpt surrounds the first matching word."""
 PLATFORM_MESSAGES_MAX = 500
 PLATFORM_SECONDS_MAX = 10.0
 NO_HISTORY = "[Bots cannot read the history of this platform. Pass a query to search your conversations here instead.]"
@@ -157,7 +157,7 @@ def _own_file(folder: Path, name: str, window: Collection[int], grep: str, offse
     """Return the file's text, and the taint of the part that is shown.
 
     Lines of `context.jsonl` that are outside the model's current window are omitted. Messages by untrusted authors
-    taint. Raises ToolError.
+    taint the text. Raises ToolError.
     """
     jail = Jail((Mount(folder, "/thread"),))
     lines, tainted_by, start = list[str](), "", 0
@@ -203,8 +203,9 @@ def read_artifact_tool(
             Meta(max_length=500),
         ] = "",
     ) -> Invocation:
-        """Read a stored result of which you saw an excerpt: a piece by offset and limit, or with grep the lines that
-        contain a text."""
+        """Read a stored result of which you have seen only an excerpt. Use offset and limit to read a part of it, or
+        grep to show only the lines that contain a text.
+        """
         name = artifact.strip().lower()
         if name not in (LOG, CONTEXT) and not 8 <= len(name) <= DIGEST_CHARS:
             raise ToolError(f"{artifact[:80]!r} is not an artifact. Use the name from the excerpt.")

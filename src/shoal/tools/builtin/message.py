@@ -57,7 +57,9 @@ def upload(
         Meta(description="Paths of more files to send with the first one, as an album.", max_length=FILES_MAX - 1),
     ] = (),
 ) -> Invocation:
-    """Send one or more files to the person you talk with: post them in this conversation. Pictures are shown."""
+    """Send one or more files to the person you are talking with, by posting them in this conversation. Pictures are
+    shown.
+    """
     jail = jail_of(context)
     places = [jail.resolve(name) for name in (path, *more)]
     for place in places:
@@ -147,8 +149,9 @@ def message_tool(adapters: Mapping[str, ChatAdapter]) -> FunctionTool[Invocation
         file: Annotated[str, "Path of a file to send with the message."] = "",
         as_file: Annotated[str, "File name, such as report.md, if asked to send a long text as a file."] = "",
     ) -> Invocation:
-        """Say something to people now: in this conversation, before your turn ends or instead of its last text, or in
-        another channel. What you send to this conversation counts as your answer."""
+        """Send a message to people now, in this conversation or in another channel. In this conversation, use it before
+        your turn ends, or instead of your final text. What you send to this conversation counts as your answer.
+        """
         if not text.strip() and not file:
             raise ToolError("The message is empty. Pass a text or a file.")
         if as_file and not text.strip():

@@ -99,8 +99,9 @@ def read_url_tool(fetcher: Fetcher) -> FunctionTool[Invocation]:
         context: ToolContext,
         url: Annotated[str, Meta(description="URL that begins with http:// or https://.", max_length=2048)],
     ) -> Invocation:
-        """Read a web page as text: HTML becomes Markdown, a PDF its text. Public addresses only; at most 50,000
-        characters."""
+        """Read a web page as text. HTML becomes Markdown, and a PDF is reduced to its text. Reads only public
+        addresses, and at most 50,000 characters.
+        """
         with as_tool_error(FetchError):
             target = parse_target(url.strip().partition("#")[0]).url
 
@@ -141,7 +142,7 @@ def web_search_tool(
         query: Annotated[str, Meta(description="Search query.", min_length=1, max_length=400)],
         count: Annotated[int, Meta(description="Number of results.", ge=1, le=RESULTS_MAX)] = 5,
     ) -> Invocation:
-        """Search the web: titles, addresses and excerpts. Read a result with read_url."""
+        """Search the web. Returns titles, addresses and excerpts. Read a result with read_url."""
         words = _CONTROL.sub(" ", query).strip()
 
         async def work() -> ToolOutput:

@@ -32,7 +32,7 @@ WRONG = (
     ("check --junit /none/report.xml", "Shoal cannot write /none/report.xml."),
     ("permissions replay --profile none", "No permission profile is named 'none'."),
     ("permissions replay --profile locked --agent nobody", "Agent 'nobody' does not exist"),
-    ("permissions suggest --accept 9", "No suggestion has the number 9."),
+    ("permissions suggest --accept 9", "Suggestion 9 does not exist."),
 )
 """Commands and the error that each prints."""
 

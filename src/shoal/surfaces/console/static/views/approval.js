@@ -217,7 +217,7 @@ function runs(covers = {}) {
   const repository = (there.length ? there : all).some(isOfGit) && "Also runs this repository's hooks and the programs named in its settings.";
   const more = files.length - FILES_SHOWN_MAX;
   const named = files.slice(0, FILES_SHOWN_MAX).map((file, at) => html`${at > 0 && ", "}<bdi>${shownName(file.path.replace(/^\/workspace\/(?=.)/su, ""))}</bdi> (${visible(size(file))})`);
-  const other = covers.others && `run other files of the workspace (${count(covers.others, "code file")}).`;
+  const other = covers.others && `run other files in the workspace (${count(covers.others, "code file")}).`;
   return [
     ...(named.length ? [html`Runs ${named}${more > 0 && `, ${more} more`}${other ? ` and may ${other}` : "."}`] : other ? [`May ${other}`] : []),
     ...(repository ? [repository] : []),
