@@ -11,7 +11,7 @@ import { Place, useAnswer } from "./lists.js";
 import { Face } from "./face.js";
 import { Words } from "./words.js";
 
-const LISTENS = { all: "every message", named: "only messages that mention it", threads: "mentions, and replies in threads started by a mention" };
+const LISTENS = { all: "every message", named: "only messages that mention it", threads: "mentions, and later messages in threads that mention it" };
 
 export function Agents() {
   const [agents, problem, reload] = useAnswer(api.agents);

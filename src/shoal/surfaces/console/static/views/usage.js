@@ -74,7 +74,7 @@ export function Usage() {
   const shown = rows.filter((row) => row.day > dayBefore(today, days));
   const valued = unit === "usd" && shown.some((row) => row.usd) ? "usd" : "tokens";
   return html`
-    <${Place} isWide intro="Tokens and cost. A dash means that the price is unknown. Totals do not include these calls." problem=${problem} reload=${reload} loading=${!answer}>
+    <${Place} isWide intro="Tokens and cost. A dash means that a price is unknown. The month's cost, the forecast and the chart leave out calls without a price." problem=${problem} reload=${reload} loading=${!answer}>
       ${rows.length > 0 && html`<${Sight} rows=${rows} shown=${shown} today=${today} days=${days} />`}
       ${answer && html`<${Ceilings} sum=${sumBy(rows.filter((row) => row.day === today), (row) => row.day)[0] || null} />`}
       ${answer && !rows.length && html`<p class="faint empty">No model calls yet.</p>`}
