@@ -12,7 +12,7 @@ const POLL_MS = 10_000;
 const SAID = {
   changed: "The server changed its description of this tool. Agents keep using the version you allowed.",
   new: "This tool is new. Agents do not see it yet.",
-  denied: "You denied this version. Agents keep using the version you allowed before, if any.",
+  denied: "You denied this version. If you allowed an earlier version, agents keep using it.",
 };
 
 const KINDS = { read: "Read", read_outside: "Read outside this machine", write: "Write" };
