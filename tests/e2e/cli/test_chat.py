@@ -23,7 +23,7 @@ WAIT_SECONDS = 60.0
 
 
 TOOLBAR = " /help"
-"""Bottom line of the screen while the prompt accepts keys and nothing runs."""
+"""Bottom line of the screen while the prompt accepts keys and nothing runs. Keys typed before that can be lost."""
 
 
 CODES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
@@ -83,6 +83,7 @@ def terminal(home: Path, *arguments: str, **variables: str) -> Generator[Termina
 def test_a_person_chats_allows_a_call_and_leaves(home: Path) -> None:
     with terminal(home, "chat") as screen:
         screen.sees("Ctrl-D exits")
+        screen.sees(TOOLBAR)
         screen.type("hello\r")
         screen.sees("Hello! I am the demo model")
         screen.type("run touch .git\r")
@@ -104,6 +105,7 @@ def test_command_output_is_shown_while_it_runs(home: Path) -> None:
     os.mkfifo(workspace / "go")
     with terminal(home, "chat") as screen:
         screen.sees("Ctrl-D exits")
+        screen.sees(TOOLBAR)
         screen.type("run echo step one; read -r line <go; echo $line\r")
         screen.sees("step one")
         (workspace / "go").write_text("step two\n")
@@ -123,6 +125,7 @@ def test_a_chat_resumes_with_its_past_input_history_and_colors(shoal: Shoal, hom
         with terminal(home, "chat", **({"NO_COLOR": "1"} if no_colour else {})) as screen:
             screen.sees("Hello! I am the demo model")
             screen.sees("Ctrl-D exits")
+            screen.sees(TOOLBAR)
             screen.type(keys)
             screen.sees("> a first line")
             screen.sees(TOOLBAR)
@@ -150,6 +153,7 @@ def test_tab_completes_the_input(shoal: Shoal, home: Path) -> None:
     (workspace / "harbour.md").touch()
     with terminal(home, "chat") as screen:
         screen.sees("Ctrl-D exits")
+        screen.sees(TOOLBAR)
         screen.type("tell me about har\t")
         screen.sees("bour.md")
         screen.type("\r")
@@ -166,6 +170,7 @@ def test_tab_completes_the_input(shoal: Shoal, home: Path) -> None:
 def test_ctrl_c_stops_the_turn_but_not_the_chat(home: Path) -> None:
     with terminal(home, "chat") as screen:
         screen.sees("Ctrl-D exits")
+        screen.sees(TOOLBAR)
         screen.type("run touch .git\r")
         screen.sees("[y] once")
         screen.type("\x03")
